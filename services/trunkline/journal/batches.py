@@ -1,4 +1,4 @@
-"""Cuts batches of events in two, where a reader's cursor or a fold lies within one."""
+"""Cuts batches of events at a sequence, and splices a child's batches into its parent's journal."""
 
 from collections.abc import Iterable, MutableMapping, Sequence
 from typing import Final
@@ -16,9 +16,9 @@ from trunkline.v1 import event_pb2
 
 
 def trim_batch(sealed: bytes, after: int) -> bytes:
-    """Return what a sealed batch holds behind a sequence, a run of texts split where it must be.
+    """Return the part of a sealed batch after a sequence. It may split a run of texts.
 
-    For the resume path: it parses the batch, unless there is nothing to cut off.
+    It parses the batch unless nothing is cut off. Only readers that resume need it.
     """
     skipped = after + 1 - parse_header(sealed).first_sequence
     if skipped <= 0:
@@ -36,7 +36,7 @@ def trim_batch(sealed: bytes, after: int) -> bytes:
 
 
 def parse_batch(sealed: bytes, *, until: int | None = None) -> event_pb2.EventBatch:
-    """Parse a sealed batch, up to a sequence that it covers if one is given."""
+    """Parse a sealed batch, up to and including the sequence `until` if one is given."""
     batch = event_pb2.EventBatch.FromString(sealed)
     header = batch.header
     if until is None or header.first_sequence + header.count - 1 <= until:
@@ -51,7 +51,7 @@ def parse_batch(sealed: bytes, *, until: int | None = None) -> event_pb2.EventBa
 
 
 def drop_sequences(events: Iterable[event_pb2.Event], skipped: int) -> list[event_pb2.Event]:
-    """Leave out the first sequences; a run of texts goes on with those that are left."""
+    """Return events without their first sequences. A run of texts may lose its beginning."""
     rest: list[event_pb2.Event] = []
     for event in events:
         count = event_count(event)
@@ -64,7 +64,7 @@ def drop_sequences(events: Iterable[event_pb2.Event], skipped: int) -> list[even
 
 
 def _before(events: Iterable[event_pb2.Event], kept: int) -> list[event_pb2.Event]:
-    """Keep the first sequences; a run of texts ends with those that are kept."""
+    """Return copies of the events of the first sequences. A run of texts may lose its end."""
     first: list[event_pb2.Event] = []
     for event in events:
         if kept <= 0:
@@ -83,7 +83,7 @@ def _before(events: Iterable[event_pb2.Event], kept: int) -> list[event_pb2.Even
 
 
 def _cut(event: event_pb2.Event, skipped: int) -> event_pb2.Event:
-    """Leave out a run's first texts, and with them what the first delta says of the artifact."""
+    """Return a run without its first texts and without the start of the artifact."""
     rest = event_pb2.Event()
     rest.CopyFrom(event)
     if rest.HasField("delta"):
@@ -112,15 +112,14 @@ def splice(
     forwarded: MutableMapping[str, int],
     header: event_pb2.BatchHeader | None = None,
 ) -> list[Draft]:
-    """Return what a sealed batch of a child adds to artifacts, as drafts for its parent's journal.
+    """Return the artifact events of a child's sealed batch as drafts for its parent's journal.
 
-    A batch that holds nothing else is not parsed: its events are copied as bytes.
+    A batch that holds only such events is not parsed: its bytes are copied.
 
-    `agent` is the child's agent. `known` holds, by the task that wrote first, the last sequence
-    that was forwarded: what is not behind it is left out, and it is moved on. So a child's stream
-    may be read again from anywhere. Events between which others were left out get drafts of their
-    own, since the sequences of a draft's origin have no gaps. `header` is the batch's, if whoever
-    calls has read it.
+    `agent` is the child's agent. `forwarded` holds the last forwarded sequence of each task that
+    wrote events first. Events up to it are left out, and it is advanced, so that a child's stream
+    may be read again from any cursor. The sequences of a draft's origin have no gaps: where events
+    are left out, a new draft begins. `header` is the batch's header, if the caller has parsed it.
     """
     if header is None:
         header = parse_header(sealed)
@@ -150,7 +149,7 @@ def splice(
 def _runs(
     events: Sequence[event_pb2.Event],
 ) -> Iterable[tuple[bool, Sequence[event_pb2.Event], int]]:
-    """Yield adjacent events that a parent takes over, or not, and how many sequences they cover."""
+    """Yield runs of events with the number of their sequences, and whether a parent takes them."""
     run: list[event_pb2.Event] = []
     count = 0
     was_forwarded = False
@@ -167,7 +166,7 @@ def _runs(
 
 
 def _origin_for_parent(header: event_pb2.BatchHeader, agent: str) -> event_pb2.Origin:
-    """Where the events were first written, as the parent of this batch's task says it."""
+    """Return the origin of a child's events for the journal of its parent."""
     origin = event_pb2.Origin()
     if header.HasField("origin"):
         origin.CopyFrom(header.origin)

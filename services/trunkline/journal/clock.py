@@ -1,4 +1,4 @@
-"""A journal's own time: it never goes back, and counts what passes whatever the wall clock does."""
+"""The clock of a journal: wall time that never decreases, and an age that ignores wall time."""
 
 import time
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """What a journal's clock showed when it was written down, and when that was."""
+    """A stored reading of a journal's clock, with the wall time and the uptime at that moment."""
 
     time_ns: int = 0
     age_ns: int = 0
@@ -22,33 +22,33 @@ class ClockReading:
 class Clock:
     """Two times of one journal.
 
-    `time_ns` is for people: the wall clock's, but never before what it was. `age_ns` is for what
-    expires: how long the journal has existed, by the clock that counts from the machine's boot.
-    Over a reboot only the wall clock can tell what has passed; a step back counts as nothing.
+    `time_ns` is for people: wall time that never decreases. `age_ns` is for expiry: the time since
+    the journal was created, measured by the machine's uptime clock. Only the wall clock can measure
+    the time between two boots. If it was set back meanwhile, that time counts as zero.
     """
 
     def __init__(self, noted: ClockReading) -> None:
-        """Go on from what was noted last."""
+        """Continue from the last stored reading."""
         self._last_ns = noted.time_ns
         self._began_ns = since_boot_ns() - noted.age_ns - _passed_since(noted)
 
     def time_ns(self) -> int:
-        """Return the time, in nanoseconds since 1970."""
+        """Return the time in nanoseconds since 1970."""
         now_ns = time.time_ns()
         if now_ns > self._last_ns:
             self._last_ns = now_ns
         return self._last_ns
 
     def age_ns(self) -> int:
-        """Return how long the journal has existed."""
+        """Return the journal's age in nanoseconds."""
         return since_boot_ns() - self._began_ns
 
     def advance_to(self, time_ns: int) -> None:
-        """Never show an earlier time than this, which an event has."""
+        """Let `time_ns` never return less than this, the time of an event."""
         self._last_ns = max(self._last_ns, time_ns)
 
     def reading(self) -> ClockReading:
-        """Return what to go on from after a restart."""
+        """Return the reading to store. A clock made from it continues after a restart."""
         return ClockReading(
             time_ns=self._last_ns,
             age_ns=self.age_ns(),
@@ -59,7 +59,7 @@ class Clock:
 
 
 def since_boot_ns() -> int:
-    """Return how long the machine has been up, its sleep included where the system counts that."""
+    """Return the machine's uptime in nanoseconds, with time asleep where the system counts it."""
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     return time.monotonic_ns()
@@ -67,7 +67,7 @@ def since_boot_ns() -> int:
 
 @cache
 def boot_id() -> str:
-    """Return what tells this run of the machine from others; empty where nothing does."""
+    """Return the id of this boot of the machine. Empty: the system has none."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:

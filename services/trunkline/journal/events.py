@@ -1,4 +1,4 @@
-"""Makes and seals batches of events: the bytes that journal and wire share."""
+"""Builds and seals batches of events: the bytes that the journal and the wire share."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ _NS_PER_S = 1_000_000_000
 _HEADER_TAG = b"\x0a"
 # Tag of EventBatch.events (field 2, length-delimited).
 _EVENT_TAG = b"\x12"
-# A length takes no more.
+# The longest encoding of a length.
 _LENGTH_BYTES = 5
 
 
 class EventKind(IntEnum):
-    """What an event is: its field number in Event, and its bit in BatchHeader.kinds."""
+    """The kind of an event: its field number in Event, and its bit number in BatchHeader.kinds."""
 
     CREATED = 1
     STATUS = 2
@@ -39,34 +39,34 @@ class EventKind(IntEnum):
 
     @property
     def bit(self) -> int:
-        """Its bit in BatchHeader.kinds."""
+        """The mask of this kind in BatchHeader.kinds."""
         return 1 << self
 
 
 _KINDS = {
     field.name: EventKind(field.number) for field in event_pb2.Event.DESCRIPTOR.oneofs[0].fields
 }
-# Nearly all there is; an enum takes its time to find a member.
+# Most events are deltas, and looking up a member of an enum is slow.
 _DELTA = EventKind.DELTA
-# What changes the row that lists show.
+# Kinds that change a task's row in lists.
 _LISTED = EventKind.STATUS.bit | EventKind.ROUTE_DECIDED.bit
 
 
-# Not frozen: that makes making one, for each flush of each task, three times as dear.
+# Not frozen: a frozen dataclass costs three times as much to make, for each flush of each task.
 @dataclass(slots=True)
 class Draft:
-    """Events that wait for their sequences. `body` is the serialised events of an EventBatch."""
+    """Events without sequences yet. `body` holds the serialised events of an EventBatch."""
 
     body: bytes
     count: int
     kinds: int
     origin: event_pb2.Origin | None = None
     row_events: tuple[event_pb2.Event, ...] = ()
-    """Those that change the row of the task that lists show, in order."""
+    """The events that change the task's row in lists, in order."""
 
     @property
     def state(self) -> StateValue | None:
-        """The state that the task is in behind these events, if they say so."""
+        """The task's state after these events. None: they do not change it."""
         for event in reversed(self.row_events):
             if event.HasField("status"):
                 return event.status.status.state
@@ -74,10 +74,10 @@ class Draft:
 
 
 def event_kind(event: event_pb2.Event) -> EventKind:
-    """Return what an event is.
+    """Return the kind of an event.
 
     Raises:
-        InvalidArgumentError: it is nothing.
+        InvalidArgumentError: none of its fields is set.
     """
     name = event.WhichOneof("event")
     if name is None:
@@ -86,14 +86,14 @@ def event_kind(event: event_pb2.Event) -> EventKind:
 
 
 def event_texts(event: event_pb2.Event) -> Sequence[str]:
-    """Return the run of texts in an event; empty for an event that holds none."""
+    """Return the run of texts of an event. Empty: the event has none."""
     if event.HasField("delta"):
         return event.delta.texts
     return event.plan.texts if event.HasField("plan") else ()
 
 
 def event_count(event: event_pb2.Event) -> int:
-    """Return how many sequences an event covers: one, or as many as it has texts."""
+    """Return the number of sequences that an event covers: its texts, or one."""
     return len(event_texts(event)) or 1
 
 
@@ -104,13 +104,13 @@ def delta_event(
     start: event_pb2.ArtifactStart | None = None,
     last: bool = False,
 ) -> event_pb2.Event:
-    """Return one event for a run of texts of an artifact, `last` belonging to the last of them."""
+    """Return the event for a run of an artifact's texts. `last` applies to the last text."""
     delta = event_pb2.ArtifactDelta(artifact_id=artifact_id, start=start, texts=texts, last=last)
     return event_pb2.Event(delta=delta)
 
 
 def plan_event(plan_id: str, revision: int, texts: Iterable[str]) -> event_pb2.Event:
-    """Return one event for a run of texts of a plan."""
+    """Return the event for a run of a plan's texts."""
     plan = event_pb2.PlanChanged(plan_id=plan_id, revision=revision, texts=texts)
     return event_pb2.Event(plan=plan)
 
@@ -118,10 +118,10 @@ def plan_event(plan_id: str, revision: int, texts: Iterable[str]) -> event_pb2.E
 def build_draft(
     events: Sequence[event_pb2.Event], *, origin: event_pb2.Origin | None = None
 ) -> Draft:
-    """Serialise events, once; from here on they are bytes.
+    """Serialise events. The journal, its store and the wire then copy these bytes.
 
     Raises:
-        InvalidArgumentError: there are none, or one of them holds no fact.
+        InvalidArgumentError: there are no events, or one of them has no field set.
     """
     if not events:
         raise InvalidArgumentError("events", "are none; a batch covers at least one sequence")
@@ -131,7 +131,7 @@ def build_draft(
     for event in events:
         kind = event_kind(event)
         kinds |= 1 << kind
-        # What is nearly always asked for goes without further calls.
+        # Deltas, the usual case, are counted without a further call.
         count += (len(event.delta.texts) if kind is _DELTA else event_count(event)) or 1
         said = event.SerializeToString()
         pieces += (_EVENT_TAG, encode_varint(len(said)), said)
@@ -142,17 +142,17 @@ def build_draft(
 
 
 class BatchSealer:
-    """Puts headers before the drafts that are committed together: epoch and time are the same."""
+    """Adds headers to the drafts of one commit, which share epoch and time."""
 
     def __init__(self, *, epoch: int, time_ns: int) -> None:
         seconds, nanos = divmod(time_ns, _NS_PER_S)
-        # One message for all: setting what differs costs a quarter of making another.
+        # One message for all batches: changing fields costs a quarter of making a new message.
         self._header = event_pb2.BatchHeader(
             epoch=epoch, time=timestamp_pb2.Timestamp(seconds=seconds, nanos=nanos)
         )
 
     def seal(self, draft: Draft, *, task_id: str, first_sequence: int) -> bytes:
-        """Return the batch as it is stored and sent: a header before the draft's bytes."""
+        """Return the batch in its stored and sent form: the header, then the draft's bytes."""
         header = self._header
         header.task_id = task_id
         header.first_sequence = first_sequence
@@ -167,23 +167,27 @@ class BatchSealer:
 
 
 def seal(draft: Draft, *, task_id: str, epoch: int, first_sequence: int, time_ns: int) -> bytes:
-    """Return a batch that is sealed alone; see `Sealer`."""
+    """Seal a single batch; see `BatchSealer`."""
     sealer = BatchSealer(epoch=epoch, time_ns=time_ns)
     return sealer.seal(draft, task_id=task_id, first_sequence=first_sequence)
 
 
 def parse_header(sealed: bytes) -> event_pb2.BatchHeader:
-    """Parse the header of a sealed batch, and nothing else.
+    """Parse only the header of a sealed batch.
 
     Raises:
-        DecodeError: these bytes are no sealed batch.
+        DecodeError: the bytes are not a sealed batch.
     """
     begin, end = header_span(sealed)
     return event_pb2.BatchHeader.FromString(sealed[begin:end])
 
 
 def header_span(sealed: bytes) -> tuple[int, int]:
-    """Return where the header of a sealed batch begins and ends in the bytes. DecodeError."""
+    """Return the start and end of the header in a sealed batch.
+
+    Raises:
+        DecodeError: the bytes are not a sealed batch.
+    """
     if not sealed.startswith(_HEADER_TAG):
         raise DecodeError("no sealed batch: it doesn't begin with a header")
     length = shift = 0
@@ -204,7 +208,7 @@ def last_sequence(sealed: bytes) -> int:
 
 
 def encode_varint(value: int) -> bytes:
-    """Encode a length; most take one byte or two."""
+    """Encode a non-negative integer as protobuf does."""
     if value < 0x80:
         return bytes((value,))
     encoded = bytearray()
@@ -216,5 +220,5 @@ def encode_varint(value: int) -> bytes:
 
 
 def prefix_length(part: bytes) -> bytes:
-    """Return bytes behind their length."""
+    """Return bytes with their length before them, as protobuf frames a field."""
     return encode_varint(len(part)) + part

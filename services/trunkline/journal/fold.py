@@ -1,4 +1,4 @@
-"""Folds the deltas of one artifact: cheap for each text, joined when somebody looks."""
+"""Folds a task's events into its state, from which it is shown and recovered."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final, Self
@@ -13,20 +13,20 @@ from trunkline.v1 import artifact_pb2, event_pb2, part_pb2, snapshot_pb2, task_p
 
 
 class ArtifactFold:
-    """One artifact while it grows.
+    """An artifact that grows by deltas. Texts are joined only when it is read.
 
-    Adjacent text parts that carry nothing but text are one part: equality of content is equality
-    of the joined text.
+    Adjacent parts with nothing but text are joined into one part. So two artifacts are equal if
+    their joined texts are equal.
     """
 
     def __init__(self, artifact: artifact_pb2.Artifact, info: snapshot_pb2.ArtifactInfo) -> None:
-        """Go on from an artifact of a snapshot; both are copied."""
+        """Continue an artifact of a snapshot. Both messages are copied."""
         self.info = snapshot_pb2.ArtifactInfo()
         self.info.CopyFrom(info)
         self.is_closed = info.closed
         self._artifact = artifact_pb2.Artifact()
         self._artifact.CopyFrom(artifact)
-        # Texts behind the last finished part. None: no text part is under way.
+        # Texts after the last finished part. None: the last part is finished.
         self._texts: list[str] | None = None
         parts = self._artifact.parts
         if parts and _is_plain_text(parts[-1]):
@@ -34,7 +34,7 @@ class ArtifactFold:
 
     @classmethod
     def empty(cls, artifact_id: str, first_sequence: int, origin: event_pb2.Origin | None) -> Self:
-        """Return an artifact that holds nothing yet."""
+        """Return an artifact without content."""
         info = snapshot_pb2.ArtifactInfo(
             artifact_id=artifact_id, first_sequence=first_sequence, origin=origin
         )
@@ -42,11 +42,11 @@ class ArtifactFold:
 
     @property
     def can_restart(self) -> bool:
-        """It was cut back to nothing, so whatever runs again may create it again."""
+        """It was rewound to nothing, so that a repeated turn may create it again."""
         return not self._artifact.parts and self._texts is None and not self.is_closed
 
     def start(self, start: event_pb2.ArtifactStart) -> None:
-        """Take over what its first delta says of it."""
+        """Apply the description in the artifact's first delta."""
         artifact = self._artifact
         artifact.name = start.name
         artifact.description = start.description
@@ -58,7 +58,7 @@ class ArtifactFold:
         self.info.kind = start.kind
 
     def apply(self, delta: event_pb2.ArtifactDelta) -> None:
-        """Take over what a delta adds."""
+        """Add the content of a delta."""
         if delta.texts:
             self.add_texts(delta.texts)
         elif delta.HasField("part"):
@@ -67,7 +67,7 @@ class ArtifactFold:
             self._close()
 
     def add_texts(self, texts: Iterable[str], *, last: bool = False) -> None:
-        """Take over what a delta adds that holds nothing but texts."""
+        """Add texts. It is the fast path of `apply`."""
         if self._texts is None:
             self._texts = []
         self._texts.extend(texts)
@@ -75,7 +75,7 @@ class ArtifactFold:
             self._close()
 
     def rewind(self, remains: artifact_pb2.Artifact) -> None:
-        """Hold what remains and nothing else, and take appends again."""
+        """Replace the content by what remains, and accept appends again."""
         self._artifact.CopyFrom(remains)
         del self._artifact.parts[:]
         self._texts = None
@@ -84,7 +84,7 @@ class ArtifactFold:
         self.is_closed = self.info.closed = False
 
     def artifact(self) -> artifact_pb2.Artifact:
-        """Return it as it stands, its text joined."""
+        """Return the artifact with its texts joined."""
         if self._texts is None:
             return self._artifact
         self._texts = ["".join(self._texts)]
@@ -116,10 +116,10 @@ ROUTE_KEY: Final = "trunkline/route"
 
 
 def merge_metadata(metadata: struct_pb2.Struct, event: event_pb2.Event) -> None:
-    """Bring what an event says into a task's metadata.
+    """Merge the metadata of an event into the task's.
 
-    A status's metadata replaces keys of the same name. The first decision of the router stands
-    under ROUTE_KEY; from the second on, all of them stand there under `steps` as well.
+    Metadata of a status replaces keys of the same name. The router's first decision is stored under
+    ROUTE_KEY. From the second decision on, ROUTE_KEY also has the list `steps` of all of them.
     """
     if event.HasField("status"):
         for key, value in event.status.metadata.fields.items():
@@ -160,12 +160,12 @@ _NO_HEADER: Final = event_pb2.BatchHeader()
 
 
 class Fold:
-    """The task as its events make it.
+    """The state of a task, made by applying its events in order.
 
-    How the events were put into batches makes no difference. What the contract forbids (an append
-    before its create or after its close, an event behind the terminal status, a gap between
-    sequences) is a defect of whoever wrote it: InvalidAgentResponseError, and the fold is not to
-    be used any more.
+    The result does not depend on how events are grouped into batches. Events that break the
+    contract raise InvalidAgentResponseError: an append before the artifact's create or after its
+    close, an event after the terminal status, a gap between sequences. The fold must not be used
+    after that.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class Fold:
         *,
         forwarded: Mapping[str, int] | None = None,
     ) -> None:
-        """Begin with nothing, or go on from a snapshot, which is copied, and what it forwarded."""
+        """Start empty, or from a copy of a snapshot and the sequences forwarded up to there."""
         self._task_id = task_id
         self._snapshot = snapshot_pb2.TaskSnapshot()
         self._artifacts: dict[tuple[str, str], ArtifactFold] = {}
@@ -186,21 +186,21 @@ class Fold:
         self._forwarded = dict(forwarded or {})
         self._sequence = self._epoch = 0
         self._is_ended = False
-        # Of the batch at hand, as is the task that wrote it first, if that was another one.
+        # The header of the current batch, and the task that wrote it first if it was forwarded.
         self._header = _NO_HEADER
         self._origin_task = ""
         self._task = self._snapshot.task
         if snapshot is not None:
-            self._go_on_from(snapshot)
+            self._restore(snapshot)
         self._task.id = task_id
 
-    def _go_on_from(self, snapshot: snapshot_pb2.TaskSnapshot) -> None:
+    def _restore(self, snapshot: snapshot_pb2.TaskSnapshot) -> None:
         self._snapshot.CopyFrom(snapshot)
         self._artifacts = {
             (info.origin.task_id, info.artifact_id): ArtifactFold(artifact, info)
             for artifact, info in zip(self._task.artifacts, self._snapshot.artifacts, strict=True)
         }
-        # They are kept as they grow, and put together when somebody looks.
+        # Artifacts and plans grow in their own objects. `snapshot` adds them to the message.
         del self._task.artifacts[:]
         del self._snapshot.artifacts[:]
         self._plans = {plan.plan_id: _PlanFold(plan) for plan in self._snapshot.plans}
@@ -214,19 +214,19 @@ class Fold:
 
     @property
     def sequence(self) -> int:
-        """The last sequence that is folded in."""
+        """The last sequence that was applied."""
         return self._sequence
 
     @property
     def forwarded_sequences(self) -> dict[str, int]:
-        """The last sequence forwarded of each task that wrote first."""
+        """The last forwarded sequence of each task that wrote events first."""
         return dict(self._forwarded)
 
     def apply(self, batch: event_pb2.EventBatch) -> None:
-        """Fold in the batch that follows.
+        """Apply the next batch.
 
         Raises:
-            InvalidAgentResponseError: the events break the contract, or don't follow.
+            InvalidAgentResponseError: the events break the contract, or sequences are missing.
         """
         header = self._header = batch.header
         self._check_follows(header)
@@ -238,7 +238,7 @@ class Fold:
         self._epoch = header.epoch
 
     def _check_follows(self, header: event_pb2.BatchHeader) -> None:
-        """See that a batch is the task's next one, and brings no events of another task twice."""
+        """Check that the batch is the task's next one and was not forwarded before."""
         if header.task_id != self._task_id:
             raise self._defect(f"events of task {header.task_id!r} are no events of this one")
         if header.first_sequence != self._sequence + 1:
@@ -254,7 +254,7 @@ class Fold:
             self._forwarded[writer] = origin.first_sequence + header.count - 1
 
     def _apply_deltas(self, events: Iterable[event_pb2.Event]) -> None:
-        """Nearly all there is: runs of texts for an artifact that takes them."""
+        """Apply deltas, which are nearly all events, on a fast path for runs of texts."""
         for event in events:
             delta = event.delta
             texts = delta.texts
@@ -275,7 +275,7 @@ class Fold:
         self._sequence += event_count(event)
 
     def snapshot(self) -> snapshot_pb2.TaskSnapshot:
-        """Return the task as it stands; what comes later doesn't change what is returned."""
+        """Return a copy of the current state."""
         snapshot = snapshot_pb2.TaskSnapshot()
         snapshot.CopyFrom(self._snapshot)
         snapshot.sequence = self._sequence
@@ -303,7 +303,7 @@ class Fold:
             self._snapshot.continuation = event.status.continuation
 
     def _on_turn_started(self, event: event_pb2.Event) -> None:
-        # What the agent asked belongs to the conversation, before the answer.
+        # The agent's question precedes the answer in the history.
         status = self._task.status
         if status.state in INTERRUPTED and status.HasField("message"):
             self._task.history.append(status.message)
@@ -337,7 +337,7 @@ class Fold:
         artifact.rewind(remains)
 
     def _origin(self) -> event_pb2.Origin | None:
-        """Where the event at hand was first written."""
+        """Return the origin of the current event, if it was forwarded."""
         if not self._header.HasField("origin"):
             return None
         origin = event_pb2.Origin()
@@ -388,7 +388,7 @@ class Fold:
         child = self._children.get(started.task_id)
         if child is None:
             child = self._children[started.task_id] = self._snapshot.children.add()
-        # The next turn of a child that asked for input: it runs again.
+        # A child that asked for input and runs its next turn is started again.
         child.started.CopyFrom(started)
         child.ClearField("finished")
 
@@ -403,7 +403,8 @@ class Fold:
         self._snapshot.routes.append(event.route_decided)
         merge_metadata(self._task.metadata, event)
 
-    # Of the class, not bound: an object that holds its own methods waits for the garbage collector.
+    # Functions of the class: bound methods in an object are a cycle that only the garbage collector
+    # frees.
     _STEPS: ClassVar[dict[EventKind, Callable[["Fold", event_pb2.Event], None]]] = {
         EventKind.CREATED: _on_created,
         EventKind.STATUS: _on_status,
@@ -422,7 +423,7 @@ class Fold:
 
 
 class _PlanFold:
-    """A plan while its text grows."""
+    """A plan whose text grows."""
 
     def __init__(self, info: snapshot_pb2.PlanInfo) -> None:
         self._info = snapshot_pb2.PlanInfo()
@@ -448,7 +449,7 @@ class _PlanFold:
 def initial_snapshot(
     task_id: str, created: event_pb2.TaskCreated, *, epoch: int
 ) -> snapshot_pb2.TaskSnapshot:
-    """Return the fold of a created event that is not committed yet, and so has no time."""
+    """Return the state after a created event that is not committed yet. It has no times."""
     snapshot = snapshot_pb2.TaskSnapshot(sequence=1, epoch=epoch)
     snapshot.task.id = task_id
     _apply_created(snapshot, created, _NO_HEADER.time)
@@ -484,10 +485,10 @@ def _apply_created(
 def fold_batches(
     task_id: str, batches: Iterable[bytes], snapshot: snapshot_pb2.TaskSnapshot | None = None
 ) -> snapshot_pb2.TaskSnapshot:
-    """Return the fold of sealed batches, behind a snapshot if one is given.
+    """Return the state after sealed batches, starting from a snapshot if one is given.
 
     Raises:
-        InvalidAgentResponseError: the events break the contract, or don't follow.
+        InvalidAgentResponseError: the events break the contract, or sequences are missing.
     """
     fold = Fold(task_id, snapshot)
     for sealed in batches:

@@ -1,4 +1,4 @@
-"""Folds of tasks: made of their events, and kept at hand for the next one to go on from."""
+"""Folds tasks on demand, and caches the folds so that the next request continues from there."""
 
 import asyncio
 from collections import OrderedDict
@@ -19,16 +19,17 @@ _FOLDS_BYTES: Final = 16 << 20
 
 @dataclass(slots=True)
 class _CachedFold:
-    """A fold, and the length of what was folded into it: about what it holds."""
+    """A fold, and the number of bytes folded into it: an estimate of its size in memory."""
 
     fold: Fold
     length_bytes: int = 0
 
 
 class FoldCache:
-    """The folds of a journal's tasks; those asked for last are kept, the latest whatever its size.
+    """The most recently requested folds of a journal's tasks.
 
-    What is kept, but for that one, is bounded in number and by the bytes folded into it.
+    The number of folds and the bytes folded into them are limited. The latest fold is cached
+    whatever its size.
     """
 
     def __init__(
@@ -39,14 +40,14 @@ class FoldCache:
         find_stored: Callable[[str], StoredFold | None],
         limit_bytes: int = _FOLDS_BYTES,
     ) -> None:
-        """`head` and `read` are those of the journal; `find_stored` knows compacted tasks."""
+        """`head` and `read` are the journal's; `find_stored` finds the folds of compacted tasks."""
         self._head = head
         self._read = read
         self._find_stored = find_stored
         self._limit_bytes = limit_bytes
-        self._kept: OrderedDict[str, _CachedFold] = OrderedDict()
-        self._kept_bytes = 0
-        self._long_one = asyncio.Lock()
+        self._folds: OrderedDict[str, _CachedFold] = OrderedDict()
+        self._size_bytes = 0
+        self._long_fold_lock = asyncio.Lock()
 
     async def fold(self, task_id: str, until: int) -> Fold:
         """Return the fold of a task's events up to and including a sequence.
@@ -56,72 +57,72 @@ class FoldCache:
             CursorExpiredError: the events up to there are past retention.
         """
         try:
-            folding = await self._folded(task_id, until)
+            cached = await self._fold_to(task_id, until)
         except CursorExpiredError:
-            # The events are compacted, or were just now; the whole of them is all there is.
+            # The events are compacted. Only the fold of all of them is left.
             stored = self._find_stored(task_id)
             if stored is None or until != self._head(task_id):
                 raise
             snapshot = snapshot_pb2.TaskSnapshot.FromString(stored.snapshot)
             fold = Fold(task_id, snapshot, forwarded=stored.forwarded)
-            folding = _CachedFold(fold, len(stored.snapshot))
-        self._keep(task_id, folding)
-        return folding.fold
+            cached = _CachedFold(fold, len(stored.snapshot))
+        self._add(task_id, cached)
+        return cached.fold
 
     def drop(self, task_id: str) -> None:
-        """Keep nothing of a task."""
+        """Remove a task's fold."""
         self._take(task_id)
 
-    def _keep(self, task_id: str, folding: _CachedFold) -> None:
-        """Let the next one go on from here."""
+    def _add(self, task_id: str, cached: _CachedFold) -> None:
+        """Add a fold, and drop the least recently used ones beyond the limits."""
         self._take(task_id)
-        self._kept[task_id] = folding
-        self._kept_bytes += folding.length_bytes
-        while len(self._kept) > _FOLDS or (
-            self._kept_bytes > self._limit_bytes and len(self._kept) > 1
+        self._folds[task_id] = cached
+        self._size_bytes += cached.length_bytes
+        while len(self._folds) > _FOLDS or (
+            self._size_bytes > self._limit_bytes and len(self._folds) > 1
         ):
-            _, oldest = self._kept.popitem(last=False)
-            self._kept_bytes -= oldest.length_bytes
+            _, oldest = self._folds.popitem(last=False)
+            self._size_bytes -= oldest.length_bytes
 
     def _take(self, task_id: str) -> _CachedFold | None:
-        """Return what is kept of a task, for whoever asks alone."""
-        folding = self._kept.pop(task_id, None)
-        if folding is not None:
-            self._kept_bytes -= folding.length_bytes
-        return folding
+        """Remove and return a task's fold. Until it is added again, nobody else can use it."""
+        cached = self._folds.pop(task_id, None)
+        if cached is not None:
+            self._size_bytes -= cached.length_bytes
+        return cached
 
-    async def _folded(self, task_id: str, until: int) -> _CachedFold:
-        folding = self._taken(task_id, until)
-        self._fold_some(task_id, folding, until)
-        if folding.fold.sequence >= until:
-            return folding
-        # A long task takes a second: others are served meanwhile. Of many who ask for long ones at
-        # once, each holding its own would take all memory; and for the same one, its fold will do.
-        async with self._long_one:
-            kept = self._taken(task_id, until)
-            if kept.fold.sequence > folding.fold.sequence:
-                folding = kept
-            while folding.fold.sequence < until:
+    async def _fold_to(self, task_id: str, until: int) -> _CachedFold:
+        cached = self._take_or_begin(task_id, until)
+        self._fold_one_read(task_id, cached, until)
+        if cached.fold.sequence >= until:
+            return cached
+        # A long task takes a second, so other work on the loop runs in between. One long fold at a
+        # time: many at once could use up the memory, and requests for the same task share one.
+        async with self._long_fold_lock:
+            other = self._take_or_begin(task_id, until)
+            if other.fold.sequence > cached.fold.sequence:
+                cached = other
+            while cached.fold.sequence < until:
                 await asyncio.sleep(0)
-                self._fold_some(task_id, folding, until)
-            return folding
+                self._fold_one_read(task_id, cached, until)
+            return cached
 
-    def _taken(self, task_id: str, until: int) -> _CachedFold:
-        """Return what is kept of a task if it can be gone on with, or else a beginning."""
-        folding = self._take(task_id)
-        if folding is None or folding.fold.sequence > until:
+    def _take_or_begin(self, task_id: str, until: int) -> _CachedFold:
+        """Return the cached fold if it is not past `until`, or an empty one."""
+        cached = self._take(task_id)
+        if cached is None or cached.fold.sequence > until:
             return _CachedFold(Fold(task_id))
-        return folding
+        return cached
 
-    def _fold_some(self, task_id: str, folding: _CachedFold, until: int) -> None:
-        """Fold what one read gives."""
-        fold = folding.fold
+    def _fold_one_read(self, task_id: str, cached: _CachedFold, until: int) -> None:
+        """Fold the batches of one read."""
+        fold = cached.fold
         if fold.sequence >= until:
             return
         is_cut = until < self._head(task_id)
         read_whole = event_pb2.EventBatch.FromString
         for sealed in self._read(task_id, fold.sequence):
             fold.apply(parse_batch(sealed, until=until) if is_cut else read_whole(sealed))
-            folding.length_bytes += len(sealed)
+            cached.length_bytes += len(sealed)
             if fold.sequence >= until:
                 return

@@ -1,4 +1,4 @@
-"""Puts what is pending together into one commit: sequences, headers, rows and keys."""
+"""Builds one commit of all pending writes: sequences, headers, rows and keys."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -32,30 +32,30 @@ KEY_TTL_NS: Final = 24 * 60 * 60 * 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class CreateResult:
-    """The task that a submission made, or that the same submission had made before."""
+    """The task that a submission created, now or when it was sent before."""
 
     task_id: str
     is_new: bool
 
 
 class DraftSource(Protocol):
-    """Whoever appends to a task, and says what once it is being written: cheaper than a future."""
+    """A writer that gives its drafts when the commit is built. It is cheaper than a future."""
 
     def take(self) -> Sequence[Draft]:
-        """Return what there is to append by now."""
+        """Return the drafts to append."""
 
     def done(self) -> bool:
-        """Nobody waits any more."""
+        """Return whether the result is no longer wanted."""
 
     def set_result(self, result: int, /) -> None:
-        """It is committed; this is the last sequence."""
+        """Report that the drafts are committed. `result` is their last sequence."""
 
     def set_exception(self, exception: BaseException, /) -> None:
-        """It has not happened."""
+        """Report that nothing was written."""
 
 
 class PendingDrafts(NamedTuple):
-    """A task's writer that waits for the next commit."""
+    """A source of drafts that waits for the next commit."""
 
     task_id: str
     done: DraftSource
@@ -91,7 +91,7 @@ class PendingAlias(NamedTuple):
 
 
 class PendingWebhook(NamedTuple):
-    """A webhook that waits for the next commit, as it is now; without a row, to be removed."""
+    """A webhook that waits for the next commit. Without a row, it is deleted."""
 
     task_id: str
     config_id: str
@@ -101,7 +101,7 @@ class PendingWebhook(NamedTuple):
 
 Pending = PendingDrafts | PendingAppend | PendingCreate | PendingAlias | PendingWebhook
 
-# Each takes the outcome of its own kind.
+# Each takes the result of its own kind.
 _Done: TypeAlias = (
     DraftSource
     | asyncio.Future[int]
@@ -113,17 +113,17 @@ _Done: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class CommittedState:
-    """What is there before a commit."""
+    """The state of the journal before a commit."""
 
     find_row: Callable[[str], TaskRow | None]
     heads: Mapping[str, int]
     find_key: Callable[[str, int], SubmissionKey | None]
-    """By the key and the journal's age."""
+    """Takes the key and the journal's age."""
     find_alias: Callable[[str, str], str | None]
 
 
 class CommitBuilder:
-    """One commit in the making. Nothing of it counts before the group is written."""
+    """Builds one commit. Nothing of it is visible before the group is written."""
 
     def __init__(self, known: CommittedState, *, epoch: int, time_ns: int, age_ns: int) -> None:
         self.group = CommitGroup()
@@ -131,8 +131,8 @@ class CommitBuilder:
         self._time_ns = time_ns
         self._age_ns = age_ns
         self._known = known
-        # Heads, rows and keys as they are behind the group. A row is made anew only when what lists
-        # show changes: its own head is that of then.
+        # Heads, rows and keys after the group. A row is replaced only when its listed fields
+        # change, so the head in it may be older than the one in `_heads`.
         self._heads: dict[str, int] = {}
         self._rows: dict[str, TaskRow] = {}
         self._keys: dict[str, SubmissionKey] = {}
@@ -140,7 +140,7 @@ class CommitBuilder:
         self._outcomes: list[tuple[str, _Done, object]] = []
 
     def add(self, pending: Pending) -> None:
-        """Take in what is pending; what can't be written fails alone, at once."""
+        """Add a pending write. If it is invalid, only this write fails, at once."""
         try:
             if isinstance(pending, PendingDrafts):
                 outcome: object = self._append(pending.task_id, pending.done.take())
@@ -153,19 +153,19 @@ class CommitBuilder:
             else:
                 self._keep(pending)
                 outcome = None
-        except Exception as error:  # noqa: BLE001  Whatever it is, whoever waits for this gets it.
+        except Exception as error:  # noqa: BLE001  The waiting caller gets any error.
             _fail(pending.done, error)
         else:
             self._outcomes.append((pending.task_id, pending.done, outcome))
 
     def resolve(self) -> None:
-        """Tell whoever waits that the group is written."""
+        """Set the results of all writes: the group is written."""
         for _, done, outcome in self._outcomes:
             if not done.done():
                 done.set_result(outcome)  # type: ignore[arg-type]  # each its own type
 
     def fail(self, error: BaseException) -> None:
-        """Tell whoever waits that nothing of the group is written."""
+        """Set an error on all writes: nothing of the group is written."""
         for task_id, done, _ in self._outcomes:
             _fail(done, FencedError(task_id) if isinstance(error, FencedError) else error)
 
@@ -193,7 +193,7 @@ class CommitBuilder:
         key, task_id = pending.key, pending.task_id
         known = (self._keys.get(key) or self._known.find_key(key, self._age_ns)) if key else None
         created = pending.created.created
-        # The task of a key may be past retention: then the key stands for nothing.
+        # If the key's task is past retention, the key counts as unused.
         if known is not None and self._row(known.task_id) is not None:
             if known.content_hash != pending.content_hash:
                 raise MessageKeyReusedError(created.message.message_id)
@@ -224,7 +224,7 @@ class CommitBuilder:
         return CreateResult(task_id, is_new=True)
 
     def _bind(self, pending: PendingAlias) -> str:
-        """Return the id of the task that the alias stands for behind the group."""
+        """Return the id of the task that the alias is bound to after the group."""
         name = (pending.account, pending.alias)
         bound = self._aliases.get(name) or self._known.find_alias(*name)
         if bound is not None and bound != pending.replaces:
@@ -251,7 +251,7 @@ class CommitBuilder:
         return SealedBatch(task_id, first_sequence, one.count, sealed)
 
     def _behind(self, row: TaskRow, one: Draft) -> TaskRow:
-        """The row as these events leave it."""
+        """Return the row after these events."""
         state, status_time_ns = row.state, row.status_time_ns
         metadata = struct_pb2.Struct.FromString(row.metadata)
         for event in one.row_events:

@@ -1,4 +1,4 @@
-"""The journal of a host: appends in order, commits in groups, and only then lets anyone read."""
+"""The journal of a host: ordered appends, committed in groups and published after the commit."""
 
 import asyncio
 from collections import OrderedDict
@@ -43,21 +43,22 @@ from trunkline.v1 import event_pb2, snapshot_pb2, task_service_pb2
 __all__ = ["CreateResult", "Journal", "Retention", "TaskRow"]
 
 _TAIL_BYTES: Final = 64 * 1024
-# Of all tails together, and how many rows of ended tasks are kept at hand.
+# The limit of all tails together.
 _TAILS_BYTES: Final = 16 * 1024 * 1024
+# The number of ended tasks' rows in memory.
 _ENDED_ROWS: Final = 1024
 _RETENTION: Final = Retention()
 _READ_BYTES: Final = 64 * 1024
-# The class has a `list` of its own.
+# The class has a method `list`.
 Batches: TypeAlias = list[bytes]
 
 
 class Journal:
-    """The ordered, gap-free, durable list of each task's events, and what is made of it.
+    """The ordered, gap-free, durable events of each task, and the states folded from them.
 
-    Appends that are pending in one turn of the loop are written in one transaction; then they are
-    published: until then no reader sees them. A write that fails fails the appends that were in
-    it, none of which happened; the next may succeed. Readers hold cursors and nothing else.
+    Appends of one iteration of the event loop are written in one transaction and then published. No
+    reader sees them before. If a write fails, all appends in it fail and nothing of them is stored.
+    The next write may succeed. A reader has no state here except its cursor.
     """
 
     def __init__(
@@ -69,35 +70,39 @@ class Journal:
         retention: Retention = _RETENTION,
         path: Path | None = None,
     ) -> None:
-        """Use `open`, unless you bring a store of your own."""
+        """Use a store. To open a file, call `open`."""
         self.id = store.id
         self.path = path
-        """The file that it is in, if it is in one: what belongs to its tasks lies beside that."""
+        """The journal's file, if it has one. Files of its tasks are stored beside it."""
         self.epoch = store.epoch
         self.aliases = AliasTable(store, self._put)
-        """The ids that clients chose for tasks."""
+        """Task ids that clients chose."""
         self.webhooks = WebhookTable(store, self._put)
-        """The webhooks of tasks, as they are kept."""
+        """The webhooks of tasks."""
         self._store = store
-        self._lane = SerialWriter(is_threaded=is_threaded)
+        self._serial_writer = SerialWriter(is_threaded=is_threaded)
         self._pending: list[Pending] = []
         self._is_scheduled = False
         self._is_closed = False
-        self._upkeep = Maintenance(
-            store, self._lane, retention, on_changed=self._forget_all, on_idle=self._go_on
+        self._maintenance = Maintenance(
+            store,
+            self._serial_writer,
+            retention,
+            on_changed=self._forget_all,
+            on_idle=self._on_writer_idle,
         )
-        # Rows of all tasks that have not ended, of some that have, and the heads of the former.
-        self._live = {row.task_id: row for row in store.list_unfinished()}
-        self._heads = {task_id: row.head for task_id, row in self._live.items()}
-        self._ended: OrderedDict[str, TaskRow] = OrderedDict()
-        self._known = CommittedState(
+        # Rows and heads of all unfinished tasks, and rows of some ended ones.
+        self._unfinished = {row.task_id: row for row in store.list_unfinished()}
+        self._heads = {task_id: row.head for task_id, row in self._unfinished.items()}
+        self._ended_rows: OrderedDict[str, TaskRow] = OrderedDict()
+        self._committed = CommittedState(
             find_row=self._find_row,
             heads=self._heads,
             find_key=lambda key, age_ns: store.find_key(key, now_ns=age_ns),
             find_alias=store.find_alias,
         )
         self._tails = Tails(task_limit_bytes=tail_bytes, limit_bytes=_TAILS_BYTES)
-        self._audience = Subscribers()
+        self._subscribers = Subscribers()
         self._folds = FoldCache(head=self.head, read=self.read, find_stored=store.find_fold)
 
     @classmethod
@@ -109,15 +114,15 @@ class Journal:
         tail_bytes: int = _TAIL_BYTES,
         retention: Retention = _RETENTION,
     ) -> Self:
-        """Open the journal in a file, or make one there.
+        """Open the journal in a file, or create it there.
 
-        `normal` survives the death of the process, `full` also that of the machine. `tail_bytes`
-        are kept in memory of each task. What `retention` lets go is looked for at each renewal of
-        the lease.
+        With `normal`, commits survive the death of the process; with `full`, also a power failure.
+        `tail_bytes` of each task's latest events stay in memory. Each renewal of the lease looks
+        for tasks whose `retention` time is over.
 
         Raises:
-            JournalUnavailableError: another process has it open, it is no journal, it can't be
-                read or written.
+            JournalUnavailableError: another process has it open, it is not a journal, or it can't
+                be read or written.
         """
         store = SqliteStore.open(path, synchronous=synchronous)
         is_threaded = synchronous == "full"
@@ -134,14 +139,14 @@ class Journal:
         tail_bytes: int = _TAIL_BYTES,
         retention: Retention = _RETENTION,
     ) -> Self:
-        """Open the journal of another process that let its lease run out.
+        """Open the journal of another process whose lease has expired.
 
-        If that process is still there, frozen perhaps, it is killed first; this blocks until it is
-        gone, so call it in a thread. The epoch goes up.
+        If that process still exists, for example stopped, it is killed. This blocks until it is
+        gone, so call it in a thread. The epoch increases.
 
         Raises:
-            JournalUnavailableError: the owner's lease holds, somebody else was quicker, it can't
-                be read or written.
+            JournalUnavailableError: the owner's lease holds, another process was faster, or the
+                journal can't be read or written.
         """
         store = SqliteStore.take_over(path, synchronous=synchronous)
         is_threaded = synchronous == "full"
@@ -150,7 +155,7 @@ class Journal:
         )
 
     def new_task_id(self) -> str:
-        """Return an id that no task has, and that nobody can guess."""
+        """Return a new id that cannot be guessed."""
         return new_task_id(self.id)
 
     def create(
@@ -162,37 +167,41 @@ class Journal:
         content_hash: str = "",
         webhook: WebhookRow | None = None,
     ) -> asyncio.Future[CreateResult]:
-        """Make a task exist. Resolves once it does, or with the one that there is already.
+        """Create a task. The future resolves after the commit, or to the task that exists already.
 
-        A webhook is kept if the task is new: both, or neither.
+        An existing task has this id, or was created with the same key and content hash within
+        24 hours. A webhook is stored in the same commit if the task is new.
 
-        That is the task of this id, or for 24 hours the one that was created with the same key
-        and content hash. Errors are those of the future: MessageKeyReusedError when the key was
-        used with another hash, JournalUnavailableError, FencedError.
+        Errors of the future: MessageKeyReusedError (the key was used with another hash),
+        JournalUnavailableError, FencedError.
         """
         done: asyncio.Future[CreateResult] = asyncio.get_running_loop().create_future()
         self._put(PendingCreate(task_id, created, key, content_hash, webhook, done))
         return done
 
     def append(self, task_id: str, fence: int, drafts: Sequence[Draft]) -> asyncio.Future[int]:
-        """Append events; they get their sequences in the order of the calls.
+        """Append events. They get sequences in the order of the calls.
 
-        Resolves to the last sequence once they are committed and can be read. Canceling the
-        future takes nothing back. Errors are those of the future: FencedError for the token of
-        somebody who has lost the task, TaskNotFoundError, TaskEndedError behind a terminal
-        status, JournalUnavailableError.
+        The future resolves to the last sequence after the commit. Canceling the future does not
+        undo the append.
+
+        Errors of the future: FencedError (`fence` is the epoch of a former owner),
+        TaskNotFoundError, TaskEndedError (after a terminal status), JournalUnavailableError.
         """
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         if fence != self.epoch:
             done.set_exception(FencedError(task_id))
         elif not drafts:
-            done.set_exception(InvalidArgumentError("drafts", "are none"))
+            done.set_exception(InvalidArgumentError("drafts", "must not be empty"))
         else:
             self._put(PendingAppend(task_id, drafts, done))
         return done
 
     def append_from(self, task_id: str, fence: int, source: DraftSource) -> None:
-        """Append what `writer` has when the next write begins; it is told as `append`'s future."""
+        """Append the drafts that `source` gives when the next commit is built.
+
+        The source gets the result or the errors of `append`.
+        """
         if fence == self.epoch:
             self._put(PendingDrafts(task_id, source))
         else:
@@ -215,39 +224,39 @@ class Journal:
         return row.state
 
     def row(self, task_id: str) -> TaskRow:
-        """Return what is known of a task without reading its events. TaskNotFoundError."""
+        """Return the row of a task. TaskNotFoundError."""
         row = self._find_row(task_id)
         if row is None:
             raise TaskNotFoundError(task_id)
         head = self._heads.get(task_id, row.head)
         if head != row.head:
-            row = self._live[task_id] = replace(row, head=head)
+            row = self._unfinished[task_id] = replace(row, head=head)
         return row
 
     def read(self, task_id: str, after: int, *, limit_bytes: int = _READ_BYTES) -> list[bytes]:
-        """Return sealed batches of what follows `after`, the first beginning right there.
+        """Return the sealed batches after the sequence `after`; the first begins at `after` + 1.
 
-        At least one if there is any, and more as long as they fit into the limit.
+        They are at least one if there is any, and more up to the limit.
 
         Raises:
             TaskNotFoundError.
-            JournalUnavailableError: it can't be read, or it was closed before the task ended and
-                all there is here was read: what follows is in the journal's next life.
-            CursorExpiredError: what follows `after` is past retention.
+            JournalUnavailableError: the journal can't be read, or it was closed before the task
+                ended and there is nothing more to read here.
+            CursorExpiredError: the events after `after` are past retention.
         """
         row = self.row(task_id)
         if after + 1 < row.first_available:
-            raise _expired(row, after)
+            raise _cursor_expired(row, after)
         if after >= row.head:
             if self._is_closed and not row.is_ended:
-                raise self._closed()
+                raise self._closed_error()
             return []
         batches = self._batches(task_id, after, limit_bytes)
         first_sequence = parse_header(batches[0]).first_sequence if batches else row.head
         if first_sequence > after + 1 or not batches:
-            # Compacted, or gone, since its row was looked up.
+            # It was compacted or deleted since its row was read.
             self._forget(task_id)
-            raise _expired(self.row(task_id), after)
+            raise _cursor_expired(self.row(task_id), after)
         if first_sequence <= after:
             batches[0] = trim_batch(batches[0], after)
         return batches
@@ -255,9 +264,9 @@ class Journal:
     def read_next(
         self, task_id: str, after: int, *, limit_bytes: int = _READ_BYTES
     ) -> tuple[list[bytes], int]:
-        """Return what `read` does, and the last sequence that it covers; `after` if nothing.
+        """Return the batches that `read` returns, and their last sequence, or `after` if none.
 
-        For those who read on and on: what came last is found without parsing anything.
+        A reader that follows a task gets the latest batches without any parsing.
         """
         head = self._heads.get(task_id)
         if head is not None and after < head:
@@ -269,51 +278,51 @@ class Journal:
         return batches, last_sequence(batches[-1]) if batches else after
 
     def check_cursor(self, task_id: str, after: int, epoch: int) -> None:
-        """See that a reader who holds all events up to `after` may go on from there.
+        """Check that a reader that has all events up to `after` can continue there.
 
-        `epoch` is that of the batch it read last; 0: it doesn't know.
+        `epoch` is the epoch of the last batch that it read. 0: unknown.
 
         Raises:
             TaskNotFoundError, JournalUnavailableError.
-            CursorExpiredError: what follows is past retention, or the machine lost its power and
-                with it what the reader had seen: what stands there now is something else.
+            CursorExpiredError: the following events are past retention, or a power failure undid
+                events that the reader had seen, so that other events have their sequences now.
         """
         row = self.row(task_id)
         if not row.first_available - 1 <= after <= row.head:
-            raise _expired(row, after)
+            raise _cursor_expired(row, after)
         if epoch and after and self._epoch_at(row, after) != epoch:
-            raise _expired(row, after)
+            raise _cursor_expired(row, after)
 
     async def wait(self, task_id: str, after: int) -> None:
-        """Return as soon as there is something behind `after`, or nothing ever will be.
+        """Wait until there is an event after `after` or the task has ended.
 
         Raises:
-            TaskNotFoundError: no such task.
+            TaskNotFoundError.
             JournalUnavailableError: the journal was closed.
         """
         while (row := self.row(task_id)).head <= after and not row.is_ended:
             if self._is_closed:
-                raise self._closed()
-            await self._audience.wait(task_id)
+                raise self._closed_error()
+            await self._subscribers.wait(task_id)
 
     def subscribe(self, task_id: str, listener: Callable[[], None]) -> None:
-        """Call `listener` whenever events of the task were published; it must be quick.
+        """Call `listener` after each publication of the task's events. It must be fast.
 
-        Also once when the journal is closed: reading says so then.
+        It is also called when the journal is closed. `read` then raises an error.
         """
-        self._audience.subscribe(task_id, listener)
+        self._subscribers.subscribe(task_id, listener)
 
     def unsubscribe(self, task_id: str, listener: Callable[[], None]) -> None:
-        """Call it no more. Repeating this is harmless."""
-        self._audience.unsubscribe(task_id, listener)
+        """Remove a listener. Removing it twice has no effect."""
+        self._subscribers.unsubscribe(task_id, listener)
 
     async def snapshot(self, task_id: str, *, at: int | None = None) -> snapshot_pb2.TaskSnapshot:
-        """Return the fold of a task's events, up to and including sequence `at`, or all.
+        """Return the state of a task after sequence `at`, or after all events.
 
         Raises:
             TaskNotFoundError, JournalUnavailableError.
-            InvalidArgumentError: the task has not come that far.
-            CursorExpiredError: the events up to there are past retention.
+            InvalidArgumentError: the task has no such sequence yet.
+            CursorExpiredError: the events up to `at` are past retention.
         """
         head = self.head(task_id)
         until = head if at is None else at
@@ -322,9 +331,10 @@ class Journal:
         return (await self._folds.fold(task_id, until)).snapshot()
 
     async def forwarded_sequences(self, task_id: str) -> dict[str, int]:
-        """Return what a task has taken over: the last sequence of each task that wrote first.
+        """Return the last sequence forwarded to a task, by the task that wrote the events first.
 
-        With it, `splice` leaves out what was forwarded in an earlier turn or an earlier life.
+        With it, `splice` leaves out events that were forwarded before a restart or in earlier
+        turns.
 
         Raises:
             TaskNotFoundError, JournalUnavailableError.
@@ -335,7 +345,7 @@ class Journal:
         """Return a page of an account's tasks by status time, newest first, then by id.
 
         Raises:
-            InvalidArgumentError: the page size or token is wrong.
+            InvalidArgumentError: the page size or token is invalid.
             JournalUnavailableError.
         """
         size = parse_page_size(query)
@@ -345,48 +355,48 @@ class Journal:
         return build_page(page, has_more=len(found.rows) > size)
 
     def list_unfinished(self) -> Sequence[TaskRow]:
-        """Return the rows of all tasks that have not ended."""
-        return [self.row(task_id) for task_id in self._live]
+        """Return the rows of all unfinished tasks."""
+        return [self.row(task_id) for task_id in self._unfinished]
 
     def list_orphaned_children(self) -> Sequence[OrphanedChild]:
-        """Return the children of ended tasks that may still work. JournalUnavailableError."""
+        """Return the children of ended tasks that may still run. JournalUnavailableError."""
         return self._store.list_orphaned_children()
 
     def add_orphaned_child(self, stray: OrphanedChild) -> None:
-        """Remember a child of a task that has ended. FencedError, JournalUnavailableError."""
+        """Store a child of a task that has ended. FencedError, JournalUnavailableError."""
         self._store.add_orphaned_child(stray)
 
     def delete_orphaned_child(self, task_id: str) -> None:
-        """Forget a stray: it has ended. FencedError, JournalUnavailableError."""
+        """Delete a child of an ended task. FencedError, JournalUnavailableError."""
         self._store.delete_orphaned_child(task_id)
 
     def renew_lease(self, lease_s: float) -> None:
-        """Let this owner's lease hold for so long from now, whatever the clock on the wall does.
+        """Extend the owner's lease to this time from now. Wall-clock changes do not matter.
 
         Raises:
-            FencedError: somebody has taken over.
+            FencedError: another process has taken over.
             JournalUnavailableError.
         """
         self._store.renew_lease(lease_s)
-        self._upkeep.scan()
+        self._maintenance.scan()
 
     def close(self, *, for_takeover: bool = False) -> None:
-        """Write what is pending and give the journal back. Whoever still waits gets an error.
+        """Write the pending appends and release the journal. Waiting readers get an error.
 
-        Left `as_lost` it is for whoever takes over the journals of hosts that are gone.
+        With `for_takeover` it is left as if its host had died, so that another host takes it over.
         """
         if self._is_closed:
             return
         self._is_closed = True
-        self._upkeep.close()
-        self._lane.close()
+        self._maintenance.close()
+        self._serial_writer.close()
         self._flush()
-        self._audience.close(self._closed)
+        self._subscribers.close(self._closed_error)
         self._store.close(for_takeover=for_takeover)
 
     def _put(self, pending: Pending) -> None:
         if self._is_closed:
-            pending.done.set_exception(self._closed())
+            pending.done.set_exception(self._closed_error())
             return
         self._pending.append(pending)
         if not self._is_scheduled:
@@ -394,81 +404,81 @@ class Journal:
             asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
-        """Write what has gathered, unless a write is in flight: its landing flushes again."""
+        """Write the pending appends. If a write is in flight, its end calls this again."""
         self._is_scheduled = False
-        if not self._pending or self._lane.is_busy:
+        if not self._pending or self._serial_writer.is_busy:
             return
         pending, self._pending = self._pending, []
-        grouping = CommitBuilder(
-            self._known,
+        commit = CommitBuilder(
+            self._committed,
             epoch=self.epoch,
             time_ns=self._store.clock.time_ns(),
             age_ns=self._store.clock.age_ns(),
         )
         for one in pending:
-            grouping.add(one)
-        if not grouping.group.is_empty:
-            self._lane.run(
-                lambda: self._store.commit(grouping.group),
-                lambda error: self._on_committed(grouping, error),
+            commit.add(one)
+        if not commit.group.is_empty:
+            self._serial_writer.run(
+                lambda: self._store.commit(commit.group),
+                lambda error: self._on_committed(commit, error),
             )
         else:
-            grouping.resolve()
+            commit.resolve()
 
-    def _on_committed(self, grouping: CommitBuilder, error: BaseException | None) -> None:
+    def _on_committed(self, commit: CommitBuilder, error: BaseException | None) -> None:
         if error is None:
-            self._publish(grouping)
+            self._publish(commit)
         else:
-            grouping.fail(error)
-        self._go_on()
-        if grouping.group.created or grouping.group.changed or self._store.needs_checkpoint:
-            self._upkeep.schedule()
+            commit.fail(error)
+        self._on_writer_idle()
+        if commit.group.created or commit.group.changed or self._store.needs_checkpoint:
+            self._maintenance.schedule()
 
-    def _go_on(self) -> None:
-        """The lane is free again: upkeep that waited for it is short and goes first."""
-        if self._upkeep.is_step_waiting:
-            self._upkeep.run_step()
+    def _on_writer_idle(self) -> None:
+        """Start the next write. Maintenance steps are short and go first."""
+        if self._maintenance.is_step_waiting:
+            self._maintenance.run_step()
         if self._pending and not self._is_scheduled:
             self._flush()
 
-    def _publish(self, grouping: CommitBuilder) -> None:
-        group = grouping.group
-        self._live.update(group.created)
-        self._live.update(group.changed)
+    def _publish(self, commit: CommitBuilder) -> None:
+        group = commit.group
+        self._unfinished.update(group.created)
+        self._unfinished.update(group.changed)
         for batch in group.batches:
             self._heads[batch.task_id] = batch.first_sequence + batch.count - 1
             self._tails.add(batch.task_id, batch.first_sequence, batch.sealed)
         for row in group.changed.values():
             if row.is_ended:
-                del self._live[row.task_id], self._heads[row.task_id]
-                self._keep_ended(row)
+                del self._unfinished[row.task_id], self._heads[row.task_id]
+                self._cache_ended_row(row)
         for task_id in dict.fromkeys(batch.task_id for batch in group.batches):
-            self._audience.notify(task_id)
-        grouping.resolve()
+            self._subscribers.notify(task_id)
+        commit.resolve()
 
-    def _keep_ended(self, row: TaskRow) -> None:
-        self._ended[row.task_id] = row
-        if len(self._ended) > _ENDED_ROWS:
-            self._ended.popitem(last=False)
+    def _cache_ended_row(self, row: TaskRow) -> None:
+        self._ended_rows[row.task_id] = row
+        if len(self._ended_rows) > _ENDED_ROWS:
+            self._ended_rows.popitem(last=False)
 
     def _find_row(self, task_id: str) -> TaskRow | None:
-        """The row; that of a live task has the head it had when it was last asked for."""
-        row = self._live.get(task_id)
+        """Return a task's row. The head of an unfinished task's row may be outdated."""
+        row = self._unfinished.get(task_id)
         if row is not None:
             return row
-        row = self._ended.get(task_id)
+        row = self._ended_rows.get(task_id)
         if row is not None:
-            self._ended.move_to_end(task_id)
+            self._ended_rows.move_to_end(task_id)
             return row
         row = self._store.find_row(task_id)
         if row is None or not row.is_ended:
-            return None  # What has not ended is live, or its creation is not published yet.
-        self._keep_ended(row)
+            return None  # It is unfinished, but its creation is not published yet.
+        self._cache_ended_row(row)
         return row
 
     def _forget(self, task_id: str) -> None:
-        """Look an ended task up in the store again when it is asked for."""
-        self._ended.pop(task_id, None)
+        """Drop what is cached of an ended task, so that it is read from the store again."""
+        self._ended_rows.pop(task_id, None)
         self._folds.drop(task_id)
         self._tails.drop(task_id)
 
@@ -481,19 +491,20 @@ class Journal:
         return self._store.read(task_id, after, limit_bytes=limit_bytes) if kept is None else kept
 
     def _epoch_at(self, row: TaskRow, sequence: int) -> int:
-        """The epoch of the batch that covers a sequence."""
+        """Return the epoch of the batch that covers a sequence. 0: unknown."""
         if sequence < row.first_available:
             stored = self._store.find_fold(row.task_id)
             return stored.epoch if stored else 0
         batches = self._batches(row.task_id, sequence - 1, 0)
         return parse_header(batches[0]).epoch if batches else 0
 
-    def _closed(self) -> JournalUnavailableError:
+    def _closed_error(self) -> JournalUnavailableError:
         return JournalUnavailableError(self.id, "it is closed; open it again")
 
 
-def _expired(row: TaskRow, after: int) -> CursorExpiredError:
+def _cursor_expired(row: TaskRow, after: int) -> CursorExpiredError:
     kept = row.first_available - 1
-    # What was before that is in the snapshot at least; a reader ahead of the task begins with all.
+    # A reader behind retention can start from the snapshot at that point. A reader ahead of the
+    # task starts from the whole state.
     sequence = kept if after < kept else row.head
     return CursorExpiredError(row.task_id, str(after), str(sequence))

@@ -1,4 +1,4 @@
-"""Turns a request for a list of tasks into a filter, and rows into its answer, page by page."""
+"""Parses requests for lists of tasks, and builds the pages of their responses."""
 
 import base64
 import binascii
@@ -16,7 +16,7 @@ LARGEST_PAGE_SIZE: Final = 100
 
 
 def parse_filter(request: task_service_pb2.ListTasksRequest) -> TaskFilter:
-    """Return what the request asks for."""
+    """Return the filter of a request."""
     return TaskFilter(
         account=request.account,
         agent=request.agent,
@@ -27,22 +27,26 @@ def parse_filter(request: task_service_pb2.ListTasksRequest) -> TaskFilter:
 
 
 def _clamped(request: task_service_pb2.ListTasksRequest) -> int:
-    """The time asked for; those before and after all that can be stored are as good as the ends."""
+    """Return the requested time, limited to what the store can hold."""
     return max(-(2**63), min(request.status_after.ToNanoseconds(), 2**63 - 1))
 
 
 def parse_page_size(request: task_service_pb2.ListTasksRequest) -> int:
-    """Return how many rows the page has at most. InvalidArgumentError."""
+    """Return the largest number of rows of the page.
+
+    Raises:
+        InvalidArgumentError: it is out of range.
+    """
     if not 0 <= request.page_size <= LARGEST_PAGE_SIZE:
         raise InvalidArgumentError("pageSize", f"must be 1 to {LARGEST_PAGE_SIZE}, or left out")
     return request.page_size or DEFAULT_PAGE_SIZE
 
 
 def parse_page_token(page_token: str) -> tuple[int, str] | None:
-    """Return the status time and the id of the row that the page before ended with.
+    """Return the status time and the id of the last row of the previous page.
 
     Raises:
-        InvalidArgumentError: the token is none that `response_of` gave.
+        InvalidArgumentError: `build_page` did not make this token.
     """
     if not page_token:
         return None
@@ -53,19 +57,19 @@ def parse_page_token(page_token: str) -> tuple[int, str] | None:
             raise ValueError
         return int(time_ns), task_id
     except (binascii.Error, ValueError) as error:
-        problem = "is no token of a page; send that of the page before, or none"
+        problem = "is not a page token; send the one of the previous page, or none"
         raise InvalidArgumentError("pageToken", problem) from error
 
 
 def build_page(page: TaskPage, *, has_more: bool) -> task_service_pb2.ListTasksResponse:
-    """Return the answer, with a token for the next page if there is one."""
+    """Return the response, with a token for the next page if there is one."""
     return _answer([_summary_of(row) for row in page.rows], page.total, has_more=has_more)
 
 
 def merge_pages(
     pages: Sequence[task_service_pb2.ListTasksResponse], size: int
 ) -> task_service_pb2.ListTasksResponse:
-    """Return the page that several journals make together, from the page of each."""
+    """Merge the pages of several journals into one."""
     rows = [row for page in pages for row in page.tasks]
     rows.sort(key=lambda row: (-row.status.timestamp.ToNanoseconds(), row.task_id))
     has_more = len(rows) > size or any(page.next_page_token for page in pages)

@@ -1,4 +1,4 @@
-"""What a journal does a little at a time, between appends: settle, compact, forget, checkpoint."""
+"""Background maintenance of a journal in short steps: settle, compact, delete, checkpoint."""
 
 import asyncio
 import logging
@@ -15,19 +15,20 @@ from trunkline.journal.store import JournalStore
 logger = logging.getLogger(__name__)
 
 _INTERVAL_S: Final = 0.005
-# What ends within this is settled together: a transaction costs as much as several small tasks.
+# Tasks that end within this time are settled in one transaction, which costs as much as several
+# small tasks.
 _GATHER_S: Final = 0.05
-_SETTLED_BYTES: Final = 16 * 1024
-_FOLDED_BYTES: Final = 32 * 1024
-# What failed is tried again after so long.
+_SETTLE_BYTES: Final = 16 * 1024
+_FOLD_BYTES: Final = 32 * 1024
+# The pause before a failed step is retried.
 _RETRY_S: Final = 1.0
 
 
 class Maintenance:
-    """Steps on a journal's lane, some time after there is something to do.
+    """Runs short maintenance writes soon after there is work for them.
 
-    A step that finds the lane taken has the next turn on it, so that it always comes to one.
-    Whatever fails stays as it was and is tried again; nobody waits for it.
+    If a write is in flight, the step runs next, so that maintenance never starves. A step that
+    fails changes nothing and is retried. No caller waits for a step.
     """
 
     def __init__(
@@ -39,58 +40,67 @@ class Maintenance:
         on_changed: Callable[[Iterable[str]], None],
         on_idle: Callable[[], None],
     ) -> None:
-        """`on_retired` gets tasks that are read otherwise from now on, `on_landed` a free lane."""
+        """`on_changed` gets tasks that were compacted or deleted; `on_idle` follows each step."""
         self._store = store
-        self._lane = serial_writer
-        self._retiring = Compactor(store, retention)
-        self._on_retired = on_changed
-        self._on_landed = on_idle
+        self._serial_writer = serial_writer
+        self._compactor = Compactor(store, retention)
+        self._on_changed = on_changed
+        self._on_idle = on_idle
         self._timer: asyncio.TimerHandle | None = None
         self.is_step_waiting = False
-        """A step found the lane taken: it is for `take_turn`."""
+        """A step waits for the end of the write in flight. Then call `run_step`."""
         self._is_closed = False
         self._was_settling = False
-        # The step before left more than a step's work.
-        self._is_pressed = False
-        # Moving the log: in a thread of its own, and then what is left of it on the lane.
-        self._log_mover = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal-log")
-        self._move: Future[bool] | None = None
-        self._has_log_rest = False
+        # The last step left enough work for another one.
+        self._has_more = False
+        # A checkpoint runs beside writes, in its own thread. What it cannot move then is moved by
+        # another one through the serial writer.
+        self._checkpoints = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal-log")
+        self._checkpoint: Future[bool] | None = None
+        self._needs_exclusive_checkpoint = False
         self._failing: dict[str, float] = {}
 
     def schedule(self) -> None:
-        """Something was written: there may be work."""
+        """Start a timer for the next step if there is work. Call this after writes."""
         if self._is_closed:
             return
-        if self._store.needs_checkpoint and self._move is None and not self._has_log_rest:
-            self._move_log()
+        if (
+            self._store.needs_checkpoint
+            and self._checkpoint is None
+            and not self._needs_exclusive_checkpoint
+        ):
+            self._start_checkpoint()
         if self._timer is None and not self.is_step_waiting and self._has_work:
             loop = asyncio.get_running_loop()
-            pause_s = _INTERVAL_S if self._is_pressed else _GATHER_S
+            pause_s = _INTERVAL_S if self._has_more else _GATHER_S
             self._timer = loop.call_later(pause_s, self._on_timer)
 
     def scan(self) -> None:
-        """Time has passed: something may be due."""
+        """Look for tasks whose retention time is over. Call this from time to time."""
         if not self._is_closed and self._may_try("retire"):
-            self._look()
+            self._scan()
             self.schedule()
 
     def run_step(self) -> None:
-        """The lane is free: do the step that found it taken."""
-        if self.is_step_waiting and not self._lane.is_busy:
+        """Run the waiting step unless a write is in flight."""
+        if self.is_step_waiting and not self._serial_writer.is_busy:
             self.is_step_waiting = False
             self._step()
 
     def close(self) -> None:
-        """Do nothing more; wait for what is under way."""
+        """Stop, and block until a running checkpoint has ended."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
-        self._log_mover.shutdown()
+        self._checkpoints.shutdown()
 
     @property
     def _has_work(self) -> bool:
-        return self._has_log_rest or self._store.has_backlog() or self._retiring.has_work
+        return (
+            self._needs_exclusive_checkpoint
+            or self._store.has_backlog()
+            or self._compactor.has_work
+        )
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -100,43 +110,43 @@ class Maintenance:
     def _step(self) -> None:
         if self._is_closed:
             return
-        if self._has_log_rest:
-            self._has_log_rest = False
+        if self._needs_exclusive_checkpoint:
+            self._needs_exclusive_checkpoint = False
             self._run("checkpoint", self._store.checkpoint, lambda: None, waits_for_disk=True)
-        elif self._store.has_backlog() and not (self._was_settling and self._retiring.has_work):
+        elif self._store.has_backlog() and not (self._was_settling and self._compactor.has_work):
             self._was_settling = True
             self._run("settle", self._settle, self.schedule)
-        elif self._retiring.has_work:
+        elif self._compactor.has_work:
             self._was_settling = False
-            self._is_pressed = True
-            bite = self._folded()
-            if bite is None:
+            self._has_more = True
+            step = self._next_retention_step()
+            if step is None:
                 self.schedule()
             else:
-                self._run("retire", bite.write, lambda: self._written(bite))
+                self._run("retire", step.write, lambda: self._on_step_written(step))
 
     def _settle(self) -> None:
-        self._is_pressed = self._store.settle(budget_bytes=_SETTLED_BYTES)
+        self._has_more = self._store.settle(budget_bytes=_SETTLE_BYTES)
 
-    def _folded(self) -> RetentionStep | None:
-        """Go on with a task that is due; one that is damaged is named once, and left alone."""
+    def _next_retention_step(self) -> RetentionStep | None:
+        """Fold further, and return the next write. A damaged task is logged once and skipped."""
         try:
-            return self._retiring.next_step(_FOLDED_BYTES)
+            return self._compactor.next_step(_FOLD_BYTES)
         except (JournalUnavailableError, InvalidAgentResponseError) as error:
             logger.error("task.not_compacted", extra={"reason": error.reason})
             return None
 
-    def _written(self, bite: RetentionStep) -> None:
-        self._retiring.confirm(bite)
-        self._on_retired(bite.task_ids)
-        if not self._retiring.has_work:
-            self._look()
+    def _on_step_written(self, step: RetentionStep) -> None:
+        self._compactor.confirm(step)
+        self._on_changed(step.task_ids)
+        if not self._compactor.has_work:
+            self._scan()
         if not self._is_closed and self._has_work:
             self.schedule()
 
-    def _look(self) -> None:
+    def _scan(self) -> None:
         try:
-            self._retiring.scan()
+            self._compactor.scan()
         except JournalUnavailableError as error:
             self._failed("retire", error)
 
@@ -148,33 +158,35 @@ class Maintenance:
         *,
         waits_for_disk: bool = False,
     ) -> None:
-        def landed(error: BaseException | None) -> None:
+        def on_done(error: BaseException | None) -> None:
             if error is None:
                 self._succeeded(name)
                 then()
             else:
                 self._failed(name, error)
                 if name == "retire":
-                    self._retiring.reset()
-            self._on_landed()
+                    self._compactor.reset()
+            self._on_idle()
 
-        self._lane.run(work, landed, waits_for_disk=waits_for_disk)
+        self._serial_writer.run(work, on_done, waits_for_disk=waits_for_disk)
 
-    def _move_log(self) -> None:
+    def _start_checkpoint(self) -> None:
         if not self._may_try("checkpoint"):
             return
         loop = asyncio.get_running_loop()
-        move = self._move = self._log_mover.submit(self._store.checkpoint)
-        move.add_done_callback(lambda _: loop.call_soon_threadsafe(self._on_log_moved, move))
+        checkpoint = self._checkpoint = self._checkpoints.submit(self._store.checkpoint)
+        checkpoint.add_done_callback(
+            lambda _: loop.call_soon_threadsafe(self._on_checkpoint_done, checkpoint)
+        )
 
-    def _on_log_moved(self, move: "Future[bool]") -> None:
-        self._move = None
-        error = move.exception()
+    def _on_checkpoint_done(self, checkpoint: "Future[bool]") -> None:
+        self._checkpoint = None
+        error = checkpoint.exception()
         if error is not None:
             self._failed("checkpoint", error)
             return
         self._succeeded("checkpoint")
-        self._has_log_rest = not move.result()
+        self._needs_exclusive_checkpoint = not checkpoint.result()
         self.schedule()
 
     def _may_try(self, name: str) -> bool:
@@ -187,7 +199,7 @@ class Maintenance:
             )
 
     def _failed(self, name: str, error: BaseException) -> None:
-        """It is tried again after a while, when something is written; said once."""
+        """Log the first failure. After a pause, the next write schedules another try."""
         if isinstance(error, FencedError):
             self._is_closed = True
         if name not in self._failing:

@@ -1,4 +1,4 @@
-"""Runs a store's writes one at a time: on the loop, or in a thread when they wait for a disk."""
+"""Runs a store's writes one at a time: on the loop, or in a thread if they wait for the disk."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,56 +10,58 @@ OnDone = Callable[[BaseException | None], None]
 
 
 @dataclass(slots=True)
-class _PendingWrite:
-    """A write in the thread, and what to do when it is through."""
+class _RunningWrite:
+    """A write in the thread, and the callback for its end."""
 
     outcome: Future[object]
-    landed: OnDone
+    on_done: OnDone
 
 
 class SerialWriter:
-    """At most one write is in flight. On the loop none ever is: `run` returns behind it."""
+    """Runs writes so that at most one is in flight. On the loop, `run` returns after the write."""
 
     def __init__(self, *, is_threaded: bool) -> None:
         self._is_threaded = is_threaded
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
-        self._flight: _PendingWrite | None = None
+        self._running: _RunningWrite | None = None
 
     @property
     def is_busy(self) -> bool:
-        """A write is in flight; another one must wait until it has landed."""
-        return self._flight is not None
+        """A write is in flight. The next one must wait for its end."""
+        return self._running is not None
 
     def run(self, work: Work, on_done: OnDone, *, waits_for_disk: bool = False) -> None:
-        """Run a write; `landed` gets its error, or None, on the loop.
+        """Run a write. On the loop, `on_done` gets its error or None.
 
-        What waits for the disk runs in the thread in any case.
+        A write that waits for the disk always runs in the thread.
         """
         if not (self._is_threaded or waits_for_disk):
-            on_done(_error_of(work))
+            on_done(_run_catching(work))
             return
         loop = asyncio.get_running_loop()
-        flight = self._flight = _PendingWrite(self._executor.submit(work), on_done)
-        flight.outcome.add_done_callback(lambda _: loop.call_soon_threadsafe(self._land, flight))
+        running = self._running = _RunningWrite(self._executor.submit(work), on_done)
+        running.outcome.add_done_callback(
+            lambda _: loop.call_soon_threadsafe(self._finish, running)
+        )
 
     def close(self) -> None:
-        """Block until what is in flight has landed, and end the thread: writes run here now."""
+        """Block until the write in flight has ended, and end the thread. Later writes run here."""
         self._is_threaded = False
-        if self._flight is not None:
-            self._land(self._flight)
+        if self._running is not None:
+            self._finish(self._running)
         self._executor.shutdown()
 
-    def _land(self, flight: _PendingWrite) -> None:
-        if flight is not self._flight:
-            return  # It was waited for, and has landed.
-        error = flight.outcome.exception()
-        self._flight = None
-        flight.landed(error)
+    def _finish(self, running: _RunningWrite) -> None:
+        if running is not self._running:
+            return  # `close` has finished it.
+        error = running.outcome.exception()
+        self._running = None
+        running.on_done(error)
 
 
-def _error_of(work: Work) -> BaseException | None:
+def _run_catching(work: Work) -> BaseException | None:
     try:
         work()
-    except Exception as error:  # noqa: BLE001  Whatever it is, whoever waits for the write gets it.
+    except Exception as error:  # noqa: BLE001  The caller gets any error.
         return error
     return None

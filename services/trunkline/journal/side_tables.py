@@ -1,4 +1,4 @@
-"""What is kept beside tasks, in the same commits as their events: aliases and webhooks."""
+"""Aliases and webhooks of tasks, written in the same commits as events."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -8,7 +8,7 @@ from trunkline.journal.store import JournalStore, WebhookRow
 
 
 class AliasTable:
-    """The ids that clients chose, each of one account, and the tasks that they stand for."""
+    """Task ids that clients chose, by account, and the tasks they stand for."""
 
     def __init__(self, store: JournalStore, put: Callable[[Pending], None]) -> None:
         """`put` takes what is to be written with the next commit."""
@@ -18,9 +18,9 @@ class AliasTable:
     def bind(
         self, account: str, alias: str, task_id: str, *, replaces: str = ""
     ) -> asyncio.Future[str]:
-        """Let an alias stand for a task, unless it stands for one other than `replaces`.
+        """Bind an alias to a task, unless it is bound to another task than `replaces`.
 
-        Resolves to the id of the task that it stands for now. Errors are those of the future:
+        The future resolves to the id of the task that the alias is bound to now. Its errors:
         FencedError, JournalUnavailableError.
         """
         done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -33,7 +33,7 @@ class AliasTable:
 
 
 class WebhookTable:
-    """The webhooks of tasks. Errors of what is written are those of the futures."""
+    """The webhooks of tasks. Errors of writes are set on the futures."""
 
     def __init__(self, store: JournalStore, put: Callable[[Pending], None]) -> None:
         """`put` takes what is to be written with the next commit."""
@@ -41,20 +41,20 @@ class WebhookTable:
         self._put = put
 
     def save(self, row: WebhookRow) -> asyncio.Future[None]:
-        """Keep a webhook as it is now.
+        """Store a webhook.
 
-        TaskNotFoundError when its task is there no more, FencedError, JournalUnavailableError.
+        Errors: TaskNotFoundError (the task no longer exists), FencedError, JournalUnavailableError.
         """
         return self._write(row.task_id, row.config_id, row)
 
     def delete(self, task_id: str, config_id: str) -> asyncio.Future[None]:
-        """Keep a webhook no longer. FencedError, JournalUnavailableError."""
+        """Delete a webhook. FencedError, JournalUnavailableError."""
         return self._write(task_id, config_id, None)
 
     def find(
         self, *, task_id: str = "", states: Sequence[int] = (), limit: int | None = None
     ) -> list[WebhookRow]:
-        """Return webhooks of one task or of all, in any of the states, the last made first.
+        """Return webhooks of one task or of all, in any of the states, the newest first.
 
         Raises:
             JournalUnavailableError.

@@ -1,4 +1,4 @@
-"""What the journal owes to its store and the store to the journal: records and one Protocol."""
+"""The interface between a journal and its store: records and one Protocol."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from trunkline.task_states import TERMINAL, StateValue
 
 @dataclass(frozen=True, slots=True)
 class TaskRow:
-    """What is known of a task without reading its events."""
+    """The facts about a task that need no reading of its events."""
 
     task_id: str
     context_id: str
@@ -25,30 +25,30 @@ class TaskRow:
     metadata: bytes = b""
     """Its metadata, a serialised Struct."""
     first_available: int = 1
-    """The first sequence that can still be read; what was before is past retention."""
+    """The first sequence that can be read. Earlier ones are past retention."""
     ended_ns: int = 0
-    """When it ended, by the journal's age; 0 until then."""
+    """The journal's age when the task ended. 0: it has not ended."""
 
     @property
     def is_ended(self) -> bool:
-        """Nothing more comes: its last event is the terminal one."""
+        """The task's last event is its terminal one."""
         return self.state in TERMINAL
 
 
 @dataclass(frozen=True, slots=True)
 class SubmissionKey:
-    """What a submission's key stands for."""
+    """The idempotency key of a submission, and the task that it created."""
 
     key: str
     content_hash: str
     task_id: str
     expires_ns: int
-    """By the journal's age."""
+    """The journal's age when the key expires."""
 
 
 @dataclass(slots=True)
 class SealedBatch:
-    """A sealed batch and where it belongs."""
+    """A sealed batch with its task and its place there."""
 
     task_id: str
     first_sequence: int
@@ -58,29 +58,29 @@ class SealedBatch:
 
 @dataclass(frozen=True, slots=True)
 class StoredFold:
-    """What stays of a task's events when it is compacted."""
+    """The fold that replaces a compacted task's events."""
 
     snapshot: bytes
     """A serialised TaskSnapshot, at the task's head."""
     epoch: int
-    """Of its last batch."""
+    """The epoch of the task's last batch."""
     forwarded: Mapping[str, int]
-    """The last sequence forwarded of each task that wrote first."""
+    """The last forwarded sequence of each task that wrote events first."""
 
 
 @dataclass(frozen=True, slots=True)
 class OrphanedChild:
-    """A child that may still work although the task that called it has ended."""
+    """A child task that may still run although its parent has ended."""
 
     task_id: str
     account: str
     until_s: float
-    """When it has ended by itself, or isn't minded any more: seconds since 1970."""
+    """The time in seconds since 1970 after which the child is no longer tracked."""
 
 
 @dataclass(frozen=True, slots=True)
 class AliasRecord:
-    """An id that a client chose, and the task that it stands for."""
+    """A task id that a client chose, and the task that it stands for."""
 
     account: str
     alias: str
@@ -93,43 +93,43 @@ WebhookKey: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class WebhookRow:
-    """A webhook of a task, and how far it has come."""
+    """A webhook of a task and the state of its delivery."""
 
     task_id: str
     config_id: str
     state: int
-    """As in `trunkline.v1.WebhookState`, so that rows are found by it."""
+    """A `trunkline.v1.WebhookState`, by which rows are found."""
     content: bytes
     """A serialised `trunkline.v1.Webhook`, its secrets included."""
 
     @property
     def key(self) -> WebhookKey:
-        """What names it."""
+        """The key of the webhook."""
         return self.task_id, self.config_id
 
 
 @dataclass(slots=True)
 class CommitGroup:
-    """All that is written in one transaction: what was pending together."""
+    """The content of one transaction."""
 
     batches: list[SealedBatch] = field(default_factory=list)
     created: dict[str, TaskRow] = field(default_factory=dict)
     changed: dict[str, TaskRow] = field(default_factory=dict)
-    """Rows, behind the group, of tasks whose state or metadata it changes."""
+    """Rows after the group, of tasks whose state or metadata changes."""
     keys: list[SubmissionKey] = field(default_factory=list)
     aliases: list[AliasRecord] = field(default_factory=list)
     webhooks: dict[WebhookKey, WebhookRow | None] = field(default_factory=dict)
-    """As they are behind the group; None: they are gone."""
+    """Webhooks after the group. None: deleted."""
 
     @property
     def is_empty(self) -> bool:
-        """There is nothing to write."""
+        """The group contains nothing to write."""
         return not (self.batches or self.aliases or self.webhooks)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskFilter:
-    """Which tasks a list shows. Empty fields filter nothing, but for the account."""
+    """A filter of tasks. An empty field filters nothing, except for the account."""
 
     account: str
     agent: str = ""
@@ -140,44 +140,44 @@ class TaskFilter:
 
 @dataclass(frozen=True, slots=True)
 class TaskPage:
-    """Rows of a list, and how many match on all pages."""
+    """The rows of one page, and the number of matching rows on all pages."""
 
     rows: Sequence[TaskRow]
     total: int
 
 
 class JournalStore(Protocol):
-    """Durable events, rows and keys of one journal, which it alone writes.
+    """Durable events, rows and keys of one journal. The store is their only writer.
 
-    `commit`, `settle`, `compact` and `forget` may run in a thread, one at a time, and `shorten_log`
-    in another; everything else is called on the loop, and may be called meanwhile. Every write
-    checks the epoch in its own transaction. All methods raise JournalUnavailableError when the
-    store can't be read or written; what follows works again once the cause is gone.
+    `commit`, `settle`, `compact` and `delete_tasks` may run in a thread, one at a time, and
+    `checkpoint` in another. All other methods are called on the loop, possibly meanwhile. Each
+    write checks the epoch in its own transaction. All methods raise JournalUnavailableError if the
+    store can't be read or written. They work again once the cause is gone.
     """
 
     @property
     def id(self) -> str:
-        """The journal's id; task ids begin with it."""
+        """The journal's id. Task ids begin with it."""
         ...
 
     @property
     def epoch(self) -> int:
-        """Raised by every takeover; the fencing token of whoever opened it."""
+        """The fencing token of the owner. Each takeover increases it."""
         ...
 
     @property
     def clock(self) -> Clock:
-        """The journal's own time; it is noted in the store, so that it goes on after a restart."""
+        """The journal's clock. The store saves its reading for the next start."""
         ...
 
     def commit(self, group: CommitGroup) -> None:
-        """Write the group, all of it or nothing. FencedError after a takeover."""
+        """Write the group in one transaction. FencedError after a takeover."""
         ...
 
     def read(self, task_id: str, after: int, *, limit_bytes: int) -> list[bytes]:
-        """Return the batches that end behind `after`, in order: one, and more up to the limit.
+        """Return the batches that end after the sequence `after`: one, and more up to the limit.
 
-        The first may begin at `after` or before it.
+        The first one may begin at `after` or before it.
         """
         ...
 
@@ -186,17 +186,17 @@ class JournalStore(Protocol):
         ...
 
     def find_key(self, key: str, *, now_ns: int) -> SubmissionKey | None:
-        """Return what a key stands for, unless it has expired."""
+        """Return an idempotency key unless it has expired."""
         ...
 
     def find_alias(self, account: str, alias: str) -> str | None:
-        """Return the id of the task that an alias stands for; there may be no such task."""
+        """Return the task id that an alias is bound to. The task may not exist."""
         ...
 
     def find_webhooks(
         self, *, task_id: str = "", states: Sequence[int] = (), limit: int | None = None
     ) -> list[WebhookRow]:
-        """Return webhooks, of one task or of all, in any of the states; the last made first."""
+        """Return webhooks of one task or of all, in any of the states, the newest first."""
         ...
 
     def list_rows(
@@ -204,81 +204,81 @@ class JournalStore(Protocol):
     ) -> TaskPage:
         """Return rows by status time, newest first, then by id.
 
-        `behind` is the status time and the id of the row that the page before ended with.
+        `after` is the status time and the id of the last row of the previous page.
         """
         ...
 
     def list_unfinished(self) -> list[TaskRow]:
-        """Return the rows of all tasks that have not ended, the oldest first."""
+        """Return the rows of all unfinished tasks, the oldest first."""
         ...
 
     def has_backlog(self) -> bool:
-        """Tell whether tasks that ended wait to be settled."""
+        """Return whether ended tasks wait to be settled."""
         ...
 
     def settle(self, *, budget_bytes: int) -> bool:
-        """Move about as much as the budget of what has ended to where it takes less room.
+        """Move about this many bytes of ended tasks' events into rows by task.
 
-        Return whether that left more than is worth a rest.
+        Return whether there is enough left to continue soon.
         """
         ...
 
     def list_ended(self, age_ns: int, *, is_compacted: bool, limit: int) -> list[TaskRow]:
-        """Return rows of tasks that ended up to then by the journal's age, the oldest first.
+        """Return rows of tasks that had ended at this age of the journal, the oldest first.
 
-        Those that are compacted, or those that are settled and can be.
+        They are compacted tasks, or settled ones that can be compacted.
         """
         ...
 
     def compact(self, folds: Mapping[str, StoredFold]) -> None:
-        """Keep folds in place of tasks' events: the first available one is behind the head.
+        """Replace tasks' events by folds. The first available sequence is then after the head.
 
-        The events themselves are deleted while settling, the first ones first.
+        `settle` deletes the events, the oldest first.
         """
         ...
 
     def find_fold(self, task_id: str) -> StoredFold | None:
-        """Return the fold of a compacted task."""
+        """Return the fold of a compacted task, if it is one."""
         ...
 
     def delete_tasks(self, task_ids: Sequence[str]) -> None:
-        """Keep nothing of tasks that are compacted, their webhooks and aliases included."""
+        """Delete compacted tasks with their webhooks and aliases."""
         ...
 
     @property
     def needs_checkpoint(self) -> bool:
-        """It is time to call `shorten_log`: what was written is not where it belongs yet."""
+        """The write-ahead log is long: `checkpoint` should be called."""
         ...
 
     def checkpoint(self) -> bool:
-        """Bring what was written to where it belongs; writing may go on meanwhile.
+        """Move the write-ahead log into the file. Writes may run meanwhile.
 
-        False: because it did, something is left, which takes a call with nobody writing.
+        False: because of such writes, a part is left. Call it again without concurrent writes.
         """
         ...
 
     def renew_lease(self, lease_s: float) -> None:
-        """Let the owner's lease hold for so long from now. FencedError after a takeover.
+        """Extend the owner's lease to this time from now. FencedError after a takeover.
 
-        Keys that have expired go, and aliases that stand for no task after a day.
+        It also deletes expired keys, and aliases without a task after a day.
         """
         ...
 
     def add_orphaned_child(self, stray: OrphanedChild) -> None:
-        """Keep a stray until it is dropped. FencedError after a takeover."""
+        """Store a child of an ended task until it is deleted. FencedError after a takeover."""
         ...
 
     def delete_orphaned_child(self, task_id: str) -> None:
-        """Keep a stray no longer. FencedError after a takeover."""
+        """Delete a child of an ended task. FencedError after a takeover."""
         ...
 
     def list_orphaned_children(self) -> list[OrphanedChild]:
-        """Return the strays that were kept and not dropped."""
+        """Return the stored children of ended tasks."""
         ...
 
     def close(self, *, for_takeover: bool = False) -> None:
-        """Give the journal back. Nothing else may be called afterwards.
+        """Release the journal. No other method may be called afterwards.
 
-        The next owner needs no takeover, unless it is left as if its host were lost.
+        With `for_takeover` it is left as if its host had died, so that another host takes it over.
         """
         ...

@@ -1,11 +1,11 @@
-"""Who waits for news of tasks. Nobody is sent anything: they are woken, and read."""
+"""Wakes the readers of tasks. It sends them no events: they read the journal."""
 
 import asyncio
 from collections.abc import Callable
 
 
 class Subscribers:
-    """The readers of a journal's tasks that have read all there is, until there is more."""
+    """The readers of a journal's tasks that wait for further events."""
 
     def __init__(self) -> None:
         self._waiters: dict[str, set[asyncio.Future[None]]] = {}
@@ -13,11 +13,11 @@ class Subscribers:
 
     @property
     def is_empty(self) -> bool:
-        """Nobody waits or listens."""
+        """There are no waiters and no listeners."""
         return not self._waiters and not self._listeners
 
     async def wait(self, task_id: str) -> None:
-        """Return at the next news of the task; raise what everyone is dismissed with."""
+        """Wait for the next events of the task. Raises the error that `close` was given."""
         wakeup: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiters = self._waiters.setdefault(task_id, set())
         waiters.add(wakeup)
@@ -29,18 +29,18 @@ class Subscribers:
                 del self._waiters[task_id]
 
     def subscribe(self, task_id: str, listener: Callable[[], None]) -> None:
-        """Call `listener` at all news of the task, and when everyone is dismissed."""
+        """Call `listener` after each publication of the task's events, and at `close`."""
         self._listeners.setdefault(task_id, set()).add(listener)
 
     def unsubscribe(self, task_id: str, listener: Callable[[], None]) -> None:
-        """Call it no more. Repeating this is harmless."""
+        """Remove a listener. Removing it twice has no effect."""
         listeners = self._listeners.get(task_id, set())
         listeners.discard(listener)
         if not listeners:
             self._listeners.pop(task_id, None)
 
     def notify(self, task_id: str) -> None:
-        """Wake whoever waits for news of the task."""
+        """Wake the task's waiters and call its listeners."""
         for wakeup in self._waiters.pop(task_id, ()):
             if not wakeup.done():
                 wakeup.set_result(None)
@@ -48,7 +48,7 @@ class Subscribers:
             listener()
 
     def close(self, error: Callable[[], Exception]) -> None:
-        """Tell everyone that there will be no more news; each gets an error of its own."""
+        """Fail all waiters, each with a new error, and call all listeners a last time."""
         for waiters in self._waiters.values():
             for wakeup in waiters:
                 if not wakeup.done():

@@ -1,15 +1,15 @@
-"""Keeps the latest batches of tasks in memory, where nearly all readers read."""
+"""Keeps the latest batches of tasks in memory. Nearly all reads are served from there."""
 
 from bisect import bisect_right
 from collections import OrderedDict
 from typing import Final
 
-# Dropped batches stay in the lists until there are this many: shifting a list has its cost.
+# This many dropped batches stay in the lists, because shifting a list is expensive.
 _SLACK: Final = 64
 
 
 class Tail:
-    """The latest batches of one task, up to a number of bytes. Readers are cursors: it has none."""
+    """The latest batches of one task, up to a number of bytes. It does not know its readers."""
 
     __slots__ = ("_batches", "_dropped", "_firsts", "_limit_bytes", "size_bytes")
 
@@ -21,7 +21,7 @@ class Tail:
         self.size_bytes = 0
 
     def add(self, first_sequence: int, sealed: bytes) -> None:
-        """Add the batch that follows, and drop the oldest ones beyond the limit."""
+        """Add the task's next batch, and drop the oldest batches beyond the limit."""
         self._firsts.append(first_sequence)
         self._batches.append(sealed)
         self.size_bytes += len(sealed)
@@ -35,9 +35,9 @@ class Tail:
             self._dropped = 0
 
     def read(self, after: int, *, limit_bytes: int) -> list[bytes] | None:
-        """Return the batches that end behind `after`: one, and more up to the limit.
+        """Return the batches that end after the sequence `after`: one, and more up to the limit.
 
-        `after` is before the task's last sequence. None: they are not all here.
+        `after` must be before the task's last sequence. None: some batches are no longer here.
         """
         index = self._index(after)
         return (
@@ -45,9 +45,10 @@ class Tail:
         )
 
     def read_next(self, after: int, *, limit_bytes: int) -> tuple[list[bytes], int | None] | None:
-        """Return what `find` does, and the last sequence of it; None for that: the task's last.
+        """Return the batches that `read` returns, and their last sequence without parsing them.
 
-        None: they are not all here, or the first one doesn't begin right behind `after`.
+        The sequence is None if it is the task's last. The result is None if some batches are no
+        longer here, or if the first one does not begin at `after` + 1.
         """
         index = self._index(after)
         if index < self._dropped or self._firsts[index] != after + 1:
@@ -60,7 +61,7 @@ class Tail:
         return bisect_right(self._firsts, after + 1, lo=self._dropped) - 1
 
     def _end(self, index: int, limit_bytes: int) -> int:
-        """Where the batches end that fit into the limit, the first in any case."""
+        """Return the index after the batches that fit into the limit. The first always fits."""
         total = len(self._batches[index])
         for end in range(index + 1, len(self._batches)):
             total += len(self._batches[end])
@@ -70,7 +71,7 @@ class Tail:
 
 
 class Tails:
-    """The tails of all tasks, up to a number of bytes together: the idlest task's goes first."""
+    """The tails of all tasks, up to a total size. The least recently written ones go first."""
 
     def __init__(self, *, task_limit_bytes: int, limit_bytes: int) -> None:
         self._task_limit_bytes = task_limit_bytes
@@ -79,7 +80,7 @@ class Tails:
         self.size_bytes = 0
 
     def add(self, task_id: str, first_sequence: int, sealed: bytes) -> None:
-        """Add the batch that follows in a task."""
+        """Add a task's next batch."""
         tail = self._tails.get(task_id)
         if tail is None:
             tail = self._tails[task_id] = Tail(self._task_limit_bytes)
@@ -93,19 +94,19 @@ class Tails:
             self.size_bytes -= idlest.size_bytes
 
     def read(self, task_id: str, after: int, *, limit_bytes: int) -> list[bytes] | None:
-        """Return what `Tail.find` of the task's tail does; None as well if it has none."""
+        """Return `Tail.read` of the task's tail. None: the task has no tail."""
         tail = self._tails.get(task_id)
         return None if tail is None else tail.read(after, limit_bytes=limit_bytes)
 
     def read_next(
         self, task_id: str, after: int, *, limit_bytes: int
     ) -> tuple[list[bytes], int | None] | None:
-        """Return what `Tail.follow` of the task's tail does; None as well if it has none."""
+        """Return `Tail.read_next` of the task's tail. None: the task has no tail."""
         tail = self._tails.get(task_id)
         return None if tail is None else tail.read_next(after, limit_bytes=limit_bytes)
 
     def drop(self, task_id: str) -> None:
-        """Keep nothing of a task."""
+        """Remove a task's tail."""
         tail = self._tails.pop(task_id, None)
         if tail is not None:
             self.size_bytes -= tail.size_bytes

@@ -212,7 +212,7 @@ async def test_a_reader_that_gives_up_waiting_leaves_nothing_behind(journal: Jou
     task_id = await begun(journal)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(journal.wait(task_id, 1), 0)
-    assert journal._audience.is_empty
+    assert journal._subscribers.is_empty
 
 
 async def test_closing_wakes_those_who_wait(journal: Journal) -> None:

@@ -45,10 +45,13 @@ async def retire(journal: Journal) -> tuple[int, int]:
     """Let a journal do all that is due; how many tasks were compacted so far, and forgotten."""
     async with asyncio.timeout(30):
         journal.renew_lease(10.0)
-        while journal._upkeep._has_work:
+        while journal._maintenance._has_work:
             await asyncio.sleep(0)
             journal.renew_lease(10.0)
-    return journal._upkeep._retiring.compacted_count, journal._upkeep._retiring.deleted_count
+    return (
+        journal._maintenance._compactor.compacted_count,
+        journal._maintenance._compactor.deleted_count,
+    )
 
 
 @pytest.fixture(params=["normal", "full"])

@@ -82,7 +82,7 @@ async def test_a_task_that_has_ended_is_done_when_all_was_sent(desk: OutboxBench
     await desk.finished(await desk.claim_one(), f"{head}.0")
     assert desk.shown().state == DONE
     assert await desk.claim() == []
-    assert desk.journal._audience.is_empty
+    assert desk.journal._subscribers.is_empty
 
 
 async def test_a_webhook_of_a_task_that_has_ended_is_handed_out_once(desk: OutboxBench) -> None:
@@ -117,7 +117,7 @@ async def test_pauses_double_up_to_an_hour_and_after_a_day_it_is_given_up(
     assert desk.shown().attempts == len(pauses) + 1
     desk.clock.go_on(48 * HOUR_S)
     assert await desk.claim() == []
-    assert desk.journal._audience.is_empty
+    assert desk.journal._subscribers.is_empty
 
 
 @pytest.mark.parametrize(
