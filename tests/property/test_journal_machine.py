@@ -130,7 +130,7 @@ class JournalMachine(RuleBasedStateMachine):
     @rule(steps=st.sampled_from([1, 3, 1000]))
     def compact(self, steps: int) -> None:
         """Go on with compacting, as the journal does between appends, and maybe not to the end."""
-        retiring = self.journal._upkeep._retiring
+        retiring = self.journal._maintenance._compactor
         retiring.scan()
         while retiring.has_work and steps:
             bite = retiring.next_step(budget_bytes=300)

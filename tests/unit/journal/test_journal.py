@@ -438,10 +438,10 @@ async def test_rows_of_many_ended_tasks_are_not_kept_in_memory(tmp_path: Path) -
         journal.create(one, created())
         last = journal.append(one, journal.epoch, [build_draft([completed()])])
     await last
-    assert len(journal._ended) <= 1024
-    assert len(journal._live) == 0
+    assert len(journal._ended_rows) <= 1024
+    assert len(journal._unfinished) == 0
     assert all(journal.row(one).is_ended for one in tasks)
-    assert len(journal._ended) <= 1024
+    assert len(journal._ended_rows) <= 1024
     journal.close()
 
 

@@ -216,7 +216,7 @@ from pathlib import Path
 from trunkline.journal.journal import Journal, Retention
 
 def written(journal):
-    return journal._store._read.execute(
+    return journal._store._reader.execute(
         "SELECT (SELECT total(3 - stage) FROM tasks), count(*), total(length(payload)) FROM settled"
     ).fetchone()
 
@@ -269,7 +269,7 @@ async def test_compaction_may_be_killed_anywhere(tmp_path: Path) -> None:
     assert kills > 1
     journal = Journal.open(path, retention=AT_ONCE)
     await retire(journal)
-    rows = journal._store._read.execute("SELECT count(*) FROM settled").fetchone()  # type: ignore[attr-defined]
-    assert rows == (0,)
+    reader = journal._store._reader  # type: ignore[attr-defined]
+    assert reader.execute("SELECT count(*) FROM settled").fetchone() == (0,)
     assert {one: await journal.snapshot(one) for one in tasks} == before
     journal.close()

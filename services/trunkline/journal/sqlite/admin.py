@@ -1,4 +1,4 @@
-"""Copies SQLite files while they are in use, whole as of one moment."""
+"""Backs up SQLite files in use, and applies retention to journals that no host has open."""
 
 import contextlib
 import os
@@ -17,21 +17,22 @@ _MAGIC: Final = b"SQLite format 3\x00"
 
 
 def find_sqlite_files(folder: Path) -> list[Path]:
-    """Return all SQLite files below a folder, whatever their names, and those that should be some.
+    """Return the SQLite files below a folder: by content, or by name if the content is damaged.
 
-    Nobody here has them open.
+    This process must not have them open: closing a file drops SQLite's locks on it.
     """
     return sorted(path for path in folder.rglob("*") if path.is_file() and _is_database(path))
 
 
 def back_up_file(path: Path, target: Path) -> None:
-    """Copy a file, which others may be writing, into one that is not there yet.
+    """Copy a SQLite file to a new file. Other processes may write to it meanwhile.
 
-    A copy of a journal holds every event that was acknowledged before. It counts as lost by its
-    owner: what opens it raises the epoch, so that readers of what came later are told so.
+    A copy of a journal has all events acknowledged before the call. It looks abandoned by its
+    owner, so opening it increases the epoch. Cursors of later events are then refused.
 
     Raises:
-        JournalUnavailableError: either can't be read or written.
+        JournalUnavailableError: the file can't be read, or the copy can't be written.
+        FileExistsError: the target exists.
     """
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
@@ -41,7 +42,7 @@ def back_up_file(path: Path, target: Path) -> None:
         copy = sqlite3.connect(target, isolation_level=None)
         opened.enter_context(contextlib.closing(copy))
         source.backup(copy)
-        # One file, which a plain copy of it copies whole.
+        # A single file: then a plain copy of it is complete.
         copy.execute("PRAGMA journal_mode = DELETE")
         mark_abandoned(copy)
 
@@ -49,7 +50,7 @@ def back_up_file(path: Path, target: Path) -> None:
 def _is_database(path: Path) -> bool:
     with path.open("rb") as file:
         begin = file.read(len(_MAGIC))
-    # Of one whose beginning is damaged only the name tells; an empty one holds nothing yet.
+    # If the beginning is damaged, only the name tells. An empty file has no content yet.
     return begin == _MAGIC or (path.suffix == ".db" and begin != b"")
 
 
@@ -58,7 +59,7 @@ _BITE_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class PruneResult:
-    """How many tasks were replaced by their folds, are gone, or can't be read and were left."""
+    """The number of tasks that were compacted, deleted, or skipped because they are damaged."""
 
     compacted: int
     deleted: int
@@ -66,9 +67,9 @@ class PruneResult:
 
 
 def prune_journal(path: Path, retention: Retention) -> PruneResult:
-    """Do what retention asks for, and give the room back to the disk.
+    """Compact and delete all tasks whose retention time is over, and free the disk space.
 
-    A journal that its host has lost stays lost: who is to take it over still is.
+    A journal that waits for a takeover keeps waiting for one.
 
     Raises:
         JournalUnavailableError: a process has it open, or it can't be read or written.
@@ -97,7 +98,7 @@ def prune_journal(path: Path, retention: Retention) -> PruneResult:
 
 
 def list_task_ids(path: Path) -> set[str]:
-    """Return the tasks of a journal. JournalUnavailableError: it can't be read."""
+    """Return the task ids of a journal. JournalUnavailableError: it can't be read."""
     with open_read_only(path) as connection:
         return {task_id for (task_id,) in connection.execute("SELECT task_id FROM tasks")}
 

@@ -1,4 +1,4 @@
-"""Remembers in which commit, and where in it, each batch of an unsettled task lies."""
+"""Finds the batches of unsettled tasks in the rows of commits, and packs batches into such rows."""
 
 import struct
 import threading
@@ -12,7 +12,7 @@ from trunkline.journal.store import SealedBatch
 
 
 class BatchPosition(NamedTuple):
-    """Where a batch lies: in which commit, from which byte, how many bytes."""
+    """The position of a batch: its commit, its offset there in bytes, and its size."""
 
     commit_id: int
     offset: int
@@ -20,7 +20,7 @@ class BatchPosition(NamedTuple):
 
 
 class _Entries:
-    """Places of one task's batches, 32 bytes each: a long task has a great many."""
+    """The positions of one task's batches, 32 bytes each."""
 
     __slots__ = ("commits", "firsts", "head", "offsets", "sizes")
 
@@ -36,23 +36,23 @@ class _Entries:
 
 
 class BatchIndex:
-    """Places by task and sequence, and which commits nobody needs any more.
+    """The positions of batches by task and sequence, and the commits that are no longer needed.
 
-    One thread writes while another reads: a lock is held for the moment that takes.
+    One thread may write while another reads. A lock is held for the short time of each access.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._tasks: dict[str, _Entries] = {}
-        # By how many batches that are not released yet.
+        # The number of unreleased batches by commit.
         self._needed_by: Counter[int] = Counter()
-        # Commits of the batches of tasks that were dropped.
+        # Commits of dropped tasks' batches.
         self._dropped: list[array[int]] = []
 
     def add(
         self, commit_id: int, batches: Sequence[SealedBatch], places: Iterable[tuple[int, int]]
     ) -> None:
-        """Remember the batches of a commit, each behind those of its task that are known.
+        """Add the batches of a commit, in the order of their sequences.
 
         `places` are their offsets and sizes in the commit.
         """
@@ -71,14 +71,14 @@ class BatchIndex:
                 self._needed_by[commit_id] += len(batches)
 
     def head(self, task_id: str) -> int | None:
-        """Return the last sequence of a task; None: nothing of it is here."""
+        """Return the last sequence of a task. None: the task is not in the index."""
         entries = self._tasks.get(task_id)
         return None if entries is None else entries.head
 
     def find(self, task_id: str, after: int, *, limit_bytes: int) -> list[BatchPosition] | None:
-        """Return places of the batches that end behind `after`: one, and more up to the limit.
+        """Return positions of batches that end after `after`: one, and more up to the limit.
 
-        None: nothing of the task is here.
+        None: the task is not in the index.
         """
         with self._lock:
             entries = self._tasks.get(task_id)
@@ -97,18 +97,18 @@ class BatchIndex:
             return found
 
     def drop(self, task_ids: Iterable[str]) -> None:
-        """Forget where tasks' batches lie; their commits are released bit by bit."""
+        """Remove tasks. `release` then releases their commits in steps."""
         with self._lock:
             for task_id in task_ids:
                 self._dropped.append(self._tasks.pop(task_id).commits)
 
     @property
     def has_dropped(self) -> bool:
-        """Some commits of tasks that were dropped are not released yet."""
+        """Some commits of dropped tasks are not released yet."""
         return bool(self._dropped)
 
     def release(self, limit: int) -> list[int]:
-        """Release up to `limit` batches of dropped tasks; return the commits nobody needs now."""
+        """Release up to `limit` batches of dropped tasks. Return the unneeded commits."""
         free: list[int] = []
         with self._lock:
             while self._dropped and limit > 0:
@@ -126,7 +126,7 @@ class BatchIndex:
         return free
 
     def needs_commit(self, commit_id: int) -> bool:
-        """Tell whether any batch in a commit is still needed."""
+        """Return whether any batch in a commit is still needed."""
         return commit_id in self._needed_by
 
 
@@ -134,7 +134,7 @@ _FRAME: Final = struct.Struct(">I")
 
 
 def pack_batches(batches: Iterable[bytes]) -> tuple[bytearray, list[tuple[int, int]]]:
-    """Return the blob, and offset and size of each batch in it."""
+    """Pack batches into one payload. Return it with the offset and size of each batch."""
     payload = bytearray()
     places = []
     for sealed in batches:
@@ -145,7 +145,7 @@ def pack_batches(batches: Iterable[bytes]) -> tuple[bytearray, list[tuple[int, i
 
 
 def unpack_spans(payload: bytes) -> Iterator[tuple[int, int]]:
-    """Yield offset and size of the batches in a blob."""
+    """Yield the offset and size of each batch in a payload."""
     offset = 0
     while offset < len(payload):
         (size_bytes,) = _FRAME.unpack_from(payload, offset)

@@ -1,4 +1,4 @@
-"""Reads a journal's file from end to end and tells what is wrong with it; changes nothing."""
+"""Checks all content of a journal's file and reports damage. It changes nothing."""
 
 import sqlite3
 from collections.abc import Container, Iterator
@@ -21,37 +21,37 @@ from trunkline.journal.sqlite.schema import read_ownership
 from trunkline.journal.store import TaskRow
 from trunkline.v1 import snapshot_pb2, task_pb2, webhook_service_pb2
 
-# More of them say nothing new.
+# More problems add no information.
 _PROBLEMS: Final = 20
 _COMPACTED_STAGE: Final = 2
 
 
 @dataclass(slots=True)
 class CheckReport:
-    """What was found in one journal."""
+    """The result of a check of one journal."""
 
     path: Path
     journal_id: str = ""
     owner_pid: int = 0
-    """Of the process that has it open; 0: nobody, or one that is gone."""
+    """The process that has it open. 0: none, or one that has died."""
     task_count: int = 0
     event_count: int = 0
     references: set[str] = field(default_factory=set)
-    """What its tasks' artifacts and messages refer to of the tasks' own files."""
+    """References from the artifacts and messages of tasks to the tasks' own files."""
     problems: list[str] = field(default_factory=list)
-    """What is damaged; none: all is well."""
+    """The damage that was found."""
 
 
 def check_journal(path: Path) -> CheckReport:
-    """Check a journal, also while a process has it open.
+    """Check a journal, which a process may have open.
 
-    SQLite's own structure, that every batch can be read, that sequences have no gaps, that the
-    events of each task make a legal fold, and that its row says the same.
+    It checks SQLite's structure, that each batch can be read, that sequences have no gaps, that the
+    events of each task make a legal fold, and that the task's row agrees with it.
     """
     report = CheckReport(path)
     try:
         with open_read_only(path) as connection:
-            # All of it as it is at one moment.
+            # One transaction reads one consistent state.
             connection.execute("BEGIN")
             _check(connection, report)
     except JournalUnavailableError as error:
@@ -61,7 +61,7 @@ def check_journal(path: Path) -> CheckReport:
 
 
 def is_sound(path: Path) -> bool:
-    """Tell whether any SQLite file is whole."""
+    """Return whether a SQLite file is undamaged."""
     try:
         with open_read_only(path) as connection:
             return next(_integrity(connection), None) is None
@@ -70,9 +70,9 @@ def is_sound(path: Path) -> bool:
 
 
 def _check(connection: sqlite3.Connection, report: CheckReport) -> None:
-    tenure = read_ownership(connection, report.path)
-    report.journal_id = tenure.journal_id
-    report.owner_pid = tenure.owner.pid if tenure.owner.is_alive else 0
+    ownership = read_ownership(connection, report.path)
+    report.journal_id = ownership.journal_id
+    report.owner_pid = ownership.owner.pid if ownership.owner.is_alive else 0
     report.problems += _integrity(connection)
     found = connection.execute(rows.select_tasks("ORDER BY task_id")).fetchall()
     stages = dict(connection.execute("SELECT task_id, stage FROM tasks").fetchall())
@@ -96,7 +96,7 @@ def _integrity(connection: sqlite3.Connection) -> Iterator[str]:
 def _check_unsettled(
     connection: sqlite3.Connection, report: CheckReport, tasks: dict[str, TaskRow]
 ) -> None:
-    """Tasks whose events are in `commits`, among those of others, which only have to be read."""
+    """Check tasks whose events are in `commits`. Other tasks' batches need only be readable."""
     folds = {task_id: Fold(task_id) for task_id in tasks}
     damaged: set[str] = set()
     for commit_id, payload in connection.execute("SELECT id, payload FROM commits ORDER BY id"):
@@ -111,7 +111,7 @@ def _check_unsettled(
                         report.problems.append(f"task {task_id}: {problem}")
         except (DecodeError, ValueError, ArithmeticError, JournalUnavailableError):
             report.problems.append(f"commit {commit_id}: {DAMAGED}")
-        except Exception as error:  # noqa: BLE001  Whatever damage makes of it, it is named.
+        except Exception as error:  # noqa: BLE001  Any error of damaged content is reported.
             report.problems.append(f"commit {commit_id}: {type(error).__name__}")
     for task_id in tasks.keys() - damaged:
         _compare(report, tasks[task_id], folds[task_id].snapshot(), is_ended_only=True)
@@ -125,7 +125,7 @@ def _check_settled(connection: sqlite3.Connection, report: CheckReport, row: Tas
     for (payload,) in found:
         try:
             batches = [payload[offset : offset + size] for offset, size in unpack_spans(payload)]
-        except Exception:  # noqa: BLE001  Whatever damage makes of it, it is named.
+        except Exception:  # noqa: BLE001  Any error of damaged content is reported.
             report.problems.append(f"task {row.task_id}: its events can't be read")
             return
         for sealed in batches:
@@ -164,12 +164,12 @@ def _check_webhooks(
 
 
 def _apply(fold: Fold, sealed: bytes) -> str:
-    """Fold a batch in; return what is wrong with it."""
+    """Apply a batch to a fold. Return the problem with it, if any."""
     try:
         fold.apply(parse_batch(sealed))
     except InvalidAgentResponseError as error:
         return error.problem
-    except Exception:  # noqa: BLE001  Whatever damage makes of it, it is named.
+    except Exception:  # noqa: BLE001  Any error of damaged content is reported.
         return f"what follows event {fold.sequence} can't be read"
     return ""
 
@@ -188,7 +188,7 @@ def _compare(
     *,
     is_ended_only: bool = False,
 ) -> None:
-    """See that a row says what the events do; the head of one that goes on may lag behind."""
+    """Check that a row agrees with the events. An unfinished task's row may have an older head."""
     report.event_count += snapshot.sequence
     report.references |= set(_references(snapshot.task))
     head = row.head if row.is_ended or not is_ended_only else snapshot.sequence

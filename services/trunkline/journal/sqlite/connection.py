@@ -1,4 +1,4 @@
-"""Opens SQLite's files, and turns what SQLite raises into the one error that says what to do."""
+"""Opens SQLite files, and translates SQLite's errors to JournalUnavailableError with advice."""
 
 import contextlib
 import sqlite3
@@ -35,17 +35,17 @@ DAMAGED: Final = _PROBLEMS[sqlite3.SQLITE_CORRUPT]
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Open a file to read and write it."""
-    # Autocommit: every transaction is begun in so many words. SQLite is built thread-safe, and the
-    # lock and the order of calls keep one connection from doing two things at once.
+    """Open a file for reading and writing."""
+    # Autocommit: transactions begin with BEGIN. SQLite is built thread-safe, and a lock and the
+    # order of calls prevent concurrent use of one connection.
     return sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=_BUSY_S)
 
 
 @contextlib.contextmanager
 def open_read_only(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a file that belongs to somebody else, only to read it.
+    """Open another process's file for reading.
 
-    Never open it by other means: closing any handle on it drops the locks of this process.
+    Never open such a file by other means: closing any handle drops this process's locks on it.
     """
     with translate_all_errors(path):
         address = f"{path.absolute().as_uri()}?mode=ro"
@@ -56,7 +56,7 @@ def open_read_only(path: Path) -> Iterator[sqlite3.Connection]:
 
 @contextlib.contextmanager
 def translate_errors(path: Path) -> Iterator[None]:
-    """Turn what SQLite raises into JournalUnavailableError, and damaged content as well."""
+    """Translate SQLite's errors and damaged content to JournalUnavailableError."""
     try:
         yield
     except sqlite3.Error as error:
@@ -67,7 +67,7 @@ def translate_errors(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def translate_all_errors(path: Path) -> Iterator[None]:
-    """The same for a file that may hold anything: also what has the wrong type is damage."""
+    """Do the same for a file of unknown content: values of a wrong type count as damage, too."""
     try:
         with translate_errors(path):
             yield
@@ -76,7 +76,7 @@ def translate_all_errors(path: Path) -> Iterator[None]:
 
 
 def convert_error(path: Path, error: sqlite3.Error) -> JournalUnavailableError:
-    """Return what an error of SQLite means for whoever uses the journal."""
-    # The low byte; the rest tells apart what needs the same answer.
+    """Return the JournalUnavailableError for an error of SQLite."""
+    # The low byte is the primary result code.
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     return JournalUnavailableError(str(path), _PROBLEMS.get(code, f"SQLite says: {error}"))

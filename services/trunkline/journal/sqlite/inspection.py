@@ -1,4 +1,4 @@
-"""Finds journals whose owner is gone, or has let its lease run out; removes those without tasks."""
+"""Finds journals whose owner is gone or has lost its lease, and deletes empty ones."""
 
 import contextlib
 import logging
@@ -17,28 +17,28 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OrphanedJournal:
-    """A journal that was not given back, and whose lease is over."""
+    """A journal that was not released and whose lease has expired."""
 
     path: Path
     journal_id: str
     lost_for_s: float
-    """How long the lease has been over."""
+    """Seconds since the lease expired."""
     agents: frozenset[str]
     """The agents of its unfinished tasks."""
     is_only_waiting: bool = False
-    """All of its unfinished tasks wait for somebody, and there are some."""
+    """It has unfinished tasks, and all of them wait for input or credentials."""
     is_empty: bool = False
-    """It holds no task at all."""
+    """It contains no tasks."""
 
 
 def find_orphaned_journals(
     folder: Path, *, leases: dict[Path, float] | None = None
 ) -> list[OrphanedJournal]:
-    """Return the journals in a folder that wait for a takeover, the longest lost first.
+    """Return the journals in a folder that can be taken over, the longest expired first.
 
-    It only reads. Files that can't be read are left out: `trunkline data check` names them.
-    `held` is for those who look again and again: in it is noted until when leases hold, by the
-    monotonic clock, and until then those journals aren't looked into.
+    It only reads. Files that can't be read are left out; `trunkline data check` names them.
+    `leases` is a cache for repeated calls: it gets the end of each valid lease by the monotonic
+    clock, and a journal is not opened again before that.
     """
     leases = {} if leases is None else leases
     found: list[OrphanedJournal] = []
@@ -55,19 +55,19 @@ def find_orphaned_journals(
 
 def _read_orphaned_journal(path: Path, held: dict[Path, float]) -> OrphanedJournal | None:
     with open_read_only(path) as connection:
-        tenure = read_ownership(connection, path)
-        if tenure.is_released:
+        ownership = read_ownership(connection, path)
+        if ownership.is_released:
             return None
-        lost_for_s = tenure.expired_for_s
+        lost_for_s = ownership.expired_for_s
         if lost_for_s < 0:
             held[path] = time.monotonic() - lost_for_s
             return None
-        if tenure.owner.is_this_process:
+        if ownership.owner.is_this_process:
             return None
         unfinished = _unfinished(connection)
         return OrphanedJournal(
             path,
-            tenure.journal_id,
+            ownership.journal_id,
             lost_for_s,
             frozenset(agent for agent, _ in unfinished),
             is_only_waiting=bool(unfinished)
@@ -77,44 +77,44 @@ def _read_orphaned_journal(path: Path, held: dict[Path, float]) -> OrphanedJourn
 
 
 def _unfinished(connection: sqlite3.Connection) -> list[tuple[str, int]]:
-    """The agents of unfinished tasks, with the states of those."""
+    """Return the agents of unfinished tasks with their states."""
     rows = connection.execute("SELECT DISTINCT agent, state FROM tasks WHERE stage = 0")
     return [(agent, state) for agent, state in rows if state not in TERMINAL]
 
 
 @dataclass(frozen=True, slots=True)
 class JournalContents:
-    """What a host left that ended."""
+    """The contents of a journal whose host has ended."""
 
     was_lost: bool
-    """The host did not give the journal back."""
+    """The host did not release the journal."""
     agents: frozenset[str]
     """The agents of its unfinished tasks."""
 
 
 def inspect_journal(path: Path) -> JournalContents:
-    """Return what is in a journal that nobody has. JournalUnavailableError."""
+    """Return the contents of a journal without an owner. JournalUnavailableError."""
     with open_read_only(path) as connection:
-        tenure = read_ownership(connection, path)
+        ownership = read_ownership(connection, path)
         agents = frozenset(agent for agent, _ in _unfinished(connection))
-        return JournalContents(not tenure.is_released, agents)
+        return JournalContents(not ownership.is_released, agents)
 
 
 def is_leased(folder: Path, journal_id: str) -> bool:
-    """Tell whether a living process holds the journal of this id in a folder by its lease."""
+    """Return whether a living process holds a lease on the journal of this id in a folder."""
     for path in sorted(folder.glob("*.db")):
         try:
             with open_read_only(path) as connection:
-                tenure = read_ownership(connection, path)
+                ownership = read_ownership(connection, path)
         except JournalUnavailableError:
             continue
-        if tenure.journal_id == journal_id:
-            return tenure.owner.is_alive and tenure.expired_for_s < 0
+        if ownership.journal_id == journal_id:
+            return ownership.owner.is_alive and ownership.expired_for_s < 0
     return False
 
 
 def has_live_owner(path: Path) -> bool:
-    """Tell whether a journal has an owner that is alive; not, also if it can't be read."""
+    """Return whether a journal's owner is alive. False, too, if the journal can't be read."""
     try:
         with open_read_only(path) as connection:
             return read_ownership(connection, path).owner.is_alive
@@ -123,7 +123,7 @@ def has_live_owner(path: Path) -> bool:
 
 
 def delete_if_empty(path: Path) -> bool:
-    """Remove a journal that nobody has, if it holds no task at all; tell whether it is gone.
+    """Delete a journal without an owner if it contains no tasks. Return whether it was deleted.
 
     Raises:
         JournalUnavailableError: it can't be read, or its owner is alive.
@@ -132,7 +132,7 @@ def delete_if_empty(path: Path) -> bool:
         if not _is_empty(connection):
             return False
     with translate_all_errors(path), contextlib.closing(connect(path)) as connection:
-        # From here on nobody else opens it: its owner is alive.
+        # Now this process is the owner, so no other process opens the journal.
         claimed = claim_journal(connection, path)
         if not _is_empty(connection):
             release_journal(connection, claimed.epoch, for_takeover=claimed.was_lost)

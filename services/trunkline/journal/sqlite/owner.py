@@ -1,4 +1,4 @@
-"""Tells processes apart: a pid and when its process started, since pids are used again."""
+"""Identifies processes by pid and start time, because pids are reused."""
 
 import contextlib
 import logging
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.002
 _PROC = Path("/proc")
-# In /proc/<pid>/stat, counted behind the name, which may itself hold spaces and parentheses.
+# Field numbers in /proc/<pid>/stat after the name, which may contain spaces and parentheses.
 _STATE_FIELD = 0
 _START_FIELD = 19
 
@@ -30,30 +30,30 @@ class OwnerProcess:
 
     @classmethod
     def this_process(cls) -> Self:
-        """Return the process that runs this."""
+        """Return the current process."""
         pid = os.getpid()
         return cls(pid, process_start(pid))
 
     @property
     def is_alive(self) -> bool:
-        """The very process is still there; a stopped one is."""
+        """The same process still exists. A stopped process does."""
         return self.started != "" and process_start(self.pid) == self.started
 
     @property
     def is_this_process(self) -> bool:
-        """It is the one that runs this."""
+        """It is the current process."""
         return self.pid == os.getpid() and self.is_alive
 
     @property
     def is_from_this_boot(self) -> bool:
-        """It was started since the machine was, as far as its words tell: those of `ps` don't."""
+        """It was started in this boot, as far as the start time tells: that of `ps` does not."""
         return not boot_id() or self.started.startswith(f"{boot_id()}/")
 
     def kill(self, *, timeout_s: float) -> bool:
-        """Kill the very process, if it is there; tell whether it is gone in time.
+        """Kill the process if it still exists. Return whether it is gone within the time.
 
-        A stopped process ends as well. One that only waits for its parent is gone. What is killed
-        can't say why any more: it is said here.
+        A stopped process is killed, too. A zombie counts as gone. The reason is logged here,
+        because a killed process cannot log it.
         """
         deadline_s = time.monotonic() + timeout_s
         if self.is_alive:
@@ -69,7 +69,7 @@ class OwnerProcess:
 
 
 def process_start(pid: int) -> str:
-    """Return when a process started, in words that differ after a reboot; empty: there is none."""
+    """Return the start time of a process as text that differs after a reboot. Empty: no process."""
     if (_PROC / "self/stat").exists():
         return _start_by_proc(pid)
     return _start_by_ps(pid)
@@ -80,14 +80,14 @@ def _start_by_proc(pid: int) -> str:
         fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
         return ""
-    # A zombie runs no code any more; it only waits for its parent.
+    # A zombie runs no code. It only waits for its parent.
     if fields[_STATE_FIELD] in "ZX":
         return ""
     return f"{boot_id()}/{fields[_START_FIELD]}"
 
 
 def _start_by_ps(pid: int) -> str:
-    """For systems without /proc."""
+    """Return the start time from `ps`, on systems without /proc."""
     command = ["ps", "-o", "lstart=", "-p", str(pid)]
     try:
         listing = subprocess.run(command, capture_output=True, text=True, check=False, timeout=5)

@@ -1,10 +1,10 @@
-"""The tables of a journal's file, and who owns it: one process, until it is gone.
+"""The tables of a journal's file, and its ownership by one process.
 
-What a journal writes in one transaction is one row of `commits`; what belongs to a task that has
-ended is moved to rows of its own, in `settled`, and some time later replaced by its fold.
+The events of one transaction are one row of `commits`. The events of an ended task are moved to
+rows of `settled`, and some time later replaced by a row of `folds`.
 
-A lease is measured by the machine's monotonic clock, which runs since boot and is the same in all
-processes: a clock that is set changes nothing.
+A lease is measured by the machine's monotonic clock. It counts from boot and is the same in all
+processes, so changes of the wall clock do not affect leases.
 """
 
 import secrets
@@ -24,11 +24,12 @@ SCHEMA_VERSION: Final = 4
 _APPLICATION_ID: Final = 0x54524E4B
 _ID_ALPHABET: Final = string.ascii_lowercase + string.digits
 _ID_LENGTH: Final = 8
-# How long a lease holds until it is renewed for the first time, and at most.
+# The lease before its first renewal, and the longest one.
 _FIRST_LEASE_S: Final = 10.0
 _LONGEST_LEASE_S: Final = 3600.0
-# A pid that is there, and with another start than is written beside it: nobody is ended for it.
-_NOBODY: Final = 1
+# The owner of an abandoned journal: a pid that always exists, stored with another start time than
+# its own, so that a takeover kills no process.
+_ABANDONED_PID: Final = 1
 
 _TABLES: Final = (
     """CREATE TABLE meta (
@@ -114,7 +115,7 @@ _TABLES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """Who has a journal, and until when."""
+    """The owner of a journal, and the end of its lease."""
 
     journal_id: str
     epoch: int
@@ -123,15 +124,15 @@ class Ownership:
 
     @property
     def is_released(self) -> bool:
-        """Its last owner gave it back, or it never had one."""
+        """The last owner released the journal, or there was none."""
         return self.owner.pid == 0
 
     @property
     def expired_for_s(self) -> float:
-        """How long the lease has been over; below zero it holds for so long."""
+        """Seconds since the end of the lease. Negative: the lease still holds for that time."""
         now_s = time.monotonic()
         if not self.owner.is_from_this_boot or self.lease_until_s > now_s + _LONGEST_LEASE_S:
-            # It is of an earlier run of the machine, whose clock says nothing now.
+            # The lease is from an earlier boot, whose uptime clock means nothing now.
             return now_s
         return now_s - self.lease_until_s
 
@@ -143,14 +144,14 @@ class Claim:
     journal_id: str
     epoch: int
     was_lost: bool
-    """The owner before did not give it back."""
+    """The previous owner did not release it."""
 
 
 def read_ownership(connection: sqlite3.Connection, path: Path) -> Ownership:
-    """Return who has a journal.
+    """Return the owner of a journal.
 
     Raises:
-        JournalUnavailableError: the file is something else, or of another version.
+        JournalUnavailableError: the file is not a journal, or has another schema version.
     """
     if connection.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION_ID:
         raise _not_ours(path)
@@ -168,40 +169,41 @@ def read_ownership(connection: sqlite3.Connection, path: Path) -> Ownership:
 
 
 def claim_journal(connection: sqlite3.Connection, path: Path) -> Claim:
-    """Make the tables if there are none, and become the owner, in one transaction.
+    """Create the tables if there are none, and become the owner, in one transaction.
 
-    The epoch goes up when the owner before didn't close the journal: whatever it may still be
-    writing is refused from here on.
+    If the previous owner did not release the journal, the epoch increases. Its writes are then
+    refused.
 
     Raises:
-        JournalUnavailableError: the file is something else, or newer, or its owner is alive.
+        JournalUnavailableError: the file is not a journal, has another schema version, or its owner
+            is alive.
     """
     connection.execute("BEGIN IMMEDIATE")
     _make_tables(connection, path)
-    tenure = read_ownership(connection, path)
-    if tenure.owner.is_alive:
+    ownership = read_ownership(connection, path)
+    if ownership.owner.is_alive:
         raise JournalUnavailableError(
             str(path),
-            f"process {tenure.owner.pid} has it open; stop it, or use another data directory",
+            f"process {ownership.owner.pid} has it open; stop it, or use another data directory",
         )
-    epoch = tenure.epoch if tenure.is_released else tenure.epoch + 1
+    epoch = ownership.epoch if ownership.is_released else ownership.epoch + 1
     here = OwnerProcess.this_process()
     connection.execute(
         "UPDATE meta SET epoch = ?, owner_pid = ?, owner_started = ?, lease_until_s = ?",
         (epoch, here.pid, here.started, time.monotonic() + _FIRST_LEASE_S),
     )
     connection.execute("COMMIT")
-    return Claim(tenure.journal_id, epoch, was_lost=not tenure.is_released)
+    return Claim(ownership.journal_id, epoch, was_lost=not ownership.is_released)
 
 
 def release_journal(
     connection: sqlite3.Connection, epoch: int, *, for_takeover: bool = False
 ) -> None:
-    """Stop being the owner, so that the next one needs no takeover.
+    """Release a journal, so that its next owner needs no takeover.
 
-    It needs one if this is left `as_lost`: as if its owner had died just now.
+    With `for_takeover` it is left as if its owner had died just now.
     """
-    pid, started = (_NOBODY, f"{boot_id()}/left") if for_takeover else (0, "")
+    pid, started = (_ABANDONED_PID, f"{boot_id()}/left") if for_takeover else (0, "")
     connection.execute(
         "UPDATE meta SET owner_pid = ?, owner_started = ?, lease_until_s = ? WHERE epoch = ?",
         (pid, started, time.monotonic(), epoch),
@@ -209,16 +211,16 @@ def release_journal(
 
 
 def mark_abandoned(connection: sqlite3.Connection) -> None:
-    """Let a copy of a journal look as if its owner had died; another program's is left alone."""
+    """Make a copy of a journal look abandoned by its owner. Other databases are not changed."""
     if connection.execute("PRAGMA application_id").fetchone()[0] == _APPLICATION_ID:
         connection.execute(
             "UPDATE meta SET owner_pid = ?, owner_started = 'copied', lease_until_s = 0",
-            (_NOBODY,),
+            (_ABANDONED_PID,),
         )
 
 
 def read_clock(connection: sqlite3.Connection) -> ClockReading:
-    """Return what the journal's clock showed last."""
+    """Return the stored reading of the journal's clock."""
     return ClockReading(
         *connection.execute(
             "SELECT time_ns, age_ns, noted_ns, noted_boot, noted_since_boot_ns FROM meta"
@@ -227,7 +229,7 @@ def read_clock(connection: sqlite3.Connection) -> ClockReading:
 
 
 def write_clock(connection: sqlite3.Connection, clock: Clock, epoch: int) -> None:
-    """Write down what the journal's clock shows."""
+    """Store the reading of the journal's clock."""
     now = clock.reading()
     connection.execute(
         "UPDATE meta SET time_ns = ?, age_ns = ?, noted_ns = ?, noted_boot = ?, "

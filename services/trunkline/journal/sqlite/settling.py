@@ -1,4 +1,4 @@
-"""Moves what belongs to ended tasks into rows of their own, and deletes what nobody needs."""
+"""Moves the events of ended tasks into rows by task, and deletes rows that are no longer needed."""
 
 import itertools
 import sqlite3
@@ -11,20 +11,20 @@ from trunkline.journal.events import parse_header
 from trunkline.journal.sqlite.batch_index import BatchIndex, BatchPosition, pack_batches
 from trunkline.journal.sqlite.connection import DAMAGED
 
-# Rows of `settled` are about this big: few enough to find, small enough to read a part of.
+# The size of a row of `settled`: large enough for few rows, small enough to read a part of a task.
 _CHUNK_BYTES: Final = 16 * 1024
-# In one step, whatever the budget: it runs between two turns of the loop.
+# The limits of one step, whatever its budget: it runs between two iterations of the loop.
 _SETTLED_TASKS: Final = 32
 _DELETED_COMMITS: Final = 128
 _DELETED_CHUNKS: Final = 32
 _RELEASED_BATCHES: Final = 512
-# Many at once: in a statement of its own, each would cost four times as much. By their commits in
-# JSON: the offset in the upper half of a number, the size in the lower.
+# Reads many batches in one statement, which costs a quarter of a statement for each. The positions
+# are JSON by commit: the offset in the upper half of a number, the size in the lower.
 _SLICES: Final = (
     "SELECT substr(payload, (place.value >> 32) + 1, place.value & 4294967295) "
     "FROM json_each(?) AS place CROSS JOIN commits ON commits.id = CAST(place.key AS INTEGER)"
 )
-# Of the latest commits, kept in memory: a task that ends at once is settled from there.
+# The size of the latest commits in memory. A task that ends soon is settled from there.
 _LATEST_BYTES: Final = 512 * 1024
 
 
@@ -37,8 +37,8 @@ class RecentCommits:
         self._size_bytes = 0
 
     def add(self, commit_id: int, payload: bytearray) -> None:
-        """Keep the payload of the last commit; the oldest ones make room."""
-        # SQLite gives the ids of rows that were deleted out again.
+        """Add the payload of the last commit, and drop the oldest ones beyond the limit."""
+        # SQLite reuses the ids of deleted rows.
         self._size_bytes -= len(self._payloads.pop(commit_id, b""))
         self._payloads[commit_id] = payload
         self._size_bytes += len(payload)
@@ -46,7 +46,7 @@ class RecentCommits:
             self._size_bytes -= len(self._payloads.popitem(last=False)[1])
 
     def read_batches(self, places: Sequence[BatchPosition]) -> list[bytes] | None:
-        """Return batches of commits, in order; None if not all of them are here."""
+        """Return the batches at these positions. None: some of them are not here."""
         payloads = self._payloads
         if not all(one.commit_id in payloads for one in places):
             return None
@@ -57,74 +57,74 @@ class RecentCommits:
 
 
 class Settler:
-    """What waits to be moved or deleted, and one step of it at a time.
+    """Moves and deletes events in steps of one transaction each.
 
-    Each step is one transaction. What it changes here counts only once that is through.
+    `confirm` takes a step's tasks off the queues after its transaction is committed.
     """
 
-    def __init__(self, path: str, directory: BatchIndex) -> None:
+    def __init__(self, path: str, batch_index: BatchIndex) -> None:
         self._path = path
-        self._directory = directory
+        self._batch_index = batch_index
         self.recent_commits = RecentCommits()
-        # Tasks that ended, not settled yet; how far the first of them has come.
+        # Ended tasks that are not settled yet, and the last settled sequence of the first of them.
         self._ended: deque[str] = deque()
         self._settled_to = 0
-        # Commits that nobody needs. They are deleted one write later: a reader that looked a
-        # place up has done with it by then.
-        self._free: deque[int] = deque()
-        # Tasks that were compacted, whose events are not all deleted yet.
+        # Unneeded commits. They are deleted one write later, when readers that had looked up a
+        # position have read it.
+        self._unused: deque[int] = deque()
+        # Compacted tasks whose events are not all deleted yet.
         self._compacted: deque[str] = deque()
-        # What the step at hand will have done.
+        # The work of the current step.
         self._moved: list[str] = []
         self._deleted = 0
         self._cleared: list[str] = []
         self._next_position = 0
         self.has_more = False
-        """The step at hand left more than a step's work."""
+        """The last step left enough work for another one."""
 
     @property
     def has_work(self) -> bool:
         """There is something to move or to delete."""
-        return bool(self._ended or self._free or self._compacted or self._directory.has_dropped)
+        return bool(self._ended or self._unused or self._compacted or self._batch_index.has_dropped)
 
     @property
     def has_unused_commits(self) -> bool:
         """The next step deletes rows of `commits`."""
-        return bool(self._free)
+        return bool(self._unused)
 
     def add_ended(self, task_ids: Iterable[str]) -> None:
-        """Settle these, too."""
+        """Queue ended tasks for settling."""
         self._ended.extend(task_ids)
 
     def add_unused_commit(self, commit_id: int) -> None:
-        """Delete this row of `commits`, too."""
-        self._free.append(commit_id)
+        """Queue a row of `commits` for deletion."""
+        self._unused.append(commit_id)
 
     def add_compacted(self, task_ids: Iterable[str]) -> None:
-        """Delete the events of these, which are read as their folds now."""
+        """Queue compacted tasks, whose events can be deleted."""
         self._compacted.extend(task_ids)
 
     def run_step(self, connection: sqlite3.Connection, budget_bytes: int) -> None:
-        """Do one step, in a transaction of the caller."""
+        """Run one step in the caller's transaction."""
         self._move(connection, budget_bytes)
-        free = list(itertools.islice(self._free, _DELETED_COMMITS))
+        free = list(itertools.islice(self._unused, _DELETED_COMMITS))
         connection.executemany("DELETE FROM commits WHERE id = ?", [(one,) for one in free])
         self._deleted = len(free)
         self._clear(connection)
 
     def confirm(self) -> None:
-        """The transaction is through."""
+        """Record that the step's transaction is committed."""
         self._settled_to = self._next_position
         for _ in self._moved:
             self._ended.popleft()
         for _ in range(self._deleted):
-            self._free.popleft()
+            self._unused.popleft()
         for _ in self._cleared:
             self._compacted.popleft()
-        self._directory.drop(self._moved)
-        self._free.extend(self._directory.release(_RELEASED_BATCHES))
+        self._batch_index.drop(self._moved)
+        self._unused.extend(self._batch_index.release(_RELEASED_BATCHES))
         self.has_more = (
-            bool(self._ended or self._compacted or self._directory.has_dropped)
+            bool(self._ended or self._compacted or self._batch_index.has_dropped)
             or self._deleted == _DELETED_COMMITS
         )
 
@@ -137,7 +137,7 @@ class Settler:
                 chunks.append(chunk)
                 position = chunk[2]
                 budget_bytes -= len(chunk[3])
-            if position < (self._directory.head(task_id) or 0):
+            if position < (self._batch_index.head(task_id) or 0):
                 break
             moved.append(task_id)
             position = 0
@@ -148,7 +148,7 @@ class Settler:
         self._moved, self._next_position = moved, position
 
     def _clear(self, connection: sqlite3.Connection) -> None:
-        """Delete some of the oldest events; a reader that finds the first finds all behind it."""
+        """Delete some events, each task's oldest first: readers check that the first one exists."""
         self._cleared = []
         left = _DELETED_CHUNKS
         for task_id in list(itertools.islice(self._compacted, _SETTLED_TASKS)):
@@ -166,8 +166,8 @@ class Settler:
     def _chunk(
         self, connection: sqlite3.Connection, task_id: str, after: int
     ) -> tuple[str, int, int, bytes] | None:
-        """The next row of `settled` for a task, if anything is left."""
-        places = self._directory.find(task_id, after, limit_bytes=_CHUNK_BYTES)
+        """Return the next row of `settled` for a task, if any events are left."""
+        places = self._batch_index.find(task_id, after, limit_bytes=_CHUNK_BYTES)
         if not places:
             return None
         batches = self.recent_commits.read_batches(places) or read_batches(
@@ -181,13 +181,13 @@ class Settler:
 def read_batches(
     connection: sqlite3.Connection, places: Sequence[BatchPosition], path: str
 ) -> list[bytes]:
-    """Read batches of commits, in order. JournalUnavailableError: one isn't there."""
+    """Read batches of commits, in order. JournalUnavailableError: one is missing."""
     if not places:
         return []
     first, last = places[0].commit_id, places[-1].commit_id
     if last - first >= 2 * len(places):
         return _read_each(connection, places, path)
-    # Most of the commits in between hold something of the task: they are read in one go.
+    # Most commits in the range contain the task's batches, so one query reads them all.
     payloads = dict(
         connection.execute(
             "SELECT id, payload FROM commits WHERE id BETWEEN ? AND ?", (first, last)

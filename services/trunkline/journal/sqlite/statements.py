@@ -1,4 +1,4 @@
-"""A task's row in SQL: its columns, how it is written, and which ones a list shows."""
+"""SQL statements of the tables `tasks`, `aliases` and `webhooks`."""
 
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ UPDATE_TASK: Final = (
 
 
 def select_tasks(rest: str) -> str:
-    """Return a query for rows."""
+    """Return a query for task rows."""
     return " ".join(("SELECT", TASK_COLUMNS, "FROM tasks", rest))
 
 
@@ -27,7 +27,7 @@ SELECT_TASK: Final = select_tasks("WHERE task_id = ?")
 
 
 def insert_values(row: TaskRow) -> tuple[object, ...]:
-    """Return the values of INSERT."""
+    """Return the values of INSERT_TASK."""
     return (
         row.task_id,
         row.context_id,
@@ -45,7 +45,7 @@ def insert_values(row: TaskRow) -> tuple[object, ...]:
 
 
 def update_values(row: TaskRow) -> tuple[object, ...]:
-    """Return the values of UPDATE."""
+    """Return the values of UPDATE_TASK."""
     return (
         row.state,
         row.status_time_ns,
@@ -57,7 +57,7 @@ def update_values(row: TaskRow) -> tuple[object, ...]:
 
 
 def filter_conditions(wanted: TaskFilter) -> tuple[str, list[object]]:
-    """What a list's rows must meet, as SQL; only what is asked for, so that an index serves it."""
+    """Return the WHERE clause of a filter, of its set fields only so that an index fits."""
     possible = {
         "account = ?": wanted.account,
         "agent = ?": wanted.agent or None,
@@ -75,7 +75,7 @@ _UNPROVEN_LIFE_NS: Final = 24 * 60 * 60 * 1_000_000_000
 def write_aliases(
     connection: sqlite3.Connection, bound: Iterable[AliasRecord], *, age_ns: int
 ) -> None:
-    """Bind aliases, those anew that were bound."""
+    """Bind aliases, or bind them anew."""
     connection.executemany(
         "INSERT OR REPLACE INTO aliases VALUES (?, ?, ?, ?)",
         [(one.account, one.alias, one.task_id, age_ns) for one in bound],
@@ -83,7 +83,7 @@ def write_aliases(
 
 
 def find_alias(connection: sqlite3.Connection, account: str, alias: str) -> str | None:
-    """Return the id of the task that an alias stands for."""
+    """Return the id of the task that an alias is bound to."""
     found = connection.execute(
         "SELECT task_id FROM aliases WHERE account = ? AND alias = ?", (account, alias)
     ).fetchone()
@@ -91,16 +91,16 @@ def find_alias(connection: sqlite3.Connection, account: str, alias: str) -> str 
 
 
 def delete_aliases(connection: sqlite3.Connection, task_ids: Iterable[str]) -> None:
-    """Keep no alias of these tasks."""
+    """Delete the aliases of these tasks."""
     connection.executemany(
         "DELETE FROM aliases WHERE task_id = ?", [(task_id,) for task_id in task_ids]
     )
 
 
 def expire_aliases(connection: sqlite3.Connection, *, journal_id: str, age_ns: int) -> None:
-    """Drop those that stand for no task after a day, each looked at once.
+    """Delete aliases of tasks of this journal that do not exist after a day.
 
-    Whether a task of another journal exists isn't known here.
+    An alias is bound before its task is created, which may fail. Each alias is examined once.
     """
     until_ns = age_ns - _UNPROVEN_LIFE_NS
     connection.execute(
@@ -114,7 +114,7 @@ def expire_aliases(connection: sqlite3.Connection, *, journal_id: str, age_ns: i
 def write_webhooks(
     connection: sqlite3.Connection, changed: Mapping[WebhookKey, WebhookRow | None]
 ) -> None:
-    """Keep webhooks as they are now; one that is new is numbered behind all others."""
+    """Store or delete webhooks. A new one gets the next number."""
     connection.executemany(
         "INSERT INTO webhooks (task_id, config_id, state, content) VALUES (?, ?, ?, ?) "
         "ON CONFLICT (task_id, config_id) "
@@ -134,7 +134,7 @@ def write_webhooks(
 def find_webhooks(
     connection: sqlite3.Connection, *, task_id: str, states: Sequence[int], limit: int | None
 ) -> list[WebhookRow]:
-    """Return webhooks, of one task or of all, in any of the states; the last made first."""
+    """Return webhooks of one task or of all, in any of the states, the newest first."""
     conditions = ["task_id = ?"] if task_id else []
     if states:
         conditions.append(f"state IN ({', '.join('?' * len(states))})")
@@ -142,14 +142,14 @@ def find_webhooks(
     if conditions:
         query = " ".join((query, "WHERE", " AND ".join(conditions)))
     values: list[object] = [task_id] if task_id else []
-    # A negative limit is none.
+    # In SQLite, a negative limit is no limit.
     values += [*states, -1 if limit is None else limit]
     found = connection.execute(" ".join((query, "ORDER BY number DESC LIMIT ?")), values)
     return [WebhookRow(*row) for row in found]
 
 
 def delete_webhooks(connection: sqlite3.Connection, task_ids: Iterable[str]) -> None:
-    """Keep no webhook of these tasks."""
+    """Delete the webhooks of these tasks."""
     connection.executemany(
         "DELETE FROM webhooks WHERE task_id = ?", [(task_id,) for task_id in task_ids]
     )

@@ -1,4 +1,4 @@
-"""Keeps a journal in one SQLite file: one row for each commit, settled by task once a task ends."""
+"""Stores a journal in one SQLite file: one row a commit; events of ended tasks in rows by task."""
 
 import contextlib
 import json
@@ -45,77 +45,77 @@ from trunkline.journal.store import (
     WebhookRow,
 )
 
-# How long a killed process may take to be gone.
+# The time that a killed process has for ending.
 _KILL_S: Final = 10.0
 
 
 class SqliteStore:
     """A `JournalStore` on SQLite in WAL mode.
 
-    With `normal`, what was committed survives the death of the process; with `full`, also that of
-    the machine, and each commit waits for the disk: commit in a thread then.
+    With `normal`, commits survive the death of the process. With `full`, they also survive a power
+    failure, and each commit waits for the disk: call `commit` in a thread then.
     """
 
     def __init__(self, path: Path, claimed: Claim, synchronous: Synchronous) -> None:
-        """Use `open`."""
+        """Use a claimed file. To claim one, call `open` or `take_over`."""
         self._path = path
         self.id = claimed.journal_id
         self.epoch = claimed.epoch
         self.needs_checkpoint = False
         self.was_lost = claimed.was_lost
-        """The owner before did not give it back."""
+        """The previous owner did not release the journal."""
         with contextlib.ExitStack() as undo:
             self._writer = SqliteWriter(path, claimed.epoch, synchronous, claimed.journal_id)
             undo.callback(self._writer.connection.close)
-            self._read = connect(path)
-            undo.callback(self._read.close)
+            self._reader = connect(path)
+            undo.callback(self._reader.close)
             self._checkpointer = Checkpointer(path)
             undo.callback(self._checkpointer.close)
-            self.clock = Clock(read_clock(self._read))
-            self._directory = BatchIndex()
-            self._ids = TaskIdFilter()
-            self._settling = Settler(str(path), self._directory)
+            self.clock = Clock(read_clock(self._reader))
+            self._batch_index = BatchIndex()
+            self._task_ids = TaskIdFilter()
+            self._settler = Settler(str(path), self._batch_index)
             self._load()
             undo.pop_all()
 
     @classmethod
     def open(cls, path: Path, *, synchronous: Synchronous = "normal") -> Self:
-        """Open a journal's file, or make one, and become its only owner.
+        """Open a journal's file, or create it, and become its only owner.
 
         Raises:
-            JournalUnavailableError: it can't be, and why.
+            JournalUnavailableError: it has a living owner, or it can't be read or written.
         """
         _make_file(path)
         with translate_all_errors(path), contextlib.closing(connect(path)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
-            # Who owns it since which epoch must outlive the machine, too: else two lives of the
-            # journal could write different events under the same epoch.
+            # The owner and the epoch must survive a power failure. Otherwise two owners could write
+            # different events under the same epoch.
             connection.execute("PRAGMA synchronous = FULL")
             claimed = claim_journal(connection, path)
             try:
                 return cls(path, claimed, synchronous)
             except BaseException:
-                # What waits for a takeover goes on waiting: the next try may succeed.
+                # A journal that waits for a takeover keeps waiting: the next attempt may succeed.
                 release_journal(connection, claimed.epoch, for_takeover=claimed.was_lost)
                 raise
 
     @classmethod
     def take_over(cls, path: Path, *, synchronous: Synchronous = "normal") -> Self:
-        """Open the journal of a process that let its lease run out, and kill that process first.
+        """Kill the process whose lease has expired, and open its journal.
 
-        It blocks until that process is gone. Of several who try at once, one succeeds.
+        It blocks until that process is gone. Of concurrent takeovers, one succeeds.
 
         Raises:
-            JournalUnavailableError: the lease holds, the process doesn't end, another one was
-                quicker, or the file can't be opened.
+            JournalUnavailableError: the lease holds, the process can't be killed, another takeover
+                was faster, or the file can't be opened.
         """
         with open_read_only(path) as connection:
-            tenure = read_ownership(connection, path)
-        owner = tenure.owner
-        if not tenure.is_released:
-            if tenure.expired_for_s < 0:
+            ownership = read_ownership(connection, path)
+        owner = ownership.owner
+        if not ownership.is_released:
+            if ownership.expired_for_s < 0:
                 problem = (
-                    f"process {owner.pid} has it; its lease holds {-tenure.expired_for_s:.1f} s"
+                    f"process {owner.pid} has it; its lease holds {-ownership.expired_for_s:.1f} s"
                 )
                 raise JournalUnavailableError(str(path), problem)
             if owner.is_this_process:
@@ -136,33 +136,33 @@ class SqliteStore:
                 self._write_rows(group)
         else:
             commit_id = self._writer.insert_commit(payload)
-        self._settling.recent_commits.add(commit_id, payload)
-        self._ids.add(group.created)
+        self._settler.recent_commits.add(commit_id, payload)
+        self._task_ids.add(group.created)
         self.needs_checkpoint = self._checkpointer.add_written(len(payload))
-        self._directory.add(commit_id, group.batches, places)
+        self._batch_index.add(commit_id, group.batches, places)
         if group.changed:
-            self._settling.add_ended(row.task_id for row in group.changed.values() if row.is_ended)
+            self._settler.add_ended(row.task_id for row in group.changed.values() if row.is_ended)
 
     def read(self, task_id: str, after: int, *, limit_bytes: int) -> list[bytes]:
         """Return batches that end behind `after`; see `JournalStore`."""
         with translate_errors(self._path):
-            places = self._directory.find(task_id, after, limit_bytes=limit_bytes)
+            places = self._batch_index.find(task_id, after, limit_bytes=limit_bytes)
             if places is not None:
-                return read_batches(self._read, places, str(self._path))
+                return read_batches(self._reader, places, str(self._path))
             return self._read_settled(task_id, after, limit_bytes)
 
     def find_row(self, task_id: str) -> TaskRow | None:
         """Return the row of a task."""
-        if not self._ids.might_contain(task_id):
+        if not self._task_ids.might_contain(task_id):
             return None
         with translate_errors(self._path):
-            found = self._read.execute(rows.SELECT_TASK, (task_id,)).fetchone()
+            found = self._reader.execute(rows.SELECT_TASK, (task_id,)).fetchone()
         return None if found is None else self._row(found)
 
     def find_key(self, key: str, *, now_ns: int) -> SubmissionKey | None:
-        """Return what a key stands for, unless it has expired."""
+        """Return an idempotency key unless it has expired."""
         with translate_errors(self._path):
-            found = self._read.execute(
+            found = self._reader.execute(
                 "SELECT key, content_hash, task_id, expires_ns FROM keys "
                 "WHERE key = ? AND expires_ns > ?",
                 (key, now_ns),
@@ -170,9 +170,9 @@ class SqliteStore:
         return None if found is None else SubmissionKey(*found)
 
     def find_fold(self, task_id: str) -> StoredFold | None:
-        """Return what a compacted task is read as."""
+        """Return the fold of a compacted task."""
         with translate_errors(self._path):
-            found = self._read.execute(
+            found = self._reader.execute(
                 "SELECT snapshot, epoch, forwarded FROM folds WHERE task_id = ?", (task_id,)
             ).fetchone()
         if found is None:
@@ -181,16 +181,16 @@ class SqliteStore:
         return StoredFold(snapshot, epoch, json.loads(forwarded))
 
     def find_alias(self, account: str, alias: str) -> str | None:
-        """Return the id of the task that an alias stands for."""
+        """Return the id of the task that an alias is bound to."""
         with translate_errors(self._path):
-            return aliases.find_alias(self._read, account, alias)
+            return aliases.find_alias(self._reader, account, alias)
 
     def find_webhooks(
         self, *, task_id: str = "", states: Sequence[int] = (), limit: int | None = None
     ) -> list[WebhookRow]:
-        """Return webhooks, the last made first; see `JournalStore`."""
+        """Return webhooks, the newest first; see `JournalStore`."""
         with translate_errors(self._path):
-            return webhooks.find_webhooks(self._read, task_id=task_id, states=states, limit=limit)
+            return webhooks.find_webhooks(self._reader, task_id=task_id, states=states, limit=limit)
 
     def list_rows(
         self, task_filter: TaskFilter, *, limit: int, after: tuple[int, str] | None = None
@@ -198,48 +198,48 @@ class SqliteStore:
         """Return a page of rows; see `JournalStore`."""
         where, values = rows.filter_conditions(task_filter)
         with translate_errors(self._path):
-            (total,) = self._read.execute(
+            (total,) = self._reader.execute(
                 " ".join(("SELECT count(*) FROM tasks WHERE", where)), values
             ).fetchone()
             if after is not None:
                 where += " AND (status_time_ns < ? OR (status_time_ns = ? AND task_id > ?))"
                 values += [after[0], after[0], after[1]]
             order = "ORDER BY status_time_ns DESC, task_id LIMIT ?"
-            found = self._read.execute(
+            found = self._reader.execute(
                 rows.select_tasks(" ".join(("WHERE", where, order))), [*values, limit]
             ).fetchall()
         return TaskPage([self._row(row) for row in found], total)
 
     def list_unfinished(self) -> list[TaskRow]:
-        """Return the rows of all tasks that have not ended, the oldest first."""
+        """Return the rows of all unfinished tasks, the oldest first."""
         return [row for row in self._unsettled() if not row.is_ended]
 
     def list_ended(self, age_ns: int, *, is_compacted: bool, limit: int) -> list[TaskRow]:
         """Return rows of tasks that ended long ago; see `JournalStore`."""
         with translate_errors(self._path):
-            found = self._read.execute(
+            found = self._reader.execute(
                 rows.select_tasks("WHERE stage = ? AND ended_ns <= ? ORDER BY ended_ns LIMIT ?"),
                 (3 if is_compacted else 1, age_ns, limit),
             ).fetchall()
         return [self._row(row) for row in found]
 
     def has_backlog(self) -> bool:
-        """Tell whether there is anything to settle or to delete."""
-        return self._settling.has_work
+        """Return whether there is anything to settle or to delete."""
+        return self._settler.has_work
 
     def settle(self, *, budget_bytes: int) -> bool:
-        """Move some of what has ended into rows of its own, and delete what is free."""
+        """Settle some ended tasks and delete unneeded rows; see `JournalStore`."""
         with self._writer.transaction():
-            if self._settling.has_unused_commits:
-                # The time of the latest event may have stood there alone.
+            if self._settler.has_unused_commits:
+                # The time of the latest event may be stored only in a row that is deleted now.
                 write_clock(self._writer.connection, self.clock, self.epoch)
-            self._settling.run_step(self._writer.connection, budget_bytes)
-        self._settling.confirm()
+            self._settler.run_step(self._writer.connection, budget_bytes)
+        self._settler.confirm()
         self.needs_checkpoint = self._checkpointer.add_written(2 * budget_bytes)
-        return self._settling.has_more
+        return self._settler.has_more
 
     def compact(self, folds: Mapping[str, StoredFold]) -> None:
-        """Keep folds in place of tasks' events; see `JournalStore`."""
+        """Replace tasks' events by folds; see `JournalStore`."""
         with self._writer.transaction():
             self._writer.connection.executemany(
                 "INSERT OR REPLACE INTO folds VALUES (?, ?, ?, ?)",
@@ -252,13 +252,13 @@ class SqliteStore:
                 "UPDATE tasks SET stage = 2, first_available = head + 1 WHERE task_id = ?",
                 [(task_id,) for task_id in folds],
             )
-        self._settling.add_compacted(folds)
+        self._settler.add_compacted(folds)
         self.needs_checkpoint = self._checkpointer.add_written(
             sum(len(one.snapshot) for one in folds.values())
         )
 
     def delete_tasks(self, task_ids: Sequence[str]) -> None:
-        """Keep nothing of compacted tasks; see `JournalStore`."""
+        """Delete compacted tasks; see `JournalStore`."""
         with self._writer.transaction():
             values = [(one,) for one in task_ids]
             self._writer.connection.executemany("DELETE FROM folds WHERE task_id = ?", values)
@@ -268,19 +268,19 @@ class SqliteStore:
         self.needs_checkpoint = self._checkpointer.add_written(0)
 
     def checkpoint(self) -> bool:
-        """Move what SQLite's log holds into the file; see `JournalStore`."""
+        """Move the write-ahead log into the file; see `JournalStore`."""
         is_all = self._checkpointer.run()
         if is_all:
             self.needs_checkpoint = False
         return is_all
 
     def vacuum(self) -> None:
-        """Give room that nothing is kept in back to the disk; it rewrites the whole file."""
+        """Return unused space to the file system. It rewrites the whole file."""
         with self._writer.exclusive() as connection:
             connection.execute("VACUUM")
 
     def renew_lease(self, lease_s: float) -> None:
-        """Let the lease hold from now on, and drop some of what has expired."""
+        """Extend the lease, and delete some expired keys and aliases."""
         self._writer.check_file()
         with self._writer.transaction():
             until_s = time.monotonic() + lease_s
@@ -296,7 +296,7 @@ class SqliteStore:
             )
 
     def add_orphaned_child(self, stray: OrphanedChild) -> None:
-        """Keep a stray until it is dropped."""
+        """Store a child of an ended task."""
         with self._writer.transaction():
             self._writer.connection.execute(
                 "INSERT OR REPLACE INTO strays VALUES (?, ?, ?)",
@@ -304,25 +304,25 @@ class SqliteStore:
             )
 
     def delete_orphaned_child(self, task_id: str) -> None:
-        """Keep a stray no longer."""
+        """Delete a child of an ended task."""
         with self._writer.transaction():
             self._writer.connection.execute("DELETE FROM strays WHERE task_id = ?", (task_id,))
 
     def list_orphaned_children(self) -> list[OrphanedChild]:
-        """Return the strays that were kept and not dropped."""
+        """Return the stored children of ended tasks."""
         with translate_errors(self._path):
-            found = self._read.execute("SELECT task_id, account, until_s FROM strays").fetchall()
+            found = self._reader.execute("SELECT task_id, account, until_s FROM strays").fetchall()
         return [OrphanedChild(*row) for row in found]
 
     def close(self, *, for_takeover: bool = False) -> None:
-        """Give the journal back; see `JournalStore`."""
+        """Release the journal; see `JournalStore`."""
         with self._writer.exclusive() as connection:
             try:
                 write_clock(connection, self.clock, self.epoch)
                 release_journal(connection, self.epoch, for_takeover=for_takeover)
             finally:
                 self._checkpointer.close()
-                self._read.close()
+                self._reader.close()
                 connection.close()
 
     def _commit_rows(self, group: CommitGroup) -> None:
@@ -352,16 +352,18 @@ class SqliteStore:
             webhooks.write_webhooks(connection, group.webhooks)
 
     def _load(self) -> None:
-        """Find the batches of all unsettled tasks again, and what no task needs.
+        """Index the batches of all unsettled tasks, and queue what can be settled or deleted.
 
-        What was settled of them is dropped: settling begins anew, perhaps with rows of other sizes.
+        Rows of `settled` of such tasks are deleted: settling them starts again.
         """
         self._writer.connection.execute(
             "DELETE FROM settled WHERE task_id IN (SELECT task_id FROM tasks WHERE stage = 0)"
         )
         unsettled = {row.task_id for row in self._unsettled()}
         header = None
-        for commit_id, payload in self._read.execute("SELECT id, payload FROM commits ORDER BY id"):
+        for commit_id, payload in self._reader.execute(
+            "SELECT id, payload FROM commits ORDER BY id"
+        ):
             batches, places = [], []
             for offset, size_bytes in unpack_spans(payload):
                 header = parse_header(payload[offset : offset + size_bytes])
@@ -370,32 +372,32 @@ class SqliteStore:
                         SealedBatch(header.task_id, header.first_sequence, header.count, b"")
                     )
                     places.append((offset, size_bytes))
-            self._directory.add(commit_id, batches, places)
-            if not self._directory.needs_commit(commit_id):
-                self._settling.add_unused_commit(commit_id)
+            self._batch_index.add(commit_id, batches, places)
+            if not self._batch_index.needs_commit(commit_id):
+                self._settler.add_unused_commit(commit_id)
         if header is not None:
             self.clock.advance_to(header.time.ToNanoseconds())
-        self._settling.add_ended(row.task_id for row in self._unsettled() if row.is_ended)
-        self._ids.add(one for (one,) in self._read.execute("SELECT task_id FROM tasks"))
-        compacted = self._read.execute("SELECT task_id FROM tasks WHERE stage = 2").fetchall()
-        self._settling.add_compacted(task_id for (task_id,) in compacted)
+        self._settler.add_ended(row.task_id for row in self._unsettled() if row.is_ended)
+        self._task_ids.add(one for (one,) in self._reader.execute("SELECT task_id FROM tasks"))
+        compacted = self._reader.execute("SELECT task_id FROM tasks WHERE stage = 2").fetchall()
+        self._settler.add_compacted(task_id for (task_id,) in compacted)
 
     def _unsettled(self) -> list[TaskRow]:
         with translate_errors(self._path):
-            found = self._read.execute(
+            found = self._reader.execute(
                 rows.select_tasks("WHERE stage = 0 ORDER BY create_time_ns")
             ).fetchall()
         return [self._row(row) for row in found]
 
     def _row(self, found: tuple[Any, ...]) -> TaskRow:
-        """The head of an unsettled task is known here alone: not every commit writes rows."""
+        """Return a row with its current head. Not every commit updates an unsettled task's row."""
         row = TaskRow(*found)
-        head = self._directory.head(row.task_id)
+        head = self._batch_index.head(row.task_id)
         return row if head is None or head == row.head else replace(row, head=head)
 
     def _read_settled(self, task_id: str, after: int, limit_bytes: int) -> list[bytes]:
         batches: list[bytes] = []
-        found = self._read.execute(
+        found = self._reader.execute(
             "SELECT payload FROM settled WHERE task_id = ? AND last_sequence > ? "
             "ORDER BY first_sequence",
             (task_id, after),
@@ -415,11 +417,11 @@ class SqliteStore:
 
 
 def _make_file(path: Path) -> None:
-    """Make the file if there is none."""
+    """Create the file if it does not exist."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # It holds what people wrote: nobody else may read it. SQLite's other files follow suit.
-        # One that is there is not touched: closing it would drop the locks that this process has.
+        # Only the user may read the file, and SQLite gives its other files the same mode. An
+        # existing file is not opened: closing it would drop this process's locks on it.
         with contextlib.suppress(FileExistsError):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except OSError as error:

@@ -1,26 +1,26 @@
-"""Knows of nearly every id that is no task's without a look into the file."""
+"""A Bloom filter of task ids, which saves most lookups of ids that do not exist."""
 
 from collections.abc import Iterable
 from typing import Final
 
-# 1 MiB: of 400,000 tasks, an id that is no task's is looked up in vain once in a hundred times.
+# 1 MiB: with 400,000 tasks, one percent of unknown ids is looked up in vain.
 _BITS: Final = 8 * 1024 * 1024
 _MASK: Final = _BITS - 1
 _SHIFT: Final = 23
 
 
 class TaskIdFilter:
-    """A Bloom filter of the ids that there are.
+    """A Bloom filter of the known task ids.
 
-    Each new task is asked for before it is made, and a look costs as much as the rest of that.
-    Ids that are gone stay in it: they are looked up in vain.
+    The journal looks up each new task before creating it, and a lookup in the file costs as much as
+    the creation. Ids of deleted tasks stay in the filter, so they are looked up in vain.
     """
 
     def __init__(self) -> None:
         self._bits = bytearray(_BITS // 8)
 
     def add(self, task_ids: Iterable[str]) -> None:
-        """Hold these as well."""
+        """Add task ids."""
         bits = self._bits
         for task_id in task_ids:
             number = hash(task_id)
@@ -29,7 +29,7 @@ class TaskIdFilter:
                 number >>= _SHIFT
 
     def might_contain(self, task_id: str) -> bool:
-        """Return False only if it was never added."""
+        """Return False only if the id was never added."""
         bits = self._bits
         number = hash(task_id)
         for _ in range(2):

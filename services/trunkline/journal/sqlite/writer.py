@@ -1,4 +1,4 @@
-"""Moves what SQLite's log holds into the file, so that the log begins anew and stays short."""
+"""The connections that write to a journal's file: one for commits, one for checkpoints."""
 
 import contextlib
 import os
@@ -11,18 +11,19 @@ from typing import Final, Literal
 from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.sqlite.connection import connect, convert_error, translate_errors
 
-# The log is moved when it is about this long: 8 MB.
+# The length of the log at which a checkpoint is due: 8 MB.
 _LONG_PAGES: Final = 2000
 _PAGE_BYTES: Final = 4096
-# Pages that a write touches beside those its content fills, roughly.
+# The estimated number of pages that a write touches besides those of its content.
 _PAGES_OF_A_WRITE: Final = 2
 
 
 class Checkpointer:
-    """Checkpoints apart from commits: SQLite by itself would make one commit in many wait for it.
+    """Runs checkpoints separately. SQLite's automatic ones would delay one commit in many.
 
-    It may run in a thread while commits go on. The log begins anew only once all of it was moved,
-    which a commit in between prevents: then what is left, a little, is moved with nobody writing.
+    A checkpoint may run in a thread beside commits. The log restarts only after all of it was
+    moved, and a concurrent commit prevents that. The small rest is then moved without concurrent
+    writes.
     """
 
     def __init__(self, path: Path) -> None:
@@ -31,25 +32,25 @@ class Checkpointer:
         self._pages = 0
 
     def add_written(self, size_bytes: int) -> bool:
-        """Count what was written; tell whether the log is long and it is time to move it."""
+        """Count a write. Return whether the log is long enough for a checkpoint."""
         self._pages += _PAGES_OF_A_WRITE + size_bytes // _PAGE_BYTES
         return self._pages >= _LONG_PAGES
 
     def run(self) -> bool:
-        """Move what the log holds; tell whether that was all. JournalUnavailableError."""
+        """Move the log into the file. Return whether all was moved. JournalUnavailableError."""
         counted = self._pages
         with translate_errors(self._path):
             _, pages, moved_pages = self._connection.execute(
                 "PRAGMA wal_checkpoint(PASSIVE)"
             ).fetchone()
-        # SQLite counts up to where the log ended when it began.
+        # SQLite counts the pages up to the end of the log at the start of the checkpoint.
         is_all: bool = pages == moved_pages and self._pages == counted
         if is_all:
             self._pages = 0
         return is_all
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         self._connection.close()
 
 
@@ -57,58 +58,58 @@ _INSERT_COMMIT: Final = (
     "INSERT INTO commits (payload) SELECT ? WHERE EXISTS (SELECT 1 FROM meta WHERE epoch = ?)"
 )
 _MOVED: Final = (
-    "its files were moved, replaced or deleted while it was open; what is written now would be "
-    "lost: put them back, or start again"
+    "its files were moved, replaced or deleted while it was open, so that further writes would be "
+    "lost; put them back, or start again"
 )
 
 Synchronous = Literal["normal", "full"]
 
 
 class SqliteWriter:
-    """All writes of one journal, one at a time.
+    """Serialises the writes of one journal.
 
-    What writes holds the lock: `renew` comes from the loop while a thread may be committing.
+    Each write holds a lock, because the loop renews the lease while a thread may be committing.
     """
 
     def __init__(self, path: Path, epoch: int, synchronous: Synchronous, journal_id: str) -> None:
-        """Open the connection; the journal is claimed already."""
+        """Open the connection. The journal must be claimed already."""
         self._path = path
         self._epoch = epoch
         self._journal_id = journal_id
         self._synchronous = synchronous
         self._lock = threading.Lock()
         self.connection = self._connect()
-        # Where SQLite keeps them, whatever the current folder is later.
+        # Absolute paths: the current folder may change later.
         self._file = os.path.realpath(path)
         self._log_file = f"{self._file}-wal"
-        # A Path would cost twice as much.
+        # Path.stat would cost twice as much.
         self._inode = os.stat(self._file).st_ino  # noqa: PTH116
         self._log_inode = os.stat(self._log_file).st_ino  # noqa: PTH116
 
     def insert_commit(self, payload: bytearray) -> int:
         """Write one row of `commits`, and return its id. FencedError after a takeover.
 
-        The epoch is checked in the same statement: most commits are this one alone. Whether the
-        files are still there is left to `transaction`: no task begins or ends without.
+        Most commits are this single statement, so it checks the epoch, too. It does not check that
+        the files are still in place: `transaction` does, and each task begins and ends with one.
         """
         with self._lock:
             try:
                 if self.connection.in_transaction:
-                    self._mend()
+                    self._reconnect()
                 return self._insert(payload)
             except sqlite3.Error as error:
                 raise convert_error(self._path, error) from error
 
     @contextlib.contextmanager
     def transaction(self, payload: bytearray | None = None) -> Iterator[int]:
-        """All or nothing, and nothing once somebody has taken over.
+        """Run a transaction. FencedError after a takeover.
 
-        Yields the id of the row of `commits` that a payload was written to.
+        It yields the id of the row of `commits` that the payload was written to, if there is one.
         """
         with self._lock, translate_errors(self._path):
             if self.connection.in_transaction:
-                self._mend()
-            # SQLite itself goes on writing into files that were deleted.
+                self._reconnect()
+            # SQLite keeps writing into deleted files.
             self._check(self._log_file, self._log_inode)
             self.connection.execute("BEGIN IMMEDIATE")
             try:
@@ -124,12 +125,12 @@ class SqliteWriter:
                 raise
 
     def check_file(self) -> None:
-        """See that the file is still there. JournalUnavailableError if not."""
+        """Check that the file is still in its place. JournalUnavailableError."""
         self._check(self._file, self._inode)
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[sqlite3.Connection]:
-        """The connection while nobody else uses it, without a look at who owns the journal."""
+        """Yield the connection for exclusive use, without checking the epoch."""
         with self._lock, translate_errors(self._path):
             yield self.connection
 
@@ -152,22 +153,23 @@ class SqliteWriter:
         return epoch
 
     def _roll_back(self) -> None:
-        """Leave no transaction open; if even that fails, the next write mends the connection."""
+        """End an open transaction. If that fails, the next write replaces the connection."""
         with contextlib.suppress(sqlite3.Error):
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK")
 
-    def _mend(self) -> None:
-        """Replace a connection that is stuck in a transaction: closing it ends that."""
-        mended = self._connect()
+    def _reconnect(self) -> None:
+        """Replace a connection that is stuck in a transaction. Closing it ends the transaction."""
+        replacement = self._connect()
         self.connection.close()
-        self.connection = mended
+        self.connection = replacement
 
     def _connect(self) -> sqlite3.Connection:
         connection = connect(self._path)
         try:
             connection.execute(f"PRAGMA synchronous = {self._synchronous.upper()}")
-            # A log that got long once is cut back when it begins anew; see `Checkpointer`.
+            # SQLite truncates a long log when it restarts it after a checkpoint; see
+            # `Checkpointer`.
             connection.execute("PRAGMA wal_autocheckpoint = 0")
             connection.execute(f"PRAGMA journal_size_limit = {16 * 1024 * 1024}")
         except BaseException:
