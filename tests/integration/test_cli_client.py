@@ -1,4 +1,4 @@
-"""The command line's A2A client reads streams to their end, whatever breaks in between."""
+"""The command line's agent client reads turns to their end across broken streams."""
 
 import asyncio
 import json

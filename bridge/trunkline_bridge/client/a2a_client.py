@@ -125,7 +125,7 @@ class A2AClient:
         """Fetch the card from the first well-known address that has one.
 
         Raises:
-            PeerProtocolError: There is no card, or none of its interfaces is supported.
+            PeerProtocolError: There is no card, or its interfaces are not supported.
             PeerUnavailableError, PeerTimeoutError, PeerRefusedError: The request failed.
         """
         settings = self.settings

@@ -114,7 +114,7 @@ def _media_types(value: Iterable[str]) -> list[str]:
 
 
 def _parse_card(value: Json) -> agent_card_pb2.AgentCard:
-    # v0.3 has these names in another shape, and the client needs none of them.
+    # v0.3 has these names in another shape. The client ignores them.
     known = {
         name: one
         for name, one in value.items()

@@ -205,7 +205,7 @@ class HttpClient:
             raise PeerProtocolError(self.peer, problem)
         if response.headers.get("content-encoding", "identity") != "identity":
             raise PeerProtocolError(
-                self.peer, "it sends a compressed body, which was not asked for"
+                self.peer, "it sends a compressed body, which the client doesn't accept"
             )
 
     async def _events(self, response: httpx2.Response) -> AsyncGenerator[StreamItem]:

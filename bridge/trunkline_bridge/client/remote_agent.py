@@ -47,7 +47,7 @@ class RemoteAgent:
         """Read the remote agent's card; return whether the local card changed.
 
         Raises:
-            PeerProtocolError: There is no card, or none of its interfaces is supported.
+            PeerProtocolError: There is no card, or its interfaces are not supported.
             PeerUnavailableError, PeerTimeoutError, PeerRefusedError: The request failed.
         """
         return self.update_card((await self._peer.read_card()).card)
@@ -162,7 +162,7 @@ async def connect_remote_agent(
         ssl_context: Trusted certificates; the system's if None.
 
     Raises:
-        PeerProtocolError: There is no card, or none of its interfaces is supported.
+        PeerProtocolError: There is no card, or its interfaces are not supported.
         PeerUnavailableError, PeerTimeoutError, PeerRefusedError: The card can't be read.
         ConfigurationError: The card's name is not valid for an agent; pass `name`.
     """

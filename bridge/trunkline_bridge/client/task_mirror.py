@@ -143,7 +143,7 @@ class TaskMirror:
         """Apply an event. `is_first`: it may show the state before our message.
 
         Raises:
-            PeerProtocolError: The event breaks A2A's rules; none of it was written.
+            PeerProtocolError: The event breaks A2A's rules; nothing was written.
         """
         match response.WhichOneof("payload"):
             case "task":

@@ -134,7 +134,7 @@ async def load_task_at(
 async def replace_artifact(
     client: HostClient, webhook: webhook_service_pb2.Webhook, piece: TextDelta, links: FileLinks
 ) -> WireEvent:
-    """Return an event that replaces the whole artifact, whatever the receiver has of it.
+    """Return an event that replaces the whole artifact at the receiver.
 
     CursorExpiredError: The artifact's state at that event no longer exists.
     """

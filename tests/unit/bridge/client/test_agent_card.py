@@ -1,4 +1,4 @@
-"""A remote agent's card is found and read, of whatever version, and made ours."""
+"""Cards of all versions are found and parsed, and the local agent's card is built from them."""
 
 import json
 from typing import Any

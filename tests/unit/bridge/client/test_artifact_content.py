@@ -1,4 +1,4 @@
-"""What an artifact holds is compared with a snapshot of it, however either was put together."""
+"""Artifact content is compared with a snapshot, independent of how its text is split."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Which of a card's interfaces is taken, and where a card may not lead."""
+"""The client selects a supported interface of a card, on an allowed host only."""
 
 import pytest
 

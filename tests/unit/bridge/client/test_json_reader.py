@@ -1,4 +1,4 @@
-"""What remote agents send as JSON is read, whichever version and however spelled."""
+"""JSON of remote agents is parsed in all versions and spellings."""
 
 from typing import Any
 
@@ -145,6 +145,6 @@ def test_what_has_no_meaning_is_a_value_error(given: object) -> None:
 
 
 def test_what_is_wrong_is_said_without_content() -> None:
-    with pytest.raises(ValueError) as caught:  # noqa: PT011  its text is looked at
+    with pytest.raises(ValueError) as caught:  # noqa: PT011  the test checks its text
         parse_stream_response({"task": {"id": ["hush"], "status": {"state": "working"}}})
     assert "hush" not in str(caught.value)

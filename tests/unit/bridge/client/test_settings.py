@@ -1,4 +1,4 @@
-"""A remote agent's credentials come from variables, and are shown nowhere."""
+"""Credentials of a remote agent come from environment variables and are never shown."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Journals and the exact wire they become, one file for each case."""
+"""The projection of each journal in the vectors is exactly the wire given there."""
 
 import json
 from pathlib import Path

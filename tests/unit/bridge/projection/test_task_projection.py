@@ -1,4 +1,4 @@
-"""What the projection does beyond its vectors: lengths, late joiners, and what it never saw."""
+"""The projection beyond its vectors: history length, snapshots, and unknown artifacts."""
 
 import pytest
 
@@ -120,7 +120,7 @@ def test_decisions_children_and_turns_show_only_by_what_follows() -> None:
 
 
 def forwarded(kind: event_pb2.ArtifactKind.ValueType, *texts: str) -> event_pb2.EventBatch:
-    """What another supervisor's task wrote, as its parent journals it."""
+    """Build a batch that a child supervisor wrote, as its parent journals it."""
     event = delta(*texts)
     event.delta.start.kind = kind
     made = batch(10, event)

@@ -1,4 +1,4 @@
-"""Event streams: ids, one line of JSON, and the same event by the short way as by the long one."""
+"""Server-sent events: ids, JSON on one line, and templates that equal the full rendering."""
 
 import json
 from typing import Any

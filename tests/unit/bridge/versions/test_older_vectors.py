@@ -1,4 +1,4 @@
-"""v0.3 and v0.1: journals and the exact wire they become, requests and what they ask for."""
+"""The vectors of v0.3 and v0.1: the wire of journals, and the meaning of requests."""
 
 import json
 from pathlib import Path

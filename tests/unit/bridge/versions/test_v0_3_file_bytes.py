@@ -1,4 +1,4 @@
-"""The files of A2A v0.3's protobuf data, on whose form its SDKs disagree."""
+"""File content in v0.3's protobuf messages, which SDKs encode differently."""
 
 import base64
 
@@ -15,7 +15,7 @@ CONTENT = b"\x00\xff text"
 
 
 def events() -> a2a_pb2.StreamResponse:
-    """A task that has files in all places."""
+    """Return a task with files in all places."""
     made = a2a_pb2.StreamResponse()
     made.task.metadata["key"] = {"a": [1]}
     for message in (made.task.history.add(), made.task.status.update):

@@ -1,4 +1,4 @@
-"""v0.3's protobuf data and the core's: there and back, and as the reference SDK turns them."""
+"""Conversion between v0.3's protobuf and the core's, compared with the reference SDK."""
 
 from typing import Any
 
@@ -80,7 +80,7 @@ def test_events_are_what_the_reference_sdk_makes_of_them(event: dict[str, Any]) 
     compat = conversions.to_compat_stream_response(parse(event, sdk_pb2.StreamResponse()), "r-1")
     theirs = proto_utils.ToProto.stream_response(compat.result)
     if ours.HasField("status_update"):
-        # The SDK ends no stream of v0.3 at a question, though its documents do.
+        # The SDK doesn't end a v0.3 stream at `input-required`, though its documents say so.
         assert ours.status_update.final
         theirs.status_update.final = True
     assert same(ours, theirs)
@@ -293,7 +293,7 @@ def test_a_card_is_what_the_reference_sdk_makes_of_it() -> None:
     compat = conversions.to_compat_agent_card(parse(CARD, sdk_pb2.AgentCard()))
     theirs = proto_utils.ToProto.agent_card(compat)
     got = a2a_v0_3_pb2.AgentCard.FromString(ours.SerializeToString())
-    # The SDK's way to v0.3's protobuf loses the picture.
+    # The SDK's conversion to v0.3's protobuf loses the icon.
     assert got.icon_url == "https://a.example/icon"
     got.icon_url = theirs.icon_url
     assert got == theirs

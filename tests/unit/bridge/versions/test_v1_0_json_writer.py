@@ -1,4 +1,4 @@
-"""ProtoJSON as A2A wants it, where that differs from the stock one."""
+"""A2A's form of ProtoJSON, where it differs from json_format."""
 
 from google.protobuf import json_format, struct_pb2, timestamp_pb2
 

@@ -1,4 +1,4 @@
-"""Text that waits together is posted together."""
+"""Adjacent text deltas are joined into one notification."""
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import artifact_pb2

@@ -1,4 +1,4 @@
-"""Posting to webhooks, over real sockets."""
+"""The webhook sender, over real sockets."""
 
 import asyncio
 import base64
@@ -41,7 +41,7 @@ HERE = ["127.0.0.1"]
 
 
 class Names:
-    """A resolver with an answer for each time it is asked; the last one stays."""
+    """A resolver that returns the given addresses in turn, and then the last one."""
 
     def __init__(self, *answers: Sequence[str]) -> None:
         self._answers = list(answers)
@@ -314,6 +314,6 @@ async def test_one_host_gets_only_so_many_posts_at_a_time() -> None:
 def certificates(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """Of `hooks.example`: what a server serves with, and what a client trusts."""
+    """Return the TLS contexts of a server and of a client that trusts it, for `hooks.example`."""
     served, certificate = self_signed(tmp_path_factory.mktemp("certificates"), "hooks.example")
     return served, ssl.create_default_context(cafile=str(certificate))
