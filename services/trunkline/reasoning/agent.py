@@ -34,7 +34,7 @@ class ReasoningAgent:
     timeout_s: float | None = None
     routable = True
     extended_skills = ()
-    concurrency = 0
+    concurrency = None
 
     def __init__(
         self,
