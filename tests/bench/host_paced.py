@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from harness.agents.inline_agents import NOTHING, define, message
 from trunkline.journal.journal import Journal
-from trunkline.tasks.journal_host import JournalHost
+from trunkline.tasks.host import TaskHost
 from trunkline.tasks.turn_runtime import TurnRuntime
 
 
@@ -49,7 +49,7 @@ async def measure(options: argparse.Namespace, text: str) -> float:
     pace = Pace(tasks=options.tasks, rate=options.rate, seconds=options.seconds)
     with tempfile.TemporaryDirectory() as folder:
         journal = Journal.open(Path(folder) / "journal.db")
-        async with JournalHost(journal, [define(pace.run)]) as host:
+        async with TaskHost(journal, [define(pace.run)]) as host:
             ids = []
             for _ in range(options.tasks):
                 accepted = await host.submit("tested", message(text), NOTHING)

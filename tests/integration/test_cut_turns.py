@@ -19,7 +19,7 @@ from trunkline.journal.journal import Journal
 from trunkline.reasoning import ModelChoice, ReasoningAgent, ToolListing
 from trunkline.reasoning.message_repair import CALL_INTERRUPTED
 from trunkline.reasoning.tool_source import OnProgress
-from trunkline.tasks.journal_host import JournalHost
+from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
 from trunkline.v1 import (
@@ -66,7 +66,7 @@ class Life:
 
     folder: Path
     tools: Looking
-    host: JournalHost
+    host: TaskHost
 
     async def begin(self, text: str) -> str:
         message = message_pb2.Message(
@@ -96,7 +96,7 @@ async def life(folder: Path, model: str, tools: Looking) -> AsyncIterator[Life]:
     card = agent_card_pb2.AgentCard(name="looker", default_input_modes=["text/plain"])
     choice = ModelChoice(model, check=False)
     agent = ReasoningAgent(card, servers=["s"], tools=tools, model=choice)
-    host = JournalHost(journal, [agent], checkpoint_path=folder / "journal.db.checkpoints")
+    host = TaskHost(journal, [agent], checkpoint_path=folder / "journal.db.checkpoints")
     async with AsyncExitStack() as stack:
         stack.callback(journal.close)
         await host.__aenter__()

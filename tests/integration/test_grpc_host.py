@@ -25,7 +25,7 @@ from trunkline.journal.fold import Fold
 from trunkline.journal.journal import Journal
 from trunkline.server import MeshServer
 from trunkline.tasks.context import TaskContext
-from trunkline.tasks.journal_host import JournalHost
+from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import (
     event_pb2,
@@ -70,19 +70,19 @@ def script() -> Script:
 
 
 @pytest.fixture
-async def host(tmp_path: Path, script: Script) -> AsyncIterator[JournalHost]:
+async def host(tmp_path: Path, script: Script) -> AsyncIterator[TaskHost]:
     journal = Journal.open(tmp_path / "journal.db")
 
     async def run(task: TaskContext) -> None:
         await script(task)
 
-    async with JournalHost(journal, [define(run, direct_replies=True)]) as host:
+    async with TaskHost(journal, [define(run, direct_replies=True)]) as host:
         yield host
     journal.close()
 
 
 @pytest.fixture
-async def channel(host: JournalHost) -> AsyncIterator[MeshChannel]:
+async def channel(host: TaskHost) -> AsyncIterator[MeshChannel]:
     server = MeshServer()
     server.add_message_service(host)
     server.add_task_service(host)
@@ -365,7 +365,7 @@ async def test_a_host_that_is_gone_is_named(script: Script) -> None:
 
 
 async def test_the_bytes_of_the_journal_are_the_bytes_of_the_wire(
-    client: HostClient, host: JournalHost
+    client: HostClient, host: TaskHost
 ) -> None:
     whole = await send(client, "count 5")
     journaled = host.journal.read(whole.task.id, 0)

@@ -21,7 +21,7 @@ from trunkline.reasoning import MeshTools, ReasoningAgent
 from trunkline.registry import RegistryServicer
 from trunkline.server import MeshServer
 from trunkline.settings import Settings
-from trunkline.tasks.journal_host import JournalHost
+from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
 from trunkline.tools.adapter import ToolAdapter
@@ -56,7 +56,7 @@ def awkward(**match: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    host: JournalHost
+    host: TaskHost
     adapter: ToolAdapter
 
     async def begin(
@@ -115,7 +115,7 @@ async def mesh(tmp_path: Path, **servers: Any) -> AsyncIterator[Mesh]:
         ]
         journal = Journal.open(tmp_path / "journal.db")
         stack.callback(journal.close)
-        host = await stack.enter_async_context(JournalHost(journal, agents))
+        host = await stack.enter_async_context(TaskHost(journal, agents))
         yield Mesh(host, adapter)
 
 

@@ -37,7 +37,7 @@ from trunkline.journal.journal import Journal
 from trunkline.server import MeshServer, message_servicer, task_servicer
 from trunkline.server.trunk_connection import MAX_MESSAGE_BYTES, STREAM_QUANTUM_BYTES
 from trunkline.tasks.context import TaskContext
-from trunkline.tasks.journal_host import JournalHost
+from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import (
     snapshot_pb2,
@@ -80,13 +80,13 @@ def script() -> Script:
 
 
 @pytest.fixture
-async def host(tmp_path: Path, script: Script) -> AsyncIterator[JournalHost]:
+async def host(tmp_path: Path, script: Script) -> AsyncIterator[TaskHost]:
     journal = Journal.open(tmp_path / "journal.db")
 
     async def run(task: TaskContext) -> None:
         await script(task)
 
-    async with JournalHost(journal, [define(run)]) as host:
+    async with TaskHost(journal, [define(run)]) as host:
         yield host
     journal.close()
 
@@ -94,7 +94,7 @@ async def host(tmp_path: Path, script: Script) -> AsyncIterator[JournalHost]:
 class Served:
     """A host's server, which can go away and come back."""
 
-    def __init__(self, host: JournalHost) -> None:
+    def __init__(self, host: TaskHost) -> None:
         self._host = host
         # No port that somebody else may be given while it is away.
         self.address = free_address()
@@ -107,7 +107,7 @@ class Served:
 
 
 @pytest.fixture
-async def served(host: JournalHost) -> AsyncIterator[Served]:
+async def served(host: TaskHost) -> AsyncIterator[Served]:
     served = Served(host)
     await served.start()
     yield served
@@ -139,7 +139,7 @@ async def begin(client: HostClient, text: str) -> str:
     return answer.task.id
 
 
-async def written(client: HostClient, host: JournalHost, text: str) -> snapshot_pb2.TaskSnapshot:
+async def written(client: HostClient, host: TaskHost, text: str) -> snapshot_pb2.TaskSnapshot:
     return await host.wait_turn(await begin(client, text))
 
 
@@ -211,7 +211,7 @@ async def test_a_ping_is_answered_at_once(raw: RawTrunk) -> None:
 
 
 async def test_no_more_is_sent_than_there_is_credit_for(
-    raw: RawTrunk, client: HostClient, host: JournalHost
+    raw: RawTrunk, client: HostClient, host: TaskHost
 ) -> None:
     whole = await written(client, host, "write 100 2000")
     await raw.watch(1, whole.task.id, 32_000)
@@ -232,7 +232,7 @@ async def test_no_more_is_sent_than_there_is_credit_for(
 
 
 async def test_watches_take_turns_in_messages_of_bounded_size(
-    raw: RawTrunk, client: HostClient, host: JournalHost
+    raw: RawTrunk, client: HostClient, host: TaskHost
 ) -> None:
     tasks = [await written(client, host, "write 60 2000") for _ in range(24)]
     for number, whole in enumerate(tasks, 1):
@@ -248,7 +248,7 @@ async def test_watches_take_turns_in_messages_of_bounded_size(
 
 
 async def test_a_batch_that_is_larger_than_a_message_comes_whole(
-    client: HostClient, host: JournalHost
+    client: HostClient, host: TaskHost
 ) -> None:
     whole = await written(client, host, "append 700000")
     others = [await written(client, host, "write 60 2000") for _ in range(5)]
@@ -259,7 +259,7 @@ async def test_a_batch_that_is_larger_than_a_message_comes_whole(
 
 
 async def test_a_reader_that_stalls_holds_nobody_up_and_keeps_a_window_at_most(
-    client: HostClient, host: JournalHost
+    client: HostClient, host: TaskHost
 ) -> None:
     whole = await written(client, host, "write 2000 500")
     async with client.watch_task(
@@ -275,9 +275,7 @@ async def test_a_reader_that_stalls_holds_nobody_up_and_keeps_a_window_at_most(
     assert sum(header.count for header in found) == whole.sequence
 
 
-async def test_hundreds_of_calls_share_one_connection(
-    client: HostClient, host: JournalHost
-) -> None:
+async def test_hundreds_of_calls_share_one_connection(client: HostClient, host: TaskHost) -> None:
     whole = await written(client, host, "write 10 10")
 
     async def ask() -> int:
@@ -291,7 +289,7 @@ async def test_hundreds_of_calls_share_one_connection(
 
 
 async def test_a_request_that_would_hold_up_the_others_goes_by_itself(
-    client: HostClient, host: JournalHost
+    client: HostClient, host: TaskHost
 ) -> None:
     answer = await client.send_message(
         agent="tested", message=message("echo " + "x" * REQUEST_BYTES), submission=NOTHING
@@ -301,7 +299,7 @@ async def test_a_request_that_would_hold_up_the_others_goes_by_itself(
 
 
 async def test_calls_are_spans_at_both_ends_below_their_callers(
-    client: HostClient, host: JournalHost, spans: InMemorySpanExporter
+    client: HostClient, host: TaskHost, spans: InMemorySpanExporter
 ) -> None:
     with telemetry.span("root"):
         trace_id = telemetry.current_trace_id()
@@ -350,7 +348,7 @@ async def test_a_caller_that_is_cancelled_ends_its_call_at_both_ends(
 
 
 async def test_a_deadline_ends_the_call_and_not_the_task(
-    client: HostClient, host: JournalHost, channel: MeshChannel, script: Script
+    client: HostClient, host: TaskHost, channel: MeshChannel, script: Script
 ) -> None:
     timeout_s = 0.2
     while not script.waits.is_set():
@@ -370,7 +368,7 @@ async def test_a_deadline_ends_the_call_and_not_the_task(
 
 
 async def test_a_server_that_stops_lets_calls_end_and_refuses_new_ones(
-    served: Served, client: HostClient, host: JournalHost, script: Script
+    served: Served, client: HostClient, host: TaskHost, script: Script
 ) -> None:
     task_id = await begin(client, "wait")
     async with (
@@ -393,7 +391,7 @@ async def test_a_server_that_stops_lets_calls_end_and_refuses_new_ones(
 
 
 async def test_a_trunk_that_breaks_fails_every_call_and_the_next_one_connects_again(
-    served: Served, client: HostClient, host: JournalHost, script: Script
+    served: Served, client: HostClient, host: TaskHost, script: Script
 ) -> None:
     task_id = await begin(client, "wait")
 
@@ -437,17 +435,17 @@ async def test_a_peer_that_sends_nonsense_breaks_the_protocol_and_is_left_alone(
 
 
 async def test_a_watch_ends_when_somebody_else_takes_the_journal(
-    client: HostClient, host: JournalHost
+    client: HostClient, host: TaskHost
 ) -> None:
     task_id = await begin(client, "wait")
     async with client.watch_task(task_id, account="") as stream:
-        host._holding.mark_lost()
+        host.primary.lease.mark_lost()
         with pytest.raises((JournalUnavailableError, PeerUnavailableError)):
             async for _ in stream:
                 pass
 
 
-async def test_plain_calls_do_where_nobody_serves_trunks(host: JournalHost) -> None:
+async def test_plain_calls_do_where_nobody_serves_trunks(host: TaskHost) -> None:
     server = grpc.aio.server()
     for module, servicer in (
         (message_servicer, message_servicer.MessageServicer(host)),
@@ -471,11 +469,11 @@ from pathlib import Path
 from trunkline_agents.echo.agent import echo
 from trunkline.journal.journal import Journal
 from trunkline.server import MeshServer
-from trunkline.tasks.journal_host import JournalHost
+from trunkline.tasks.host import TaskHost
 
 async def main():
     journal = Journal.open(Path(sys.argv[1]))
-    async with JournalHost(journal, [echo]) as host:
+    async with TaskHost(journal, [echo]) as host:
         server = MeshServer()
         server.add_message_service(host)
         server.add_task_service(host)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from harness.agents.inline_agents import NOTHING, define, message
 from trunkline.errors import InvalidAgentResponseError, TaskNotCancelableError
 from trunkline.journal.journal import Journal
-from trunkline.tasks.journal_host import JournalHost
+from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, TRANSITIONS, State
 from trunkline.tasks.submission import SubmitResult
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -61,7 +61,7 @@ async def play(
     """Run the turn; return the states in the journal, its fold, and whether a cancel was told."""
     journal = Journal.open(folder / "journal.db")
     try:
-        async with JournalHost(journal, [define(Actor(actions).run)]) as host:
+        async with TaskHost(journal, [define(Actor(actions).run)]) as host:
             accepted = await host.submit("tested", message(), NOTHING)
             assert isinstance(accepted, SubmitResult)
             was_canceled = False

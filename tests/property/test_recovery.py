@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.agents.inline_agents import NOTHING, define, message, status_texts
-from harness.journal.host_death import replay_journal
+from harness.journal.host_death import find_replayed, replay_journal
 from trunkline.journal.events import EventKind, build_draft, delta_event, parse_header, seal
 from trunkline.journal.journal import Journal
-from trunkline.tasks.journal_host import JournalHost
+from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State
 from trunkline.tasks.submission import SubmitResult
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -102,10 +102,12 @@ async def drive(journal: Journal, agent: Any, task_id: str) -> snapshot_pb2.Task
         return None
 
     async with (
-        JournalHost(journal, [agent], cancel_child=cancel_child) as host,
+        TaskHost(journal, [agent], cancel_child=cancel_child) as host,
         asyncio.timeout(30),
     ):
-        if not task_id:
+        if task_id:
+            find_replayed(host, task_id)
+        else:
             accepted = await host.submit("tested", message("first"), NOTHING)
             assert isinstance(accepted, SubmitResult)
             task_id = accepted.task_id

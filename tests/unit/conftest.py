@@ -9,8 +9,9 @@ import pytest
 from harness.agents.inline_agents import OpenHost
 from trunkline.agents import FunctionAgent
 from trunkline.journal.journal import Journal
-from trunkline.tasks.journal_host import CancelChild, JournalHost
+from trunkline.tasks.host import TaskHost
 from trunkline.tasks.settings import TaskSettings
+from trunkline.tasks.termination import CancelChild
 
 
 @pytest.fixture
@@ -26,11 +27,11 @@ async def open_host(journal_path: Path) -> AsyncIterator[OpenHost]:
             *agents: FunctionAgent,
             settings: TaskSettings | None = None,
             cancel_child: CancelChild | None = None,
-        ) -> JournalHost:
+        ) -> TaskHost:
             journal = Journal.open(journal_path)
             stack.callback(journal.close)
             return await stack.enter_async_context(
-                JournalHost(journal, agents, settings=settings, cancel_child=cancel_child)
+                TaskHost(journal, agents, settings=settings, cancel_child=cancel_child)
             )
 
         yield open_

@@ -25,7 +25,6 @@ from trunkline.settings import (
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.outbox import RetryPolicy
-from trunkline.tasks.serving import Tasks
 from trunkline.tasks.settings import TaskSettings
 from trunkline.traces import configure_tracing
 from trunkline.v1 import registry_service_pb2, snapshot_pb2, task_service_pb2
@@ -245,7 +244,7 @@ def describe_host(
     )
 
 
-def add_host_services(server: MeshServer, host: Tasks) -> None:
+def add_host_services(server: MeshServer, host: TaskHost) -> None:
     """Add the services that every host has."""
     server.add_message_service(host)
     server.add_task_service(host)

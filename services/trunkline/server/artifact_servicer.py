@@ -10,7 +10,7 @@ import grpc
 from trunkline.artifacts import Blob, Reference, parse_reference
 from trunkline.artifacts.content import CHUNK_BYTES
 from trunkline.errors import ArtifactNotFoundError, InvalidArgumentError
-from trunkline.tasks.serving import Tasks
+from trunkline.tasks.host import TaskHost
 from trunkline.v1 import artifact_pb2, artifact_service_pb2, artifact_service_pb2_grpc, part_pb2
 
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
@@ -24,7 +24,7 @@ _LARGEST_PAGE: Final = 100
 class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
     """Serves the content of a host's tasks to the tasks' accounts."""
 
-    def __init__(self, host: Tasks) -> None:
+    def __init__(self, host: TaskHost) -> None:
         self._host = host
 
     async def DownloadArtifact(

@@ -23,8 +23,8 @@ from trunkline.server import (
 )
 from trunkline.server.handlers import StreamOpener
 from trunkline.server.interceptor import CallInterceptor
+from trunkline.tasks.host import TaskHost
 from trunkline.tasks.outbox import Outbox
-from trunkline.tasks.serving import Tasks
 from trunkline.v1 import artifact_service_pb2_grpc, registry_service_pb2_grpc
 
 _Servicer = TypeVar("_Servicer")
@@ -68,12 +68,12 @@ class MeshServer:
         """The full names of the services added, for the registry."""
         return tuple(self._services)
 
-    def add_message_service(self, host: Tasks) -> None:
+    def add_message_service(self, host: TaskHost) -> None:
         """Serve MessageService for the agents of a host."""
         servicer = message_servicer.MessageServicer(host)
         self._add_to_trunk(message_servicer.SERVICE, servicer.handlers(), servicer.stream_openers())
 
-    def add_task_service(self, host: Tasks) -> None:
+    def add_task_service(self, host: TaskHost) -> None:
         """Serve TaskService for the tasks of a host."""
         servicer = task_servicer.TaskServicer(host)
         self._add_to_trunk(task_servicer.SERVICE, servicer.handlers(), servicer.stream_openers())
@@ -83,7 +83,7 @@ class MeshServer:
         servicer = webhook_servicer.WebhookServicer(outbox)
         self._add_to_trunk(webhook_servicer.SERVICE, servicer.handlers(), {})
 
-    def add_artifact_service(self, host: Tasks) -> None:
+    def add_artifact_service(self, host: TaskHost) -> None:
         """Serve ArtifactService for the tasks of a host. It moves too much data for a trunk."""
         self.add_service(
             artifact_servicer.SERVICE,

@@ -11,7 +11,7 @@ from trunkline.server.handlers import (
     encode_direct_reply,
     encode_message_responses,
 )
-from trunkline.tasks.serving import Tasks
+from trunkline.tasks.host import TaskHost
 from trunkline.tasks.watch import TaskWatch
 from trunkline.v1 import message_pb2, message_service_pb2
 
@@ -23,7 +23,7 @@ SERVICE = message_service_pb2.DESCRIPTOR.services_by_name["MessageService"].full
 class MessageServicer:
     """Submits messages to a host's agents. A task continues when its caller leaves."""
 
-    def __init__(self, host: Tasks) -> None:
+    def __init__(self, host: TaskHost) -> None:
         self._host = host
 
     async def SendMessage(

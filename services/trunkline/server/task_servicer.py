@@ -11,7 +11,7 @@ from trunkline.server.handlers import (
     encode_watch_responses,
     unary_handler,
 )
-from trunkline.tasks.serving import Tasks
+from trunkline.tasks.host import TaskHost
 from trunkline.tasks.watch import TaskWatch
 from trunkline.v1 import task_service_pb2
 
@@ -23,7 +23,7 @@ SERVICE = task_service_pb2.DESCRIPTOR.services_by_name["TaskService"].full_name
 class TaskServicer:
     """Serves the tasks of a host."""
 
-    def __init__(self, host: Tasks) -> None:
+    def __init__(self, host: TaskHost) -> None:
         self._host = host
 
     async def GetTask(

@@ -3,7 +3,6 @@
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
-from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.settings import TaskSettings
 
-__all__ = ["Agent", "JournalHost", "TaskContext", "TaskHost", "TaskSettings"]
+__all__ = ["Agent", "TaskContext", "TaskHost", "TaskSettings"]

@@ -12,9 +12,11 @@ from trunkline.artifacts import BlobStore
 from trunkline.errors import (
     JournalUnavailableError,
     PeerUnavailableError,
+    TaskNotCancelableError,
     TaskNotFoundError,
     TrunklineError,
 )
+from trunkline.identity import ANONYMOUS_ACCOUNT
 from trunkline.journal.journal import Journal
 from trunkline.journal.listing import merge_pages, parse_page_size
 from trunkline.tasks.admission import AdmissionControl
@@ -23,25 +25,28 @@ from trunkline.tasks.approval_router import AnswerApproval
 from trunkline.tasks.files import OpenRemote
 from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.journal_lease import journal_moved_error
+from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, state_name
 from trunkline.tasks.outbox import Outbox, PushConfigs
 from trunkline.tasks.settings import TaskSettings
-from trunkline.tasks.submission import SubmitResult
+from trunkline.tasks.submission import SubmitResult, check_alias, check_message
 from trunkline.tasks.termination import CancelChild
-from trunkline.tasks.watch import TaskWatch
+from trunkline.tasks.watch import TaskWatch, check_cursor
 from trunkline.v1 import message_pb2, message_service_pb2, snapshot_pb2, task_service_pb2
 
 logger = logging.getLogger(__name__)
 
 
 class TaskHost:
-    """Runs the tasks of some agents on a primary journal and on those that it adopts.
+    """Runs the tasks of some agents, and offers them to callers.
 
-    It has the surface of a `TaskHost`, and raises what that does. What is said of a task goes to
-    the journal that the task's id begins with; new tasks go to the primary one. The limits of the
-    agents hold for all journals together. An async context manager.
+    New tasks are written to the primary journal. The host may adopt the journals of hosts that
+    died; a task is found by its id, which begins with the id of its journal. The concurrency limits
+    of the agents hold for all journals together. An async context manager.
+
+    A facade: servers and the mesh use nothing else of this package.
     """
 
-    def __init__(  # noqa: PLR0913  what it works with, each by name
+    def __init__(  # noqa: PLR0913  each is given by name
         self,
         journal: Journal,
         agents: Sequence[Agent],
@@ -52,10 +57,11 @@ class TaskHost:
         open_remote: OpenRemote | None = None,
         answer_parent: AnswerApproval | None = None,
     ) -> None:
-        """`cancel_child` is how descendants on other hosts are canceled; see `TaskHost`.
+        """Prepare to serve the primary journal.
 
-        `answer_parent` is how parents there are given answers to approvals;
-        `open_elsewhere` reads what parts refer to that is not beside their task's journal.
+        `cancel_child` cancels descendants on other hosts, `answer_parent` answers approvals of
+        parents there. `open_remote` opens content that is not stored beside the task's journal.
+        `checkpoint_path` is the file for the agents' checkpoints, beside the primary journal.
         """
         self._agents = tuple(agents)
         self._settings = settings or TaskSettings()
@@ -68,11 +74,11 @@ class TaskHost:
         self._group = asyncio.TaskGroup()
         self._leaving = asyncio.Event()
         self._is_draining = False
-        self.primary = self._host(journal, checkpoint_path)
+        self.primary = self._build_host(journal, checkpoint_path)
         self._hosts = {journal.id: self.primary}
         self._withdrawn: set[str] = set()
-        # The ids of journals that were served here.
-        self._left: set[str] = set()
+        # The ids of journals that were served here before.
+        self._former_ids: set[str] = set()
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -160,27 +166,63 @@ class TaskHost:
         message: message_pb2.Message,
         submission: message_service_pb2.Submission,
     ) -> SubmitResult | message_pb2.Message:
-        """Take a message; one that names a task goes to that task's journal."""
-        named = message.task_id or submission.task_id
-        journal_id = named.partition("-")[0]
-        if message.task_id or journal_id in self._left:
-            host = self._host_of(named)
+        """Take a message: for a new task, for the next turn of one, or for a direct reply.
+
+        Returns when the task (or the reply) exists. Repeating a submission that names its task, or
+        is idempotent, returns the task that it made. The task runs even if the caller leaves before
+        this returns. A message that names a task goes to that task's journal.
+
+        Raises:
+            AgentNotFoundError, TaskNotFoundError, InvalidArgumentError,
+            ContentTypeNotSupportedError, MessageKeyReusedError, TaskEndedError,
+            UnsupportedOperationError, OverloadedError, PeerUnavailableError, PeerTimeoutError.
+            JournalUnavailableError: nothing can be journaled now.
+        """
+        task_id = message.task_id or submission.task_id
+        journal_id = task_id.partition("-")[0]
+        if message.task_id or journal_id in self._former_ids:
+            host = self._get_host(task_id)
         else:
             host = self._hosts.get(journal_id, self.primary)
-        return await host.submit(agent_name, message, submission)
+        host.lease.check()
+        is_draining = self._is_draining or host.is_draining
+        if is_draining and not submission.HasField("parent"):
+            # A task that may still finish may also still call its children.
+            raise PeerUnavailableError("this host", "it is shutting down; try again elsewhere")
+        agent = host.find_agent(agent_name, message.task_id, submission.account)
+        check_message(agent.card, message)
+        error = host.flush_scheduler.error
+        if error is not None:
+            raise JournalUnavailableError(error.path, error.problem)
+        if message.task_id:
+            return await host.submit_handler.continue_task(agent, message, submission)
+        return await host.submit_handler.create_task(agent, message, submission)
 
     async def snapshot(self, task_id: str, *, account: str) -> snapshot_pb2.TaskSnapshot:
-        """Return the fold of a task of the account."""
-        return await self._host_of(task_id).snapshot(task_id, account=account)
+        """Return the snapshot of a task of the account. TaskNotFoundError."""
+        host = self._get_host(task_id)
+        host.own_row(task_id, account)
+        return await host.journal.snapshot(task_id)
 
     def list(
         self, request: task_service_pb2.ListTasksRequest
     ) -> task_service_pb2.ListTasksResponse:
-        """List tasks of the account in all journals, newest status first."""
-        pages = [host.list(request) for host in self._hosts.values()]
-        return pages[0] if len(pages) == 1 else merge_pages(pages, parse_page_size(request))
+        """List tasks of the account in all journals, newest status first.
 
-    def watch(  # noqa: PLR0913  what a reader may choose, each by name
+        Raises:
+            InvalidArgumentError: the page size or the token is wrong.
+            PeerUnavailableError: another host has the journal.
+        """
+        query = task_service_pb2.ListTasksRequest()
+        query.CopyFrom(request)
+        query.account = request.account or ANONYMOUS_ACCOUNT
+        pages = []
+        for host in self._hosts.values():
+            host.lease.check()
+            pages.append(host.journal.list(query))
+        return pages[0] if len(pages) == 1 else merge_pages(pages, parse_page_size(query))
+
+    def watch(  # noqa: PLR0913  each is given by name
         self,
         task_id: str,
         *,
@@ -191,46 +233,125 @@ class TaskHost:
         until_head: bool = False,
         until_turn_ends: bool = False,
     ) -> TaskWatch:
-        """Read a task's events behind a cursor, or from the head on."""
-        return self._host_of(task_id).watch(
+        """Watch a task's events after a cursor, or from now on; see `trunkline.tasks.watch`.
+
+        `epoch` is the epoch in which the cursor was read, 0 if it is unknown.
+
+        Raises:
+            TaskNotFoundError, InvalidArgumentError, CursorExpiredError.
+        """
+        host = self._get_host(task_id)
+        row = host.own_row(task_id, account)
+        if after is not None:
+            check_cursor(host.journal, task_id, after, epoch)
+        return TaskWatch(
+            host.journal,
             task_id,
-            account=account,
-            after=after,
-            epoch=epoch,
+            after=row.head if after is None else after,
             with_snapshot=with_snapshot,
             until_head=until_head,
             until_turn_ends=until_turn_ends,
         )
 
     def blobs(self, task_id: str, *, account: str) -> BlobStore:
-        """Return where the content of a task of the account lies that is too big for events."""
-        return self._host_of(task_id).blobs(task_id, account=account)
+        """Return the store of content that is too large for events, for a task of the account.
+
+        Raises:
+            TaskNotFoundError: no such task of the account.
+            UnsupportedOperationError: the journal stores no files.
+        """
+        host = self._get_host(task_id)
+        host.own_row(task_id, account)
+        return host.files.local
 
     async def set_alias(self, account: str, alias: str, task_id: str, *, replaces: str) -> str:
-        """Let an alias stand for a task: in the journal that knows it, else in the task's own."""
-        host = self._host_that_knows(account, alias) or self._host_of(task_id)
-        return await host.set_alias(account, alias, task_id, replaces=replaces)
+        """Bind an id that a client chose to a task, which may not exist yet.
+
+        An alias that is bound already stays with its task, unless that task is `replaces`. The
+        alias is written where it is known already, else in the task's own journal. Returns the id
+        of the task that it is bound to now.
+
+        Raises:
+            InvalidArgumentError: the alias or the task's id is empty, or the alias too long.
+            JournalUnavailableError, PeerUnavailableError.
+        """
+        check_alias(alias, task_id)
+        account = account or ANONYMOUS_ACCOUNT
+        host = self._find_alias_host(account, alias) or self._get_host(task_id)
+        host.lease.check()
+        bound = host.journal.aliases.bind(account, alias, task_id, replaces=replaces)
+        return await asyncio.shield(bound)
 
     def resolve_alias(self, account: str, alias: str) -> str:
-        """Return the id of the task that an alias stands for."""
-        host = self._host_that_knows(account, alias) or self.primary
-        return host.resolve_alias(account, alias)
+        """Return the id of the task that an alias is bound to; there may be no such task yet.
+
+        Raises:
+            TaskNotFoundError: it is bound to none.
+            JournalUnavailableError, PeerUnavailableError.
+        """
+        account = account or ANONYMOUS_ACCOUNT
+        for host in self._hosts.values():
+            host.lease.check()
+            task_id = host.journal.aliases.find(account, alias)
+            if task_id is not None:
+                return task_id
+        raise TaskNotFoundError(alias)
 
     async def wait_turn(self, task_id: str) -> snapshot_pb2.TaskSnapshot:
-        """Wait until the task has ended or is interrupted, and return its fold."""
-        return await self._host_of(task_id).wait_turn(task_id)
+        """Wait until the task has ended or is interrupted, and return its snapshot."""
+        journal = self._get_host(task_id).journal
+        while (row := journal.row(task_id)).state not in TERMINAL | INTERRUPTED:
+            await journal.wait(task_id, row.head)
+        return await journal.snapshot(task_id)
 
     async def cancel(
         self, task_id: str, *, account: str, reason: str = ""
     ) -> snapshot_pb2.TaskSnapshot:
-        """Stop a task and its descendants; return it, ended."""
-        return await self._host_of(task_id).cancel(task_id, account=account, reason=reason)
+        """Cancel a task and its descendants; return its snapshot after the end.
+
+        The agent's code has `cancel_grace_s` to clean up; its writes are refused from now on. The
+        cancel continues if the caller leaves before this returns.
+
+        Raises:
+            TaskNotFoundError: no such task of the account.
+            TaskNotCancelableError: it has ended, or ended before the cancel took effect.
+            PeerUnavailableError: the host has lost the task, or is shutting down.
+        """
+        host = self._get_host(task_id)
+        row = host.own_row(task_id, account)
+        slot = host.slots.find(task_id)
+        if slot is None:
+            if row.is_ended:
+                raise TaskNotCancelableError(task_id, state_name(row.state))
+            slot = host.slots.reserve(task_id)
+        grace_s = self._settings.cancel_grace_s
+        state = State.TASK_STATE_CANCELED
+        termination = host.terminator.terminate(slot, state, reason, grace_s=grace_s)
+        if termination is not None:
+            await asyncio.wait([termination])
+        elif slot.context is not None:
+            await slot.context.flush()
+        state = host.own_row(task_id, account).state
+        if state not in TERMINAL:
+            raise PeerUnavailableError("this host", "it can't end the task now; try again")
+        if state != State.TASK_STATE_CANCELED:
+            raise TaskNotCancelableError(task_id, state_name(state))
+        return await host.journal.snapshot(task_id)
 
     async def answer_approval(
         self, request: task_service_pb2.AnswerApprovalRequest
     ) -> snapshot_pb2.ApprovalInfo:
-        """Answer an approval that a task of the account, or a descendant, asks for."""
-        return await self._host_of(request.task_id).answer_approval(request)
+        """Answer an approval that a task of the account, or a descendant, asks for.
+
+        Returns when the answer is journaled at the root task, whose next turn passes it on.
+
+        Raises:
+            TaskNotFoundError, InvalidArgumentError, ApprovalNotFoundError, ApprovalAnsweredError,
+            TaskEndedError, PeerUnavailableError, JournalUnavailableError.
+        """
+        host = self._get_host(request.task_id)
+        host.lease.check()
+        return await host.approval_router.answer(request)
 
     async def drain(self, grace_s: float) -> None:
         """Take nothing new, give what runs `grace_s` to end, and then fail what is left."""
@@ -240,7 +361,7 @@ class TaskHost:
             for host in self._hosts.values():
                 group.create_task(host.drain(grace_s))
 
-    def _host(self, journal: Journal, checkpoint_path: Path | None) -> JournalHost:
+    def _build_host(self, journal: Journal, checkpoint_path: Path | None) -> JournalHost:
         return JournalHost(
             journal,
             self._agents,
@@ -253,19 +374,20 @@ class TaskHost:
             answer_parent=self._answer_parent,
         )
 
-    def _host_of(self, task_id: str) -> JournalHost:
+    def _get_host(self, task_id: str) -> JournalHost:
         journal_id = task_id.partition("-")[0]
         host = self._hosts.get(journal_id)
         if host is not None:
             return host
-        if journal_id in self._left:
+        if journal_id in self._former_ids:
             raise journal_moved_error()
         raise TaskNotFoundError(task_id)
 
-    def _host_that_knows(self, account: str, alias: str) -> JournalHost | None:
+    def _find_alias_host(self, account: str, alias: str) -> JournalHost | None:
+        """Return the host of the journal that has an alias."""
         for host in self._hosts.values():
-            with suppress(TaskNotFoundError):
-                host.resolve_alias(account, alias)
+            host.lease.check()
+            if host.journal.aliases.find(account, alias) is not None:
                 return host
         return None
 
@@ -273,11 +395,11 @@ class TaskHost:
         self, journal: Journal, checkpoint_path: Path | None, served: asyncio.Future[None]
     ) -> None:
         """Serve an adopted journal until this ends, or somebody else has it."""
-        host = self._host(journal, checkpoint_path)
+        host = self._build_host(journal, checkpoint_path)
         try:
             async with host:
                 self._hosts[journal.id] = host
-                self._left.discard(journal.id)
+                self._former_ids.discard(journal.id)
                 served.set_result(None)
                 if self._is_draining:
                     await host.drain(0)
@@ -297,23 +419,21 @@ class TaskHost:
 
     def _forget(self, journal_id: str) -> None:
         del self._hosts[journal_id]
-        self._left.add(journal_id)
+        self._former_ids.add(journal_id)
 
     async def _cancel_child(self, task_id: str, account: str) -> None:
-        """Cancel a descendant: here without a call, if it is here."""
-        host = self._hosts.get(task_id.partition("-")[0])
-        if host is not None:
-            await host.cancel(task_id, account=account, reason="its parent was canceled")
+        """Cancel a descendant: without a call if this process has its journal."""
+        if task_id.partition("-")[0] in self._hosts:
+            await self.cancel(task_id, account=account, reason="its parent was canceled")
         elif self._cancel_elsewhere is not None:
             await self._cancel_elsewhere(task_id, account)
 
     async def _answer_parent(
         self, request: task_service_pb2.AnswerApprovalRequest
     ) -> snapshot_pb2.ApprovalInfo:
-        """Answer an approval of a task's parent: here without a call, if it is here."""
-        host = self._hosts.get(request.task_id.partition("-")[0])
-        if host is not None:
-            return await host.answer_approval(request)
+        """Answer an approval of a task's parent: without a call if this process has its journal."""
+        if request.task_id.partition("-")[0] in self._hosts:
+            return await self.answer_approval(request)
         if self._answer_elsewhere is None:
             raise PeerUnavailableError(request.task_id, "its host is not on the mesh")
         return await self._answer_elsewhere(request)

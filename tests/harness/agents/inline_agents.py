@@ -4,8 +4,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from trunkline.agents import FunctionAgent, agent
-from trunkline.tasks.journal_host import CancelChild, JournalHost
+from trunkline.tasks.host import TaskHost
 from trunkline.tasks.settings import TaskSettings
+from trunkline.tasks.termination import CancelChild
 from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, snapshot_pb2
 
 
@@ -48,12 +49,10 @@ class OpenHost(Protocol):
         *agents: FunctionAgent,
         settings: TaskSettings | None = None,
         cancel_child: CancelChild | None = None,
-    ) -> Awaitable[JournalHost]: ...
+    ) -> Awaitable[TaskHost]: ...
 
 
-async def finish(
-    host: JournalHost, text: str = "hello", **fields: Any
-) -> snapshot_pb2.TaskSnapshot:
+async def finish(host: TaskHost, text: str = "hello", **fields: Any) -> snapshot_pb2.TaskSnapshot:
     """Submit to `tested` and wait for the turn's end."""
     submission = message_service_pb2.Submission(**fields)
     accepted = await host.submit("tested", message(text), submission)

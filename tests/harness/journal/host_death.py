@@ -3,15 +3,15 @@
 from trunkline.journal.batches import parse_batch
 from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
-from trunkline.tasks.journal_host import JournalHost
+from trunkline.tasks.host import TaskHost
 
 
-async def kill_host(host: JournalHost) -> None:
+async def kill_host(host: TaskHost) -> None:
     """Let a host end as a killed process does: nothing below its journal says goodbye."""
-    host._deadlines.close()
-    host._flushing.close()
+    host.primary._deadlines.close()
+    host.primary.flush_scheduler.close()
     host.journal.close()
-    for run in host._runs.all():
+    for run in host.primary.slots.all():
         run.is_stopped = True
         for code in (run.runner, run.termination):
             if code is not None:
@@ -20,10 +20,16 @@ async def kill_host(host: JournalHost) -> None:
     await host.__aexit__(None, None, None)
 
 
-async def wait_until_slots_free(host: JournalHost) -> None:
-    """Wait until nobody holds a place any more."""
-    while runs := host._runs.all():
+async def wait_until_slots_free(host: TaskHost, journal_id: str = "") -> None:
+    """Wait until no task of a journal, by default the primary one, has a slot."""
+    journal_id = journal_id or host.journal.id
+    while runs := host._hosts[journal_id].slots.all():
         await runs[0].released.wait()
+
+
+def find_replayed(host: TaskHost, task_id: str) -> None:
+    """Let a host find a task of its primary journal whose id names another journal."""
+    host._hosts[task_id.partition("-")[0]] = host.primary
 
 
 async def replay_journal(source: Journal, task_id: str, target: Journal, *, until: int) -> None:

@@ -170,10 +170,10 @@ async def test_files_go_with_their_tasks_not_before(tmp_path: Path) -> None:
         joined = await mesh.join(_maker)
         task_id = (await mesh.ask("", agent="maker")).task.id
         host = joined.host.primary
-        blobs = host.blobs(task_id, account="")
+        blobs = joined.host.blobs(task_id, account="")
         lonely = blobs.folder / f"{host.journal.id}-gone"
         await asyncio.to_thread(lonely.mkdir)
-        files, runs = host._files, host._runs
+        files, runs = host.files, host.slots
 
         suspects = await sweep_once(files, runs, set())
         assert await asyncio.to_thread(lonely.exists)

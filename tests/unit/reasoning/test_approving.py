@@ -10,7 +10,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 
 from harness.agents.inline_agents import NOTHING, message, status_texts, texts
 from harness.agents.shop import Orders, shop
-from harness.journal.host_death import kill_host, replay_journal
+from harness.journal.host_death import find_replayed, kill_host, replay_journal
 from trunkline.errors import ToolServerUnavailableError
 from trunkline.journal.batches import parse_batch
 from trunkline.journal.events import parse_header
@@ -25,7 +25,7 @@ from trunkline.reasoning.continuation import (
 from trunkline.reasoning.models import Model
 from trunkline.reasoning.tool_source import OnProgress
 from trunkline.tasks.agent import Agent
-from trunkline.tasks.journal_host import JournalHost
+from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -40,7 +40,7 @@ ORDER = "apples__order"
 class Life:
     """A life of a host on a journal, and what people say to its agent."""
 
-    def __init__(self, host: JournalHost) -> None:
+    def __init__(self, host: TaskHost) -> None:
         self.host = host
 
     async def begin(self, text: str, task_id: str = "") -> str:
@@ -64,7 +64,7 @@ class Life:
 async def life(folder: Path, agent: Agent) -> AsyncIterator[Life]:
     journal = Journal.open(folder / "journal.db")
     try:
-        async with JournalHost(
+        async with TaskHost(
             journal, [agent], checkpoint_path=folder / "journal.checkpoints"
         ) as host:
             yield Life(host)
@@ -75,7 +75,7 @@ async def life(folder: Path, agent: Agent) -> AsyncIterator[Life]:
 @asynccontextmanager
 async def short_life(folder: Path, agent: Agent) -> AsyncIterator[Life]:
     """A life that ends by being killed."""
-    host = JournalHost(
+    host = TaskHost(
         Journal.open(folder / "journal.db"),
         [agent],
         checkpoint_path=folder / "journal.checkpoints",
@@ -150,7 +150,7 @@ async def test_an_approval_holds_for_no_call_of_a_later_turn_though_a_host_dies(
             ScriptedModel([order(1)], Call("ask_user", {"question": "More?"}), [order(1)])
         ),
     )
-    async with JournalHost(whole, [first]) as host:
+    async with TaskHost(whole, [first]) as host:
         task_id = (await Life(host).ask("order one")).task.id
         await Life(host).ask("approve", task_id)
         await Life(host).ask("once more", task_id)
@@ -168,6 +168,7 @@ async def test_an_approval_holds_for_no_call_of_a_later_turn_though_a_host_dies(
     orders = Orders()
     again = shop("apples", orders, model=Model.from_chat_model(ScriptedModel([order(1)])))
     async with life(folder, again) as later:
+        find_replayed(later.host, task_id)
         now = await later.host.wait_turn(task_id)
     assert now.task.status.state == WAITS, status_texts(now)
     assert orders.made == []
@@ -333,7 +334,7 @@ async def test_wherever_a_host_dies_an_approved_call_is_made_once_or_said_to_be_
 ) -> None:
     whole = Journal.open(tmp_path / "whole.db")
     first = Orders()
-    async with JournalHost(whole, [shop("apples", first)]) as host:
+    async with TaskHost(whole, [shop("apples", first)]) as host:
         asked = await Life(host).ask("order 3 apples")
         ended = await Life(host).ask("approve", asked.task.id)
     task_id = ended.task.id
@@ -348,6 +349,7 @@ async def test_wherever_a_host_dies_an_approved_call_is_made_once_or_said_to_be_
             left = await journal.snapshot(task_id)
         orders = Orders()
         async with life(folder, shop("apples", orders)) as later:
+            find_replayed(later.host, task_id)
             now = await later.host.wait_turn(task_id)
             if not any(one.HasField("answered") for one in now.approvals):
                 assert orders.made == []

@@ -28,7 +28,7 @@ from trunkline.reasoning.tool_source import OnProgress
 from trunkline.reasoning.toolbox import Toolbox
 from trunkline.reasoning.turn_result import ResultStatus, TurnResult
 from trunkline.tasks.agent import Agent
-from trunkline.tasks.journal_host import JournalHost
+from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -172,7 +172,7 @@ class LoopAgent:
 async def run(agent: Agent, tmp_path: Path) -> snapshot_pb2.TaskSnapshot:
     journal = Journal.open(tmp_path / "journal.db")
     try:
-        async with asyncio.timeout(40), JournalHost(journal, [agent]) as host:
+        async with asyncio.timeout(40), TaskHost(journal, [agent]) as host:
             message = message_pb2.Message(
                 message_id="m", role=message_pb2.ROLE_USER, parts=[part_pb2.Part(text="question")]
             )

@@ -15,7 +15,7 @@ from trunkline.journal.events import build_draft, delta_event, seal
 from trunkline.supervisor.child import ChildLimits, ChildTask
 from trunkline.supervisor.transcript import Transcript
 from trunkline.tasks.context import TaskContext, get_turn_runtime
-from trunkline.tasks.journal_host import JournalHost
+from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2, trunk_service_pb2
@@ -77,7 +77,7 @@ def completed() -> event_pb2.Event:
     return event
 
 
-async def begin(host: JournalHost, call: TrunkStreamCall) -> str:
+async def begin(host: TaskHost, call: TrunkStreamCall) -> str:
     """Have the parent forward the child's first text; now it waits for more."""
     accepted = await host.submit("tested", message("go"), NOTHING)
     assert isinstance(accepted, SubmitResult)

@@ -27,7 +27,7 @@ from trunkline.journal.journal import Journal
 from trunkline.tasks import approvals
 from trunkline.tasks.approvals import ApprovalDecision
 from trunkline.tasks.context import TaskContext, get_turn_runtime
-from trunkline.tasks.journal_host import JournalHost
+from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
 from trunkline.v1 import (
@@ -76,7 +76,7 @@ def answer(
     )
 
 
-async def outcome(host: JournalHost, given: task_service_pb2.AnswerApprovalRequest) -> str:
+async def outcome(host: TaskHost, given: task_service_pb2.AnswerApprovalRequest) -> str:
     """Give an answer; return why it was refused, or nothing."""
     try:
         await host.answer_approval(given)
@@ -85,7 +85,7 @@ async def outcome(host: JournalHost, given: task_service_pb2.AnswerApprovalReque
     return ""
 
 
-async def say(host: JournalHost, task: snapshot_pb2.TaskSnapshot, text: str) -> None:
+async def say(host: TaskHost, task: snapshot_pb2.TaskSnapshot, text: str) -> None:
     said = message(text, message_id=f"m-{text}", task_id=task.task.id)
     await host.submit("tested", said, NOTHING)
 
@@ -256,11 +256,11 @@ async def test_an_answer_while_the_turn_runs_is_acted_on_by_the_next(open_host: 
 
 
 @asynccontextmanager
-async def life(path: Path, agent: FunctionAgent) -> AsyncIterator[JournalHost]:
+async def life(path: Path, agent: FunctionAgent) -> AsyncIterator[TaskHost]:
     """A life of a host on a journal."""
     journal = Journal.open(path)
     try:
-        async with JournalHost(journal, [agent]) as host:
+        async with TaskHost(journal, [agent]) as host:
             yield host
     finally:
         journal.close()
@@ -290,7 +290,7 @@ async def test_an_answer_whose_turn_never_began_is_acted_on_by_the_next_life(
         said = event_pb2.ApprovalAnswered(
             approval_id=f"{task.task.id}.1", decision=APPROVED, turn=2
         )
-        context = await host._contexts.load(task.task.id)
+        context = await host.primary._turns.load(task.task.id)
         await context._emitter.write_now(event_pb2.Event(approval_answered=said))
     async with life(journal_path, shop.agent) as host:
         async with asyncio.timeout(30):

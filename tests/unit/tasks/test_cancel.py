@@ -15,13 +15,13 @@ from harness.agents.inline_agents import (
 )
 from trunkline.errors import TaskNotCancelableError, TaskNotFoundError
 from trunkline.tasks.context import TaskContext, get_turn_runtime
-from trunkline.tasks.journal_host import JournalHost
+from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.settings import TaskSettings
 from trunkline.v1 import event_pb2, message_pb2
 
 
-async def start(host: JournalHost, text: str = "hello") -> str:
+async def start(host: TaskHost, text: str = "hello") -> str:
     accepted = await host.submit("tested", message(text), NOTHING)
     assert not isinstance(accepted, message_pb2.Message)
     return accepted.task_id

@@ -22,7 +22,7 @@ from trunkline.errors import PeerTimeoutError
 from trunkline.journal.journal import Journal
 from trunkline.tasks import deadlines
 from trunkline.tasks.context import TaskContext
-from trunkline.tasks.journal_host import JournalHost
+from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
 from trunkline.v1 import message_service_pb2
@@ -36,14 +36,14 @@ def within(seconds: float) -> message_service_pb2.Submission:
 
 
 async def accept(
-    host: JournalHost, submission: message_service_pb2.Submission, text: str = "hello"
+    host: TaskHost, submission: message_service_pb2.Submission, text: str = "hello"
 ) -> str:
     accepted = await host.submit("tested", message(text), submission)
     assert isinstance(accepted, SubmitResult)
     return accepted.task_id
 
 
-async def ended_state(host: JournalHost, task_id: str) -> State.ValueType:
+async def ended_state(host: TaskHost, task_id: str) -> State.ValueType:
     """Wait until the task has ended, questions or not."""
     while not (row := host.journal.row(task_id)).is_ended:
         await host.journal.wait(task_id, row.head)
@@ -73,7 +73,7 @@ async def test_code_that_ignores_its_deadline_is_ended_without_it(open_host: Ope
     task_id = await accept(host, within(600))
     await begun.wait()
     # Time flies.
-    host._deadlines.add(task_id, datetime.now(UTC))
+    host.primary._deadlines.add(task_id, datetime.now(UTC))
     async with asyncio.timeout(30):
         ended = await host.wait_turn(task_id)
     assert ended.task.status.state == State.TASK_STATE_FAILED
@@ -108,7 +108,7 @@ async def test_a_question_keeps_its_deadline_over_the_end_of_its_host(
         await task.require_input("?")
 
     journal = Journal.open(journal_path)
-    async with JournalHost(journal, [define(ask)]) as host:
+    async with TaskHost(journal, [define(ask)]) as host:
         asked = await finish(host, deadline=datetime.now(UTC) + timedelta(seconds=1))
     journal.close()
     again = await open_host(define(ask))
@@ -191,5 +191,5 @@ async def test_a_deadline_leaves_nothing_behind(open_host: OpenHost) -> None:
     for _ in range(300):
         await finish(host, **fields)
     await wait_until_slots_free(host)
-    assert not host._deadlines._due
-    assert len(host._deadlines._heap) < 100
+    assert not host.primary._deadlines._due
+    assert len(host.primary._deadlines._heap) < 100

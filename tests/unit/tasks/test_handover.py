@@ -106,7 +106,7 @@ async def test_journals_are_to_be_given_whose_tasks_all_wait_and_some_for_agents
         }
         # Once what it can go on with has ended, the rest is what counts.
         await hosts.submit("echo", message("7", task_id=both["echo"]), NOTHING)
-        await wait_until_slots_free(hosts._hosts[both["echo"].partition("-")[0]])
+        await wait_until_slots_free(hosts, both["echo"].partition("-")[0])
         assert hosts.journals_missing_agents()[both["math"].partition("-")[0]] == frozenset(
             {"math"}
         )
@@ -119,9 +119,9 @@ async def test_a_journal_is_not_given_while_something_is_done_in_it(tmp_path: Pa
     async with serving(tmp_path / "own.db", "echo") as hosts:
         await hosts.adopt(Journal.open(tmp_path / "left.db"))
         (journal_id,) = hosts.journals_missing_agents()
-        run = hosts._hosts[journal_id]._runs.reserve(left["math"])
+        run = hosts._hosts[journal_id].slots.reserve(left["math"])
         assert hosts.journals_missing_agents() == {}
-        hosts._hosts[journal_id]._runs.release(run)
+        hosts._hosts[journal_id].slots.release(run)
         assert list(hosts.journals_missing_agents()) == [journal_id]
 
 

@@ -14,7 +14,6 @@ from trunkline.errors import PeerUnavailableError, TaskNotFoundError
 from trunkline.journal.journal import Journal
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
-from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
 from trunkline.v1 import snapshot_pb2, task_service_pb2
@@ -43,7 +42,7 @@ async def left_behind(path: Path, count: int) -> list[str]:
             await asyncio.Event().wait()
         return "done"
 
-    host = JournalHost(Journal.open(path), [define(stuck)])
+    host = TaskHost(Journal.open(path), [define(stuck)])
     await host.__aenter__()
     ids = [(await finish(host)).task.id for _ in range(count)]
     accepted = await host.submit("tested", message("stuck"), NOTHING)
@@ -71,7 +70,7 @@ async def test_an_adopted_journals_tasks_are_read_here_and_run_again(tmp_path: P
 async def test_a_list_is_one_over_all_journals_page_by_page(tmp_path: Path) -> None:
     dead = await left_behind(tmp_path / "dead.db", 4)
     async with opened(tmp_path, define(answer)) as hosts:
-        ours = [(await finish(hosts.primary)).task.id for _ in range(3)]
+        ours = [(await finish(hosts)).task.id for _ in range(3)]
         await hosts.adopt(Journal.open(tmp_path / "dead.db"))
         await hosts.wait_turn(dead[-1])
         rows: list[snapshot_pb2.TaskSummary] = []
@@ -104,9 +103,9 @@ async def test_losing_one_journal_stops_only_its_tasks(tmp_path: Path) -> None:
             await running.wait()
         adopted = hosts._hosts[stuck.partition("-")[0]]
         watch = hosts.watch(stuck, account="", after=0)
-        adopted._holding.mark_lost()
+        adopted.lease.mark_lost()
         with pytest.raises(PeerUnavailableError):
-            await adopted.snapshot(stuck, account="")
+            adopted.own_row(stuck, account="")
         with pytest.raises((TaskNotFoundError, PeerUnavailableError)):
             await hosts.cancel(stuck, account="")
         with pytest.raises(Exception, match="closed"):
@@ -120,7 +119,7 @@ async def test_losing_one_journal_stops_only_its_tasks(tmp_path: Path) -> None:
 async def test_an_alias_is_known_by_the_journal_that_was_taken_over(tmp_path: Path) -> None:
     dead = await left_behind(tmp_path / "dead.db", 1)
     async with opened(tmp_path, define(answer)) as hosts:
-        ours = (await finish(hosts.primary)).task.id
+        ours = (await finish(hosts)).task.id
         adopted = Journal.open(tmp_path / "dead.db")
         await adopted.aliases.bind("anonymous", "mine", dead[0])
         await hosts.adopt(adopted)

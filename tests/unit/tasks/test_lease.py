@@ -11,7 +11,7 @@ from harness.agents.inline_agents import NOTHING, define, finish, message
 from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.journal import Journal
 from trunkline.tasks.context import TaskContext
-from trunkline.tasks.journal_host import JournalHost
+from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.settings import TaskSettings
 
@@ -40,7 +40,7 @@ async def test_a_journal_that_cannot_be_written_for_a_moment_ends_nothing(tmp_pa
 
     journal = Reluctant.open(tmp_path / "journal.db")
     journal.problem = JournalUnavailableError("journal.db", "the disk is full")
-    async with JournalHost(journal, [define(quiet)], settings=QUICK) as host:
+    async with TaskHost(journal, [define(quiet)], settings=QUICK) as host:
         async with asyncio.timeout(30):
             for _ in range(3):
                 await journal.tries.acquire()
@@ -58,7 +58,7 @@ async def test_a_lease_that_was_over_for_a_while_is_said_to_have_been(
         time.sleep(2 * QUICK.lease_s)  # noqa: ASYNC251
 
     journal = Reluctant.open(tmp_path / "journal.db")
-    async with JournalHost(journal, [define(busy)], settings=QUICK) as host:
+    async with TaskHost(journal, [define(busy)], settings=QUICK) as host:
         await finish(host)
         async with asyncio.timeout(30):
             while "host.lease_renewed_late" not in caplog.messages:
@@ -79,7 +79,7 @@ async def test_losing_the_lease_stops_the_agents_code(tmp_path: Path) -> None:
             stopped.set()
 
     journal = Reluctant.open(tmp_path / "journal.db")
-    async with JournalHost(journal, [define(endless)], settings=QUICK) as host:
+    async with TaskHost(journal, [define(endless)], settings=QUICK) as host:
         await host.submit("tested", message(), NOTHING)
         await started.wait()
         journal.problem = FencedError("all")

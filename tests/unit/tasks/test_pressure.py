@@ -14,7 +14,7 @@ from trunkline.errors import OverloadedError
 from trunkline.tasks.admission import CompletionRate
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.emitter import Emitter
-from trunkline.tasks.journal_host import JournalHost
+from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.slots import TaskSlot
@@ -29,7 +29,7 @@ def held() -> Counter[str]:
     return Counter(type(one).__name__ for one in gc.get_objects() if type(one) in HELD)
 
 
-async def flood(host: JournalHost, times: int) -> tuple[list[str], list[OverloadedError]]:
+async def flood(host: TaskHost, times: int) -> tuple[list[str], list[OverloadedError]]:
     """Submit so often at once; return the tasks, and the refusals."""
     accepted: list[str] = []
     refused: list[OverloadedError] = []

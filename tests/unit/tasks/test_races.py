@@ -16,7 +16,7 @@ from trunkline.errors import (
     UnsupportedOperationError,
 )
 from trunkline.tasks.context import TaskContext
-from trunkline.tasks.journal_host import JournalHost
+from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import TERMINAL, State, state_name
 from trunkline.tasks.submission import SubmitResult
 from trunkline.v1 import event_pb2
@@ -48,7 +48,7 @@ async def racer(task: TaskContext) -> str | None:
     return None
 
 
-async def outcome_for_reader(host: JournalHost, task_id: str) -> list[State.ValueType]:
+async def outcome_for_reader(host: TaskHost, task_id: str) -> list[State.ValueType]:
     """Read the journal to the end as a subscriber does; return the states told."""
     states: list[State.ValueType] = []
     async for frame in host.watch(task_id, account="", after=0):
@@ -58,7 +58,7 @@ async def outcome_for_reader(host: JournalHost, task_id: str) -> list[State.Valu
     return states
 
 
-async def cancel_after(host: JournalHost, task_id: str, times: int) -> State.ValueType:
+async def cancel_after(host: TaskHost, task_id: str, times: int) -> State.ValueType:
     """Cancel, and return what whoever canceled is told."""
     await yields(times)
     try:
@@ -67,7 +67,7 @@ async def cancel_after(host: JournalHost, task_id: str, times: int) -> State.Val
         return State.Value(f"TASK_STATE_{error.state.upper()}")
 
 
-async def answer_after(host: JournalHost, task_id: str, times: int, text: str) -> bool:
+async def answer_after(host: TaskHost, task_id: str, times: int, text: str) -> bool:
     """Send the next message; return whether it was taken."""
     await yields(times)
     try:
@@ -77,7 +77,7 @@ async def answer_after(host: JournalHost, task_id: str, times: int, text: str) -
     return True
 
 
-async def race(host: JournalHost, dice: random.Random) -> str:
+async def race(host: TaskHost, dice: random.Random) -> str:
     """One race; returns the state that it ended in."""
 
     def script() -> str:
@@ -98,7 +98,7 @@ async def race(host: JournalHost, dice: random.Random) -> str:
         ]
         if dice.random() < 0.3:
             asyncio.get_running_loop().call_later(
-                dice.random() * 0.002, host._deadlines._expire, task_id
+                dice.random() * 0.002, host.primary._deadlines._expire, task_id
             )
     assert len(answers) >= sum(answer.result() for answer in answers)
     states = reader.result()
@@ -167,7 +167,7 @@ async def swallowed(call: Any) -> None:
         return
 
 
-async def settled(host: JournalHost, task_id: str) -> Any:
+async def settled(host: TaskHost, task_id: str) -> Any:
     """The task once nobody works on it any more; None: it was never made."""
     await wait_until_slots_free(host)
     try:

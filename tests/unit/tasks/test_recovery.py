@@ -12,7 +12,7 @@ from trunkline.agents import FunctionAgent
 from trunkline.errors import TaskNotFoundError
 from trunkline.journal.journal import Journal
 from trunkline.tasks.context import TaskContext, get_turn_runtime
-from trunkline.tasks.journal_host import JournalHost
+from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.rewind import ATTEMPT_KEY
 from trunkline.tasks.submission import SubmitResult, build_task_created
@@ -21,7 +21,7 @@ from trunkline.v1 import event_pb2, message_service_pb2
 
 async def killed(path: Path, agent: FunctionAgent, reached: asyncio.Event, **fields: Any) -> str:
     """Run the agent until it has reached a point, and let its host die there."""
-    host = JournalHost(Journal.open(path), [agent])
+    host = TaskHost(Journal.open(path), [agent])
     await host.__aenter__()
     submission = message_service_pb2.Submission(**fields)
     accepted = await host.submit("tested", message(), submission)
@@ -154,7 +154,7 @@ async def test_a_task_that_kills_its_host_each_time_fails_after_three_attempts(
     task_id = await killed(journal_path, agent, reached)
     for _ in seen[1:]:
         reached.clear()
-        host = JournalHost(Journal.open(journal_path), [agent])
+        host = TaskHost(Journal.open(journal_path), [agent])
         await host.__aenter__()
         async with asyncio.timeout(30):
             await reached.wait()
@@ -241,7 +241,7 @@ async def test_a_task_being_taken_up_can_be_canceled(
     host = await open_host(agent)
     canceled = await host.cancel(task_id, account="")
     assert canceled.task.status.state == State.TASK_STATE_CANCELED
-    assert host._runs.find(task_id) is None
+    assert host.primary.slots.find(task_id) is None
 
 
 async def test_a_task_that_never_began_just_runs(journal_path: Path, open_host: OpenHost) -> None:
@@ -255,7 +255,7 @@ async def test_a_task_that_never_began_just_runs(journal_path: Path, open_host: 
         return f"{task.text} {task.attempt}"
 
     agent = define(first, concurrency=1)
-    host = JournalHost(Journal.open(journal_path), [agent])
+    host = TaskHost(Journal.open(journal_path), [agent])
     await host.__aenter__()
     await host.submit("tested", message("first"), NOTHING)
     await started.wait()

@@ -15,7 +15,7 @@ from trunkline.errors import (
 )
 from trunkline.journal.journal import Journal
 from trunkline.tasks.context import TaskContext, get_turn_runtime
-from trunkline.tasks.journal_host import JournalHost
+from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
 from trunkline.v1 import event_pb2, message_service_pb2
@@ -65,7 +65,7 @@ async def until(is_so: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def begin(host: JournalHost, text: str) -> str:
+async def begin(host: TaskHost, text: str) -> str:
     submission = message_service_pb2.Submission(account="acme")
     accepted = await host.submit("tested", message(text), submission)
     assert isinstance(accepted, SubmitResult)

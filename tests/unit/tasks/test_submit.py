@@ -15,7 +15,7 @@ from trunkline.errors import (
 )
 from trunkline.journal.journal import Journal
 from trunkline.tasks.context import TaskContext
-from trunkline.tasks.journal_host import JournalHost
+from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.submission import SubmitResult
@@ -28,12 +28,12 @@ async def quiet(task: TaskContext) -> None:
     return None
 
 
-def count(host: JournalHost) -> int:
+def count(host: TaskHost) -> int:
     return host.list(task_service_pb2.ListTasksRequest()).total_size
 
 
 async def accept(
-    host: JournalHost,
+    host: TaskHost,
     sent: message_pb2.Message,
     submission: message_service_pb2.Submission = NOTHING,
 ) -> SubmitResult:
@@ -163,14 +163,14 @@ async def test_what_a_dead_host_left_running_fails_with_the_reason(journal_path:
         return task.text
 
     journal = Journal.open(journal_path)
-    host = JournalHost(journal, [define(endless)])
+    host = TaskHost(journal, [define(endless)])
     await host.__aenter__()
     running = (await accept(host, message())).task_id
     await started.wait()
     await kill_host(host)
 
     reopened = Journal.open(journal_path)
-    async with JournalHost(reopened, [define(ask)]) as again:
+    async with TaskHost(reopened, [define(ask)]) as again:
         snapshot = await again.wait_turn(running)
         assert snapshot.task.status.state == State.TASK_STATE_FAILED
         assert "the host stopped" in status_texts(snapshot)
@@ -187,7 +187,7 @@ async def test_a_question_survives_the_end_of_the_host(
         return f"{task.history[0].parts[0].text} {task.text}"
 
     journal = Journal.open(journal_path)
-    async with JournalHost(journal, [define(ask)]) as host:
+    async with TaskHost(journal, [define(ask)]) as host:
         asked = await finish(host, "first")
     journal.close()
     again = await open_host(define(ask))

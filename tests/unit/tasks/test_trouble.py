@@ -13,7 +13,7 @@ from trunkline.errors import JournalUnavailableError, PeerUnavailableError
 from trunkline.journal.journal import Journal
 from trunkline.journal.store import CommitGroup
 from trunkline.tasks.context import TaskContext
-from trunkline.tasks.journal_host import JournalHost
+from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.submission import SubmitResult
@@ -49,7 +49,7 @@ async def journal(journal_path: Path) -> AsyncIterator[Journal]:
     opened.close()
 
 
-async def start(host: JournalHost) -> str:
+async def start(host: TaskHost) -> str:
     accepted = await host.submit("tested", message(), NOTHING)
     assert isinstance(accepted, SubmitResult)
     return accepted.task_id
@@ -73,7 +73,7 @@ async def test_tasks_go_on_when_the_disk_has_room_again(
             await artifact.append(f"{number} ")
             written = max(written, number)
 
-    async with JournalHost(journal, [define(count)], settings=ROOM) as host:
+    async with TaskHost(journal, [define(count)], settings=ROOM) as host:
         ids = [await start(host) for _ in range(3)]
         await begun.wait()
         with caplog.at_level(logging.WARNING):
@@ -102,7 +102,7 @@ async def test_a_cancel_takes_effect_once_the_journal_takes_writes(journal: Jour
         begun.set()
         await asyncio.Event().wait()
 
-    async with JournalHost(journal, [define(endless)]) as host, asyncio.TaskGroup() as group:
+    async with TaskHost(journal, [define(endless)]) as host, asyncio.TaskGroup() as group:
         task_id = await start(host)
         await begun.wait()
         await journal.wait(task_id, 2)
@@ -124,7 +124,7 @@ async def test_an_answer_that_cannot_be_journaled_may_be_sent_again(journal: Jou
             return None
         return task.text
 
-    async with JournalHost(journal, [define(ask)]) as host:
+    async with TaskHost(journal, [define(ask)]) as host:
         asked = await finish(host)
         answer = message("answer", task_id=asked.task.id)
         full.is_full = True
@@ -148,14 +148,14 @@ async def test_a_host_that_stops_on_a_full_disk_stops_and_its_tasks_end_in_the_n
         await asyncio.Event().wait()
 
     quick = TaskSettings(cancel_grace_s=0.05)
-    async with JournalHost(journal, [define(endless)], settings=quick) as host:
+    async with TaskHost(journal, [define(endless)], settings=quick) as host:
         task_id = await start(host)
         await begun.wait()
         full.is_full = True
     full.is_full = False
     journal.close()
     again = Journal.open(journal_path)
-    async with JournalHost(again, [define(endless)]) as host:
+    async with TaskHost(again, [define(endless)]) as host:
         assert "host stopped" in status_texts(await host.wait_turn(task_id))
     again.close()
 
@@ -165,7 +165,7 @@ async def test_whoever_asked_is_not_told_where_other_hosts_listen(journal: Journ
         await task.working()
         raise PeerUnavailableError("10.1.2.3:5001", "ipv4:10.1.2.3:5001: [Errno 111] refused")
 
-    async with JournalHost(journal, [define(caller)]) as host:
+    async with TaskHost(journal, [define(caller)]) as host:
         ended = await finish(host)
     assert status_texts(ended) == "the agent's host can't be reached: the agent's host: refused"
 
@@ -177,7 +177,7 @@ async def test_an_error_of_another_hosts_journal_fails_the_task_that_met_it(
         await task.working()
         raise JournalUnavailableError("elsewhere.db", "the disk is full")
 
-    async with JournalHost(journal, [define(caller)]) as host:
+    async with TaskHost(journal, [define(caller)]) as host:
         ended = await finish(host)
     assert ended.task.status.state == State.TASK_STATE_FAILED
     assert status_texts(ended) == "journal of the agent's host: the disk is full"
@@ -188,6 +188,6 @@ async def test_a_cancellation_that_nobody_asked_for_fails_the_task(journal: Jour
         await task.working()
         raise asyncio.CancelledError
 
-    async with JournalHost(journal, [define(broken)]) as host:
+    async with TaskHost(journal, [define(broken)]) as host:
         ended = await finish(host)
     assert ended.task.status.state == State.TASK_STATE_FAILED

@@ -25,12 +25,12 @@ from trunkline.errors import (
     UnsupportedOperationError,
 )
 from trunkline.tasks.context import TaskContext
-from trunkline.tasks.journal_host import JournalHost
+from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import event_pb2, message_pb2, part_pb2, task_service_pb2
 
 
-async def states(host: JournalHost, task_id: str) -> list[str]:
+async def states(host: TaskHost, task_id: str) -> list[str]:
     """All states the journal holds, in order."""
     found: list[State.ValueType] = []
     async for frame in host.watch(task_id, account="", after=0, until_head=True):

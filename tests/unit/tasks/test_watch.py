@@ -8,7 +8,7 @@ from harness.agents.inline_agents import NOTHING, OpenHost, define, finish, mess
 from trunkline.errors import InvalidArgumentError
 from trunkline.journal.fold import Fold
 from trunkline.tasks.context import TaskContext, get_turn_runtime
-from trunkline.tasks.journal_host import JournalHost
+from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
 from trunkline.tasks.watch import WatchFrame
@@ -35,7 +35,7 @@ def covered(frames: list[WatchFrame]) -> list[int]:
 
 
 async def read(
-    host: JournalHost, task_id: str, after: int | None, **options: bool
+    host: TaskHost, task_id: str, after: int | None, **options: bool
 ) -> list[WatchFrame]:
     return [f async for f in host.watch(task_id, account="", after=after, **options)]
 

@@ -3,14 +3,14 @@
 import pytest
 
 from harness.agents.inline_agents import NOTHING, OpenHost, message, status_texts, texts
-from trunkline.tasks.journal_host import JournalHost
+from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
 from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2
 from trunkline_agents.echo.agent import echo
 
 
-async def tell(host: JournalHost, text: str, task_id: str = "") -> snapshot_pb2.TaskSnapshot:
+async def tell(host: TaskHost, text: str, task_id: str = "") -> snapshot_pb2.TaskSnapshot:
     accepted = await host.submit("echo", message(text, task_id=task_id), NOTHING)
     assert isinstance(accepted, SubmitResult)
     return await host.wait_turn(accepted.task_id)
