@@ -1,4 +1,4 @@
-"""An agent's own settings: read from its table of `trunkline.toml` and from the environment."""
+"""An agent's own settings, from its table of `trunkline.toml` and from the environment."""
 
 import os
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from trunkline.settings import ENV_PREFIX, OptionsT, read_options
 
 
 def validate_options_type(agent: str, kind: type) -> None:
-    """See that settings of a type can be filled.
+    """Check that a type can hold an agent's settings.
 
     Raises:
         ConfigurationError: it is neither a pydantic model nor a dataclass.

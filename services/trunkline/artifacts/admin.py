@@ -1,4 +1,4 @@
-"""What operators do with the files beside journals: find, check, copy and trim them."""
+"""Finds, checks, copies and prunes the files beside journals, for operators."""
 
 import shutil
 from collections.abc import Container, Iterable, Iterator
@@ -11,17 +11,17 @@ from trunkline.errors import ArtifactNotFoundError, JournalUnavailableError
 
 
 def is_blob_file(path: Path) -> bool:
-    """Whether a file of a data directory is a task's, whatever it looks like itself."""
+    """Return whether a path in a data directory is in a folder of tasks' files."""
     return any(folder.name.endswith(FOLDER_SUFFIX) for folder in path.parents)
 
 
 def find_blob_folders(folder: Path) -> list[Path]:
-    """Return the folders below one that hold the files of journals."""
+    """Return the folders below a folder that contain files of journals."""
     return sorted(path for path in folder.rglob(f"*{FOLDER_SUFFIX}") if path.is_dir())
 
 
 def check_blobs(blobs: BlobStore, references: Iterable[str]) -> Iterator[str]:
-    """Yield what is damaged of a journal's files, and what its tasks refer to and isn't there."""
+    """Yield damaged files, and references of tasks to missing files, as one line each."""
     yield from blobs.find_damage()
     for url in sorted(references):
         reference = parse_reference(url)
@@ -36,11 +36,11 @@ def check_blobs(blobs: BlobStore, references: Iterable[str]) -> Iterator[str]:
 
 
 def copy_blobs(folder: Path, target: Path) -> int:
-    """Copy what is whole; return how many bytes. JournalUnavailableError: it can't be written."""
+    """Copy complete files. Return the number of bytes. JournalUnavailableError."""
     size_bytes = 0
     with translate_errors(target):
         for path in sorted(folder.glob("*/*")):
-            # What stands beside each file goes with it; what is not whole yet stays.
+            # Metadata is copied with its file, and incomplete files are not copied.
             if path.suffix in (".part", ".json"):
                 continue
             into = target / path.relative_to(folder)
@@ -55,7 +55,7 @@ def copy_blobs(folder: Path, target: Path) -> int:
 
 
 def prune_blobs(blobs: BlobStore, task_ids: Container[str]) -> int:
-    """Remove the files of tasks that are not among these; return of how many tasks."""
+    """Delete the files of all tasks that are not in `task_ids`. Return how many tasks it were."""
     gone = [task_id for task_id in blobs.list_task_ids() if task_id not in task_ids]
     blobs.remove(gone)
     return len(gone)

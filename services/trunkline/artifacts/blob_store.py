@@ -1,4 +1,4 @@
-"""The files beside one journal: written once, in order, and read from anywhere in them."""
+"""Stores the files beside one journal: written once, in order, and readable from any offset."""
 
 import asyncio
 import contextlib
@@ -25,25 +25,25 @@ from trunkline.errors import ArtifactNotFoundError, InvalidArgumentError, Journa
 from trunkline.v1 import part_pb2
 
 LIMIT_BYTES: Final = 4 * 1024 * 1024 * 1024
-"""Of one file. What fills the disk is refused earlier."""
+"""The largest size of one file. A file that would fill the disk is refused earlier."""
 
-# An upload that nobody goes on with.
+# The age at which an unfinished upload is deleted.
 _ABANDONED_S: Final = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Content that is whole, and what is known of it without reading it."""
+    """A complete file, and the facts about it that need no reading of its content."""
 
     reference: Reference
     size_bytes: int
     sha256: str
-    """Of all of it, hexadecimal."""
+    """The SHA-256 of the content, hexadecimal."""
     media_type: str = ""
     filename: str = ""
 
     def to_part(self) -> part_pb2.Part:
-        """Return the part that refers to it."""
+        """Return the part that refers to the file."""
         part = part_pb2.Part(
             url=self.reference.url, media_type=self.media_type, filename=self.filename
         )
@@ -54,28 +54,28 @@ class Blob:
 class BlobStore:
     """Content of the tasks of one journal, a folder for each task.
 
-    A blob is there whole or not at all, never changes, and goes with its task. What was written of
-    one that is not whole stays for a day, to be gone on with. Every method raises
-    JournalUnavailableError when the disk is full, or can't be read or written.
+    A file is visible only when it is complete. It never changes, and it is deleted with its task.
+    An incomplete upload can be resumed for a day. All methods raise JournalUnavailableError if the
+    disk is full, or can't be read or written.
     """
 
     def __init__(self, folder: Path, *, limit_bytes: int = LIMIT_BYTES) -> None:
-        """`limit_bytes` is the largest one."""
+        """`limit_bytes` is the largest size of one file."""
         self.folder = folder
         self._limit_bytes = limit_bytes
         self._writers: dict[Reference, BlobWriter] = {}
-        # There as long as somebody holds one or waits for it.
+        # A lock exists as long as somebody holds it or waits for it.
         self._puts: WeakValueDictionary[Reference, asyncio.Lock] = WeakValueDictionary()
 
     async def get(self, reference: Reference) -> Blob:
-        """Return what is known of a blob. ArtifactNotFoundError: there is none, or not yet."""
+        """Return the facts about a file. ArtifactNotFoundError: it is missing or incomplete."""
         with translate_errors(self.folder):
             return await asyncio.to_thread(self.get_sync, reference)
 
     async def read(
         self, reference: Reference, *, offset: int = 0, length: int = 0
     ) -> AsyncGenerator[bytes]:
-        """Yield a blob's bytes from an offset on, in chunks; a length of 0 is to the end.
+        """Yield a file's bytes from an offset on, in chunks. Length 0: up to the end.
 
         Raises:
             ArtifactNotFoundError: there is none.
@@ -84,7 +84,7 @@ class BlobStore:
             blob = await self.get(reference)
             left = blob.size_bytes - offset
             left = min(left, length) if length else left
-            # At once: what a thread opens for somebody who is canceled, nobody closes.
+            # Opened on the loop: if the caller is canceled, a file opened in a thread stays open.
             with self._open(reference, offset) as file:
                 while left > 0:
                     chunk = await run_in_thread(file.read, min(CHUNK_BYTES, left))
@@ -99,9 +99,9 @@ class BlobStore:
     async def open_writer(
         self, reference: Reference, *, media_type: str = "", filename: str = ""
     ) -> AsyncIterator[BlobWriter]:
-        """Write a blob that is not there yet, behind what was written of it before.
+        """Open a new file for writing, after what was written to it before.
 
-        Left before `finish`, it can be gone on with. Whoever wrote it until now is put aside.
+        A writer that ends before `finish` can be resumed. An earlier open writer is closed.
         """
         before = self._writers.get(reference)
         if before is not None:
@@ -125,9 +125,9 @@ class BlobStore:
         media_type: str = "",
         filename: str = "",
     ) -> Blob:
-        """Write a blob from its beginning, whole. One that is there already stays as it is.
+        """Write a complete file. A file that exists already is not changed.
 
-        Of several at once the first one writes it, and the others wait.
+        Of concurrent calls for one file, the first writes and the others wait.
         """
         async with self._puts.setdefault(reference, asyncio.Lock()):
             with contextlib.suppress(ArtifactNotFoundError):
@@ -136,7 +136,7 @@ class BlobStore:
                 reference, media_type=media_type, filename=filename
             ) as writer:
                 try:
-                    # What an earlier try left is no part of it.
+                    # Discard the rest of an earlier attempt.
                     await writer.write(b"", at=0)
                     async for piece in iter_chunks(content):
                         await writer.write(piece)
@@ -147,28 +147,28 @@ class BlobStore:
             return await self.get(reference)
 
     def list_task_ids(self) -> list[str]:
-        """Return the tasks that something is kept for. It blocks."""
+        """Return the tasks that have files. It blocks."""
         with translate_errors(self.folder):
             if not self.folder.is_dir():
                 return []
             return sorted(entry.name for entry in self.folder.iterdir() if entry.is_dir())
 
     def remove(self, task_ids: Iterable[str]) -> None:
-        """Remove all that is kept for tasks. It blocks."""
+        """Delete all files of tasks. It blocks."""
         for task_id in task_ids:
             shutil.rmtree(
                 self.folder / Reference.create(task_id, "all").task_id, ignore_errors=True
             )
 
     def remove_abandoned(self, now_s: float) -> None:
-        """Remove what was begun a day before `now_s`, of the clock on the wall. It blocks."""
+        """Delete uploads begun a day before `now_s` of the wall clock. It blocks."""
         for path in self.folder.glob("*/*.part"):
             with contextlib.suppress(OSError):
                 if path.stat().st_mtime < now_s - _ABANDONED_S:
                     path.unlink()
 
     def find_damage(self) -> Iterator[str]:
-        """Yield what is wrong with blobs, one line each: all is read for that. It blocks."""
+        """Read all files and yield one line for each damaged one. It blocks."""
         for task_id in self.list_task_ids():
             for path in sorted((self.folder / task_id).iterdir()):
                 if path.suffix:
@@ -182,7 +182,7 @@ class BlobStore:
                     yield f"task {task_id}: file {path.name} is damaged"
 
     def get_sync(self, reference: Reference) -> Blob:
-        """Return what is known of a blob. It blocks. ArtifactNotFoundError: there is none."""
+        """Return the facts about a file. It blocks. ArtifactNotFoundError: it does not exist."""
         path = self._path(reference)
         try:
             size_bytes = path.stat().st_size
@@ -206,5 +206,5 @@ class BlobStore:
 
 
 def blob_folder(journal_path: Path) -> Path:
-    """Where the blobs of a journal's tasks are. Not a name that ends like a journal's."""
+    """Return the folder for the files of a journal's tasks. Its suffix is not a journal's."""
     return Path(f"{journal_path}{FOLDER_SUFFIX}")

@@ -1,4 +1,4 @@
-"""Writes one file of a journal's: in order, gone on with after a cut, whole or not there."""
+"""Writes one file beside a journal: in order, resumable, and visible only when complete."""
 
 import asyncio
 import contextlib
@@ -15,29 +15,29 @@ from trunkline.artifacts.content import CHUNK_BYTES, run_in_thread
 from trunkline.errors import InvalidArgumentError, JournalUnavailableError, PeerUnavailableError
 
 FOLDER_SUFFIX: Final = ".artifacts"
-"""How the names of the folders beside journals end."""
-# The journal has to go on when files have filled the disk.
+"""The suffix of the names of folders beside journals."""
+# The space that files leave on the disk, so that the journal can still be written.
 _RESERVED_BYTES: Final = 16 * 1024 * 1024
 
 
 def metadata_path(path: Path) -> Path:
-    """Where it stands what a file is."""
+    """Return the path of a file's metadata."""
     return path.with_name(f"{path.name}.json")
 
 
 def partial_path(path: Path) -> Path:
-    """Where a file is written until it is whole."""
+    """Return the path of a file that is still being written."""
     return path.with_name(f"{path.name}.part")
 
 
 class BlobWriter:
-    """One blob while it is written; see `Blobs.writing`."""
+    """Writes one file; see `BlobStore.open_writer`."""
 
     def __init__(self, path: Path, *, limit_bytes: int) -> None:
         self.metadata: dict[str, str] = {}
-        """What stands beside it: its media type and filename."""
+        """The media type and the filename, stored with the file."""
         self.offset = 0
-        """How many bytes are held: where the next ones belong."""
+        """The number of bytes written, which is the offset of the next ones."""
         self._path = path
         self._limit_bytes = limit_bytes
         self._lock = asyncio.Lock()
@@ -46,21 +46,21 @@ class BlobWriter:
 
     @property
     def sha256(self) -> str:
-        """Of what is held, hexadecimal."""
+        """The SHA-256 of the bytes written so far, hexadecimal."""
         return self._hash.hexdigest()
 
     async def open(self) -> None:
-        """Read what was written before. JournalUnavailableError: it can't be."""
+        """Open the file and read what was written before. JournalUnavailableError."""
         async with self._lock:
             with translate_errors(self._path):
                 await run_in_thread(self._open)
 
     async def write(self, data: bytes, *, at: int | None = None) -> None:
-        """Write what follows; with an `at` before the end, what was there is written anew.
+        """Write bytes at the end. With an `at` before the end, the file is first cut there.
 
         Raises:
-            InvalidArgumentError: bytes are missing before `at`, or there are too many in all.
-            PeerUnavailableError: somebody else writes it now.
+            InvalidArgumentError: bytes are missing before `at`, or the file becomes too large.
+            PeerUnavailableError: another writer has been opened for the file.
             JournalUnavailableError: the disk is full, or can't be written.
         """
         async with self._lock:
@@ -75,10 +75,10 @@ class BlobWriter:
             self.offset += len(data)
 
     async def finish(self, sha256: str = "") -> None:
-        """Say that it is whole: from now on it can be read.
+        """Complete the file, so that it can be read.
 
         Raises:
-            InvalidArgumentError: what was written has another checksum. It is thrown away.
+            InvalidArgumentError: the content has another checksum. It is deleted.
         """
         async with self._lock:
             file = self._taken()
@@ -90,12 +90,12 @@ class BlobWriter:
                 await run_in_thread(self._finish, file)
 
     async def discard(self) -> None:
-        """Throw away what was written."""
+        """Delete what was written."""
         async with self._lock:
             await run_in_thread(self._discard)
 
     async def close(self) -> None:
-        """Write no more; what is held stays, to be gone on with."""
+        """Stop writing. What was written stays, so that the upload can be resumed."""
         async with self._lock:
             file, self._file = self._file, None
             if file is not None:
@@ -123,7 +123,7 @@ class BlobWriter:
         folder.mkdir(exist_ok=True, mode=0o700)
         path = partial_path(self._path)
         fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        # Unbuffered: what was written is there for whoever goes on with it.
+        # Unbuffered: bytes reach the file at once, for a later writer that resumes.
         file = os.fdopen(fd, "r+b", buffering=0)
         self._hash = hash_file(path)
         self.offset = file.seek(0, os.SEEK_END)
@@ -138,7 +138,7 @@ class BlobWriter:
                 view = view[file.write(view) :]
         except OSError as error:
             if error.errno == errno.ENOSPC:
-                # Whoever else writes here needs the room.
+                # Free the space for other writers.
                 self._discard()
             raise
         self._hash.update(data)
@@ -163,7 +163,7 @@ class BlobWriter:
 
 
 def hash_file(path: Path) -> "hashlib._Hash":
-    """Return the SHA-256 of what a file holds, to be gone on with. It blocks. OSError."""
+    """Return the SHA-256 object of a file's content. It blocks. OSError."""
     found = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(CHUNK_BYTES):
@@ -173,7 +173,7 @@ def hash_file(path: Path) -> "hashlib._Hash":
 
 @contextlib.contextmanager
 def translate_errors(path: Path) -> Iterator[None]:
-    """Turn what the system raises into the one error that says what to do."""
+    """Translate errors of the system to JournalUnavailableError with advice."""
     try:
         yield
     except OSError as error:
@@ -182,7 +182,7 @@ def translate_errors(path: Path) -> Iterator[None]:
 
 
 def display_name(path: Path) -> str:
-    """Return what errors call a file: callers read them, whom our folders are no business of."""
+    """Return the name of a file in errors. Callers read them, so it has no local folders."""
     folders = [folder.name for folder in (path, *path.parents)]
     return next((name for name in folders if name.endswith(FOLDER_SUFFIX)), path.name)
 

@@ -1,4 +1,4 @@
-"""Content piece by piece, and files that are never left open."""
+"""Reads content in chunks, and runs file operations in threads so that no file stays open."""
 
 import asyncio
 import contextlib
@@ -8,22 +8,22 @@ from pathlib import Path
 from typing import Final, ParamSpec, TypeAlias, TypeVar
 
 Content: TypeAlias = bytes | Path | AsyncIterator[bytes]
-"""Bytes, a file, or pieces as they come."""
+"""Bytes, a file, or chunks as they arrive."""
 
 CHUNK_BYTES: Final = 256 * 1024
-"""What is read, written and sent at once: what one message of ArtifactService may hold."""
+"""The size of one read, write or message of ArtifactService."""
 
 _P = ParamSpec("_P")
 _Result = TypeVar("_Result")
 
 
 async def iter_chunks(content: Content) -> AsyncGenerator[bytes]:
-    """Yield content in pieces of at most CHUNK_BYTES. OSError: a file can't be read."""
+    """Yield content in chunks of at most CHUNK_BYTES. OSError: a file can't be read."""
     if isinstance(content, bytes):
         for offset in range(0, len(content), CHUNK_BYTES):
             yield content[offset : offset + CHUNK_BYTES]
     elif isinstance(content, Path):
-        # At once: what a thread opens for somebody who is canceled, nobody closes.
+        # Opened on the loop: if the caller is canceled, a file opened in a thread stays open.
         with content.open("rb") as file:
             while piece := await run_in_thread(file.read, CHUNK_BYTES):
                 yield piece
@@ -36,7 +36,7 @@ async def iter_chunks(content: Content) -> AsyncGenerator[bytes]:
 async def run_in_thread(
     work: Callable[_P, _Result], *given: _P.args, **named: _P.kwargs
 ) -> _Result:
-    """Run what blocks, and let nobody go on before it is over, not even who is canceled."""
+    """Run a blocking function in a thread. Cancellation takes effect after its end."""
     loop = asyncio.get_running_loop()
     running = loop.run_in_executor(None, partial(work, *given, **named))
     try:

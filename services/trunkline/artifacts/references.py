@@ -1,4 +1,4 @@
-"""How parts name content that is kept elsewhere: `trunkline:<task id>/<blob id>`."""
+"""References from parts to files: the URL `trunkline:<task id>/<blob id>`."""
 
 import re
 import uuid
@@ -9,9 +9,9 @@ from trunkline.v1 import part_pb2
 
 SCHEME: Final = "trunkline:"
 INLINE_LIMIT_BYTES: Final = 64 * 1024
-"""Content bigger than this never rides in an event."""
+"""Content larger than this is stored in a file, not in an event."""
 
-# Both become names of files: nothing else gets near a path.
+# Both become names of files, so no other characters are allowed.
 _TASK = re.compile(r"[A-Za-z0-9_-]{1,200}", re.ASCII)
 _BLOB = re.compile(r"[A-Za-z0-9_-]{1,100}", re.ASCII)
 _FILENAME_LENGTH: Final = 200
@@ -19,19 +19,19 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\]+")
 
 
 class Reference(NamedTuple):
-    """Which content: the task whose journal it lies beside, and its id there."""
+    """The task whose journal a file lies beside, and the file's id there."""
 
     task_id: str
     blob_id: str
 
     @classmethod
     def new(cls, task_id: str) -> Self:
-        """Return a reference that nothing has."""
+        """Return a new, unused reference."""
         return cls.create(task_id, uuid.uuid4().hex)
 
     @classmethod
     def create(cls, task_id: str, blob_id: str) -> Self:
-        """Return a reference of ids that somebody gave. InvalidArgumentError: they are none."""
+        """Return a reference of untrusted ids. InvalidArgumentError: they are malformed."""
         if _TASK.fullmatch(task_id) is None:
             raise InvalidArgumentError("task_id", "is no task's id")
         if _BLOB.fullmatch(blob_id) is None:
@@ -41,12 +41,12 @@ class Reference(NamedTuple):
 
     @property
     def url(self) -> str:
-        """What `Part.url` says."""
+        """The URL in `Part.url`."""
         return f"{SCHEME}{self.task_id}/{self.blob_id}"
 
 
 def parse_reference(url: str) -> Reference | None:
-    """Return what a part's URL refers to; None: it leads elsewhere, or nowhere."""
+    """Return the reference in a part's URL. None: it is another URL, or malformed."""
     if not url.startswith(SCHEME):
         return None
     task_id, _, blob_id = url.removeprefix(SCHEME).partition("/")
@@ -57,12 +57,12 @@ def parse_reference(url: str) -> Reference | None:
 
 
 def exceeds_inline_limit(part: part_pb2.Part) -> bool:
-    """Whether a part's bytes must not ride in an event."""
+    """Return whether a part's bytes are too large for an event."""
     return len(part.raw) > INLINE_LIMIT_BYTES
 
 
 def sanitize_filename(name: str) -> str:
-    """Return a name without folders and what terminals would act on; it may become empty."""
+    """Return a name without folders and control characters. It may be empty."""
     return _UNSAFE.sub(" ", name.replace("\\", "/").rpartition("/")[2]).strip(" .")[
         -_FILENAME_LENGTH:
     ]

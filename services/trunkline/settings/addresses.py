@@ -1,4 +1,4 @@
-"""Addresses to listen on, and which of them other machines may reach."""
+"""Addresses to listen on, and checks of who can reach them."""
 
 import ipaddress
 import socket
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HostPort:
-    """Where something listens. Port 0 lets the system pick one."""
+    """An address to listen on. Port 0: a free port."""
 
     host: str
     port: int
@@ -39,7 +39,7 @@ class HostPort:
         return cls(host=host, port=int(port))
 
     def with_bound_port(self, bound: str) -> str:
-        """Return it as text; instead of port 0, with the port of something that listens."""
+        """Return the address as text, with the port of a bound address in place of port 0."""
         return str(self if self.port else HostPort(self.host, HostPort.parse(bound).port))
 
     @classmethod
@@ -65,21 +65,21 @@ class HostPort:
 
     @property
     def is_wildcard(self) -> bool:
-        """Whether it stands for all interfaces of the machine."""
+        """It stands for all interfaces of the machine."""
         return self.host in {"0.0.0.0", "::"}  # noqa: S104 - looked for, not listened on
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-# What else makes it safe to be reachable.
+# The other way to make a public address safe.
 _OR_ASK = dict.fromkeys(
     ("http", "a2a-grpc"), "; or let callers say who they are (api_keys_file or jwt_keys)"
 )
 
 
 def check_exposure(name: str, address: HostPort, *, is_allowed: bool) -> None:
-    """Refuse to be reachable from other machines by accident: callers aren't authenticated.
+    """Refuse a non-loopback address by default, because callers are not authenticated.
 
     Raises:
         ConfigurationError: the address, that of setting `name`, is not loopback, and may not be.
@@ -93,7 +93,7 @@ def check_exposure(name: str, address: HostPort, *, is_allowed: bool) -> None:
 
 
 def advertised_address(listen: HostPort, configured: str, *, mesh: HostPort) -> HostPort:
-    """Return where others reach what listens at `listen`; port 0 stands for the one bound there.
+    """Return the address that others use for a listener. Port 0 stands for its bound port.
 
     `given` is what the operator says, `HOST` or `HOST:PORT`. Nothing is needed where the address
     says it itself, or where the way to a mesh on another machine leads from one of this machine's.
@@ -128,12 +128,12 @@ def _read_advertised(given: str) -> HostPort:
 
 
 def _address_towards(mesh: HostPort) -> str:
-    """This machine's address on the way to another one; empty: there is no way yet."""
+    """Return this machine's address on the route to another one. Empty: there is no route yet."""
     try:
         for family, kind, _, _, place in socket.getaddrinfo(
             mesh.host, mesh.port, type=socket.SOCK_DGRAM
         ):
-            # Nothing is sent: the system only looks up its way.
+            # Nothing is sent. The system only looks up the route.
             with socket.socket(family, kind) as probe:
                 probe.connect(place)
                 host = str(probe.getsockname()[0])
@@ -144,6 +144,6 @@ def _address_towards(mesh: HostPort) -> str:
 
 
 def dial_address(address: str) -> str:
-    """Return where this machine reaches an address that may stand for all its interfaces."""
+    """Return the address at which this machine reaches a listener on all interfaces."""
     bound = HostPort.parse(address)
     return str(HostPort("127.0.0.1", bound.port)) if bound.is_wildcard else address

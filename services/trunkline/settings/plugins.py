@@ -1,4 +1,4 @@
-"""Settings whose type an agent or a plugin brings: validated by that type, not by ours."""
+"""Settings of agents and plugins, validated by the types that these bring."""
 
 import json
 import os
@@ -100,14 +100,14 @@ def read_options(
 
 
 def _names(kind: type[Any]) -> set[str]:
-    """The keys that a type takes: of a pydantic model, a field with an alias goes by that."""
+    """Return the keys that a type takes. A pydantic field with an alias is named by the alias."""
     if is_dataclass(kind):
         return {one.name for one in fields(kind) if one.init}
     return {one.alias or name for name, one in kind.model_fields.items()}
 
 
 def _value(text: str) -> object:
-    """A list or a table is written as JSON; everything else, pydantic makes of the text."""
+    """Return a variable's value. A list or a table is JSON; other text is converted by pydantic."""
     if text[:1] in {"[", "{"}:
         try:
             return json.loads(text)

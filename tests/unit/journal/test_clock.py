@@ -1,4 +1,4 @@
-"""Clocks on the wall are set, forth and back; a journal's own time goes on evenly."""
+"""Tests of the journal's clock while the wall clock is set back and forth."""
 
 import time
 from collections.abc import Callable

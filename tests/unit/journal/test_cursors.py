@@ -1,4 +1,4 @@
-"""Which cursors may go on: not those of a future that a power failure took away."""
+"""Tests of cursors: those of events that a power failure undid are refused."""
 
 import shutil
 from pathlib import Path

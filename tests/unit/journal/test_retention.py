@@ -1,4 +1,4 @@
-"""What becomes of tasks that ended long ago, and what their readers are told."""
+"""Tests of compaction and deletion of ended tasks, and of the errors their readers get."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What holds for SQLite's file alone: who may open it, and what is said when it can't be used."""
+"""Tests of the SQLite file: its owner, and errors if it can't be used."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Files beside a journal: whole or not there, gone on with, and gone with their tasks."""
+"""Tests of files beside a journal: complete or not visible, resumable, deleted with their tasks."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""Folds are kept for whoever asks next, within bounds of their number and of their bytes."""
+"""Tests of the cache of folds and of its limits."""
 
 import asyncio
 from collections import Counter
