@@ -1,7 +1,7 @@
 """Serves A2A over gRPC, with health checks and reflection, inside a running event loop.
 
-Their messages are ours and have our names in this process: A2A's own packages stay free for whoever
-imports A2A's SDK beside us. So what reflection tells is made here, in a pool of its own.
+The messages have names of our own package in this process, so that A2A's SDK can be imported beside
+them. Reflection therefore serves descriptors with the public names, from a pool of their own.
 """
 
 import asyncio
@@ -135,12 +135,12 @@ async def serve_grpc(
 ) -> AsyncIterator[str]:
     """Serve A2A while a block runs; yield HOST:PORT with the actual port.
 
-    gRPC itself refuses connections above `connection_limit`. On leaving, no call is taken any
-    more, and those under way have `grace_s` to finish; then they end with an error that says how
-    to go on.
+    gRPC itself refuses connections above `connection_limit`. On exit, no call is accepted, and
+    calls in flight have `grace_s` seconds to finish. Then they end with an error that tells the
+    client how to continue.
 
     Raises:
-        ConfigurationError: the address can't be listened on; the text says why and what to do.
+        ConfigurationError: the address can't be bound.
     """
     server = grpc.aio.server(options=_options(binding.limits.max_bytes, connection_limit))
     for service in SERVICES:

@@ -31,7 +31,7 @@ class GrpcMethod:
 
     @property
     def is_streaming(self) -> bool:
-        """Whether the response is a stream of events."""
+        """True if the response is a stream of events."""
         return isinstance(self.operation, StreamOperation)
 
     def validate(self, request: Any) -> Any:  # noqa: ANN401  any request of the core
@@ -49,7 +49,7 @@ class GrpcService:
     error_text: Callable[[WireError], str]
     """Returns the text of an error beside its status."""
     has_old_files: bool = False
-    """Whether SDKs disagree on the content of files; see `versions.v0_3.file_bytes`."""
+    """True if SDKs disagree on the content of files; see `versions.v0_3.file_bytes`."""
 
     @property
     def name(self) -> str:

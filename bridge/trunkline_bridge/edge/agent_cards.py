@@ -138,7 +138,7 @@ class AgentCards:
             WireError: the caller is anonymous (UNAUTHENTICATED).
         """
         if self._security.is_anonymous_only:
-            problem = "nobody is known here, so agents have one card only, the public one"
+            problem = "all callers are anonymous here, so agents have only the public card"
             raise UnsupportedOperationError("GetExtendedAgentCard", problem)
         if not caller.is_authenticated:
             text = "the extended card is for callers that say who they are; send credentials"
