@@ -50,7 +50,7 @@ ROUTES = [mount("/agents/{agent:segment}", REST.routes(Endpoint)), *REST.routes(
 
 
 class Place(NamedTuple):
-    """What a path routes to."""
+    """The resource and the parameters of a path."""
 
     version: str
     verbs: Mapping[str, str]
@@ -58,7 +58,7 @@ class Place(NamedTuple):
 
 
 def route(scope: dict[str, Any], routes: list[BaseRoute]) -> Place | None:
-    """Do as Starlette's router: the first route that matches wins."""
+    """Return the match of the first route that fits, as Starlette's router does."""
     for one in routes:
         match, child = one.matches(scope)
         if match is Match.NONE:

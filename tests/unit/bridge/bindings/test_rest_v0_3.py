@@ -1,4 +1,4 @@
-"""v0.3's JSON over HTTP: that of its protobuf messages, and what clients look for in errors."""
+"""HTTP+JSON of v0.3: ProtoJSON of its messages, and the members that clients read in errors."""
 
 import json
 from typing import Any
@@ -78,21 +78,21 @@ CREATIONS: list[dict[str, Any]] = [
 
 
 # Its operations aren't called.
-DIALECT = RestV03(None)  # type: ignore[arg-type]
+VERSION = RestV03(None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("given", CREATIONS)
 def test_a_webhook_may_be_sent_in_any_wrapping(given: dict[str, Any]) -> None:
     operation = "CreateTaskPushNotificationConfig"
     path = PathParams(task_id="t-1")
-    whole = DIALECT.parameters(operation, dict(given), path)
+    whole = VERSION.parameters(operation, dict(given), path)
     request = json_format.ParseDict(whole, old.CreateTaskPushNotificationConfigRequest())
     assert request.parent == "tasks/t-1"
     assert request.config.push_notification_config.url == WEBHOOK["url"]
 
 
 def test_an_error_says_what_every_client_looks_for() -> None:
-    body = DIALECT.error_body(WireError(TASK_NOT_FOUND, "it isn't there", {"taskId": "t"}))
+    body = VERSION.error_body(WireError(TASK_NOT_FOUND, "it isn't there", {"taskId": "t"}))
     assert (body["code"], body["message"], body["data"]) == (
         -32001,
         "it isn't there",
@@ -100,4 +100,4 @@ def test_an_error_says_what_every_client_looks_for() -> None:
     )
     assert body["type"] == "TaskNotFoundError"
     assert (body["error"]["code"], body["error"]["status"]) == (404, "NOT_FOUND")
-    assert DIALECT.error_body(WireError(UNAVAILABLE, "later"))["type"] == ""
+    assert VERSION.error_body(WireError(UNAVAILABLE, "later"))["type"] == ""

@@ -1,4 +1,4 @@
-"""Sets of keys: fetched rarely, and as they are now."""
+"""Key sets are fetched rarely and stay current."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ FIRST, SECOND = SigningKey("first"), SigningKey("second")
 
 
 class Issuer:
-    """Serves its keys, and counts how often."""
+    """Serves keys and counts the requests."""
 
     def __init__(self) -> None:
         self.keys = key_set(FIRST)

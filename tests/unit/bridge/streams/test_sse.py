@@ -1,4 +1,4 @@
-"""Streams of events: who is slow is waited for, who is silent is kept alive by one timer."""
+"""Event streams wait for slow clients; one timer keeps silent streams alive."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -17,7 +17,7 @@ EVENT = FullEvent(1, 0, a2a_pb2.StreamResponse())
 
 
 class Client:
-    """Takes what it is sent while it has room."""
+    """A client that accepts data while it has room."""
 
     def __init__(self) -> None:
         self.room = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Which addresses cards give, and to whom."""
+"""Cards have the addresses that their reader can reach."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -56,7 +56,7 @@ def plain_card(**fields: Any) -> agent_card_pb2.AgentCard:
 
 
 def asking_card() -> agent_card_pb2.AgentCard:
-    """A card whose forms differ: its requirement has no scopes."""
+    """Return a card whose forms differ: its requirement has no scopes."""
     requirement = security_scheme_pb2.SecurityRequirement(
         schemes={"bearer": security_scheme_pb2.StringList()}
     )
@@ -163,7 +163,7 @@ def test_a_card_is_signed_again_only_when_it_has_changed(tmp_path: Path) -> None
     other.description = "Says something else."
     for card in (first, same, other):
         signer.sign(card, base_url="http://h")
-    # Signatures of this kind are random: an equal one wasn't made again.
+    # ECDSA signatures are random, so an equal one is from the cache.
     assert first.signatures == same.signatures
     assert first.signatures != other.signatures
     assert verify_card(sent(other), parse_trusted_keys(key_set(KEYS["ES256"]))).form == SPECIFIED
@@ -174,7 +174,7 @@ def encoded(value: object) -> str:
 
 
 def forgeries() -> dict[str, tuple[str, str]]:
-    """Signatures that are none, by what they try."""
+    """Return forged signatures by the name of the attack."""
     key = KEYS["RS256"]
     head = encoded({"alg": "HS256", "kid": "main"})
     form = merged_card_json(plain_card())

@@ -1,4 +1,4 @@
-"""JSON of strangers: read strictly, refused cleanly."""
+"""JSON from clients is decoded strictly and rejected with an error."""
 
 import json
 

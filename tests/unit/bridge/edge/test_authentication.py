@@ -1,4 +1,4 @@
-"""What settings make of access."""
+"""Settings choose the authenticator; wrong ones are rejected."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The one table of A2A's errors: nothing is missing, and nothing inside gets out."""
+"""The table of errors is complete, and errors contain no internals."""
 
 import logging
 
@@ -25,7 +25,7 @@ SPECIFIED = {
 
 
 def made(cls: type[errors.TrunklineError]) -> errors.TrunklineError:
-    """An error of a class, each field its own name."""
+    """Return an error of a class whose fields contain their own names."""
     return cls.from_metadata({name: name for name in cls.__dataclass_fields__})
 
 
@@ -120,7 +120,7 @@ def test_nobody_outside_is_told_where_hosts_and_files_are(
     assert told.text == said
     assert place not in str(told.details())
     if isinstance(error, errors.PeerError):
-        # Whoever runs the mesh still is.
+        # The operator's log has it.
         assert any(place in str(vars(record)) for record in caplog.records)
 
 

@@ -1,4 +1,4 @@
-"""Ids that clients choose are found in whatever journal knows them."""
+"""Aliases of tasks are found in the journal that has them."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ AWAY = PeerUnavailableError("host", "is away")
 
 
 class Host:
-    """A host that knows some aliases, or can't be asked."""
+    """A host that has some aliases or is unreachable."""
 
     def __init__(self, *, problem: TrunklineError | None = None, **known: str) -> None:
         self.asked = 0
@@ -37,7 +37,7 @@ class Host:
 
 
 class Mesh:
-    """Hosts with a journal each; the first one runs the agent."""
+    """Hosts with one journal each. The first one runs the agent."""
 
     def __init__(self, *clients: Host, has_agent: bool = True) -> None:
         self._clients = clients
@@ -46,7 +46,7 @@ class Mesh:
             registry_service_pb2.Host(host_id=f"host-{n}", journal_ids=[f"jrnl000{n}"])
             for n in range(len(clients))
         ]
-        # One that only has tools.
+        # A host with tools only has no journal.
         self.hosts.append(registry_service_pb2.Host(host_id="tools"))
 
     def knows_task_host(self, task_id: str) -> bool:

@@ -1,4 +1,4 @@
-"""Parameters: what fits passes, what doesn't is named by its field."""
+"""Valid parameters are parsed; errors name the invalid field."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -330,7 +330,7 @@ configurations = st.fixed_dictionaries(
 )
 def test_the_short_way_to_read_a_message_gives_what_the_long_one_does(given_: Any) -> None:
     plain = parse_plain_send(given_)
-    # What the short way takes, the long one reads into the same, and finds nothing wrong with it.
+    # The general parser gives the same result as the fast one.
     assert plain is None or plain == params.parse_any_send(given_)
 
 

@@ -1,4 +1,4 @@
-"""What a query or a body says becomes the JSON of a message, or an error that names the field."""
+"""Queries and bodies become the JSON of a message, or an error that names the field."""
 
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -30,7 +30,7 @@ def wrong_fields(error: WireError) -> set[str]:
 
 
 def refused_fields(query: bytes) -> set[str]:
-    """The fields by which a query is refused; none if it isn't."""
+    """Return the fields that an error names; none if the query is valid."""
     try:
         params.parse_list(read_query(query, LIST))
     except WireError as error:

@@ -1,4 +1,4 @@
-"""Files of API keys."""
+"""Files of API keys: parsing, writing, reloading."""
 
 import stat
 from pathlib import Path

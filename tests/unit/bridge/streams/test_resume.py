@@ -1,4 +1,4 @@
-"""Going on behind an event: what is there, what isn't yet, and what went with an earlier life."""
+"""Resuming after an event: known, future, and lost with an earlier epoch."""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ TASK = "jrnl0001-task"
 
 @dataclass
 class Stream:
-    """A stream behind a cursor."""
+    """A stream after a cursor."""
 
     batches: Sequence[event_pb2.EventBatch]
     snapshot: snapshot_pb2.TaskSnapshot
@@ -115,7 +115,7 @@ def test_an_event_that_went_with_an_earlier_life_is_gone() -> None:
 def test_nothing_is_behind_the_last_event_of_a_task_that_has_ended() -> None:
     completed = task_pb2.TASK_STATE_COMPLETED
     assert is_last_event(EventId(9, 0), head(9, state=completed))
-    # The end of an answer is two events.
+    # The end of a task is two wire events.
     assert not is_last_event(EventId(9, 0), head(9, state=completed, has_answer=True))
     assert is_last_event(EventId(9, 1), head(9, state=completed, has_answer=True))
     assert is_last_event(EventId(9, 0), head(9, state=task_pb2.TASK_STATE_FAILED, has_answer=True))

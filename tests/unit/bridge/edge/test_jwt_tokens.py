@@ -1,4 +1,4 @@
-"""Tokens that are good, and every way in which one isn't."""
+"""Valid tokens, and every kind of invalid one."""
 
 import base64
 import hashlib
@@ -26,12 +26,12 @@ def jwks(tmp_path: Path) -> Path:
 
 
 def at(seconds: int) -> int:
-    """A time so many seconds from now."""
+    """Return a time that many seconds from now."""
     return int(datetime.now(UTC).timestamp()) + seconds
 
 
 def forged(header: dict[str, Any], claims: dict[str, Any], secret: bytes = b"") -> str:
-    """A token whose header says anything, signed by HMAC or not at all."""
+    """Return a token with any header, signed by HMAC or not at all."""
     pieces = [
         base64.urlsafe_b64encode(json.dumps(one).encode()).rstrip(b"=") for one in (header, claims)
     ]
@@ -90,7 +90,7 @@ async def test_the_issuers_clock_may_be_off_a_little(jwks: Path) -> None:
     [
         forged({"alg": "none"}, CLAIMS),
         forged({"alg": "None", "kid": "es256"}, CLAIMS),
-        # The public key is no secret: who signs with it by HMAC is not the issuer.
+        # The public key is no secret: anyone can sign with it by HMAC.
         forged({"alg": "HS256", "kid": "rs256"}, CLAIMS, KEYS["RS256"].public_pem()),
         forged({"alg": "ES256", "kid": "es256"}, CLAIMS),
         forged({"alg": "RS256", "kid": "es256"}, CLAIMS),

@@ -1,4 +1,4 @@
-"""JSON-RPC's envelope: ids as they came, and what is wrong in a line."""
+"""The envelope of JSON-RPC: ids are returned unchanged, errors have one line."""
 
 import json
 from typing import Any

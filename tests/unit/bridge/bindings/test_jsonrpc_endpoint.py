@@ -1,4 +1,4 @@
-"""What the endpoint makes of a mesh that misbehaves: stand-ins say what a real host seldom does."""
+"""JSON-RPC over a mesh that fails: scripted hosts return what real ones seldom do."""
 
 import json
 from collections.abc import AsyncIterator, Sequence
@@ -25,7 +25,7 @@ SEND = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "h
 
 @dataclass
 class ScriptedStream:
-    """A stream of batches that ends as it is told."""
+    """A stream of batches with a scripted end."""
 
     batches: Sequence[event_pb2.EventBatch] = ()
     failure: Exception | None = None
@@ -44,7 +44,7 @@ class ScriptedStream:
 
 @dataclass
 class ScriptedHost:
-    """A host whose every call ends as it is told."""
+    """A host whose calls have a scripted result."""
 
     failure: Exception | None = None
     script: ScriptedStream = field(default_factory=ScriptedStream)
@@ -102,7 +102,7 @@ class ScriptedDirectory:
 
 
 async def post(host: ScriptedHost, method: str, params: object = SEND) -> httpx2.Response:
-    # A stand-in has only what these calls need.
+    # The scripted directory has only the methods that these calls use.
     directory: Any = ScriptedDirectory(host)
     app = Bridge(directory, BridgeSettings(default_agent="tested")).app
     body = {"jsonrpc": "2.0", "id": "r-1", "method": method, "params": params}
@@ -118,7 +118,7 @@ def started() -> event_pb2.EventBatch:
 
 
 def events_of(answer: httpx2.Response) -> list[dict[str, Any]]:
-    """Each event's fields."""
+    """Return the fields of each event."""
     return [
         dict(line.split(": ", 1) for line in event.split("\n"))
         for event in answer.text.split("\n\n")

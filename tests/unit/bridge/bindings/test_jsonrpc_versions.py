@@ -1,4 +1,4 @@
-"""Which version a call is in, what its errors are called there, and what it can't read."""
+"""The version of a call, its errors in the words of that version, and what it cannot parse."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -35,8 +35,8 @@ METHODS = {
 SHARED = ["tasks/get", "tasks/cancel", "tasks/resubscribe"]
 
 
-def dialects(*, is_strict: bool = False) -> JsonRpcVersions:
-    # What they would do is of no interest here.
+def versions(*, is_strict: bool = False) -> JsonRpcVersions:
+    # No method is called.
     nothing: Any = None
     return JsonRpcVersions(
         v1_0.build_jsonrpc(nothing),
@@ -60,32 +60,32 @@ class Parameters:
     ("version", "method"), [(version, one) for version, all_ in METHODS.items() for one in all_]
 )
 def test_a_method_tells_its_version_if_nothing_else_does(version: str, method: str) -> None:
-    assert dialects().choose("", method).version == version
-    assert dialects().choose(version, method).version == version
-    assert dialects().may_be_v0_1("", method) == (version == "0.1")
+    assert versions().choose("", method).version == version
+    assert versions().choose(version, method).version == version
+    assert versions().may_be_v0_1("", method) == (version == "0.1")
     for other in set(SERVED) - {version}:
         with pytest.raises(WireError, match=f"is of A2A {version}") as raised:
-            dialects().choose(other, method)
+            versions().choose(other, method)
         assert raised.value.kind is errors.METHOD_NOT_FOUND
 
 
 @pytest.mark.parametrize("method", SHARED)
 def test_methods_of_two_versions_are_of_the_later_unless_the_task_tells(method: str) -> None:
-    assert dialects().choose("", method).version == "0.3"
-    assert dialects().may_be_v0_1("", method)
-    assert dialects().choose("0.1", method).version == "0.1"
-    assert not dialects().may_be_v0_1("0.3", method)
-    assert not dialects(is_strict=True).may_be_v0_1("", method)
+    assert versions().choose("", method).version == "0.3"
+    assert versions().may_be_v0_1("", method)
+    assert versions().choose("0.1", method).version == "0.1"
+    assert not versions().may_be_v0_1("0.3", method)
+    assert not versions(is_strict=True).may_be_v0_1("", method)
 
 
 @pytest.mark.parametrize("method", [*METHODS["1.0"], *METHODS["0.1"]])
 def test_strictly_a_request_without_a_version_is_in_v0_3(method: str) -> None:
     with pytest.raises(WireError) as raised:
-        dialects(is_strict=True).choose("", method)
+        versions(is_strict=True).choose("", method)
     assert raised.value.kind is errors.VERSION_NOT_SUPPORTED
     assert raised.value.metadata == {"supportedVersions": "1.0, 0.3, 0.1"}
-    assert dialects(is_strict=True).choose("", "message/send").version == "0.3"
-    assert dialects(is_strict=True).choose("1.0", "SendMessage").version == "1.0"
+    assert versions(is_strict=True).choose("", "message/send").version == "0.3"
+    assert versions(is_strict=True).choose("1.0", "SendMessage").version == "1.0"
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_strictly_a_request_without_a_version_is_in_v0_3(method: str) -> None:
 )
 def test_a_method_of_no_version_is_not_found(method: str, heir: str) -> None:
     with pytest.raises(WireError, match=heir) as raised:
-        dialects().choose("", method)
+        versions().choose("", method)
     assert raised.value.kind is errors.METHOD_NOT_FOUND
 
 
@@ -156,7 +156,7 @@ def test_older_versions_have_no_codes_but_their_own(row: errors.ErrorKind) -> No
         assert codes["0.3"] == -32603
 
 
-BY_VERSION = dialects().by_version
+BY_VERSION = versions().by_version
 
 
 def test_errors_speak_of_what_the_version_has() -> None:
@@ -167,8 +167,8 @@ def test_errors_speak_of_what_the_version_has() -> None:
         ("message.contextId", "must be a string"),
     )
     fields = {
-        version: [one["field"] for one in dialect.error_object(error)["data"][1]["fieldViolations"]]
-        for version, dialect in BY_VERSION.items()
+        version: [one["field"] for one in one.error_object(error)["data"][1]["fieldViolations"]]
+        for version, one in BY_VERSION.items()
     }
     assert fields["0.3"] == [
         "message.parts[0].file.bytes",
@@ -276,7 +276,7 @@ def test_what_is_wrong_with_a_request_of_v0_1_is_said_by_field(given: object, fi
 
 
 class LostTask:
-    """Aliases that stand for a task, and operations on it; it is lost while its stream is read."""
+    """Aliases and operations of one task, which is lost while its stream is read."""
 
     async def find(self, _caller: Caller, _client_id: str) -> str:
         return "jrnl0000-t"

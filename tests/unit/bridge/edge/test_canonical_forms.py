@@ -1,4 +1,4 @@
-"""The forms of a card that signatures are over."""
+"""The canonical forms of a card that signatures cover."""
 
 import json
 from pathlib import Path
