@@ -16,9 +16,8 @@ from trunkline_bridge.edge.agent_cards import AgentCards, BoundAddresses, load_s
 from trunkline_bridge.edge.authentication import build_authenticator
 from trunkline_bridge.edge.caller import Authenticator, CallerFactory
 from trunkline_bridge.edge.card_endpoints import CardEndpoints
-from trunkline_bridge.edge.health import HealthEndpoints
-from trunkline_bridge.edge.http import Page, mount, not_found
 from trunkline_bridge.edge.in_flight import InFlightRequests
+from trunkline_bridge.edge.pages import HealthEndpoints, Page, mount, not_found
 from trunkline_bridge.edge.tracing import TraceMiddleware
 from trunkline_bridge.projection.links import FILES_PATH
 from trunkline_bridge.settings import BridgeSettings

@@ -17,6 +17,7 @@ from trunkline_bridge.edge.http import (
     method_not_allowed,
 )
 from trunkline_bridge.edge.in_flight import InFlightRequests, find_connection, watch_connection
+from trunkline_bridge.edge.pages import method_not_allowed
 from trunkline_bridge.errors import WireError, to_wire_error
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.streams.event_renderer import EventRenderer

@@ -18,7 +18,8 @@ from trunkline_bridge.bindings.operations import Operations
 from trunkline_bridge.bindings.rest_request import PathParams, read_body, read_query
 from trunkline_bridge.edge import tracing
 from trunkline_bridge.edge.caller import CallerFactory, extension_headers, resolve_agent
-from trunkline_bridge.edge.http import METHOD_NOT_ALLOWED, mount
+from trunkline_bridge.edge.http import METHOD_NOT_ALLOWED
+from trunkline_bridge.edge.pages import mount
 from trunkline_bridge.edge.version_header import check_version
 from trunkline_bridge.errors import WireError
 from trunkline_bridge.streams.event_renderer import EventFrame, EventRenderer

@@ -16,7 +16,8 @@ from trunkline.errors import TrunklineError
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.edge.agent_cards import AgentCards
 from trunkline_bridge.edge.caller import CallerFactory, request_origin
-from trunkline_bridge.edge.http import Page, RequestHeaders, error_response
+from trunkline_bridge.edge.http import RequestHeaders, error_response
+from trunkline_bridge.edge.pages import Page
 from trunkline_bridge.errors import WireError, to_wire_error
 from trunkline_bridge.protocol import (
     CARD_PATH,

@@ -2,14 +2,12 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
-from urllib.parse import unquote
 
 from google.rpc import code_pb2
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Mount, Router, request_response
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from trunkline_bridge.edge.json_decoder import INLINE_PARSE_BYTES, decode_json
@@ -23,7 +21,6 @@ from trunkline_bridge.errors import (
     ErrorKind,
     WireError,
 )
-from trunkline_bridge.protocol import CARD_PATH
 from trunkline_bridge.versions.json_values import Json
 
 PAYLOAD_TOO_LARGE = ErrorKind(-32600, "INVALID_REQUEST", 413)
@@ -49,7 +46,6 @@ HTTP_LEVEL_KINDS = frozenset(
 # Limits on reading the rest of a rejected body.
 _DRAIN_BYTES = 64 * 1024 * 1024
 _DRAIN_S = 5.0
-_SHOWN_LENGTH = 100
 
 
 class RequestHeaders:
@@ -214,43 +210,6 @@ class ResponseSender:
         """Send the last piece of the body."""
         self.is_complete = True
         await self.send({"type": "http.response.body", "body": body})
-
-
-class Page:
-    """Serves GET and HEAD by a Starlette endpoint function, and refuses other methods."""
-
-    def __init__(self, function: Callable[[Request], Awaitable[Response]]) -> None:
-        self._app = request_response(function)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        app = self._app
-        if scope["method"] not in ("GET", "HEAD"):
-            app = method_not_allowed(scope["method"], allowed="GET, HEAD")
-        await app(scope, receive, send)
-
-
-def mount(path: str, routes: Sequence[BaseRoute]) -> Mount:
-    """Return routes below a path. Unlike Starlette's own, no path is redirected."""
-    return Mount(path, Router(routes, redirect_slashes=False, default=not_found))
-
-
-async def not_found(scope: Scope, receive: Receive, send: Send) -> None:
-    """Respond that no route has the path of a request."""
-    # Not from the URL: that includes the Host header, which may contain anything.
-    path = unquote(scope["path"])[:_SHOWN_LENGTH]
-    text = (
-        f"nothing is served at {path}; agents are at /agents/NAME (JSON-RPC), and below it "
-        f"(HTTP+JSON: /message:send, /tasks and so on, of A2A 0.3 /v1/message:send and so on); "
-        f"their cards are below it at {CARD_PATH}"
-    )
-    await error_response(WireError(ROUTE_NOT_FOUND, text))(scope, receive, send)
-
-
-def method_not_allowed(method: str, *, allowed: str, hint: str = "") -> JSONResponse:
-    """Return the response to an HTTP method that a path does not serve."""
-    text = f"{method[:_SHOWN_LENGTH]} is not served here; send {allowed}{hint}"
-    return error_response(WireError(METHOD_NOT_ALLOWED, text), headers={"allow": allowed})
 
 
 def encode_headers(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:

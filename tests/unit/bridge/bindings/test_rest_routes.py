@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from trunkline_bridge.bindings.http_handler import Binding
 from trunkline_bridge.bindings.rest import RestBinding, RestResource
 from trunkline_bridge.bindings.rest_request import PathParams, encode_segments
-from trunkline_bridge.edge.http import mount
+from trunkline_bridge.edge.pages import mount
 
 CONFIGS = "tasks/t-1/pushNotificationConfigs"
 OPERATIONS = [
