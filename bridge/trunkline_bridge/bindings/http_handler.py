@@ -14,7 +14,6 @@ from trunkline_bridge.edge.http import (
     RequestBody,
     RequestHeaders,
     ResponseSender,
-    method_not_allowed,
 )
 from trunkline_bridge.edge.in_flight import InFlightRequests, find_connection, watch_connection
 from trunkline_bridge.edge.pages import method_not_allowed
