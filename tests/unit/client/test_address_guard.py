@@ -1,4 +1,4 @@
-"""Where webhooks may lead."""
+"""URLs of callers are accepted or refused by form and by address."""
 
 import socket
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ PUBLIC_ADDRESSES = [
     "223.255.255.254",
     "2606:4700:4700::1111",
     "2a00:1450:4001::1",
-    # These stand for public addresses of IPv4.
+    # These embed public IPv4 addresses.
     "::ffff:8.8.8.8",
     "64:ff9b::8.8.8.8",
     "2002:808:808::1",
@@ -99,7 +99,7 @@ OTHER_ADDRESSES = [
 
 
 class Names:
-    """A resolver with an answer for each time it is asked; the last one stays."""
+    """A resolver with one answer per lookup. The last answer repeats."""
 
     def __init__(self, *answers: Sequence[str]) -> None:
         self._answers = list(answers)
@@ -202,7 +202,7 @@ def test_urls_of_another_form_are_refused(url: str) -> None:
     ],
 )
 async def test_addresses_that_are_not_public_are_refused_in_every_spelling(host: str) -> None:
-    # Its resolver would let everything pass: none of these may even be asked for.
+    # The resolver would accept everything, but none of these may be looked up.
     names_asked = Names([PUBLIC])
     with pytest.raises(AddressRefusedError):
         await AddressGuard(resolve=names_asked).check(f"https://{host}/")
@@ -217,7 +217,7 @@ async def test_a_name_is_refused_if_any_of_its_addresses_is_not_public(
 ) -> None:
     with pytest.raises(AddressRefusedError) as caught:
         await AddressGuard(resolve=Names(answer)).check("https://inside.example/")
-    # What this machine's resolver knows is not told, nor whether it knows anything.
+    # The error reveals nothing about this machine's resolver.
     assert str(caught.value) == str(await _refusal("https://127.0.0.1/"))
 
 

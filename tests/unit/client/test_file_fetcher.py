@@ -1,4 +1,4 @@
-"""Files that callers name by their URLs: fetched within limits, from where everybody may."""
+"""Files are fetched from public hosts, within limits."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ _CONTENT = bytes(range(256)) * 1000
 
 
 class _Site:
-    """A web server with an answer for each path; what it was asked stands in `asked`."""
+    """A web server with an answer for each path. It records requests in `asked`."""
 
     def __init__(self) -> None:
         self.answers: dict[str, bytes] = {}

@@ -1,4 +1,4 @@
-"""Spans nest, carry their context over a wire, say who made them, and never say what was said."""
+"""Spans nest, propagate their context, name their service, and record no content."""
 
 import asyncio
 from collections.abc import Iterator

@@ -8,8 +8,8 @@ LIMIT_BYTES = 100_000
 BIG = b"x" * 70_000
 
 
-class Kept:
-    """What was kept, in order."""
+class Uploader:
+    """Records uploaded contents in order."""
 
     def __init__(self) -> None:
         self.contents: list[bytes] = []
@@ -36,7 +36,7 @@ async def fitted(
 
 
 async def test_what_fits_stays_as_it_is() -> None:
-    kept = Kept()
+    kept = Uploader()
     small = result(part_pb2.Part(text="x"), part_pb2.Part(raw=b"y"), structured={"a": "b"})
     before = small.SerializeToString(deterministic=True)
     answer = await fitted(small, kept)
@@ -45,7 +45,7 @@ async def test_what_fits_stays_as_it_is() -> None:
 
 
 async def test_bytes_that_must_not_ride_in_events_go_by_reference_whatever_the_rest() -> None:
-    kept = Kept()
+    kept = Uploader()
     image = part_pb2.Part(raw=BIG, media_type="image/png", filename="a.png")
     (said, part) = (await fitted(result(part_pb2.Part(text="x"), image), kept)).content
     assert said.text == "x"
@@ -54,7 +54,7 @@ async def test_bytes_that_must_not_ride_in_events_go_by_reference_whatever_the_r
 
 
 async def test_the_longest_text_goes_by_reference_and_its_beginning_stays() -> None:
-    kept = Kept()
+    kept = Uploader()
     long = "ö" * LIMIT_BYTES
     (first, head, part) = (
         await fitted(result(part_pb2.Part(text="x"), part_pb2.Part(text=long)), kept)
@@ -66,7 +66,7 @@ async def test_the_longest_text_goes_by_reference_and_its_beginning_stays() -> N
 
 @pytest.mark.parametrize("text", ["", "the rows"])
 async def test_what_is_structured_gives_way_to_the_text_that_says_the_same(text: str) -> None:
-    kept = Kept()
+    kept = Uploader()
     parts = [part_pb2.Part(text=text)] if text else []
     answer = await fitted(result(*parts, structured={"rows": "x" * LIMIT_BYTES}), kept)
     assert not answer.HasField("structured_content")
@@ -87,7 +87,7 @@ async def test_without_a_task_to_keep_it_with_a_large_result_is_a_failure_that_s
 
 async def test_many_small_texts_that_are_too_much_together_are_a_failure() -> None:
     many = result(*(part_pb2.Part(text="x" * 3000) for _ in range(40)))
-    answer = await fitted(many, Kept())
+    answer = await fitted(many, Uploader())
     assert "ask for less" in answer.content[0].text
 
 

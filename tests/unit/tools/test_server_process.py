@@ -1,10 +1,46 @@
+"""Child processes of MCP servers: their environment and their start."""
+
+import asyncio
 import os
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from trunkline.tools.server_process import build_environment
+from trunkline.tools import server_process
+from trunkline.tools.server_process import ChildProcess, build_environment
+
+
+@pytest.mark.parametrize("turns", [1, 2, 3])
+async def test_a_child_whose_start_is_cancelled_is_killed(
+    monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def popen(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen(*args, **options))
+        return started[-1]
+
+    monkeypatch.setattr(server_process, "subprocess", _Subprocess(popen))
+    starting = asyncio.ensure_future(  # noqa: TID251  it is cancelled and awaited here
+        ChildProcess.start(["sleep", "600"], environment=os.environ, folder=None, limit_bytes=1024)
+    )
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    (process,) = started
+    assert process.returncode == -9
+
+
+class _Subprocess:
+    """The subprocess module with another Popen."""
+
+    def __init__(self, popen: Any) -> None:
+        self.Popen = popen
 
 
 def test_our_interpreters_folder_comes_first_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,10 +58,10 @@ def test_what_the_entry_sets_wins_and_nothing_else_of_ours_is_passed_on(
     monkeypatch.setenv("LANG", "C")
     monkeypatch.setenv("LC_ALL", "C")
     monkeypatch.setenv("HOME", "/home")
-    given = build_environment(
+    environment = build_environment(
         {"OTEL_SERVICE_NAME": "mine", "PATH": "/bin"}, {"OTEL_SERVICE_NAME": "mcp-a"}
     )
-    assert given == {
+    assert environment == {
         "LANG": "C",
         "LC_ALL": "C",
         "HOME": "/home",

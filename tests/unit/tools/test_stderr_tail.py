@@ -1,4 +1,4 @@
-"""What a server says on stderr may be logged, and its end says why it died."""
+"""The stderr of a server: secrets and paths are removed, and the tail is bounded."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from trunkline.tools.stderr_tail import STDERR_LINE_LIMIT_BYTES, StderrTail
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "tail"),
     [
         ([], ""),
         (
@@ -25,21 +25,23 @@ from trunkline.tools.stderr_tail import STDERR_LINE_LIMIT_BYTES, StderrTail
     ],
     ids=["nothing", "what says nothing", "many", "escapes", "places", "secrets", "lines", "short"],
 )
-def test_the_last_lines_that_say_something_are_kept(lines: list[str], said: str) -> None:
-    words = StderrTail(["abcd-efgh", "abcd-efgh-ijkl", "first line\nsecond line", "1"])
+def test_the_last_lines_that_say_something_are_kept(lines: list[str], tail: str) -> None:
+    stderr = StderrTail(["abcd-efgh", "abcd-efgh-ijkl", "first line\nsecond line", "1"])
     for line in lines:
-        words.add_line(line.encode())
-    assert words.last_lines() == said
+        stderr.add_line(line.encode())
+    assert stderr.last_lines() == tail
 
 
 def test_what_is_passed_on_is_bounded_and_holds_no_half_of_a_secret() -> None:
     secret = "k" * 2000
-    words = StderrTail([secret])
-    logged = words.add_line(b"x" * 450 + secret.encode() + b"y" * 500)
+    stderr = StderrTail([secret])
+    logged = stderr.add_line(b"x" * 450 + secret.encode() + b"y" * 500)
     assert logged == ("x" * 450 + "[hidden]" + "y" * 500)[:500]
-    assert "k" not in words.last_lines()
-    assert len(words.last_lines()) == 300
-    assert words.add_line(b"x" * (STDERR_LINE_LIMIT_BYTES - 5) + secret.encode()) == "[a long line]"
+    assert "k" not in stderr.last_lines()
+    assert len(stderr.last_lines()) == 300
+    assert (
+        stderr.add_line(b"x" * (STDERR_LINE_LIMIT_BYTES - 5) + secret.encode()) == "[a long line]"
+    )
     for _ in range(3):
-        words.add_line(b"word " * 100)
-    assert len(words.last_lines()) == 300
+        stderr.add_line(b"word " * 100)
+    assert len(stderr.last_lines()) == 300

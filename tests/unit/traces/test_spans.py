@@ -1,4 +1,4 @@
-"""OTLP's spans become ours whatever is in them, and stay within bounds."""
+"""Any OTLP span converts to a trunkline.v1 span of bounded size."""
 
 from google.protobuf import json_format
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList

@@ -1,4 +1,4 @@
-"""The span store keeps whole traces, finds them by task, and forgets the oldest."""
+"""The span store stores whole traces, finds them by task, and removes the oldest."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -109,7 +109,7 @@ def test_a_summary_tells_root_times_errors_and_tasks(store: SpanStore) -> None:
 def test_a_task_leads_to_the_latest_trace_that_worked_on_it(store: SpanStore) -> None:
     store.add([span(1, 1, at_s=10, trunkline_task_id="t-1")])
     store.add([span(2, 2, at_s=20, trunkline_task_id="t-1", a2a_task_id="t-1")])
-    # A look at the task is not work on it.
+    # A span that only refers to the task does not work on it.
     store.add([span(3, 3, at_s=30, a2a_task_id="t-1")])
     store.add([span(4, 4, at_s=30, a2a_task_id="t-2")])
     assert ids(store.get_trace(task_id="t-1")) == ["2"]

@@ -1,4 +1,4 @@
-"""A trace's tree hangs every span below its parent and names those that have none."""
+"""A trace tree puts each span below its parent, and marks orphans."""
 
 from trunkline.traces import TraceTree
 from trunkline.v1 import trace_service_pb2
