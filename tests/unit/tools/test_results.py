@@ -30,48 +30,48 @@ def result(
 
 
 async def fitted(
-    answer: tool_service_pb2.ToolResult, kept: Kept | None
+    answer: tool_service_pb2.ToolResult, uploader: Uploader | None
 ) -> tool_service_pb2.ToolResult:
-    return await limit_result_size(answer, tool="s/t", limit_bytes=LIMIT_BYTES, upload=kept)
+    return await limit_result_size(answer, tool="s/t", limit_bytes=LIMIT_BYTES, upload=uploader)
 
 
 async def test_what_fits_stays_as_it_is() -> None:
-    kept = Uploader()
+    uploader = Uploader()
     small = result(part_pb2.Part(text="x"), part_pb2.Part(raw=b"y"), structured={"a": "b"})
     before = small.SerializeToString(deterministic=True)
-    answer = await fitted(small, kept)
+    answer = await fitted(small, uploader)
     assert answer.SerializeToString(deterministic=True) == before
-    assert kept.contents == []
+    assert uploader.contents == []
 
 
 async def test_bytes_that_must_not_ride_in_events_go_by_reference_whatever_the_rest() -> None:
-    kept = Uploader()
+    uploader = Uploader()
     image = part_pb2.Part(raw=BIG, media_type="image/png", filename="a.png")
-    (said, part) = (await fitted(result(part_pb2.Part(text="x"), image), kept)).content
+    (said, part) = (await fitted(result(part_pb2.Part(text="x"), image), uploader)).content
     assert said.text == "x"
     assert (part.url, part.media_type, part.filename) == ("trunkline:t/1", "image/png", "a.png")
-    assert kept.contents == [BIG]
+    assert uploader.contents == [BIG]
 
 
 async def test_the_longest_text_goes_by_reference_and_its_beginning_stays() -> None:
-    kept = Uploader()
+    uploader = Uploader()
     long = "ö" * LIMIT_BYTES
     (first, head, part) = (
-        await fitted(result(part_pb2.Part(text="x"), part_pb2.Part(text=long)), kept)
+        await fitted(result(part_pb2.Part(text="x"), part_pb2.Part(text=long)), uploader)
     ).content
     assert first.text == "x"
     assert head.text.startswith("ö" * 4000 + "\n[100000 characters in all")
-    assert (part.url, kept.contents) == ("trunkline:t/1", [long.encode()])
+    assert (part.url, uploader.contents) == ("trunkline:t/1", [long.encode()])
 
 
 @pytest.mark.parametrize("text", ["", "the rows"])
 async def test_what_is_structured_gives_way_to_the_text_that_says_the_same(text: str) -> None:
-    kept = Uploader()
+    uploader = Uploader()
     parts = [part_pb2.Part(text=text)] if text else []
-    answer = await fitted(result(*parts, structured={"rows": "x" * LIMIT_BYTES}), kept)
+    answer = await fitted(result(*parts, structured={"rows": "x" * LIMIT_BYTES}), uploader)
     assert not answer.HasField("structured_content")
     assert answer.content[0].text.startswith(text or '{"rows": "xxx')
-    assert bool(kept.contents) == (not text)
+    assert bool(uploader.contents) == (not text)
 
 
 async def test_without_a_task_to_keep_it_with_a_large_result_is_a_failure_that_says_so() -> None:
