@@ -78,7 +78,7 @@ def _check_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_argument(where: str, rule: object) -> None:
-    """Raise for a rule that can't be filled. Each element of a list is a rule of its own."""
+    """Raise for a rule that can't be filled. Each element of a list is a separate rule."""
     if isinstance(rule, list):
         for number, one in enumerate(rule):
             _check_argument(f"{where}.{number}", one)
@@ -368,7 +368,7 @@ _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 def expand_variables(server: str, text: str) -> str:
     """Replace `${NAME}` and `${NAME:-default}` by environment variables.
 
-    The `mcpServers` file needs no secrets of its own this way.
+    The `mcpServers` file therefore need not hold secrets.
 
     Raises:
         ToolServerUnavailableError: the environment has no such variable.

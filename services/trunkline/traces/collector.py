@@ -70,7 +70,7 @@ def _make_exporter(name: str, endpoint: str) -> SpanExporter | None:
         return None
     try:
         exporter: SpanExporter = found.load()(**_local_options(name, endpoint))
-    # Exporters raise whatever they like over a variable that they can't read.
+    # Exporters raise any kind of exception for a malformed variable.
     except Exception as error:
         extra = {"exporter": name, "error": type(error).__name__}
         logger.warning("traces.exporter_not_made", exc_info=error, extra=extra)
