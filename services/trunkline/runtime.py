@@ -1,4 +1,4 @@
-"""How every process of ours runs: its event loop, its garbage, how it says ready and is stopped."""
+"""The runtime of a process: event loop, garbage collection, ready lines, and shutdown."""
 
 import asyncio
 import contextlib
@@ -21,56 +21,56 @@ _Loaded = TypeVar("_Loaded")
 
 logger = logging.getLogger(__name__)
 
-# Collections of everything that a process holds cost tens of milliseconds, in the middle of
-# streams. What streams leave behind is freed by counting references; cycles are rare.
+# A full collection takes tens of milliseconds, which streams would notice. Reference counting frees
+# what streams leave; cycles are rare.
 _GC_THRESHOLDS = (50_000, 20, 50)
-# What the code of agents may take longer than the process's work: then it ends with the process.
-_LEFT_BEHIND_S = 5.0
-# What joins later than this is said to be waited for.
+# Agents' code may run this much longer than the process's work.
+_EXIT_GRACE_S = 5.0
+# If joining takes longer, the process reports that it waits for a mesh.
 _JOIN_NOTICE_S = 0.5
-# What is being loaded, in threads that are not the loop's: it waits for its own when it closes.
+# Loads in threads of their own. The event loop would wait for threads of its executor on close.
 _loads: "set[Future[Any]]" = set()
 
 
 class StandbyAgents:
-    """The agents that another process serves: this one takes their place when it is gone."""
+    """The agents on standby: another process serves them, and this one does when that is gone."""
 
     def __init__(self) -> None:
         self.names: frozenset[str] = frozenset()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     def update(self, names: frozenset[str]) -> None:
-        """Say which these are now."""
+        """Replace the names."""
         if names != self.names:
             self.names = names
-            news, self._news = self._news, asyncio.Event()
-            news.set()
+            changed, self._changed = self._changed, asyncio.Event()
+            changed.set()
 
     async def wait_for_change(self) -> None:
-        """Wait until they are others than now."""
-        await self._news.wait()
+        """Wait until the names differ from the current ones."""
+        await self._changed.wait()
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceStatus:
-    """What a process serves, as those who started it are told."""
+    """The state of a process's service, for the code that started it."""
 
     endpoints: Sequence[Mapping[str, str]]
-    """A line each: what serves, and where."""
+    """The ready lines: names and addresses of what is served."""
     joined: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once the mesh knows of it."""
+    """Set once the service is registered."""
     failed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when it can't do its work any more, and why is in the log."""
+    """Set when the service can't continue. The log has the reason."""
     standby: StandbyAgents = field(default_factory=StandbyAgents)
-    """Which of its agents it doesn't serve yet."""
+    """The agents that it does not serve yet."""
 
 
 def run(work: Coroutine[Any, Any, int]) -> int:
-    """Run a process's work on an event loop of its own, uvloop's where installed; its exit code.
+    """Run a process's work on a new event loop, uvloop's if installed; return the exit code.
 
-    When the work is over, so is the process, five seconds later at the latest: agents' code that
-    can't be stopped, in a thread or because it ignores being canceled, doesn't hold it up. What
-    `load` still loads ends with it at once.
+    The process exits at most five seconds after the work. Agents' code that can't be stopped, in a
+    thread or because it ignores cancellation, does not delay it further. Loads by
+    `load_in_thread` are abandoned at once.
     """
     code, end = 1, None
     try:
@@ -78,22 +78,23 @@ def run(work: Coroutine[Any, Any, int]) -> int:
             try:
                 code = runner.run(work)
             finally:
-                end = _end_soon(code)
+                end = _schedule_exit(code)
     finally:
         if end is not None:
             end.cancel()
     if _loads:
-        # The interpreter would wait for them.
-        _leave(code)
+        # The interpreter would wait for these threads.
+        _exit_now(code)
     return code
 
 
 async def load_in_thread(
     work: Callable[_Given, _Loaded], *given: _Given.args, **named: _Given.kwargs
 ) -> _Loaded:
-    """Do in a thread what loads code, which takes seconds: nobody needs it when the process ends.
+    """Run a function that loads code in a thread, because that takes seconds.
 
-    Canceling leaves it to itself. Raises what it raises.
+    The thread is abandoned when this is canceled, or when the process exits. Raises what the
+    function raises.
     """
     call = partial(contextvars.copy_context().run, work, *given, **named)
     loading: Future[_Loaded] = Future()
@@ -103,7 +104,7 @@ async def load_in_thread(
     def do() -> None:
         try:
             loading.set_result(call())
-        except BaseException as error:  # noqa: BLE001  it is raised where it is waited for
+        except BaseException as error:  # noqa: BLE001  raised where the load is awaited
             loading.set_exception(error)
 
     _loads.add(loading)
@@ -112,12 +113,12 @@ async def load_in_thread(
 
 
 def format_state(state: str, served: Mapping[str, str]) -> str:
-    """Return how a process says on stdout that something is `ready`, or on `standby`."""
+    """Return the line on stdout that reports something as `ready` or on `standby`."""
     return " ".join((state, *(f"{name}={value}" for name, value in served.items())))
 
 
 def format_waiting(mesh: object) -> str:
-    """Return how a process says on stderr that there is no mesh to join yet."""
+    """Return the line on stderr that reports that there is no mesh to join yet."""
     return f"waiting for a mesh at {mesh}; `trunkline up` starts one"
 
 
@@ -128,11 +129,11 @@ async def serve(
     on_waiting: Callable[[], None],
     parent_pipe: int | None = None,
 ) -> int:
-    """Serve until SIGTERM or Ctrl-C, or the end of the pipe `lifeline`; return the exit code.
+    """Serve until SIGTERM, Ctrl-C or the end of `parent_pipe`; return the exit code.
 
-    Each line of what serves is told as `ready` once the mesh knows of it, or as on `standby` while
-    another process serves it; and before, if that takes a while, that the mesh is waited for. A
-    second signal ends the process at once.
+    Report each endpoint as `ready` once it is registered, or as on `standby` while another process
+    serves it. Report before, if that takes a while, that the process waits for a mesh. A second
+    signal exits at once.
     """
     stop = _Stop()
     if parent_pipe is not None:
@@ -146,43 +147,42 @@ async def serve(
                     group.create_task(_announce(serving, on_state, on_waiting, stop)),
                     group.create_task(_watch_failure(serving, stop)),
                 ]
-                await stop.asked.wait()
+                await stop.requested.wait()
                 for wait in waits:
                     wait.cancel()
     except (asyncio.CancelledError, Exception) as error:
-        # Told to stop before it was up: what it was in the middle of matters no more.
-        if stop.is_up or not stop.asked.is_set():
+        # Stopped before it was up. Errors of the interrupted start don't matter.
+        if stop.is_up or not stop.requested.is_set():
             raise
         logger.debug("process.start_interrupted", exc_info=error)
     return 1 if stop.has_failed else 0
 
 
 def tune_gc() -> None:
-    """Tell the garbage collector that this process is up.
+    """Tune the garbage collector for a process that is up.
 
-    What lives now lives as long as the process: later collections needn't look at it again, and
-    there are few of them.
+    Objects that exist now live as long as the process, so later collections skip them and are rare.
     """
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
 
 
-def _end_soon(code: int) -> threading.Timer:
-    """End the process without those that it would wait for without end, unless that is canceled."""
+def _schedule_exit(code: int) -> threading.Timer:
+    """Schedule the exit of the process, even if threads still run; return the timer."""
 
     def end() -> None:
         logger.warning("process.left_code_behind")
-        _leave(code)
+        _exit_now(code)
 
-    timer = threading.Timer(_LEFT_BEHIND_S, end)
+    timer = threading.Timer(_EXIT_GRACE_S, end)
     timer.daemon = True
     timer.start()
     return timer
 
 
-def _leave(code: int) -> None:
-    """End the process now."""
+def _exit_now(code: int) -> None:
+    """Exit the process now, without cleanup."""
     with contextlib.suppress(OSError):
         sys.stdout.flush()
     os._exit(code)
@@ -198,23 +198,23 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 async def _announce(
     serving: ServiceStatus,
-    tell: Callable[[str, Mapping[str, str]], None],
-    tell_waiting: Callable[[], None],
+    on_state: Callable[[str, Mapping[str, str]], None],
+    on_waiting: Callable[[], None],
     stop: "_Stop",
 ) -> None:
     try:
         async with asyncio.timeout(_JOIN_NOTICE_S):
             await serving.joined.wait()
     except TimeoutError:
-        tell_waiting()
+        on_waiting()
         await serving.joined.wait()
-    told: dict[int, str] = {}
-    while not stop.asked.is_set():
+    reported: dict[int, str] = {}
+    while not stop.requested.is_set():
         for number, line in enumerate(serving.endpoints):
             state = "standby" if line.get("agent") in serving.standby.names else "ready"
-            if told.get(number) != state:
-                told[number] = state
-                tell(state, line)
+            if reported.get(number) != state:
+                reported[number] = state
+                on_state(state, line)
         await serving.standby.wait_for_change()
 
 
@@ -224,46 +224,46 @@ async def _watch_failure(serving: ServiceStatus, stop: "_Stop") -> None:
 
 
 class _Stop:
-    """What asks this process to stop. Before `is_up` is set, its work is canceled by it."""
+    """Handles requests to stop. Until `is_up` is set, a request cancels the work."""
 
     def __init__(self) -> None:
         self.is_up = False
         self.has_failed = False
-        self.asked = asyncio.Event()
+        self.requested = asyncio.Event()
         self._work = asyncio.current_task()
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self._ask)
+            asyncio.get_running_loop().add_signal_handler(number, self._request)
 
     def on_end_of(self, pipe: int) -> None:
-        """Stop when a pipe ends: whoever holds its other end may have been killed."""
+        """Stop at the end of a pipe, whose other end the parent process holds."""
         loop = asyncio.get_running_loop()
 
         def read() -> None:
             if not os.read(pipe, 4096):
                 loop.remove_reader(pipe)
-                self._ask()
+                self._request()
 
         loop.add_reader(pipe, read)
 
     def fail(self) -> None:
-        """Stop although nobody asked."""
+        """Stop because the service has failed."""
         self.has_failed = True
-        self.asked.set()
+        self.requested.set()
 
-    def _ask(self) -> None:
-        if self.asked.is_set():
+    def _request(self) -> None:
+        if self.requested.is_set():
             os._exit(1)
-        self.asked.set()
+        self.requested.set()
         if not self.is_up and self._work is not None:
             self._work.cancel()
 
 
 @asynccontextmanager
 async def run_in_background(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
-    """Run `work` beside the block and cancel it when the block ends.
+    """Run `work` in the background of the block, and cancel it when the block ends.
 
-    What the block raises comes out as it is; when the work itself fails, the block is cancelled
-    and the failure comes out as an exception group, as from any task group.
+    Errors of the block are raised unchanged. If the work fails, the block is canceled and the
+    failure is raised in an exception group, as by a task group.
     """
     failure: Exception | None = None
     async with asyncio.TaskGroup() as group:

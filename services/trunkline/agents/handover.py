@@ -1,4 +1,4 @@
-"""Gives journals whose tasks wait to hosts that can go on with them, when such a host comes."""
+"""Handover of journals whose tasks wait for input to hosts that run their agents."""
 
 import asyncio
 import logging
@@ -15,20 +15,21 @@ from trunkline.v1 import registry_service_pb2
 
 logger = logging.getLogger(__name__)
 
-_REST_LEASES: Final = 4
+# The pause, in leases, before a journal that came back is released again.
+_PAUSE_LEASES: Final = 4
 
 
 class Handover:
-    """Looks through the journals that a host has taken over; see `Takeover`.
+    """Releases journals that a host has taken over but can't continue; see `Takeover`.
 
-    One goes when nothing is done in it, its tasks wait for agents that aren't here, and another
-    host of the same data directory runs all of them: its heir. Who gets a journal runs all agents
-    of its tasks, and gives it to nobody: it never comes back.
+    A journal is released if none of its tasks run, some wait for agents that this host lacks, and
+    another host of the same data directory runs all of their agents. That host takes it over and
+    never releases it, so a journal does not go back and forth.
     """
 
     def __init__(
         self,
-        hosts: TaskHost,
+        host: TaskHost,
         journals: JournalFolder,
         membership: Membership,
         directory: Directory,
@@ -36,59 +37,59 @@ class Handover:
         describe: Callable[[], registry_service_pb2.Host],
         lease_s: float,
     ) -> None:
-        """`describe` says what the registry is told of `hosts`."""
-        self._hosts = hosts
+        """`describe` returns the registration of `host`."""
+        self._host = host
         self._journals = journals
         self._membership = membership
         self._directory = directory
         self._describe = describe
         self._patience_s = lease_s / 4
-        self._rest_s = _REST_LEASES * lease_s
-        self._rests: dict[str, float] = {}
+        self._pause_s = _PAUSE_LEASES * lease_s
+        self._paused_until_s: dict[str, float] = {}
 
     async def run_once(self) -> None:
-        """Give what is to be given."""
-        for journal_id, agents in self._hosts.journals_missing_agents().items():
-            # One that came back, since its heir didn't take it, is not given again at once.
-            is_resting = time.monotonic() < self._rests.get(journal_id, 0.0)
-            if not is_resting and await self._has_heir(agents):
-                await self._give(journal_id)
+        """Release the journals that another host can continue."""
+        for journal_id, agents in self._host.journals_missing_agents().items():
+            # A journal comes back if the other host did not take it. Then there is a pause.
+            is_paused = time.monotonic() < self._paused_until_s.get(journal_id, 0.0)
+            if not is_paused and await self._has_successor(agents):
+                await self._release(journal_id)
 
-    async def _has_heir(self, agents: Set[str]) -> bool:
-        """Tell whether a living host of this data directory can go on with tasks of the agents."""
+    async def _has_successor(self, agents: Set[str]) -> bool:
+        """Return True if a live host of this data directory runs all of the agents."""
         for host in self._directory.hosts:
-            # A host is named after its own journal: where that is, it looks for others.
+            # A host's id is its own journal's, which lies in the directory that it checks.
             if (
-                host.host_id != self._hosts.journal.id
-                and agents <= _agents_of(host)
-                and await asyncio.to_thread(self._journals.is_held, host.host_id)
+                host.host_id != self._host.journal.id
+                and agents <= _list_agents(host)
+                and await asyncio.to_thread(self._journals.is_leased, host.host_id)
             ):
                 return True
         return False
 
-    async def _give(self, journal_id: str) -> None:
-        """Take a journal off the mesh, then leave it.
+    async def _release(self, journal_id: str) -> None:
+        """Remove a journal from the registry, then release it.
 
-        The registry is told first: a late word of ours would take the journal off its heir.
+        In the other order, a late registration of ours would take the journal from its new host.
         """
         if not self._membership.registered.is_set():
             return
-        with self._hosts.hide_journal(journal_id):
+        with self._host.hide_journal(journal_id):
             self._membership.update(self._describe())
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._patience_s):
                     await self._membership.registered.wait()
-            # Meanwhile somebody may have canceled a task, or the journal be lost.
+            # In the meantime a task may have been canceled, or the journal lost.
             if (
                 self._membership.registered.is_set()
-                and journal_id in self._hosts.journals_missing_agents()
+                and journal_id in self._host.journals_missing_agents()
             ):
-                self._hosts.release_journal(journal_id)
-                self._rests[journal_id] = time.monotonic() + self._rest_s
+                self._host.release_journal(journal_id)
+                self._paused_until_s[journal_id] = time.monotonic() + self._pause_s
                 return
         self._membership.update(self._describe())
 
 
-def _agents_of(host: registry_service_pb2.Host) -> frozenset[str]:
-    """Return the agents whose tasks a host can go on with, also those it stands by for."""
+def _list_agents(host: registry_service_pb2.Host) -> frozenset[str]:
+    """Return the agents that a host runs, or is on standby for."""
     return frozenset(agent.card.name for agent in host.agents) | frozenset(host.standby_agents)

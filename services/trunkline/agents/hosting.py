@@ -1,4 +1,4 @@
-"""Puts agents on a mesh: their journal, their tasks, their services, their registration."""
+"""Hosting of agents: their journals, their services and their registration on a mesh."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -31,33 +31,33 @@ from trunkline.v1 import registry_service_pb2, snapshot_pb2, task_service_pb2
 
 
 class AgentReadiness:
-    """Which agents of a host the mesh isn't told of yet, and news of the others' cards."""
+    """The agents of a host that are not registered yet, and changes of the others' cards."""
 
     def __init__(self) -> None:
         self._absent: set[str] = set()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     def mark_absent(self, agent: str) -> None:
-        """Say that an agent isn't there yet."""
+        """Note that an agent is not ready to be registered."""
         self._absent.add(agent)
 
     def is_ready(self, agent: str) -> bool:
-        """Whether the mesh is told of an agent."""
+        """Return True if an agent may be registered."""
         return agent not in self._absent
 
     def mark_changed(self, agent: str) -> None:
-        """Say that an agent is there, or has another card than before."""
+        """Note that an agent is ready, or that its card has changed."""
         self._absent.discard(agent)
-        self._news.set()
+        self._changed.set()
 
     async def wait_for_change(self) -> None:
-        """Wait for news since this was called last."""
-        await self._news.wait()
-        self._news.clear()
+        """Wait for a change since the last call."""
+        await self._changed.wait()
+        self._changed.clear()
 
 
 def task_settings(settings: Settings) -> TaskSettings:
-    """Return the part of the settings that tasks are run by."""
+    """Return the settings of tasks from those of the process."""
     return TaskSettings(
         lease_s=settings.lease_s,
         flush_interval_s=settings.flush_interval_ms / 1000,
@@ -77,24 +77,24 @@ async def open_host(
     settings: Settings,
     readiness: AgentReadiness | None = None,
 ) -> AsyncIterator[TaskHost]:
-    """Open the agents' journals and run their tasks; descendants are canceled over the mesh.
+    """Open the agents' journals and run their tasks; cancel descendants over the mesh.
 
-    The journals are those of the first agent's name that no other process has. `attendance` is
-    told of the agents that aren't there from the start.
+    The journals are the free ones of the first agent's family. Agents that are not ready from the
+    start are marked in `readiness`.
 
     Raises:
-        ConfigurationError: what is set of an agent is wrong.
+        ConfigurationError: an agent's settings are invalid.
         JournalUnavailableError: there is no journal, and none can be made.
     """
     agents = [apply_options(agent, settings) for agent in agents]
 
     async def cancel_child(task_id: str, account: str) -> None:
-        name, is_elsewhere, id_there = task_id.partition(":")
-        if is_elsewhere:
-            await _canceler(agents, name)(id_there)
+        name, is_remote, remote_id = task_id.partition(":")
+        if is_remote:
+            await _find_canceler(agents, name)(remote_id)
             return
         if not directory.knows_task_host(task_id):
-            # Not that there is no such task: its host may be away since before we came.
+            # The task may exist: its host may have been away since before this process started.
             raise PeerUnavailableError(task_id, "its host has not been on the mesh so far")
         client = directory.client_for_task(task_id)
         await client.cancel_task(task_id, account=account, reason="its parent was canceled")
@@ -110,7 +110,7 @@ async def open_host(
     own = journals.open_own(family, names)
     try:
         async with (
-            _kept(agents, settings, readiness or AgentReadiness()),
+            _run_lifespans(agents, settings, readiness or AgentReadiness()),
             TaskHost(
                 own.journal,
                 agents,
@@ -119,59 +119,61 @@ async def open_host(
                 checkpoint_path=own.checkpoint_path,
                 answer_parent=answer_parent,
                 open_remote=ContentResolver(directory, settings.allow_fetch).open,
-            ) as hosts,
+            ) as host,
         ):
             for free in journals.open_free(family, names):
-                await adopt_journal(hosts, free)
-            yield hosts
+                await adopt_journal(host, free)
+            yield host
     finally:
         own.journal.close()
 
 
 def apply_options(agent: Agent, settings: Settings) -> Agent:
-    """Return an agent with the settings of its own that the process's settings have of it.
+    """Return an agent with its own options from the settings of the process.
 
     Raises:
-        ConfigurationError: they make no sense, or it takes none.
+        ConfigurationError: the options are invalid, or the agent takes none.
     """
     if not isinstance(agent, FunctionAgent) or agent.settings is not None:
         return agent
     name = agent.card.name
-    given = settings.agent_options.get(name, AgentSettings()).options
+    options = settings.agent_options.get(name, AgentSettings()).options
     if agent.settings_type is not None:
-        return agent.with_settings(load_agent_options(name, agent.settings_type, given))
-    if given:
+        return agent.with_settings(load_agent_options(name, agent.settings_type, options))
+    if options:
         problem = "it takes no settings; declare them by @agent(settings=…)"
         raise ConfigurationError(f"[agent.{name}.options]", problem)
     return agent
 
 
 @asynccontextmanager
-async def _kept(
-    agents: Sequence[Agent], settings: Settings, attendance: AgentReadiness
+async def _run_lifespans(
+    agents: Sequence[Agent], settings: Settings, readiness: AgentReadiness
 ) -> AsyncIterator[None]:
-    """Do what some agents need for being served, for the length of a block."""
+    """Run the lifespans of the agents that have one, for the length of a block."""
     async with AsyncExitStack() as stack:
         for agent in agents:
             if isinstance(agent, FunctionAgent) and agent.lifespan is not None:
                 name = agent.card.name
-                attendance.mark_absent(name)
-                keeping = agent.lifespan(settings, partial(attendance.mark_changed, name))
-                await stack.enter_async_context(keeping)
+                readiness.mark_absent(name)
+                lifespan = agent.lifespan(settings, partial(readiness.mark_changed, name))
+                await stack.enter_async_context(lifespan)
         yield
 
 
-def _canceler(agents: Sequence[Agent], name: str) -> Callable[[str], Awaitable[None]]:
-    """How tasks are canceled that an agent has made outside the mesh."""
+def _find_canceler(agents: Sequence[Agent], name: str) -> Callable[[str], Awaitable[None]]:
+    """Return the function that cancels an agent's tasks outside the mesh."""
     for agent in agents:
         if agent.card.name == name and isinstance(agent, FunctionAgent) and agent.cancel_remote:
             return agent.cancel_remote
-    raise PeerUnavailableError(f"agent {name!r}", "it is not here to cancel what it has begun")
+    raise PeerUnavailableError(
+        f"agent {name!r}", "it does not run here, so its remote task can't be canceled"
+    )
 
 
 @asynccontextmanager
-async def open_membership(  # noqa: PLR0913  what it is put there with, each by name
-    hosts: TaskHost,
+async def open_membership(  # noqa: PLR0913  collaborators and options, each by name
+    host: TaskHost,
     registry: RegistryClient,
     directory: Directory,
     *,
@@ -180,25 +182,25 @@ async def open_membership(  # noqa: PLR0913  what it is put there with, each by 
     services: Sequence[str] = (),
     readiness: AgentReadiness | None = None,
 ) -> AsyncIterator[Membership]:
-    """Put hosts on the mesh, and let them take over the journals and the names of those that die.
+    """Register a host, and let it take over journals and agent names of hosts that die.
 
-    Agents that `attendance` calls absent are served, and the mesh is told of them when they come.
-    On leaving, nothing new is taken, and what runs has `drain_grace_s` to end. Only then the
-    registry is told: what still runs may need its own agents, and its readers its address.
+    Agents that are not ready are served, and registered once they are. On leaving, the host refuses
+    new tasks and open turns have `drain_grace_s` to end. It is deregistered only then, because
+    these turns may still call its agents, and their readers need its address.
     """
     readiness = readiness or AgentReadiness()
 
     def describe() -> registry_service_pb2.Host:
-        return describe_host(hosts, address=address, services=services, readiness=readiness)
+        return describe_host(host, address=address, services=services, readiness=readiness)
 
-    async def tell_news() -> None:
+    async def register_changes() -> None:
         while True:
             await readiness.wait_for_change()
             membership.update(describe())
 
     async with Membership(registry, describe()) as membership:
         takeover = Takeover(
-            hosts,
+            host,
             JournalFolder(settings),
             membership,
             directory,
@@ -211,25 +213,25 @@ async def open_membership(  # noqa: PLR0913  what it is put there with, each by 
                 run_in_background(
                     claim_standby_names(membership, directory, every_s=settings.lease_s / 3)
                 ),
-                run_in_background(tell_news()),
+                run_in_background(register_changes()),
             ):
                 yield membership
         finally:
-            await hosts.drain(settings.drain_grace_s)
+            await host.drain(settings.drain_grace_s)
 
 
 def describe_host(
-    hosts: TaskHost,
+    host: TaskHost,
     *,
     address: str,
     services: Sequence[str] = (),
     readiness: AgentReadiness | None = None,
 ) -> registry_service_pb2.Host:
-    """Return what the registry is told of a host, which is named after its own journal."""
+    """Return the registration of a host. Its id is that of its own journal."""
     return registry_service_pb2.Host(
-        host_id=hosts.journal.id,
+        host_id=host.journal.id,
         address=address,
-        journal_ids=hosts.journal_ids,
+        journal_ids=host.journal_ids,
         services=services,
         agents=[
             registry_service_pb2.AgentRegistration(
@@ -238,7 +240,7 @@ def describe_host(
                 routable=agent.routable,
                 extended_skills=agent.extended_skills,
             )
-            for agent in hosts.agents.values()
+            for agent in host.agents.values()
             if readiness is None or readiness.is_ready(agent.card.name)
         ],
     )
@@ -259,51 +261,51 @@ _STOP_GRACE_S = 1.0
 async def join_mesh(
     build_agents: Callable[[Directory], Sequence[Agent]], settings: Settings
 ) -> AsyncIterator[ServiceStatus]:
-    """Serve agents at `settings.listen` and put them on the mesh at `settings.mesh`.
+    """Serve agents at `settings.listen` and register them on the mesh at `settings.mesh`.
 
-    An agent that another living host has is on standby until that is gone: then it takes its place.
-    On leaving, nothing new is taken, and what runs has `drain_grace_s` to end.
+    An agent that another live host has is on standby until that host is gone. On leaving, the host
+    refuses new tasks, and open turns have `drain_grace_s` to end.
 
     Raises:
-        ConfigurationError: the address can't be listened on, or what is set of an agent is wrong.
+        ConfigurationError: the address can't be listened on, or an agent's settings are invalid.
         JournalUnavailableError: the data directory can't be used.
     """
     check_exposure("listen", settings.listen, is_allowed=settings.insecure)
-    told = advertised_address(settings.listen, settings.advertise, mesh=settings.mesh)
+    advertised = advertised_address(settings.listen, settings.advertise, mesh=settings.mesh)
     mesh = str(settings.mesh)
     channels = ChannelPool.from_settings(settings)
     directory = Directory(channels, mesh)
     agents = build_agents(directory)
     name = agents[0].card.name
-    attendance = AgentReadiness()
+    readiness = AgentReadiness()
     async with AsyncExitStack() as stack:
         stack.callback(configure_tracing(name, mesh_address=mesh).shutdown)
         await stack.enter_async_context(channels)
         await stack.enter_async_context(directory)
-        hosts = await stack.enter_async_context(
-            open_host(agents, directory=directory, settings=settings, readiness=attendance)
+        host = await stack.enter_async_context(
+            open_host(agents, directory=directory, settings=settings, readiness=readiness)
         )
         server = MeshServer()
-        add_host_services(server, hosts)
+        add_host_services(server, host)
         (address,) = await server.start(str(settings.listen))
         stack.push_async_callback(server.stop, _STOP_GRACE_S)
-        # Calls to itself need not find the way that others take.
-        channels.add_alias(told.with_bound_port(address), dial_address(address))
+        # Calls to this process itself use its local address.
+        channels.add_alias(advertised.with_bound_port(address), dial_address(address))
         registry = RegistryClient(channels.get(mesh))
         membership = await stack.enter_async_context(
             open_membership(
-                hosts,
+                host,
                 registry,
                 directory,
-                address=told.with_bound_port(address),
+                address=advertised.with_bound_port(address),
                 settings=settings,
-                readiness=attendance,
+                readiness=readiness,
             )
         )
         ready = [{"agent": agent.card.name, "grpc": address} for agent in agents]
         yield ServiceStatus(
             ready,
             joined=membership.registered,
-            failed=hosts.lost,
+            failed=host.lost,
             standby=membership.standby,
         )

@@ -1,7 +1,7 @@
 """The journals of a data directory: a host's own, and those of hosts that died.
 
-A host's own are a family: `math.db`, and `math.2.db`, `math.3.db`, … where another host has taken
-the ones before over. Agents' names hold no dots, so no family is a part of another.
+The journals of one agent name are a family: `math.db`, then `math.2.db`, `math.3.db`, … while
+other hosts have the ones before. Agent names have no dots, so families don't overlap.
 """
 
 import logging
@@ -31,39 +31,39 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OpenJournal:
-    """A journal that this process has."""
+    """A journal that this process has opened."""
 
     journal: Journal
     path: Path
 
     @property
     def checkpoint_path(self) -> Path:
-        """Where agents keep the checkpoints of its tasks: whoever takes it over knows."""
+        """The file with the checkpoints of its tasks, which is taken over along with it."""
         return self.checkpoint_path_for(self.path)
 
     @staticmethod
     def checkpoint_path_for(path: Path) -> Path:
-        """Where the checkpoints of a journal's tasks are. Not a name that ends like a journal's."""
+        """Return the checkpoint file of a journal, whose name does not end like a journal's."""
         return Path(f"{path}.checkpoints")
 
 
 class JournalFolder:
-    """Opens the journals of a data directory. What it does blocks: call it in a thread later on."""
+    """Opens the journals of a data directory. Every method blocks: call it in a thread."""
 
     def __init__(self, settings: Settings) -> None:
         self._folder = settings.data_dir / "journals"
-        self._left_out: set[Path] = set()
-        self._held: dict[Path, float] = {}
+        self._reported: set[Path] = set()
+        self._leases: dict[Path, float] = {}
         self._synchronous = settings.synchronous
         self._retention = Retention(
             compact_after_s=settings.compact_after_s, retain_s=settings.retain_s
         )
 
     def open_own(self, family: str, agents: Set[str]) -> OpenJournal:
-        """Open the first journal of a family that nobody has, or a new one, for these agents.
+        """Open the first free journal of a family, or a new one, as the own journal of a host.
 
-        One with unfinished tasks of others is not for them: as its host's own it would stay where
-        those can't go on.
+        A journal with unfinished tasks of agents other than `agents` is skipped. A host never
+        releases its own journal, so these tasks could not continue.
 
         Raises:
             JournalUnavailableError: not even a new one can be made.
@@ -72,52 +72,52 @@ class JournalFolder:
         new = max(known, default=0) + 1
         for number in sorted({1, *known}):
             path = self._path(family, number)
-            left = self._left_in(path)
-            if left is not None and not left.agents <= agents:
+            contents = self._inspect(path)
+            if contents is not None and not contents.agents <= agents:
                 continue
             if (found := self._open_free(path)) is not None:
                 return found
         return self._open(self._path(family, new))
 
     def open_free(self, family: str, agents: Set[str]) -> list[OpenJournal]:
-        """Open all journals of a family that are there and that nobody has, this process included.
+        """Open all free journals of a family; remove those without any task.
 
-        Those that hold no task at all are removed instead. What a host lost that ran others than
-        these agents is left to it for a while: see `Takeover`. What hosts of other families gave
-        back is opened as well, if its unfinished tasks are of these agents alone.
+        A journal that a host lost, with unfinished tasks of agents other than `agents`, is left to
+        that host for a while; see `Takeover`. Released journals of other families are opened too if
+        their unfinished tasks are of these agents alone.
         """
         paths = [self._path(family, number) for number in sorted(self._family(family))]
         free = [path for path in paths if not has_live_owner(path)]
         found = [
             self._open_free(path)
             for path in free
-            if not self._is_for_others(path, agents) and not self._discard(path)
+            if not self._is_for_others(path, agents) and not self._remove_if_empty(path)
         ]
         others = sorted(set(self._folder.glob("*.db")) - set(paths))
-        found += [self._open_free(path) for path in others if self._waits_for(path, agents)]
+        found += [self._open_free(path) for path in others if self._is_released_for(path, agents)]
         return [one for one in found if one is not None]
 
-    def orphans(self) -> list[OrphanedJournal]:
-        """Return the journals whose hosts are gone or frozen, or have left them to others."""
-        return find_orphaned_journals(self._folder, leases=self._held)
+    def find_orphans(self) -> list[OrphanedJournal]:
+        """Return the journals whose hosts are gone or frozen, or have released them."""
+        return find_orphaned_journals(self._folder, leases=self._leases)
 
     def forget_leases(self) -> None:
-        """Look into all journals the next time: some may be left before their leases are over."""
-        self._held = {}
+        """Read all leases the next time: some journals may be released before their leases end."""
+        self._leases = {}
 
-    def is_held(self, journal_id: str) -> bool:
-        """Tell whether a living process serves the journal of this id, and its lease holds."""
+    def is_leased(self, journal_id: str) -> bool:
+        """Return True if a live process serves the journal with this id under a valid lease."""
         return is_leased(self._folder, journal_id)
 
     def take_over(self, orphan: OrphanedJournal) -> OpenJournal | None:
-        """Open the journal of a host that is gone; kill the process if it is only frozen.
+        """Open the journal of a host that is gone. A frozen process is killed.
 
-        None: it held no task at all, and was removed.
+        Return None if the journal had no task; it is removed then.
 
         Raises:
-            JournalUnavailableError: somebody else was quicker, or the host is back.
+            JournalUnavailableError: another host was faster, or the host is back.
         """
-        if orphan.is_empty and self._discard(orphan.path):
+        if orphan.is_empty and self._remove_if_empty(orphan.path):
             return None
         journal = Journal.take_over(
             orphan.path, synchronous=self._synchronous, retention=self._retention
@@ -125,7 +125,7 @@ class JournalFolder:
         return OpenJournal(journal, orphan.path)
 
     def _family(self, family: str) -> set[int]:
-        """The numbers of a family's journals; that without one is 1."""
+        """Return the numbers of a family's journals; a name without a number is 1."""
         pattern = re.compile(re.escape(family) + r"(?:\.([2-9]|[1-9][0-9]+))?\.db")
         found = (pattern.fullmatch(path.name) for path in self._folder.glob(f"{family}*.db"))
         return {int(match[1] or 1) for match in found if match}
@@ -137,46 +137,49 @@ class JournalFolder:
         try:
             return self._open(path)
         except JournalUnavailableError as error:
-            # One that isn't there was removed just now, or can't be made: the next will tell.
+            # A missing journal was just removed, or can't be created, which the next try shows.
             if not has_live_owner(path) and path.exists():
-                self._leave_out(path, error)
+                self._report_problem(path, error)
             return None
 
     def _is_for_others(self, path: Path, agents: Set[str]) -> bool:
-        left = self._left_in(path)
-        return left is not None and left.was_lost and not left.agents <= agents
+        contents = self._inspect(path)
+        return contents is not None and contents.was_lost and not contents.agents <= agents
 
-    def _waits_for(self, path: Path, agents: Set[str]) -> bool:
-        left = None if has_live_owner(path) else self._left_in(path)
+    def _is_released_for(self, path: Path, agents: Set[str]) -> bool:
+        contents = None if has_live_owner(path) else self._inspect(path)
         return (
-            left is not None and not left.was_lost and bool(left.agents) and left.agents <= agents
+            contents is not None
+            and not contents.was_lost
+            and bool(contents.agents)
+            and contents.agents <= agents
         )
 
-    def _left_in(self, path: Path) -> JournalContents | None:
-        """What is in a journal; None: it can't be read, and whoever opens it is told why."""
+    def _inspect(self, path: Path) -> JournalContents | None:
+        """Return the contents of a journal; None if it can't be read, which opening it reports."""
         try:
             return inspect_journal(path) if path.exists() else None
         except JournalUnavailableError:
             return None
 
-    def _discard(self, path: Path) -> bool:
-        """Remove a journal without tasks, and what agents kept beside it; False: it holds some."""
+    def _remove_if_empty(self, path: Path) -> bool:
+        """Remove a journal without tasks and the files beside it; return False if it has tasks."""
         try:
             if not delete_if_empty(path):
                 return False
         except JournalUnavailableError:
-            return False  # Whoever opens it is told why.
-        kept = OpenJournal.checkpoint_path_for(path)
-        for name in (kept, f"{kept}-wal", f"{kept}-shm"):
+            return False  # Opening it reports the reason.
+        checkpoints = OpenJournal.checkpoint_path_for(path)
+        for name in (checkpoints, f"{checkpoints}-wal", f"{checkpoints}-shm"):
             Path(name).unlink(missing_ok=True)
         shutil.rmtree(blob_folder(path), ignore_errors=True)
         logger.info("journal.removed", extra={"path": path})
         return True
 
-    def _leave_out(self, path: Path, error: JournalUnavailableError) -> None:
-        """Say once that the host works without it; `trunkline data check` tells more."""
-        if path not in self._left_out:
-            self._left_out.add(path)
+    def _report_problem(self, path: Path, error: JournalUnavailableError) -> None:
+        """Log once that a journal is not served; `trunkline data check` shows more."""
+        if path not in self._reported:
+            self._reported.add(path)
             logger.error("journal.left_out", extra={"path": path, "problem": error.problem})
 
     def _open(self, path: Path) -> OpenJournal:

@@ -1,4 +1,4 @@
-"""The agents: those that ship, those of configured tools, and the user's."""
+"""The agents of a mesh: supervisors, plugins, agents of configured tools, and the user's."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -32,24 +32,24 @@ SUPERVISOR: Final = "supervisor"
 
 @asynccontextmanager
 async def serve_agents(settings: Settings, names: Sequence[str]) -> AsyncIterator[ServiceStatus]:
-    """Serve agents as a process of their own: of these names, and those that settings name.
+    """Serve the named agents, and those of the settings, in a process of their own.
 
     Raises:
         ConfigurationError: there is no such agent, or the address can't be listened on.
         JournalUnavailableError: the data directory can't be used.
     """
-    made: list[Agent] = []
+    built: list[Agent] = []
     plugins = load_plugins()
     config = load_mcp_config(settings, plugins)
 
-    def make(directory: Directory) -> Sequence[Agent]:
-        made.extend(build_agents(settings, config, directory, plugins=plugins, names=names))
-        return made
+    def build(directory: Directory) -> Sequence[Agent]:
+        built.extend(build_agents(settings, config, directory, plugins=plugins, names=names))
+        return built
 
     async with AsyncExitStack() as stack:
-        serving = await stack.enter_async_context(join_mesh(make, settings))
+        serving = await stack.enter_async_context(join_mesh(build, settings))
         if settings.prewarm:
-            await stack.enter_async_context(run_in_background(prewarm(made)))
+            await stack.enter_async_context(run_in_background(prewarm(built)))
         yield serving
 
 
@@ -62,10 +62,10 @@ def build_agents(
     names: Sequence[str] | None = None,
     others: Sequence[Agent] = (),
 ) -> list[Agent]:
-    """Return the agents of these names, all if None, then those that settings name, and `others`.
+    """Return the named agents (all if None), then those of the settings, and `others`.
 
     Raises:
-        ConfigurationError: nobody has such a name, or two have one.
+        ConfigurationError: there is no agent of a name, or there are two.
     """
     known = _list_builders(settings, config, directory, plugins)
     agents = []
@@ -76,9 +76,9 @@ def build_agents(
         agents.append(known[name]())
     agents += [load_agent(spec) for spec in settings.agents]
     agents += others
-    found = [agent.card.name for agent in agents]
-    for name in found:
-        if found.count(name) > 1:
+    all_names = [agent.card.name for agent in agents]
+    for name in all_names:
+        if all_names.count(name) > 1:
             raise ConfigurationError(f"agent {name!r}", "there are two of this name; rename one")
     if not agents:
         raise ConfigurationError("agents", f"name some of: {', '.join(known)}; or give --agent")
@@ -86,7 +86,7 @@ def build_agents(
 
 
 async def prewarm(agents: Sequence[Agent]) -> None:
-    """Load what the first question would load."""
+    """Load in advance what the first question needs."""
     if any(isinstance(agent, ReasoningAgent) for agent in agents):
         await prewarm_reasoning()
     for agent in agents:
@@ -126,7 +126,7 @@ def _list_builders(
     model_of = partial(ModelChoice.for_agent, settings)
 
     known: dict[str, Callable[[], Agent]] = {
-        SUPERVISOR: partial(_supervisor, settings, directory, SUPERVISOR)
+        SUPERVISOR: partial(_build_supervisor, settings, directory, SUPERVISOR)
     }
     for name, plugin in plugins.items():
         agent = plugin.agent
@@ -135,12 +135,12 @@ def _list_builders(
         if isinstance(agent, ReasoningAgentSpec):
             known[name] = partial(build_reasoning_agent, agent, tools_of(name), model_of(name))
         else:
-            known[name] = partial(_itself, agent)
+            known[name] = partial(_return_agent, agent)
     for name in settings.supervisors:
         if name in known and name != SUPERVISOR:
             problem = "an installed agent has this name; choose another"
             raise ConfigurationError(f"[supervisor.{name}]", problem)
-        known[name] = partial(_supervisor, settings, directory, name)
+        known[name] = partial(_build_supervisor, settings, directory, name)
     for spec in agents_from_config(config):
         if spec.name in known:
             problem = "there are two of this name; rename one"
@@ -155,22 +155,22 @@ def _list_builders(
     return known
 
 
-def _itself(agent: Agent) -> Agent:
+def _return_agent(agent: Agent) -> Agent:
     return agent
 
 
-def _supervisor(settings: Settings, directory: Directory, name: str) -> Supervisor:
+def _build_supervisor(settings: Settings, directory: Directory, name: str) -> Supervisor:
     options = settings.supervisors.get(name, SupervisorSettings())
     if name in options.agents:
         problem = "it can't ask itself; name other agents"
         raise ConfigurationError(f"[supervisor.{name}] agents", problem)
-    # A host that is lost has been taken over, or its tasks have been failed, within two leases.
+    # Within two leases a lost host is taken over, or its tasks have failed.
     limits = ChildLimits(patience_s=2.5 * settings.lease_s)
     own = settings.agent_options.get(name, AgentSettings())
     choice = ModelChoice.for_planner(settings, options.model or own.model)
     planner = None
     if choice.name != RULES:
-        # Without the built-in one: when no model can be asked, it is planned by the scores.
+        # Without the built-in model: if no model is available, the planner uses the scores.
         fallbacks = tuple(one for one in choice.fallbacks if one != RULES)
         planner = Planner(open_model(replace(choice, fallbacks=fallbacks)))
     return Supervisor(directory, name=name, options=options, planner=planner, limits=limits)

@@ -21,15 +21,15 @@ from trunkline_bridge.webhooks.signatures import load_or_create_secret
 
 logger = logging.getLogger(__name__)
 
-# How long a mesh may take until its own registry shows its own agents.
+# The time until the mesh's own registry lists its own agents.
 _READY_TIMEOUT_S = 30.0
 
 
 @asynccontextmanager
 async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
-    """Bring a mesh up for the length of a block; when entered, everything serves.
+    """Run a mesh for the length of a block; once entered, everything serves.
 
-    On leaving, nothing new is taken, what runs has `drain_grace_s` to end, and every process and
+    On leaving, new tasks are refused, open turns have `drain_grace_s` to end, and every process and
     file of the mesh is closed.
 
     Raises:
@@ -44,7 +44,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         local = stack.enter_context(socket_address())
         channels = ChannelPool.from_settings(settings)
         directory = Directory(channels, local)
-        attendance = AgentReadiness()
+        readiness = AgentReadiness()
         agents = build_agents(
             settings, config, directory, plugins=plugins, others=build_remote_agents(settings)
         )
@@ -55,36 +55,36 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         server = MeshServer()
         await stack.enter_async_context(add_registry(server, settings, name="trunkline"))
         await stack.enter_async_context(channels)
-        hosts = await stack.enter_async_context(
-            open_host(agents, directory=directory, settings=settings, readiness=attendance)
+        host = await stack.enter_async_context(
+            open_host(agents, directory=directory, settings=settings, readiness=readiness)
         )
-        add_host_services(server, hosts)
+        add_host_services(server, host)
         (mesh_address, _) = server.bind(str(settings.mesh), local)
-        reached = dial_address(mesh_address)
-        told = _told(settings, reached)
-        adapter = add_tool_adapter(server, config, settings, directory, mesh_address=reached)
+        dialed = dial_address(mesh_address)
+        advertised = _advertise(settings, dialed)
+        adapter = add_tool_adapter(server, config, settings, directory, mesh_address=dialed)
         await server.start()
         stack.push_async_callback(server.stop, STOP_GRACE_S)
-        # Inside the server's life: the MCP servers send it their last spans.
+        # Closed before the server, because MCP servers send it their last spans.
         await stack.enter_async_context(adapter)
-        # Calls from this process to its own host don't leave it.
-        channels.add_alias(told, local)
+        # Calls from this process to its own host use the Unix socket.
+        channels.add_alias(advertised, local)
         await stack.enter_async_context(directory)
         secret = settings.webhook_secret or load_or_create_secret(settings.data_dir)
         bridge = open_bridge(directory, settings, webhook_secret=secret)
         public = await stack.enter_async_context(bridge)
         membership = await stack.enter_async_context(
             open_membership(
-                hosts,
+                host,
                 RegistryClient(channels.get(local)),
                 directory,
-                address=told,
+                address=advertised,
                 settings=settings,
                 services=server.services,
-                readiness=attendance,
+                readiness=readiness,
             )
         )
-        if attendance.is_ready(settings.default_agent):
+        if readiness.is_ready(settings.default_agent):
             await directory.wait_until(
                 lambda known: settings.default_agent in known.list_agents(),
                 timeout_s=_READY_TIMEOUT_S,
@@ -94,16 +94,16 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         yield ServiceStatus(
             [{"http": public["http"], "mesh": mesh_address, "a2a-grpc": public["a2a-grpc"]}],
             joined=membership.registered,
-            failed=hosts.lost,
+            failed=host.lost,
             standby=membership.standby,
         )
 
 
-def _told(settings: Settings, reached: str) -> str:
-    """Return where others are told to reach the mesh's agents; alone, a mesh needs no others."""
+def _advertise(settings: Settings, dialed: str) -> str:
+    """Return the address at which other processes reach the mesh's agents."""
     if settings.advertise or not settings.mesh.is_wildcard:
-        told = advertised_address(settings.mesh, settings.advertise, mesh=settings.mesh)
-        return told.with_bound_port(reached)
-    problem = "from other machines its agents can't be reached; give --advertise HOST"
+        advertised = advertised_address(settings.mesh, settings.advertise, mesh=settings.mesh)
+        return advertised.with_bound_port(dialed)
+    problem = "from other machines its agents can't be dialed; give --advertise HOST"
     logger.warning("mesh.not_advertised", extra={"problem": problem})
-    return reached
+    return dialed

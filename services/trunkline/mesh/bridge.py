@@ -23,7 +23,7 @@ _GRACE_S = 2
 
 @asynccontextmanager
 async def serve_bridge(settings: Settings) -> AsyncIterator[ServiceStatus]:
-    """Serve the bridge as a process of its own.
+    """Serve the bridge in a process of its own.
 
     Raises:
         ConfigurationError: the address can't be listened on.
@@ -50,11 +50,11 @@ async def serve_bridge(settings: Settings) -> AsyncIterator[ServiceStatus]:
 
 
 def check_addresses(settings: Settings) -> None:
-    """Refuse to serve strangers from other machines by accident, and to sign what leads nowhere.
+    """Check that public addresses are allowed, and that signed cards can state one.
 
     Raises:
-        ConfigurationError: an address is not loopback, and may not be; or cards are to be signed
-            and there is no one address that they could give.
+        ConfigurationError: an address is not loopback and the settings don't allow that, or cards
+            are to be signed without a single address to put into them.
     """
     is_allowed = settings.insecure or settings.requires_credentials
     check_exposure("http", settings.http, is_allowed=is_allowed)
@@ -68,9 +68,9 @@ def check_addresses(settings: Settings) -> None:
 async def open_bridge(
     directory: Directory, settings: Settings, *, webhook_secret: str
 ) -> AsyncIterator[Mapping[str, str]]:
-    """Serve A2A for the agents of a directory; yield where, by `http` and `a2a-grpc`.
+    """Serve A2A for the agents of a directory; yield the addresses by `http` and `a2a-grpc`.
 
-    Webhooks are delivered meanwhile, signed unless the secret is empty.
+    Webhooks are delivered in the background, signed unless the secret is empty.
     """
     bridge = Bridge(
         directory,

@@ -1,4 +1,4 @@
-"""The mesh's address: who is on it, and the store of everybody's spans."""
+"""The process at the mesh's address: the registry and the span store."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -18,7 +18,7 @@ STOP_GRACE_S = 1.0
 
 @asynccontextmanager
 async def serve_registry(settings: Settings) -> AsyncIterator[ServiceStatus]:
-    """Serve the registry and the span store at the mesh's address, as a process of their own.
+    """Serve the registry and the span store at the mesh's address, in a process of their own.
 
     Raises:
         ConfigurationError: the address or the data directory can't be used.
@@ -38,7 +38,7 @@ async def serve_registry(settings: Settings) -> AsyncIterator[ServiceStatus]:
 async def add_registry(server: MeshServer, settings: Settings, *, name: str) -> AsyncIterator[None]:
     """Add the registry and the span store to a server, and keep them open.
 
-    The process's own spans, those of service `name`, go straight to the store.
+    The process's own spans, under the service `name`, are written to the store directly.
     """
     _prepare(settings)
     async with AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Remote A2A agents on the mesh: those of the settings, of the user's code, and a joined one."""
+"""Remote A2A agents on the mesh: from the settings, from user code, and by `trunkline join`."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -11,7 +11,7 @@ from trunkline.settings import RemoteAgentSettings, Settings, parse_remote
 from trunkline.tasks.context import TaskContext, get_turn_runtime
 
 
-def from_a2a(  # noqa: PLR0913  what can be said of a remote agent, each by name
+def from_a2a(  # noqa: PLR0913  options of a remote agent, each by name
     url: str,
     *,
     name: str,
@@ -21,20 +21,20 @@ def from_a2a(  # noqa: PLR0913  what can be said of a remote agent, each by name
     headers: Mapping[str, str] | None = None,
     hosts: Sequence[str] = (),
 ) -> FunctionAgent:
-    """Make an agent of a remote A2A agent, given by its URL or that of its card.
+    """Make an agent of a remote A2A agent, given by its URL or the URL of its card.
 
-    Nothing is asked of it before it is served: it is on the mesh, with its own card under `name`,
-    from when it could be reached. What it says becomes our task: states, messages, artifacts as
-    they stream; its task is canceled with ours, and continued by our next turn.
+    The remote agent is first contacted when this agent is served. Once reached, it is registered
+    with its own card under `name`. Its states, messages and streaming artifacts become those of our
+    task. Its task is canceled with ours, and continued by our next turn.
 
-    `token_env` and `api_key_env` name the variables that hold its bearer token, or its key, which
-    goes in `api_key_header`; `headers` go with each request. Its card may lead to its own host, or
-    to one of `hosts`.
+    `token_env` and `api_key_env` name environment variables with its bearer token or its key, which
+    is sent in `api_key_header`. `headers` are sent with each request. The URLs of its card must be
+    on its own host or on one of `hosts`.
 
     Raises:
-        ConfigurationError: the name is none for an agent, or the URL is none of an HTTP server.
+        ConfigurationError: the name is no agent name, or the URL is no HTTP URL.
     """
-    given: dict[str, object] = {
+    options: dict[str, object] = {
         "url": url,
         "token_env": token_env,
         "api_key_env": api_key_env,
@@ -42,73 +42,75 @@ def from_a2a(  # noqa: PLR0913  what can be said of a remote agent, each by name
         "headers": dict(headers or {}),
         "hosts": list(hosts),
     }
-    return build_proxy_agent(name, parse_remote(given, where=f"from_a2a({name!r})"))
+    return build_proxy_agent(name, parse_remote(options, where=f"from_a2a({name!r})"))
 
 
 def build_remote_agents(settings: Settings) -> Sequence[FunctionAgent]:
-    """Make agents of the remote ones that settings name, which needn't be there yet.
+    """Make the agents for the remote agents of the settings, which need not be reachable yet.
 
     Raises:
-        ConfigurationError: a name is none for an agent.
+        ConfigurationError: a name is no agent name.
     """
     return [build_proxy_agent(name, remote) for name, remote in settings.remotes.items()]
 
 
 def build_proxy_agent(name: str, remote: RemoteAgentSettings) -> FunctionAgent:
-    """Make the agent that stands for a remote one: while it is served, what dials out is open.
+    """Make the local agent of a remote one, which is connected while the local one is served.
 
     Raises:
-        ConfigurationError: the name is none for an agent.
+        ConfigurationError: the name is no agent name.
     """
-    return _StandIn(name, remote).agent
+    return _RemoteProxy(name, remote).agent
 
 
-class _StandIn:
-    """An agent of this mesh, and what dials the remote one while somebody serves it."""
+class _RemoteProxy:
+    """A local agent, and the connection to its remote agent while the local one is served."""
 
     def __init__(self, name: str, remote: RemoteAgentSettings) -> None:
-        made = agent(
+        local = agent(
             name=name,
             description="A remote agent that has not been reached yet.",
             input_modes=("*/*",),
             direct_replies=True,
             resumable=True,
         )(self._run)
-        self.agent = replace(made, lifespan=self._keep, cancel_remote=self._cancel)
+        self.agent = replace(local, lifespan=self._connect, cancel_remote=self._cancel)
         self._remote = remote
-        self._found: FunctionAgent | None = None
+        self._remote_agent: FunctionAgent | None = None
 
     async def _run(self, task: TaskContext) -> None:
-        await self._opened().run(get_turn_runtime(task))
+        await self._require_remote().run(get_turn_runtime(task))
 
     async def _cancel(self, task_id: str) -> None:
-        if cancel := self._opened().cancel_remote:
+        if cancel := self._require_remote().cancel_remote:
             await cancel(task_id)
 
-    def _opened(self) -> FunctionAgent:
-        if self._found is None:
-            raise PeerUnavailableError(f"agent {self.agent.card.name!r}", "nobody serves it")
-        return self._found
+    def _require_remote(self) -> FunctionAgent:
+        if self._remote_agent is None:
+            raise PeerUnavailableError(f"agent {self.agent.card.name!r}", "it is not being served")
+        return self._remote_agent
 
     @asynccontextmanager
-    async def _keep(self, settings: Settings, on_change: Callable[[], None]) -> AsyncIterator[None]:
-        # gRPC and what dials are loaded by the process that serves, not by whoever defines agents.
+    async def _connect(
+        self, settings: Settings, on_change: Callable[[], None]
+    ) -> AsyncIterator[None]:
+        # gRPC and the A2A client are loaded only in the process that serves.
         from trunkline.client import run_in_background
         from trunkline.client.breaker import BreakerSettings
         from trunkline_bridge.client.remote_agent import open_remote_agent
         from trunkline_bridge.client.settings import RemoteSettings
 
-        def take_card() -> None:
+        def update_card() -> None:
             self.agent.card.CopyFrom(found.agent.card)
             on_change()
 
         name = self.agent.card.name
-        given = RemoteSettings.from_settings(
+        options = RemoteSettings.from_settings(
             name, self._remote, BreakerSettings.from_settings(settings)
         )
-        async with open_remote_agent(given) as found:
-            self._found = found.agent
-            async with run_in_background(found.refresh_card(take_card)):
+        async with open_remote_agent(options) as found:
+            self._remote_agent = found.agent
+            async with run_in_background(found.refresh_card(update_card)):
                 yield
 
 
@@ -116,13 +118,13 @@ class _StandIn:
 async def serve_remote(
     settings: Settings, remote: RemoteAgentSettings, *, name: str
 ) -> AsyncIterator[ServiceStatus]:
-    """Serve one remote agent as a process of its own; an empty name is its card's.
+    """Serve one remote agent in a process of its own; by default under its card's name.
 
     Raises:
-        ConfigurationError: an address can't be listened on, or the name is none for an agent.
+        ConfigurationError: an address can't be listened on, or the name is no agent name.
         JournalUnavailableError: the data directory can't be used.
-        PeerProtocolError: there is no card, or it has no interface that we speak.
-        PeerUnavailableError, PeerTimeoutError, PeerRefusedError: it can't be asked for its card.
+        PeerProtocolError: there is no card, or none of its interfaces is supported.
+        PeerUnavailableError, PeerTimeoutError, PeerRefusedError: its card can't be fetched.
     """
     from trunkline.agents.hosting import join_mesh
     from trunkline.client import run_in_background
@@ -131,13 +133,13 @@ async def serve_remote(
     from trunkline_bridge.client.settings import RemoteSettings
 
     @asynccontextmanager
-    async def keep(_: Settings, on_change: Callable[[], None]) -> AsyncIterator[None]:
+    async def lifespan(_: Settings, on_change: Callable[[], None]) -> AsyncIterator[None]:
         on_change()
         async with run_in_background(found.refresh_card(on_change)):
             yield
 
-    given = RemoteSettings.from_settings(name, remote, BreakerSettings.from_settings(settings))
-    async with connect_remote_agent(given) as found:
-        kept = replace(found.agent, lifespan=keep)
-        async with join_mesh(lambda _: [kept], settings) as serving:
+    options = RemoteSettings.from_settings(name, remote, BreakerSettings.from_settings(settings))
+    async with connect_remote_agent(options) as found:
+        served = replace(found.agent, lifespan=lifespan)
+        async with join_mesh(lambda _: [served], settings) as serving:
             yield serving

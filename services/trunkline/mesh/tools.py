@@ -1,4 +1,4 @@
-"""The tool adapter: the configured MCP servers as gRPC tools."""
+"""The tool adapter process: MCP servers of the configuration and of plugins as gRPC tools."""
 
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -35,13 +35,13 @@ logger = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def serve_tools(settings: Settings) -> AsyncIterator[ServiceStatus]:
-    """Serve the tool adapter as a process of its own.
+    """Serve the tool adapter in a process of its own.
 
     Raises:
         ConfigurationError: the address can't be listened on.
     """
     check_exposure("listen", settings.listen, is_allowed=settings.insecure)
-    told = advertised_address(settings.listen, settings.advertise, mesh=settings.mesh)
+    advertised = advertised_address(settings.listen, settings.advertise, mesh=settings.mesh)
     mesh = str(settings.mesh)
     async with AsyncExitStack() as stack:
         stack.callback(configure_tracing("tools", mesh_address=mesh).shutdown)
@@ -56,9 +56,9 @@ async def serve_tools(settings: Settings) -> AsyncIterator[ServiceStatus]:
         await stack.enter_async_context(directory)
         await stack.enter_async_context(adapter)
         member = registry_service_pb2.Host(
-            # It has no journal to be known by: whoever comes to its address comes in its place.
-            host_id=f"tools@{told.with_bound_port(address)}",
-            address=told.with_bound_port(address),
+            # Without a journal, its address identifies it: a new process there replaces it.
+            host_id=f"tools@{advertised.with_bound_port(address)}",
+            address=advertised.with_bound_port(address),
             services=server.services,
         )
         membership = Membership(RegistryClient(channels.get(mesh)), member)
@@ -71,10 +71,10 @@ def load_mcp_config(
 ) -> McpConfig:
     """Return the MCP servers of the operator's file and of plugins, by default those installed.
 
-    A file that is wrong is logged and ignored, and so is a plugin whose servers can't be told.
+    An invalid file is logged and ignored. So is a plugin that fails to list its servers.
 
     Raises:
-        ConfigurationError: settings of a plugin are wrong.
+        ConfigurationError: the settings of a plugin are invalid.
     """
     try:
         config = load_config(settings.mcp_file)
@@ -106,10 +106,10 @@ def add_tool_adapter(
     *,
     mesh_address: str = "",
 ) -> ToolAdapter:
-    """Add the tool adapter to a server; enter what is returned while the server runs.
+    """Add the tool adapter to a server; enter the adapter while the server runs.
 
-    It finds the hosts of tasks in the directory, to keep with a task what is too large for a
-    result. MCP servers send their spans to the mesh's address; without one, nowhere.
+    The directory finds the host of a task, with which content too large for a result is stored. MCP
+    servers send their spans to the mesh's address; without an address they send none.
     """
     adapter = ToolAdapter(
         config,
@@ -121,7 +121,7 @@ def add_tool_adapter(
         tool_service_pb2_grpc.add_ToolServiceServicer_to_server,
         ToolServicer(
             adapter,
-            agents=_users(config),
+            agents=_map_server_agents(config),
             options=settings.agent_options,
             artifacts=ArtifactClient(directory),
         ),
@@ -129,8 +129,8 @@ def add_tool_adapter(
     return adapter
 
 
-def _users(config: McpConfig) -> Mapping[str, Sequence[str]]:
-    """Names of the agents that use the tools of an MCP server, by the server's name."""
+def _map_server_agents(config: McpConfig) -> Mapping[str, Sequence[str]]:
+    """Return the names of the agents that use each MCP server's tools, by the server's name."""
     users = {server: [agent] for server, agent in config.plugin_servers.items()}
     for spec in agents_from_config(config):
         for server in spec.servers:

@@ -1,4 +1,4 @@
-"""Who is on the mesh: the service, and how a host takes part."""
+"""The registry: its servicer, and a host's membership."""
 
 from trunkline.registry.membership import Membership
 from trunkline.registry.registry_servicer import RegistryServicer

@@ -1,4 +1,4 @@
-"""The living hosts and how long each may be believed to live. Pure state: no calls, no tasks."""
+"""The table of hosts and their leases. Pure state: no calls, no tasks."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ class _Lease:
 
 
 class LeaseTable:
-    """Hosts under leases, measured by a clock that never jumps.
+    """Hosts under leases, measured by a monotonic clock.
 
-    `revision` counts the changes that a reader could see; a renewal is none.
+    `revision` counts the changes that a reader can see. A renewal is none.
     """
 
     def __init__(self, *, lease_s: float, clock: Callable[[], float]) -> None:
@@ -26,14 +26,14 @@ class LeaseTable:
         self._leases: dict[str, _Lease] = {}
 
     def register(self, host: registry_service_pb2.Host) -> None:
-        """Put a host on the mesh, instead of what it said before.
+        """Register a host, or replace its registration.
 
-        The newest is right: whoever had its id, its address or the journal it is named after is
-        gone, and a journal that was taken over is nobody else's any more.
+        The newest registration is right. A host with the same id or address, or whose id is one of
+        the new host's journals, is gone. The new host's journals are removed from all others.
 
         Raises:
-            InvalidArgumentError: it has no id or no address.
-            AgentNameTakenError: another living host has one of its agents.
+            InvalidArgumentError: the id or the address is missing.
+            AgentNameTakenError: another live host has one of its agents.
         """
         if not host.host_id or not host.address:
             raise InvalidArgumentError("host", "needs a host_id and an address")
@@ -48,18 +48,19 @@ class LeaseTable:
         for known in replaced:
             del self._leases[known]
         for lease in self._leases.values():
-            left = [one for one in lease.host.journal_ids if one not in journals]
-            lease.host.journal_ids[:] = left
-        kept = registry_service_pb2.Host()
-        kept.CopyFrom(host)
-        self._leases[host.host_id] = _Lease(kept, self._clock() + self.lease_s)
+            lease.host.journal_ids[:] = [
+                journal_id for journal_id in lease.host.journal_ids if journal_id not in journals
+            ]
+        copy = registry_service_pb2.Host()
+        copy.CopyFrom(host)
+        self._leases[host.host_id] = _Lease(copy, self._clock() + self.lease_s)
         self.revision += 1
 
     def renew(self, host_id: str) -> None:
-        """Begin a host's lease anew.
+        """Renew a host's lease.
 
         Raises:
-            HostNotFoundError: it has run out, or there never was one.
+            HostNotFoundError: the lease has ended, or there never was one.
         """
         self.expire()
         lease = self._leases.get(host_id)
@@ -68,30 +69,30 @@ class LeaseTable:
         lease.ends = self._clock() + self.lease_s
 
     def remove(self, host_id: str) -> None:
-        """Take a host off the mesh, if it is there."""
+        """Remove a host, if it is registered."""
         if self._leases.pop(host_id, None) is not None:
             self.revision += 1
 
     def extend(self, by_s: float) -> None:
-        """Make all leases longer: for so long nobody could renew one."""
+        """Extend all leases by a time in which no host could renew its lease."""
         for lease in self._leases.values():
             lease.ends += by_s
 
     def expire(self) -> None:
-        """Take off the mesh whose lease has run out."""
+        """Remove the hosts whose leases have ended."""
         now = self._clock()
         over = [host_id for host_id, lease in self._leases.items() if lease.ends <= now]
         for host_id in over:
             self.remove(host_id)
 
     def next_expiry_s(self) -> float | None:
-        """Return in how many seconds the next lease runs out; None without any."""
+        """Return the seconds until the next lease ends; None without leases."""
         if not self._leases:
             return None
         return max(0.0, min(lease.ends for lease in self._leases.values()) - self._clock())
 
     def list_live(self) -> list[tuple[registry_service_pb2.Host, float]]:
-        """Return the living hosts, longest there first, and the seconds their leases still hold."""
+        """Return the live hosts, oldest first, with the seconds left of their leases."""
         self.expire()
         now = self._clock()
         return [(lease.host, lease.ends - now) for lease in self._leases.values()]

@@ -1,4 +1,4 @@
-"""A host's place on the mesh, held for as long as the host lives."""
+"""A host's membership of the mesh, kept as long as the host lives."""
 
 import asyncio
 import logging
@@ -15,17 +15,17 @@ from trunkline.v1 import registry_service_pb2
 
 logger = logging.getLogger(__name__)
 
-# Leaving politely is worth a moment, and no more: the lease runs out by itself.
+# Deregistration may fail: the lease ends without it.
 _LEAVE_TIMEOUT_S = 2.0
 _RETRY_LIMIT_S = 2.0
 
 
 class Membership:
-    """Registers a host, keeps its lease, registers it again when it was forgotten, and leaves.
+    """Registers a host, renews its lease, registers it again if needed, and deregisters it.
 
-    An async context manager. While the registry can't be reached, entering succeeds and the host
-    goes on trying. `registered` is set while the host is on the mesh as far as it knows. Agents
-    that another living host has are on `standby`: the host is there without them.
+    An async context manager. Entering succeeds even if the registry is unavailable; the host then
+    retries. `registered` is set while the host is registered as far as it knows. Agents that
+    another live host has are on `standby`, and the host is registered without them.
     """
 
     def __init__(self, client: RegistryClient, host: registry_service_pb2.Host) -> None:
@@ -39,12 +39,12 @@ class Membership:
         self.standby = StandbyAgents()
 
     async def __aenter__(self) -> Self:
-        """Register. Raises what the registry refuses it with, for example InvalidArgumentError."""
+        """Register. Raises the registry's refusal, for example InvalidArgumentError."""
         try:
             await self._register()
         except PeerError as error:
             logger.info("registry.away", extra={"reason": error.reason})
-        await self._open.enter_async_context(run_in_background(self._stay()))
+        await self._open.enter_async_context(run_in_background(self._run()))
         return self
 
     async def __aexit__(
@@ -55,7 +55,7 @@ class Membership:
     ) -> None:
         await self._open.aclose()
         self.registered.clear()
-        # Also when it isn't registered as far as it knows: the answer may have been on its way.
+        # Even if not registered as far as known: the registry's answer may have been lost.
         try:
             async with asyncio.timeout(_LEAVE_TIMEOUT_S):
                 await self._client.deregister(self._host.host_id)
@@ -63,44 +63,44 @@ class Membership:
             logger.info("registry.not_told", extra={"host_id": self._host.host_id})
 
     def update(self, host: registry_service_pb2.Host) -> None:
-        """Tell the registry something else of the host, as soon as it can be reached.
+        """Replace the registration as soon as the registry is available.
 
-        `registered` is cleared until it knows.
+        `registered` is cleared until then.
         """
         self._host = host
         self.registered.clear()
         self._is_changed.set()
 
     def claim_names(self, names: frozenset[str]) -> None:
-        """Try to register agents that are on standby: whoever had their names is gone."""
+        """Try to register agents on standby, because the host that had their names is gone."""
         if names & self._taken:
             self._taken -= names
             self.update(self._host)
 
-    async def _stay(self) -> None:
+    async def _run(self) -> None:
         while True:
             if not self.registered.is_set():
-                await self._insist(self._register)
-            async with run_in_background(self._insist(self._hold)):
+                await self._retry(self._register)
+            async with run_in_background(self._retry(self._hold)):
                 await self._is_changed.wait()
 
-    async def _insist(self, call: Callable[[], Awaitable[None]]) -> None:
-        # Of a short lease not much may be lost between two tries.
+    async def _retry(self, call: Callable[[], Awaitable[None]]) -> None:
+        # With a short lease the pauses must be short too.
         backoff = Backoff(limit_s=min(_RETRY_LIMIT_S, self._lease_s / 3 or _RETRY_LIMIT_S))
-        told = ""
+        logged = ""
         while True:
-            began_s = time.monotonic()
+            started_s = time.monotonic()
             try:
                 await call()
             except TrunklineError as error:
-                if time.monotonic() - began_s > self._lease_s:
-                    # All was well for a while.
+                if time.monotonic() - started_s > self._lease_s:
+                    # The call worked for a while before it failed.
                     backoff.reset()
-                    told = ""
-                # Also a name that was taken meanwhile may become free again.
-                if error.reason != told:
+                    logged = ""
+                # Every refusal is retried: even a name taken by now may become free.
+                if error.reason != logged:
                     logger.warning("registry.refused", extra={"reason": error.reason})
-                told = error.reason
+                logged = error.reason
                 await backoff.pause()
             else:
                 return
@@ -115,7 +115,9 @@ class Membership:
         self._is_changed.clear()
         while True:
             try:
-                self._lease_s = await self._client.register(_without(self._host, self._taken))
+                self._lease_s = await self._client.register(
+                    _exclude_agents(self._host, self._taken)
+                )
                 break
             except AgentNameTakenError as error:
                 if error.agent in self._taken:
@@ -128,12 +130,14 @@ class Membership:
             self.registered.set()
 
 
-def _without(host: registry_service_pb2.Host, taken: frozenset[str]) -> registry_service_pb2.Host:
+def _exclude_agents(
+    host: registry_service_pb2.Host, taken: frozenset[str]
+) -> registry_service_pb2.Host:
     if not taken:
         return host
-    left = registry_service_pb2.Host()
-    left.CopyFrom(host)
-    del left.agents[:]
-    left.agents.extend(agent for agent in host.agents if agent.card.name not in taken)
-    left.standby_agents.extend(sorted(taken))
-    return left
+    reduced = registry_service_pb2.Host()
+    reduced.CopyFrom(host)
+    del reduced.agents[:]
+    reduced.agents.extend(agent for agent in host.agents if agent.card.name not in taken)
+    reduced.standby_agents.extend(sorted(taken))
+    return reduced

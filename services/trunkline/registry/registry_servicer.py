@@ -1,4 +1,7 @@
-"""Serves trunkline.v1.RegistryService from memory: hosts register again after a restart."""
+"""The servicer of trunkline.v1.RegistryService. Its state is in memory only.
+
+Hosts register again after a restart of the registry.
+"""
 
 import asyncio
 import logging
@@ -22,15 +25,15 @@ _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
 class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
-    """The registry. An async context manager: leases end, and watches last, while it is open."""
+    """The registry. An async context manager: leases end and watches run while it is open."""
 
     def __init__(self, lease_s: float = 10.0) -> None:
         self._leases = LeaseTable(lease_s=lease_s, clock=time.monotonic)
-        # Until then hosts of before a restart may still come back.
-        self._whole_at = time.monotonic() + lease_s
+        # Hosts from before a restart may register again until then.
+        self._complete_at = time.monotonic() + lease_s
         self._is_partial = True
-        self._looked_at = time.monotonic()
-        self._news = asyncio.Event()
+        self._checked_at = time.monotonic()
+        self._changed = asyncio.Event()
         self._is_closing = False
         self._open = AsyncExitStack()
 
@@ -50,9 +53,9 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
     async def Register(
         self, request: registry_service_pb2.RegisterRequest, _context: _Context
     ) -> registry_service_pb2.RegisterResponse:
-        self._look()
+        self._check_frozen()
         self._leases.register(request.host)
-        self._tell()
+        self._notify()
         fields = {"host_id": request.host.host_id, "address": request.host.address}
         logger.info("host.registered", extra=fields)
         return registry_service_pb2.RegisterResponse(lease=self._lease())
@@ -60,7 +63,7 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
     async def KeepAlive(
         self, request: registry_service_pb2.KeepAliveRequest, _context: _Context
     ) -> registry_service_pb2.KeepAliveResponse:
-        self._look()
+        self._check_frozen()
         self._leases.renew(request.host_id)
         return registry_service_pb2.KeepAliveResponse(lease=self._lease())
 
@@ -70,7 +73,7 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         _context: _Context,
     ) -> registry_service_pb2.HoldLeaseResponse:
         async for request in requests:
-            self._look()
+            self._check_frozen()
             self._leases.renew(request.host_id)
         return registry_service_pb2.HoldLeaseResponse()
 
@@ -78,7 +81,7 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         self, request: registry_service_pb2.DeregisterRequest, _context: _Context
     ) -> registry_service_pb2.DeregisterResponse:
         self._leases.remove(request.host_id)
-        self._tell()
+        self._notify()
         return registry_service_pb2.DeregisterResponse()
 
     async def ListAgents(
@@ -91,19 +94,19 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
     ) -> AsyncIterator[registry_service_pb2.WatchAgentsResponse]:
         sent = 0
         while not self._is_closing:
-            news = self._news
+            changed = self._changed
             hosts = self._hosts()
             if self._leases.revision != sent:
                 sent = self._leases.revision
-                # Changes that come while this is on its way make one more picture, not many.
+                # Changes during this write are sent together in the next one.
                 yield registry_service_pb2.WatchAgentsResponse(
                     revision=sent, hosts=hosts, is_partial=self._is_partial
                 )
             else:
-                await news.wait()
+                await changed.wait()
 
     def _hosts(self) -> list[registry_service_pb2.Host]:
-        self._look()
+        self._check_frozen()
         now = datetime.now(UTC)
         hosts = []
         for host, left_s in self._leases.list_live():
@@ -118,42 +121,42 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         lease.FromTimedelta(timedelta(seconds=self._leases.lease_s))
         return lease
 
-    def _tell(self) -> None:
-        """Wake the watchers and the sweep."""
-        news, self._news = self._news, asyncio.Event()
-        news.set()
+    def _notify(self) -> None:
+        """Wake the watchers and the sweeper."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
     def _close(self) -> None:
         self._is_closing = True
-        self._tell()
+        self._notify()
 
-    def _look(self) -> None:
-        """See whether this process was frozen: hosts are not to blame for what it didn't hear."""
+    def _check_frozen(self) -> None:
+        """Extend all leases if this process was frozen, because it could not receive renewals."""
         now = time.monotonic()
-        unseen_s = now - self._looked_at
-        self._looked_at = now
-        if unseen_s > self._leases.lease_s / 2:
-            logger.warning("registry.was_frozen", extra={"seconds": round(unseen_s, 1)})
-            self._leases.extend(unseen_s)
+        frozen_s = now - self._checked_at
+        self._checked_at = now
+        if frozen_s > self._leases.lease_s / 2:
+            logger.warning("registry.was_frozen", extra={"seconds": round(frozen_s, 1)})
+            self._leases.extend(frozen_s)
 
     async def _sweep(self) -> None:
         while True:
-            news = self._news
-            # A renewal only makes a lease longer: waking at its old end is early, never late.
+            changed = self._changed
+            # A renewal only extends a lease, so waking at its old end is never too late.
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._next_look_s()):
-                    await news.wait()
-            self._look()
+                async with asyncio.timeout(self._next_check_s()):
+                    await changed.wait()
+            self._check_frozen()
             before = self._leases.revision
             self._leases.expire()
             if self._leases.revision != before:
                 logger.warning("host.lost", extra={"left": len(self._leases.list_live())})
-                self._tell()
-            if self._is_partial and time.monotonic() >= self._whole_at:
+                self._notify()
+            if self._is_partial and time.monotonic() >= self._complete_at:
                 self._is_partial = False
                 self._leases.revision += 1
-                self._tell()
+                self._notify()
 
-    def _next_look_s(self) -> float:
+    def _next_check_s(self) -> float:
         ends = [self._leases.next_expiry_s(), self._leases.lease_s / 4]
         return min(end for end in ends if end is not None)

@@ -149,7 +149,7 @@ def test_the_journal_of_a_host_that_died_before_it_had_a_task_is_removed(
 ) -> None:
     Journal.open(folder / "math.db").close()
     lose(folder / "math.db")
-    (orphan,) = journals.orphans()
+    (orphan,) = journals.find_orphans()
     assert journals.take_over(orphan) is None
     assert list(folder.iterdir()) == []
 
