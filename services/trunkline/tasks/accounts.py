@@ -1,4 +1,4 @@
-"""Finds the rows of tasks, for those whose tasks they are."""
+"""Lookup of task rows, limited to the tasks of an account."""
 
 from trunkline.errors import TaskNotFoundError
 from trunkline.identity import ANONYMOUS_ACCOUNT

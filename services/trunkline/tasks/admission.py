@@ -1,4 +1,4 @@
-"""Who runs now and who waits: limits, bounded queues with priorities."""
+"""Admission control: concurrency limits of agents, and bounded queues with priorities."""
 
 import asyncio
 import heapq
@@ -14,14 +14,14 @@ from trunkline.errors import OverloadedError
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.settings import TaskSettings
 
-# What the pace is taken from: so many turns, none of them older than that.
+# The rate is measured over at most this many turns, none of them older than that.
 _PACE_TURNS: Final = 64
 _PACE_S: Final = 60.0
 _LONGEST_WAIT_S: Final = 300
 
 
 class CompletionRate:
-    """How fast turns have ended lately."""
+    """The rate at which turns have ended recently."""
 
     def __init__(self) -> None:
         self._ends: deque[float] = deque(maxlen=_PACE_TURNS)
@@ -100,7 +100,7 @@ class AgentQueue:
             raise
 
     def _pass_on(self) -> None:
-        """Give the place to whoever waits, or back."""
+        """Give the slot to the first waiter, or free it."""
         while self._waiting:
             turn = heapq.heappop(self._waiting)[2]
             if not turn.done():
@@ -125,7 +125,7 @@ class AdmissionControl:
 
     @property
     def active_turns(self) -> int:
-        """How many turns run or wait now."""
+        """The number of turns that run or wait now."""
         return self._accepted
 
     def check(self, agent: str, *, is_child: bool) -> None:
@@ -143,7 +143,7 @@ class AdmissionControl:
         self._by_agent[agent].check()
 
     def accept(self, agent: str) -> AgentQueue:
-        """Count a turn in; whoever does this counts it out by `leave`."""
+        """Count a turn in; the caller must count it out with `release`."""
         admission = self._by_agent[agent]
         admission.accept()
         self._accepted += 1

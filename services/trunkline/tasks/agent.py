@@ -1,4 +1,4 @@
-"""What the host needs to know of an agent, however it was made."""
+"""The protocol that the host expects of every kind of agent."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -16,7 +16,7 @@ class Agent(Protocol):
 
     @property
     def extended_skills(self) -> Sequence[agent_card_pb2.AgentSkill]:
-        """What the card says beside that, to callers that are authenticated."""
+        """The skills that the card shows only to authenticated callers."""
 
     @property
     def direct_replies(self) -> bool:
@@ -28,7 +28,7 @@ class Agent(Protocol):
 
     @property
     def resumable(self) -> bool:
-        """A turn may go on after its host died: `run` is called again, and rewinds for itself."""
+        """After the death of its host, a turn resumes: `run` is called again and rewinds."""
 
     @property
     def timeout_s(self) -> float | None:
@@ -40,7 +40,7 @@ class Agent(Protocol):
 
     @property
     def concurrency(self) -> int | None:
-        """How many turns run at once; None: no limit."""
+        """The number of turns that run at once; None: no limit."""
 
     async def run(self, turn: TurnRuntime) -> None:
         """Run one turn. Returning without an end completes the task; raising fails it."""

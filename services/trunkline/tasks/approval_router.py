@@ -41,7 +41,7 @@ _BUBBLES_UP_S: Final = 2.0
 
 
 def agent_absent_error(agent: str) -> PeerUnavailableError:
-    """Return what those are told who answer a task on a host that can't go on with it.
+    """Return the error for answering a task whose agent does not run here.
 
     It can't be taken: only a host of the agent has its state, and gets the journal when it comes.
     """
@@ -112,7 +112,7 @@ class ApprovalRouter:
             if ahead and task.task.status.state in INTERRUPTED:
                 await self._open_turn(task, ahead)
         except (UnsupportedOperationError, TaskEndedError):
-            pass  # Somebody's message was there first, and takes the answers along.
+            pass  # Another message opened the turn first; it takes the answers along.
         except TrunklineError as error:
             # It still waits although it has its answers; the next start looks again.
             extra = {"task_id": task_id, "reason": error.reason}
@@ -188,7 +188,7 @@ class ApprovalRouter:
         if known is not None and not known.HasField("answered"):
             await context.record_answer(answer)
         else:
-            # Somebody else's answer is on its way into the journal.
+            # Another answer is being journaled.
             await context.flush()
 
     async def _open_turn(
@@ -205,6 +205,6 @@ class ApprovalRouter:
         )
         submission = message_service_pb2.Submission(account=task.account, caller=task.caller)
         if not telemetry.current_trace_id():
-            # Nobody calls: the answers came while the last turn ran.
+            # There is no caller: the answers came while the last turn ran.
             telemetry.continue_trace(task.traceparent)
         await self._intake.continue_task(agent, message, submission)

@@ -1,4 +1,4 @@
-"""When tasks end at the latest: one timer for all tasks of a host."""
+"""Deadlines of tasks: one timer for all tasks of a host."""
 
 import asyncio
 import contextvars
@@ -58,7 +58,7 @@ class DeadlineTimer:
             self._timer.cancel()
             self._timer = None
         if when_s is not None:
-            # In a context of its own: that of whoever came first would be his trace.
+            # An empty context: otherwise the timer keeps the trace of the first task.
             self._timer = self._loop.call_at(when_s, self._pop, context=contextvars.Context())
 
     def _pop(self) -> None:

@@ -1,4 +1,4 @@
-"""When a host's emitters flush: at ticks that they share, and again after trouble with the disk."""
+"""Writes the events of a turn to the journal, in batches that the tasks of a host share."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ _LAST_RETRY_S: Final = 1.0
 
 
 class Flushable(Protocol):
-    """Somebody who has something to flush."""
+    """A writer that has something to flush."""
 
     def on_tick(self) -> None:
         """Flush what has gathered."""
@@ -41,7 +41,7 @@ class FlushScheduler:
     def __init__(
         self, interval_s: float, *, journal_id: str, on_fenced: Callable[[], None]
     ) -> None:
-        """`on_fenced` is called when a write is refused because somebody has taken over."""
+        """`on_fenced` is called when a write is refused because another host has taken over."""
         self._interval_s = interval_s
         self._journal_id = journal_id
         self.on_fenced = on_fenced
@@ -54,7 +54,7 @@ class FlushScheduler:
         self._retry_s = _FIRST_RETRY_S
         self._is_closed = False
         self.error: JournalUnavailableError | None = None
-        """What keeps the journal from being written now."""
+        """The error that keeps the journal from being written; None: it works."""
 
     def schedule(self, emitter: Flushable) -> None:
         """Have the emitter flush at the next tick; it joins once for each."""
@@ -89,7 +89,7 @@ class FlushScheduler:
         self._retry_s = _FIRST_RETRY_S
 
     def close(self) -> None:
-        """Try nothing again from now on; those who would have are told."""
+        """Stop retrying; writers that wait for a retry get the error."""
         self._is_closed = True
         if self._retry is not None:
             self._retry.cancel()
@@ -152,7 +152,7 @@ class Emitter:
 
     @property
     def error(self) -> BaseException | None:
-        """Why nothing more can be written, if that is so."""
+        """The error that ended writing; None: events can be written."""
         return self._error
 
     def put(self, *events: event_pb2.Event, hold: bool = False) -> None:
@@ -253,7 +253,7 @@ class Emitter:
         Raises:
             FencedError, JournalUnavailableError.
         """
-        # The write itself isn't canceled with whoever waits for it.
+        # A canceled waiter does not cancel the write.
         await asyncio.shield(
             self._journal.append(self._task_id, self._fence, [build_draft(events)])
         )
@@ -364,7 +364,7 @@ class Emitter:
         self._wake()
 
     def _wake(self) -> None:
-        """Have whoever waits for a write look again."""
+        """Wake the waiters, which check again what is written."""
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():

@@ -1,4 +1,4 @@
-"""Where the content of parts is: in them, beside the journal, with another host, on the web."""
+"""The content of parts: in the part, beside the journal, on another host, or on the web."""
 
 import hashlib
 import json
@@ -37,13 +37,13 @@ class JournalFiles:
 
     @property
     def local(self) -> BlobStore:
-        """What lies beside the journal. UnsupportedOperationError: it keeps no files."""
+        """The store beside the journal. UnsupportedOperationError: the journal stores no files."""
         if self.blobs is None:
             raise UnsupportedOperationError("a file", "this journal is not in a file itself")
         return self.blobs
 
     def has_task(self, task_id: str) -> bool:
-        """Whether there is such a task in the journal. JournalUnavailableError."""
+        """Return True if the journal has the task. JournalUnavailableError."""
         return find_row(self._journal, task_id) is not None
 
     async def store(self, task_id: str, part: part_pb2.Part) -> part_pb2.Part:
@@ -60,7 +60,7 @@ class JournalFiles:
         )
         kept = blob.to_part()
         kept.metadata.MergeFrom(part.metadata)
-        # What the author called it goes on being its name.
+        # The author's file name stays.
         kept.filename = part.filename
         return kept
 

@@ -113,16 +113,16 @@ class TaskHost:
 
     @property
     def lost(self) -> asyncio.Event:
-        """Set when somebody else has taken the primary journal."""
+        """Set when another host has taken the primary journal."""
         return self.primary.lost
 
     @property
     def active_turns(self) -> int:
-        """How many turns run or wait now, on all journals."""
+        """The number of turns that run or wait now, on all journals."""
         return self._admissions.active_turns
 
     async def adopt(self, journal: Journal, *, checkpoint_path: Path | None = None) -> None:
-        """Serve another journal, and take up the tasks that its host left.
+        """Serve another journal, and recover the tasks that its host left.
 
         The journal is closed with this, or when somebody else takes it in turn. Returns as soon
         as its tasks can be read.
@@ -156,7 +156,7 @@ class TaskHost:
             self._withdrawn.discard(journal_id)
 
     def release_journal(self, journal_id: str) -> None:
-        """Leave an adopted journal to a host that can go on with its tasks: it takes it over."""
+        """Release an adopted journal, so that a host with the right agents takes it over."""
         self._hosts[journal_id].release()
         self._forget(journal_id)
 
@@ -394,7 +394,7 @@ class TaskHost:
     async def _serve(
         self, journal: Journal, checkpoint_path: Path | None, served: asyncio.Future[None]
     ) -> None:
-        """Serve an adopted journal until this ends, or somebody else has it."""
+        """Serve an adopted journal until this host ends or another host takes it."""
         host = self._build_host(journal, checkpoint_path)
         try:
             async with host:
@@ -409,7 +409,7 @@ class TaskHost:
         except JournalUnavailableError as error:
             if served.done():
                 raise
-            # One damaged file must not end all that is served beside it.
+            # One damaged file must not end the other journals.
             with suppress(TrunklineError):
                 journal.close(for_takeover=True)
             served.set_exception(error)

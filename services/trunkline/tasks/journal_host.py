@@ -132,7 +132,7 @@ class JournalHost:
         await self.drain(0)
         self._push_configs.outbox.close(self.journal)
         self._deadlines.close()
-        # What the journal doesn't take now is told that it never will.
+        # Writes that the journal has not taken yet fail.
         self.flush_scheduler.close()
         for keeper in self._keepers:
             keeper.cancel()
@@ -143,7 +143,7 @@ class JournalHost:
 
     @property
     def lost(self) -> asyncio.Event:
-        """Set when the journal is somebody else's: nothing is written or answered any more."""
+        """Set when another host has the journal: nothing is written or answered any more."""
         return self.lease.lost
 
     async def drain(self, grace_s: float) -> None:
@@ -166,20 +166,20 @@ class JournalHost:
         return frozenset(row.agent for row in rows)
 
     def release(self) -> None:
-        """Leave the journal to a host that can go on with its tasks, all of which wait.
+        """Release the journal, whose tasks all wait, to a host that runs their agents.
 
-        Whoever still reads or asks is told to look for it elsewhere.
+        Readers and callers get an error that says so.
         """
         self.lease.release()
 
     def close(self) -> None:
-        """Close the journal; tasks of agents that aren't here are for whoever takes it over."""
+        """Close the journal; if it has tasks of other agents, another host may take it over."""
         with contextlib.suppress(TrunklineError):
             lacking = {row.agent for row in self.journal.list_unfinished()} - self.agents.keys()
             self.journal.close(for_takeover=bool(lacking))
 
     def _expire(self, task_id: str) -> None:
-        """End a task whose deadline has passed, whatever it does or waits for."""
+        """End a task whose deadline has passed, in any state."""
         run = self.slots.find(task_id)
         if run is None:
             row = find_row(self.journal, task_id)
@@ -215,7 +215,7 @@ class JournalHost:
                 await asyncio.sleep(0)
 
     def _stop(self) -> None:
-        """Stop everything: the journal is somebody else's. Readers are told by its closing."""
+        """Stop everything, because another host has the journal; closing it tells readers."""
         self.is_draining = True
         self._push_configs.outbox.close(self.journal)
         self._deadlines.close()

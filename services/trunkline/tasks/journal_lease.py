@@ -1,4 +1,4 @@
-"""A host's hold on its journal: its lease is kept, until it is lost or the journal given back."""
+"""The lease of a host on its journal, renewed until it is lost or released."""
 
 import asyncio
 import logging
@@ -15,9 +15,9 @@ class JournalLease:
     """Says whether the journal is this host's, and keeps it so by renewing the lease."""
 
     def __init__(self, journal: Journal, lease_s: float, *, on_lost: Callable[[], None]) -> None:
-        """`on_over` is called once, when the journal is somebody else's."""
+        """`on_lost` is called once, when the lease is lost or released."""
         self.lost = asyncio.Event()
-        """Set when the journal is somebody else's: nothing is written or answered any more."""
+        """Set when another host has the journal: nothing is written or answered any more."""
         self._journal = journal
         self._lease_s = lease_s
         self._on_over = on_lost
@@ -47,19 +47,19 @@ class JournalLease:
             await sleep_until_tick(self._lease_s / 3)
 
     def _mind_gap(self, over_for_s: float) -> None:
-        """Say that the lease was over for a while: whoever had seen it would have ended this."""
+        """Log that the lease had expired for a while, when another host could have taken it."""
         if over_for_s > 0:
             extra = {"journal": self._journal.id, "over_for_s": round(over_for_s, 1)}
             logger.warning("host.lease_renewed_late", extra=extra)
 
     def mark_lost(self) -> None:
-        """Note that somebody else has taken the journal."""
+        """Record that another host has taken the journal."""
         if not self.lost.is_set():
             logger.error("host.lease_lost", extra={"journal": self._journal.id})
             self._end()
 
     def release(self) -> None:
-        """Leave the journal to whoever takes it over."""
+        """Release the journal to the next host."""
         if not self.lost.is_set():
             logger.warning("journal.given_back", extra={"journal": self._journal.id})
             self._end()
@@ -70,5 +70,5 @@ class JournalLease:
 
 
 def journal_moved_error() -> PeerUnavailableError:
-    """Return what those are told who ask for tasks of a journal that was served here."""
+    """Return the error for tasks of a journal that this host has lost or released."""
     return PeerUnavailableError("this host", "another one has its journal now; ask that")

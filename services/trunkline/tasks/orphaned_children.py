@@ -24,7 +24,7 @@ _LONGEST_PAUSE_S: Final = 5.0
 
 
 class OrphanedChildren:
-    """The children that a host's ended tasks have left at work, because nobody could tell them.
+    """Children that still run although their parent has ended, because no cancel reached them.
 
     Each is told again and again, until its host says that it has ended or never was, or until it
     has ended by its deadline. They are in the journal: a later life goes on with them.

@@ -1,4 +1,4 @@
-"""What people say to calls that wait for their approval: how they are asked, and how answers read.
+"""Approvals of calls by people: the question that asks for them, and the format of the answers.
 
 A task that waits for approvals ends its turn with a question that holds them twice, for people and
 for programs: as text, and as a data part `{"approvals": [{"approvalId", "number", "tool",

@@ -133,7 +133,7 @@ def parse_text_answers(
 
 
 def _lines(text: str) -> list[str]:
-    """Return a line for each answer: one that begins with none of their words goes on."""
+    """Split a text into answers; a line without an answer word continues the one before."""
     lines: list[str] = []
     for line in text.strip().splitlines():
         found = _LINE.fullmatch(line.strip())
@@ -200,7 +200,7 @@ def _complete(
             answer.reason = rest
         return True
     if decision == event_pb2.APPROVAL_DECISION_APPROVED:
-        # Whoever says more than yes may mean something else.
+        # More than a plain yes may mean something else.
         return rest.lower() in ("", "it", "please", "this")
     try:
         arguments = parse_arguments(rest)

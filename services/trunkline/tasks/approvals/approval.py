@@ -1,4 +1,4 @@
-"""An approval: what is asked of a person, and what may be decided of it."""
+"""Approvals, their decisions, and the arguments of the calls that they are for."""
 
 import json
 import math
@@ -77,7 +77,7 @@ def render_decision(decision: event_pb2.ApprovalDecision.ValueType) -> str:
 
 
 def pending_approvals(approvals: Iterable[Approval]) -> list[Approval]:
-    """Return the approvals that nobody has answered yet."""
+    """Return the approvals without an answer."""
     return [one for one in approvals if not one.HasField("answered")]
 
 
@@ -96,7 +96,7 @@ def is_same_decision(one: event_pb2.ApprovalAnswered, other: event_pb2.ApprovalA
 def check_same_decision(
     before: event_pb2.ApprovalAnswered, now: event_pb2.ApprovalAnswered
 ) -> None:
-    """Refuse an answer that contradicts one that was given before.
+    """Refuse an answer that contradicts an earlier one.
 
     Raises:
         ApprovalAnsweredError: it decides otherwise, or edits otherwise.
@@ -139,9 +139,9 @@ def arguments_to_dict(values: struct_pb2.Struct) -> dict[str, Any]:
 
 
 def render_arguments(arguments: struct_pb2.Struct) -> str:
-    """Return arguments on a line, for people; of long ones it is said how much is left out.
+    """Render arguments on one line for people; long ones are cut, and the text says by how much.
 
-    What nobody would see, or would turn around what is seen, is written as JSON escapes.
+    Invisible and direction-changing characters are written as JSON escapes.
     """
     text = json.dumps(arguments_to_dict(arguments), ensure_ascii=False, sort_keys=True)
     if not text.isprintable():

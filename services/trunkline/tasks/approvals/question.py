@@ -1,4 +1,4 @@
-"""How people and programs are asked for approvals."""
+"""The message that asks for approvals: text for people, data for programs."""
 
 from collections.abc import Sequence
 from typing import Any, Final

@@ -20,12 +20,12 @@ from trunkline.tasks.outbox.webhook import (
 from trunkline.v1 import event_pb2
 
 WEBHOOKS_OF_A_TASK: Final = 20
-# The class has a `list` of its own.
+# The class defines a method `list`.
 Configs: TypeAlias = list[Config]
 
 
 class PushConfigs:
-    """What clients say about webhooks. Secrets go in and never come out.
+    """The webhook configurations of clients. Secrets are stored and never returned.
 
     A task of another account is TaskNotFoundError everywhere.
     """

@@ -1,4 +1,4 @@
-"""How far a webhook has come: what each record makes of it, and when it is tried again."""
+"""The delivery state of one webhook: its position, its failures and its next attempt."""
 
 import random
 import time
@@ -36,7 +36,7 @@ def _chance() -> float:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """When what failed is tried again, and by which clocks."""
+    """The retry policy of webhooks, and the clocks that it uses."""
 
     give_up_s: float = 24 * 3600.0
     """After failing for so long, a webhook is given up on: the last try is then."""
@@ -52,7 +52,7 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryClaim:
-    """Somebody's right to send for a webhook."""
+    """The right of one sender to deliver to a webhook."""
 
     id: str
     head: int
@@ -73,14 +73,14 @@ class WebhookDelivery:
     lease_s: float = 0.0
     claimed_until_s: float = 0.0
     due_s: float = field(init=False, default=0.0)
-    """When it is tried again; 0: it doesn't wait."""
+    """The time of the next attempt; 0: none is scheduled."""
     _failing_since_s: float = field(init=False, default=0.0)
     _examined: int = field(init=False, default=0)
     """Up to here all was sent that there is to send."""
     listener: Callable[[], None] | None = None
 
     def __post_init__(self) -> None:
-        """Go on from what was kept, perhaps in an earlier life."""
+        """Continue from the stored state."""
         sequence, _ = parse_event_id(self.webhook.cursor)
         # Of one event there may be more to send, unless it was said that there isn't.
         self._examined = sequence if self.webhook.state == IDLE else max(0, sequence - 1)
@@ -94,12 +94,12 @@ class WebhookDelivery:
 
     @property
     def key(self) -> WebhookKey:
-        """What names it."""
+        """The id of the task and the id of the webhook."""
         return self.webhook.config.task_id, self.webhook.config.id
 
     @property
     def is_over(self) -> bool:
-        """Nothing is sent any more, unless somebody asks for it."""
+        """Nothing more is sent, unless a replay is requested."""
         return self.webhook.state not in LIVE
 
     def has_events(self) -> bool:

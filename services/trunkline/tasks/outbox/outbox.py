@@ -74,7 +74,7 @@ class Outbox:
         self._is_draining = False
 
     def open(self, journal: Journal) -> None:
-        """Take up the webhooks that a journal holds. JournalUnavailableError."""
+        """Load the webhooks of a journal. JournalUnavailableError."""
         found = journal.webhooks.find(states=LIVE)
         self._journals[journal.id] = journal
         self._left.discard(journal.id)
@@ -86,7 +86,7 @@ class Outbox:
                 logger.error("webhook.unreadable", extra=extra)
 
     def close(self, journal: Journal) -> None:
-        """Leave a journal's webhooks to whoever serves it next; claims are over."""
+        """Release the webhooks of a journal to its next host; claims end."""
         if self._journals.get(journal.id) is journal:
             # Else it was given back, and is here again.
             del self._journals[journal.id]
@@ -96,7 +96,7 @@ class Outbox:
         self._tell()
 
     def drain(self) -> None:
-        """From now on nobody waits here; what there is to send is still handed out."""
+        """Let no claimant wait any more; pending deliveries are still handed out."""
         self._is_draining = True
         self._tell()
 
@@ -120,7 +120,7 @@ class Outbox:
         return self._deliveries.get(key)
 
     def activate(self, journal: Journal, webhook: Webhook) -> None:
-        """Send what there is for a webhook that is kept, in place of the one with its name."""
+        """Deliver for a stored webhook, in place of the one with the same id."""
         if journal.id not in self._journals:
             return
         delivery = WebhookDelivery(journal, webhook, self.retry)
