@@ -158,7 +158,7 @@ async def test_nobody_at_a_url_is_one_line_where_a_new_mesh_would_be_no_help(
 ) -> None:
     done = await run_command("ask", "hello", *words, NO_PROXY="*", no_proxy="*")
     assert (done.exit, done.out) == (4, "")
-    assert done.err.startswith(f"error: {words[1]} can't be reached: nobody answers there")
+    assert done.err.startswith(f"error: {words[1]} can't be reached: no mesh answers there")
     assert done.err.count("\n") == 1
 
 
@@ -190,7 +190,7 @@ async def test_a_line_that_is_no_text_is_said_and_the_chat_goes_on(mesh: MeshPro
         (("ask", " "), "QUESTION: is empty"),
         (("ask", "x", "--url", "nonsense"), "--url: 'nonsense' is not a URL"),
         (("agents", "--mesh", "nonsense"), "--mesh: 'nonsense' is not HOST:PORT"),
-        (("agents", "--mesh", "127.0.0.1:1"), "nobody answers there"),
+        (("agents", "--mesh", "127.0.0.1:1"), "no mesh answers there"),
         (("up", "--http", "0.0.0.0:0"), "--insecure"),
         (("up", "--http", "127.0.0.1"), "--http: '127.0.0.1' is not HOST:PORT"),
         (("up", "--a2a-grpc", "0.0.0.0:0"), "--a2a-grpc: "),

@@ -194,7 +194,7 @@ async def test_an_answer_that_may_not_be_longer_says_so(
 ) -> None:
     server.script(say("It is for", finish="length"))
     answer = text_of(await running.at("math").send(QUESTION))
-    assert answer == "It is for\n\n(The answer ends here: it may not be longer.)"
+    assert answer == "It is for\n\n(The answer was cut off at its length limit.)"
 
 
 async def test_an_answer_whose_rest_the_provider_holds_back_says_so(
@@ -202,6 +202,4 @@ async def test_an_answer_whose_rest_the_provider_holds_back_says_so(
 ) -> None:
     server.script(say("It is for", finish="content_filter"))
     answer = text_of(await running.at("math").send(QUESTION))
-    assert (
-        answer == "It is for\n\n(The answer ends here: the model's provider holds back the rest.)"
-    )
+    assert answer == "It is for\n\n(The provider's content filter cut off the answer.)"

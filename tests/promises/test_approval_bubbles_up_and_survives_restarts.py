@@ -27,7 +27,7 @@ SERVER: Final = Path(__file__).parents[1] / "harness" / "mcp" / "shop_server.py"
 FRUIT: Final = ("apples", "pears")
 PATIENCE_S: Final = 60.0
 POLL_S: Final = 0.02
-UNKNOWN: Final = "nobody knows whether it was done"
+UNKNOWN: Final = "it is unknown whether it took effect"
 APPROVED = event_pb2.APPROVAL_DECISION_APPROVED
 REJECTED = event_pb2.APPROVAL_DECISION_REJECTED
 

@@ -89,7 +89,7 @@ async def send_turn(
             async for result in results:
                 answer.apply(result)
     except TimeoutError:
-        problem = f"no answer after {limit_s:g} s"
+        problem = f"no answer within {limit_s:g} s"
         if answer.task_id:
             problem += f"; `trunkline task {answer.task_id}` shows how far it is"
         raise PeerTimeoutError(client.url, problem) from None
@@ -178,7 +178,7 @@ async def ask(question: Question, *, url: str | None, as_json: bool) -> ExitCode
         if mesh.is_ephemeral:
             advice = "the mesh was ephemeral: run `trunkline up` for one that keeps its tasks"
         else:
-            advice = f"answer with: trunkline ask {_address(url, question.agent)}--task ID"
+            advice = f"answer with: trunkline ask {_target_options(url, question.agent)}--task ID"
         client = AgentClient(build_agent_url(mesh.http, question.agent), api_key=question.api_key)
         async with client:
             if as_json:
@@ -188,7 +188,7 @@ async def ask(question: Question, *, url: str | None, as_json: bool) -> ExitCode
 
 async def _ask(client: AgentClient, question: Question, files: Parts, *, advice: str) -> ExitCode:
     answer = terminal_answer(continues=bool(question.task_id))
-    await _take(client, answer, question, files)
+    await _send_question(client, answer, question, files)
     show_end(answer)
     code = turn_exit_code(answer)
     if code is ExitCode.INPUT_REQUIRED:
@@ -198,13 +198,13 @@ async def _ask(client: AgentClient, question: Question, files: Parts, *, advice:
 
 async def _ask_for_json(client: AgentClient, question: Question, files: Parts) -> ExitCode:
     answer = StreamedAnswer(write=lambda text: None, continues=bool(question.task_id))
-    await _take(client, answer, question, files)
-    outcome = await build_report(client, answer, agent=question.agent)
-    print_json(outcome.to_json())
-    return outcome.exit_code
+    await _send_question(client, answer, question, files)
+    report = await build_report(client, answer, agent=question.agent)
+    print_json(report.to_json())
+    return report.exit_code
 
 
-async def _take(
+async def _send_question(
     client: AgentClient, answer: StreamedAnswer, question: Question, files: Parts
 ) -> None:
     try:
@@ -228,7 +228,7 @@ async def _take(
 async def _cancel(client: AgentClient, task_id: str) -> str:
     """Cancel an abandoned task; return a line about the result."""
     if not task_id:
-        return "left before the mesh had named a task"
+        return "stopped before the mesh created a task"
     try:
         async with asyncio.timeout(CANCEL_LIMIT_S):
             await client.cancel_task(task_id)
@@ -237,11 +237,11 @@ async def _cancel(client: AgentClient, task_id: str) -> str:
     except TimeoutError:
         return f"canceling task {task_id}; `trunkline task {task_id}` shows how far that is"
     except TrunklineError as error:
-        return f"task {task_id} may go on: {' '.join(str(error).split())}"
+        return f"task {task_id} may continue: {' '.join(str(error).split())}"
     return f"canceled task {task_id}"
 
 
-def _address(url: str | None, agent: str | None) -> str:
+def _target_options(url: str | None, agent: str | None) -> str:
     """Return the options that address the same agent again."""
     return (f"--url {url} " if url else "") + (f"--agent {agent} " if agent else "")
 
@@ -260,7 +260,7 @@ def chat(agent: str | None, *, url: str | None, api_key: str = "", as_json: bool
             runner.run(conversation.open(url))
             while (line := _next_line()) is not None:
                 if line.strip():
-                    _take_line(runner, conversation, line)
+                    _run_line(runner, conversation, line)
         except TrunklineError as error:
             code = complain(error)
         except KeyboardInterrupt:
@@ -270,7 +270,7 @@ def chat(agent: str | None, *, url: str | None, api_key: str = "", as_json: bool
     return code
 
 
-def _take_line(runner: asyncio.Runner, conversation: "_Conversation", line: str) -> None:
+def _run_line(runner: asyncio.Runner, conversation: "_Conversation", line: str) -> None:
     try:
         if not is_text(line):
             problem = f"is not {sys.stdin.encoding} text and was not sent; write it again"
@@ -335,8 +335,8 @@ class _Conversation:
         self.context_id = answer.context_id or self.context_id
         self.task_id = answer.task_id if turn_exit_code(answer) is ExitCode.INPUT_REQUIRED else ""
         if self.as_json:
-            outcome = await build_report(self._client, answer, agent=self.agent)
-            print_json(outcome.to_json())
+            report = await build_report(self._client, answer, agent=self.agent)
+            print_json(report.to_json())
         else:
             show_end(answer)
 

@@ -38,9 +38,7 @@ STREAM_IDLE_S: Final = 60.0
 MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
 # Every command is a new attempt of a person, so no attempt is refused because others failed.
 _NO_BREAKER: Final = BreakerSettings(failures=1_000_000_000)
-_START_A_MESH: Final = (
-    "nobody answers there; start a mesh with `trunkline up`, or give another --url"
-)
+_START_A_MESH: Final = "no mesh answers there; start one with `trunkline up`, or give another --url"
 
 
 class AgentClient:

@@ -66,8 +66,8 @@ async def list_approvals(mesh: str | None, *, account: str, as_json: bool) -> Ex
     A host that does not answer is named on stderr.
     """
     async with open_mesh_view(mesh) as view:
-        found, code = await query_hosts(view, lambda host: _of_host(host, account))
-        pending = [one for one in found if await _is_wanted(view, one, account)]
+        found, code = await query_hosts(view, lambda host: _list_on_host(host, account))
+        pending = [one for one in found if await _is_still_waiting(view, one, account)]
     pending.sort(key=lambda one: one.root.task.status.timestamp.ToNanoseconds())
     if as_json:
         print_json([_fields(one) for one in pending])
@@ -126,7 +126,7 @@ def _arguments(text: str) -> struct_pb2.Struct:
         raise ConfigurationError("--edit", problem) from None
 
 
-async def _of_host(host: HostClient, account: str) -> list[PendingApproval]:
+async def _list_on_host(host: HostClient, account: str) -> list[PendingApproval]:
     """Return the pending approvals of a host's root tasks."""
     return [
         PendingApproval(one.requested, task)
@@ -148,7 +148,7 @@ async def _open_roots(host: HostClient, account: str) -> AsyncIterator[snapshot_
             request.page_token = page.next_page_token
 
 
-async def _is_wanted(view: MeshView, pending: PendingApproval, account: str) -> bool:
+async def _is_still_waiting(view: MeshView, pending: PendingApproval, account: str) -> bool:
     """Return whether the requesting task still waits: it may have ended apart from its root."""
     task_id = approval_task_id(pending.requested.approval_id)
     if task_id == pending.root.task.id:

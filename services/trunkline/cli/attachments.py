@@ -29,7 +29,7 @@ def read_parts(files: Sequence[str]) -> list[dict[str, Any]]:
     left = LIMIT_BYTES
     for file in files:
         if file.startswith(("http://", "https://")):
-            parts.append(_described({"url": file}, urlsplit(file).path))
+            parts.append(_add_metadata({"url": file}, urlsplit(file).path))
             continue
         try:
             content = Path(file).read_bytes()
@@ -42,7 +42,7 @@ def read_parts(files: Sequence[str]) -> list[dict[str, Any]]:
                 "all); give a URL where the mesh can fetch it"
             )
             raise InvalidArgumentError("--file", problem)
-        parts.append(_described({"raw": base64.b64encode(content).decode("ascii")}, file))
+        parts.append(_add_metadata({"raw": base64.b64encode(content).decode("ascii")}, file))
     return parts
 
 
@@ -61,9 +61,9 @@ async def save_files(
         await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
         for part in parts:
             if "url" in part and not client.has_origin_of(part["url"]):
-                say(f"not saved, as it is elsewhere: {part['url']}")
+                say(f"not saved, it is on another host: {part['url']}")
                 continue
-            path = _free(folder, sanitize_filename(part.get("filename", "")) or "file")
+            path = _unused_path(folder, sanitize_filename(part.get("filename", "")) or "file")
             try:
                 with path.open("xb") as file:
                     if "url" in part:
@@ -80,13 +80,13 @@ async def save_files(
         raise ConfigurationError("--save", f"{folder}: {error.strerror or error}") from error
 
 
-def _described(part: dict[str, Any], path: str) -> dict[str, Any]:
+def _add_metadata(part: dict[str, Any], path: str) -> dict[str, Any]:
     name = sanitize_filename(path)
     kind = mimetypes.guess_type(name)[0]
     return part | ({"filename": name} if name else {}) | ({"mediaType": kind} if kind else {})
 
 
-def _free(folder: Path, name: str) -> Path:
+def _unused_path(folder: Path, name: str) -> Path:
     path, number = folder / name, 1
     while path.exists():
         number += 1

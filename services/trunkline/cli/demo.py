@@ -28,7 +28,7 @@ async def demo(*, as_json: bool) -> ExitCode:
     The exit code is 0 if every question was answered and the trace is complete.
     """
     if not as_json:
-        print("starting a mesh of its own", flush=True)
+        print("starting a temporary mesh", flush=True)
     async with start_ephemeral_mesh() as mesh:
         async with AgentClient(mesh.http) as client:
             reports = [await _ask(client, question, as_json=as_json) for question in QUESTIONS]

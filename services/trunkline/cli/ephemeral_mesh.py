@@ -42,7 +42,7 @@ async def start_ephemeral_mesh() -> AsyncGenerator[MeshAddresses]:
     with tempfile.TemporaryDirectory(prefix="trunkline-") as folder:
         process = await _spawn(folder)
         try:
-            yield await _ready(process)
+            yield await _wait_until_ready(process)
         finally:
             await _stop(process)
 
@@ -55,7 +55,7 @@ async def open_mesh(url: str | None, *, may_start: bool = True) -> AsyncGenerato
     `may_start` is false.
     """
     base = resolve_base_url(url)
-    if not (may_start and is_this_machine(base)) or await _answers(base):
+    if not (may_start and is_this_machine(base)) or await _is_port_open(base):
         yield MeshAddresses(http=base, mesh="", is_ephemeral=False)
         return
     say(f"no mesh at {base}: starting an ephemeral one (`trunkline up` starts one that stays)")
@@ -64,7 +64,7 @@ async def open_mesh(url: str | None, *, may_start: bool = True) -> AsyncGenerato
         yield replace(addresses, http=addresses.http + urlsplit(base).path)
 
 
-async def _answers(base: str) -> bool:
+async def _is_port_open(base: str) -> bool:
     parts = urlsplit(base)
     try:
         async with asyncio.timeout(5):
@@ -100,7 +100,7 @@ async def _spawn(folder: str) -> Process:
     )
 
 
-async def _ready(process: Process) -> MeshAddresses:
+async def _wait_until_ready(process: Process) -> MeshAddresses:
     peer = "the ephemeral mesh"
     if process.stdout is None:
         raise PeerUnavailableError(peer, "it has no output")
@@ -110,7 +110,7 @@ async def _ready(process: Process) -> MeshAddresses:
     except TimeoutError:
         raise PeerTimeoutError(peer, f"it did not start within {START_LIMIT_S:g} s") from None
     if not line:
-        raise PeerUnavailableError(peer, "it did not start; see above why")
+        raise PeerUnavailableError(peer, "it did not start; its output above says why")
     ready = json.loads(line)
     return MeshAddresses(http=ready["http"], mesh=ready["mesh"])
 

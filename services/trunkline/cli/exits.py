@@ -55,7 +55,7 @@ def finish(work: Callable[[], int]) -> None:
 
 def complain(error: Exception) -> ExitCode:
     """Print an error as one line to stderr; return the exit code for it."""
-    reason = _reason(error)
+    reason = _find_cause(error)
     if isinstance(reason, TrunklineError):
         text = " ".join(str(reason).split())
         if reason.hint:
@@ -80,9 +80,9 @@ def _log(error: Exception) -> None:
     logger.debug("command.failed", exc_info=error)
 
 
-def _reason(error: Exception) -> Exception:
+def _find_cause(error: Exception) -> Exception:
     """Return the cause of an error: in a group, the first mesh error or else the first one."""
     if not isinstance(error, ExceptionGroup):
         return error
-    reasons = [_reason(inner) for inner in error.exceptions]
+    reasons = [_find_cause(inner) for inner in error.exceptions]
     return next((reason for reason in reasons if isinstance(reason, TrunklineError)), reasons[0])

@@ -62,7 +62,7 @@ async def verify_card(url: str, trusted: str, *, as_json: bool) -> ExitCode:
     )
 
     if not trusted:
-        say("error: say which key you trust, by --key or --jwks; a card can't say it of itself")
+        say("error: give a trusted key by --key or --jwks; a card can't vouch for itself")
         return ExitCode.USAGE
     try:
         keys = parse_trusted_keys(await fetch_document(trusted))
@@ -133,16 +133,18 @@ def add_key(name: str, file: Path | None, *, account: str, as_json: bool) -> Exi
     path = _path(file)
     known = _known(path)
     if not is_caller_name(name) or any(key.name == name for key in known):
-        raise InvalidArgumentError("NAME", f"{name!r} is taken, or no name; choose another")
+        raise InvalidArgumentError("NAME", f"{name!r} is taken or not a valid name; choose another")
     if not is_account_name(account):
-        raise InvalidArgumentError("--account", f"{account!r} is no account; choose another")
+        raise InvalidArgumentError(
+            "--account", f"{account!r} is not a valid account; choose another"
+        )
     key = generate_key()
     save_keys(path, [*known, ApiKey(name, account, hash_key(key))])
     if as_json:
         print_json({"name": name, "account": account, "key": key, "file": str(path)})
     else:
         print(key)
-        say(f"key {name!r} of account {account!r} is in {path}; it is shown this once")
+        say(f"key {name!r} of account {account!r} is in {path}; it is shown only once")
     return ExitCode.OK
 
 

@@ -72,7 +72,7 @@ async def list_tasks(mesh: str | None, which: TaskFilter, *, as_json: bool) -> E
     )
     async with open_mesh_view(mesh) as view:
         found, code = await query_hosts(
-            view, lambda host: _tasks_of(host, wanted, limit=which.limit)
+            view, lambda host: _fetch_tasks(host, wanted, limit=which.limit)
         )
     found.sort(key=lambda task: task.status.timestamp.ToNanoseconds(), reverse=True)
     latest = [_task(task) for task in found[: which.limit]]
@@ -87,7 +87,7 @@ async def list_tasks(mesh: str | None, which: TaskFilter, *, as_json: bool) -> E
     return code
 
 
-async def _tasks_of(
+async def _fetch_tasks(
     host: HostClient,
     wanted: task_service_pb2.ListTasksRequest,
     *,

@@ -42,13 +42,13 @@ class MeshView:
 
     def tool_client(self) -> ToolClient:
         """Return a client of the tool adapter."""
-        return ToolClient(self._channel_of("trunkline.v1.ToolService"))
+        return ToolClient(self._service_channel("trunkline.v1.ToolService"))
 
     def trace_client(self) -> TraceClient:
         """Return a client of the span store."""
-        return TraceClient(self._channel_of("trunkline.v1.TraceService"))
+        return TraceClient(self._service_channel("trunkline.v1.TraceService"))
 
-    def _channel_of(self, service: str) -> grpc.aio.Channel:
+    def _service_channel(self, service: str) -> grpc.aio.Channel:
         serving = (host.address for host in self.hosts if service in host.services)
         return self._channels.get(next(serving, self._address))
 
@@ -84,6 +84,6 @@ async def open_mesh_view(mesh: str | None) -> AsyncGenerator[MeshView]:
         try:
             hosts = await RegistryClient(channels.get(address)).list_agents()
         except PeerUnavailableError as error:
-            advice = "nobody answers there; start a mesh with `trunkline up`, or give --mesh"
+            advice = "no mesh answers there; start one with `trunkline up`, or give --mesh"
             raise PeerUnavailableError(address, advice) from error
         yield MeshView(hosts, address, channels)

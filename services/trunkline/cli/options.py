@@ -20,7 +20,7 @@ Url = Annotated[
     str | None,
     typer.Option(
         "--url",
-        help="Where the mesh, or an agent, serves A2A. [TRUNKLINE_URL]",
+        help="The A2A URL of a mesh or of an agent. [TRUNKLINE_URL]",
         metavar="URL",
     ),
 ]
@@ -28,14 +28,14 @@ ApiKey = Annotated[
     str | None,
     typer.Option(
         "--api-key",
-        help="Who asks: an API key, or a token. [TRUNKLINE_API_KEY]",
+        help="An API key or token that identifies you. [TRUNKLINE_API_KEY]",
         metavar="KEY",
         show_default=False,
     ),
 ]
 Account = Annotated[
     str,
-    typer.Option("--account", help="Whose tasks.", metavar="NAME"),
+    typer.Option("--account", help="The account of the tasks.", metavar="NAME"),
 ]
 Agent = Annotated[
     str | None,
@@ -43,7 +43,7 @@ Agent = Annotated[
 ]
 Files = Annotated[
     list[str] | None,
-    typer.Option(metavar="PATH", help="Send this file, or URL, too.", show_default=False),
+    typer.Option(metavar="PATH", help="Also send this file or URL.", show_default=False),
 ]
 Save = Annotated[
     Path | None,
@@ -69,27 +69,28 @@ Listen = Annotated[
 ]
 Advertise = Annotated[
     str | None,
-    typer.Option(metavar="HOST[:PORT]", help="Others reach it there. [default: where it serves]"),
+    typer.Option(metavar="HOST[:PORT]", help="Its address for others. [default: where it serves]"),
 ]
 Data = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="Journals and documents are kept here. [default: .trunkline]"),
+    typer.Option(metavar="DIR", help="The data directory. [default: .trunkline]"),
 ]
 McpFile = Annotated[
     Path | None, typer.Option(metavar="FILE", help="MCP servers, in the mcpServers form.")
 ]
 AgentSpecs = Annotated[
     list[str] | None,
-    typer.Option(metavar="MODULE:NAME", help="Run this agent, too; may be repeated."),
+    typer.Option(metavar="MODULE:NAME", help="Also run this agent; may be repeated."),
 ]
 Default = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Who answers at /. [default: supervisor]")
+    str | None,
+    typer.Option(metavar="NAME", help="The agent that answers at /. [default: supervisor]"),
 ]
 AllowWebhook = Annotated[
     list[str] | None,
     typer.Option(
         metavar="HOST[:PORT]",
-        help="Webhooks may lead here, though it is not public or not https; may be repeated.",
+        help="Allow webhooks to this host, even if private or without https; may be repeated.",
     ),
 ]
 Insecure = Annotated[
@@ -99,7 +100,9 @@ Insecure = Annotated[
 TaskId = Annotated[str, typer.Argument(metavar="ID", help="The task.", show_default=False)]
 ApprovalId = Annotated[
     str,
-    typer.Argument(metavar="ID", help="As `trunkline approvals` shows it.", show_default=False),
+    typer.Argument(
+        metavar="ID", help="The id that `trunkline approvals` shows.", show_default=False
+    ),
 ]
 
 

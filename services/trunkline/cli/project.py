@@ -25,10 +25,10 @@ _FILES: Final = {
     "KIND.test_agent.py": "tests/test_agent.py",
 }
 # Names that a project already uses, whether installed here or not.
-_NEEDED: Final = {"supervisor", "tests", "pytest", "hatchling"}
+_RESERVED: Final = {"supervisor", "tests", "pytest", "hatchling"}
 
 
-new = typer.Typer(help="Make a project to begin with.", rich_markup_mode=None)
+new = typer.Typer(help="Create a project to begin with.", rich_markup_mode=None)
 
 
 @new.callback()
@@ -40,10 +40,10 @@ def _group() -> None:
 def new_agent(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Of the agent.", show_default=False)],
     folder: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="Make it there. [NAME]")
+        Path | None, typer.Argument(metavar="[DIR]", help="The folder to create. [NAME]")
     ] = None,
     *,
-    langgraph: Annotated[bool, typer.Option("--langgraph", help="Of a LangGraph graph.")] = False,
+    langgraph: Annotated[bool, typer.Option("--langgraph", help="Use a LangGraph graph.")] = False,
     json: Json = False,
 ) -> None:
     """Create a project for an agent: code, settings, tests, and how to run them."""
@@ -63,7 +63,7 @@ def create_project(name: str, folder: Path | None, *, with_graph: bool, as_json:
     _check_name(name, module)
     folder = folder or Path(name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigurationError(str(folder), "is there already, and not an empty folder")
+        raise ConfigurationError(str(folder), "exists and is not an empty folder")
     values = {
         "name": name,
         "module": module,
@@ -73,11 +73,11 @@ def create_project(name: str, folder: Path | None, *, with_graph: bool, as_json:
     }
     kind = "langgraph" if with_graph else "function"
     made = {
-        path.format(module=module): _filled(source.replace("KIND", kind), values)
+        path.format(module=module): _render_template(source.replace("KIND", kind), values)
         for source, path in _FILES.items()
     }
-    settings = "" if with_graph else _filled("function.trunkline.toml", values)
-    made["trunkline.toml"] = _filled("trunkline.toml", values) + settings
+    settings = "" if with_graph else _render_template("function.trunkline.toml", values)
+    made["trunkline.toml"] = _render_template("trunkline.toml", values) + settings
     for path, text in made.items():
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -101,12 +101,12 @@ def _check_name(name: str, module: str) -> None:
             "does not end with a hyphen"
         )
         raise ConfigurationError(where, problem)
-    is_ours = module in _NEEDED or find_spec(f"trunkline_agents.{module}")
+    is_ours = module in _RESERVED or find_spec(f"trunkline_agents.{module}")
     if keyword.iskeyword(module) or is_ours or find_spec(module):
         raise ConfigurationError(where, "the name is taken; choose another")
 
 
-def _filled(name: str, values: dict[str, str]) -> str:
+def _render_template(name: str, values: dict[str, str]) -> str:
     from importlib import resources
     from string import Template
 

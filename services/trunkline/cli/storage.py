@@ -25,27 +25,27 @@ _JOURNALS = "journals"
 # The number of problems to report for one journal.
 _PROBLEMS = 20
 _DAY_S = 24 * 3600.0
-_ADVICE = "restore a backup, or move it away: the other journals work on"
+_ADVICE = "restore a backup, or move it away: the other journals stay usable"
 
 
 def check_data(data: Path | None, *, as_json: bool) -> ExitCode:
     """Check every journal and the files of tasks. The mesh may be running."""
-    folder = _existing(_settings(data))
-    found = [_checked(path, folder) for path in _databases(folder)]
+    folder = _require_folder(_settings(data))
+    found = [_check_database(path, folder) for path in _databases(folder)]
     if as_json:
         print_json(found)
     else:
         for one in found:
             print(_line(one))
         if not found:
-            print(f"{folder}: nothing is kept here")
+            print(f"{folder}: no journals here")
     return ExitCode.FAILED if any(one["problems"] for one in found) else ExitCode.OK
 
 
 def back_up_data(target: Path, data: Path | None, *, as_json: bool) -> ExitCode:
     """Copy all data to a new folder. The mesh may be running."""
-    folder = _existing(_settings(data))
-    _must_be_empty(target, "choose a new folder for the backup")
+    folder = _require_folder(_settings(data))
+    _check_empty(target, "choose a new folder for the backup")
     copied = []
     for path in _databases(folder):
         name = path.relative_to(folder)
@@ -53,7 +53,7 @@ def back_up_data(target: Path, data: Path | None, *, as_json: bool) -> ExitCode:
         copied.append({"file": str(name), "bytes": (target / name).stat().st_size})
     # Copied after the journals, so that everything they refer to is included.
     copied += _copy_files(folder, target)
-    _tell(copied, as_json=as_json, done=f"copied to {target}")
+    _print_files(copied, as_json=as_json, done=f"copied to {target}")
     return ExitCode.OK
 
 
@@ -63,9 +63,11 @@ def restore_data(source: Path, data: Path | None, *, as_json: bool) -> ExitCode:
     folder = settings.data_dir
     files = _databases(source) if source.is_dir() else []
     if not files:
-        raise ConfigurationError(str(source), "is no backup; `trunkline data backup DIR` makes one")
-    _must_be_empty(folder, "stop the mesh and move it away, or choose another one with --data")
-    for report in (_checked(path, source) for path in files):
+        raise ConfigurationError(
+            str(source), "is not a backup; `trunkline data backup DIR` makes one"
+        )
+    _check_empty(folder, "stop the mesh and move it away, or choose another one with --data")
+    for report in (_check_database(path, source) for path in files):
         if report["problems"]:
             raise ConfigurationError(
                 str(source / report["file"]), f"is damaged: {report['problems'][0]}"
@@ -86,7 +88,7 @@ def restore_data(source: Path, data: Path | None, *, as_json: bool) -> ExitCode:
         raise ConfigurationError(str(folder), problem) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    _tell(restored, as_json=as_json, done=f"restored to {folder}")
+    _print_files(restored, as_json=as_json, done=f"restored to {folder}")
     return ExitCode.OK
 
 
@@ -96,7 +98,7 @@ def prune_data(data: Path | None, *, older_than_days: float | None, as_json: boo
     retention = Retention(compact_after_s=settings.compact_after_s, retain_s=settings.retain_s)
     if older_than_days is not None:
         retention = replace(retention, retain_s=older_than_days * _DAY_S)
-    folder = _existing(settings)
+    folder = _require_folder(settings)
     done: list[dict[str, Any]] = []
     code = ExitCode.OK
     for path in _journals(folder):
@@ -132,14 +134,14 @@ def _settings(data: Path | None) -> Settings:
     return load_settings({"data_dir": data})
 
 
-def _existing(settings: Settings) -> Path:
+def _require_folder(settings: Settings) -> Path:
     if not settings.data_dir.is_dir():
-        problem = "is no folder; --data says where a mesh keeps its journals"
+        problem = "is not a folder; give the data directory by --data"
         raise ConfigurationError(str(settings.data_dir), problem)
     return settings.data_dir
 
 
-def _must_be_empty(folder: Path, advice: str) -> None:
+def _check_empty(folder: Path, advice: str) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigurationError(str(folder), f"is not empty; {advice}")
 
@@ -158,7 +160,7 @@ def _journals(folder: Path) -> Iterator[Path]:
     yield from sorted((folder / _JOURNALS).glob("*.db"))
 
 
-def _checked(path: Path, folder: Path) -> dict[str, Any]:
+def _check_database(path: Path, folder: Path) -> dict[str, Any]:
     if path.parent == folder / _JOURNALS and path.suffix == ".db":
         report = check_journal(path)
         blobs = BlobStore(blob_folder(path))
@@ -186,7 +188,7 @@ def _line(one: dict[str, Any]) -> str:
     return f"{one['file']}: ok, {one['tasks']} tasks, {one['events']} events{owner}"
 
 
-def _tell(files: list[dict[str, Any]], *, as_json: bool, done: str) -> None:
+def _print_files(files: list[dict[str, Any]], *, as_json: bool, done: str) -> None:
     if as_json:
         print_json(files)
         return

@@ -11,7 +11,7 @@ from typing import Any
 
 # Artifact names that the bridge uses for progress.
 _PROGRESS = ("execution_plan_", "tool_notification_", "current_result")
-_WHOLE_ANSWER = "partial_result"
+_FINAL_ANSWER = "partial_result"
 # The metadata key of a part that requests approvals. Another part has the same as text.
 _FOR_APPROVALS = "trunkline/approvals"
 # The metadata key of an artifact's step in the plan: `step-1`, `step-2`, ….
@@ -38,7 +38,7 @@ class StreamedAnswer:
         """The state in wire form, or "" before the first status."""
         self.status_text = ""
         """The text of the status message, or of the direct reply."""
-        self._out = _Out(write)
+        self._out = _Printer(write)
         self._note = note
         self._skips_old = continues
         self._artifacts: dict[str, _Artifact] = {}
@@ -71,17 +71,17 @@ class StreamedAnswer:
     def apply(self, result: Mapping[str, Any]) -> None:
         """Handle one stream response."""
         if "task" in result:
-            self._take_task(result["task"])
+            self._handle_task(result["task"])
         elif "artifactUpdate" in result:
             update = result["artifactUpdate"]
             appends, is_last = update.get("append", False), update.get("lastChunk", False)
-            self._take_artifact(update["artifact"], appends=appends, is_last=is_last)
+            self._handle_artifact(update["artifact"], appends=appends, is_last=is_last)
             self._show()
         elif "statusUpdate" in result:
-            self._take_ids(result["statusUpdate"])
-            self._take_status(result["statusUpdate"]["status"])
+            self._handle_ids(result["statusUpdate"])
+            self._handle_status(result["statusUpdate"]["status"])
         elif "message" in result:
-            self._take_ids(result["message"])
+            self._handle_ids(result["message"])
             self.status_text = render_parts(result["message"].get("parts", ()))
 
     def finish(self) -> None:
@@ -90,7 +90,7 @@ class StreamedAnswer:
             artifact.complete()
             self._show_one(artifact)
         if self._whole is not None:
-            self._out.become(self._whole)
+            self._out.replace_with(self._whole)
         if self.is_completed and not self._out.text:
             self._out.write(self.status_text)
         self._out.end_line()
@@ -99,12 +99,12 @@ class StreamedAnswer:
         """End the line of an abandoned turn. What is held back is not printed."""
         self._out.end_line()
 
-    def _take_task(self, task: Mapping[str, Any]) -> None:
+    def _handle_task(self, task: Mapping[str, Any]) -> None:
         self.task_id = task.get("id", "")
         self.context_id = task.get("contextId", "")
-        self._take_status(task.get("status", {}))
+        self._handle_status(task.get("status", {}))
         for said in task.get("artifacts", ()):
-            self._take_artifact(said, appends=False, is_last=False)
+            self._handle_artifact(said, appends=False, is_last=False)
         if self._skips_old:
             self._artifacts.clear()
             self._order.clear()
@@ -112,31 +112,31 @@ class StreamedAnswer:
             self._skips_old = False
         self._show()
 
-    def _take_ids(self, said: Mapping[str, Any]) -> None:
+    def _handle_ids(self, said: Mapping[str, Any]) -> None:
         self.task_id = said.get("taskId") or self.task_id
         self.context_id = said.get("contextId") or self.context_id
 
-    def _take_status(self, status: Mapping[str, Any]) -> None:
+    def _handle_status(self, status: Mapping[str, Any]) -> None:
         self.state = status.get("state", "")
         self.status_text = render_parts(status.get("message", {}).get("parts", ()))
         if self.status_text and self.state == "TASK_STATE_WORKING":
-            self._tell(self.status_text)
+            self._show_progress(self.status_text)
 
-    def _take_artifact(self, said: Mapping[str, Any], *, appends: bool, is_last: bool) -> None:
+    def _handle_artifact(self, said: Mapping[str, Any], *, appends: bool, is_last: bool) -> None:
         key, name, parts = said["artifactId"], said.get("name", ""), said.get("parts", ())
-        if name == _WHOLE_ANSWER:
+        if name == _FINAL_ANSWER:
             self._whole = render_parts(parts)
             return
         if name.startswith(_PROGRESS):
             # Its artifact id may belong to an artifact that is still being written.
             if is_last and (text := render_parts(parts).rstrip()):
-                self._tell(text)
+                self._show_progress(text)
             self._progress.add(key)
         if key in self._progress:
             return
         artifact = self._artifacts.get(key)
         if artifact is None:
-            artifact = self._artifacts[key] = _Artifact(step=_step_of(said))
+            artifact = self._artifacts[key] = _Artifact(step=_read_step(said))
             self._order.append(artifact)
             # Finished artifacts stay first. The sort is stable, so first pieces keep their order.
             self._order[self._live :] = sorted(self._order[self._live :], key=_by_step)
@@ -150,7 +150,7 @@ class StreamedAnswer:
         if is_last:
             artifact.complete()
 
-    def _tell(self, news: str) -> None:
+    def _show_progress(self, news: str) -> None:
         # In the middle of a line it would look like a part of the answer.
         if self._out.is_at_line_start:
             self._note(news)
@@ -241,7 +241,7 @@ class _Artifact:
         self._written, self._ahead, self.starts_over = [], "", True
 
 
-class _Out:
+class _Printer:
     """The printed text, which can't be withdrawn."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
@@ -257,7 +257,7 @@ class _Out:
             self._write(text)
             self._pieces.append(text)
 
-    def become(self, text: str) -> None:
+    def replace_with(self, text: str) -> None:
         """Print the rest of `text`. If other text was printed, print all of it on a new line.
 
         Text that streamed after the merged answers may be the same text.
@@ -289,11 +289,11 @@ def render_parts(parts: Iterable[Mapping[str, Any]], *, at_line_start: bool = Tr
             continue
         if not (text.endswith("\n") if text else at_line_start):
             text += "\n"
-        text += _line_of(part) + "\n"
+        text += _render_part(part) + "\n"
     return text
 
 
-def _step_of(said: Mapping[str, Any]) -> int:
+def _read_step(said: Mapping[str, Any]) -> int:
     number = str(said.get("metadata", {}).get(_STEP, "")).rpartition("-")[2]
     return int(number) if number.isascii() and number.isdecimal() else 0
 
@@ -311,7 +311,7 @@ def _lines(texts: Iterable[str]) -> str:
     return joined
 
 
-def _line_of(part: Mapping[str, Any]) -> str:
+def _render_part(part: Mapping[str, Any]) -> str:
     if "data" in part:
         return json.dumps(part["data"], ensure_ascii=False)
     name = part.get("filename") or part.get("mediaType") or "unnamed"

@@ -111,10 +111,10 @@ def render_trace(tree: TraceTree) -> Iterator[str]:
         span = node.span
         offset, duration = _ms(span.start_time) - start, _ms(span.end_time) - _ms(span.start_time)
         line = f"{offset:>+9.1f} {duration:>9.1f}  {'  ' * depth}{span.service}  {span.name}"
-        yield line + _answered(span) + _remark(node)
+        yield line + _http_details(span) + _problem_text(node)
 
 
-def _answered(span: trace_service_pb2.Span) -> str:
+def _http_details(span: trace_service_pb2.Span) -> str:
     """Render the server, the status and the attempt of a span for a plain HTTP call."""
     known = span.attributes.fields
     if telemetry.HTTP_REQUEST_METHOD not in known or telemetry.SERVER_ADDRESS not in known:
@@ -127,7 +127,7 @@ def _answered(span: trace_service_pb2.Span) -> str:
     return said
 
 
-def _remark(node: SpanNode) -> str:
+def _problem_text(node: SpanNode) -> str:
     remark = "  (its parent is missing)" if node.is_orphan else ""
     if node.span.is_error:
         kind = node.span.attributes.fields[telemetry.ERROR_TYPE].string_value or "failed"

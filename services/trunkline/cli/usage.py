@@ -38,7 +38,7 @@ def parse_and_run(app: Callable[..., Any]) -> int:
     except _UsageError as error:
         problem = " ".join(error.format_message().split()).rstrip(".")
         if problem.startswith("No such option"):
-            problem += " (a text that begins with a dash goes behind `--`)"
+            problem += " (put a text that begins with a dash after `--`)"
         command = error.ctx.command_path if error.ctx else "trunkline"
         return _complain(problem[:1].lower() + problem[1:], command)
 

@@ -87,7 +87,7 @@ async def replay_webhooks(
     if as_json:
         print_json({"task_id": task_id, "webhooks": count})
     elif count:
-        print(f"{task_id}: {count} to be sent again; `trunkline webhooks show` tells how it goes")
+        print(f"{task_id}: {count} to be sent again; see `trunkline webhooks show`")
     else:
         print(f"{task_id}: none has failed; --from-start sends all again")
     return ExitCode.OK
@@ -112,7 +112,7 @@ def print_secret(data: Path | None) -> ExitCode:
 
 def _no_webhook(task_id: str, config_id: str) -> ConfigurationError:
     named = f"webhook {config_id!r}" if config_id else "webhook"
-    problem = f"has no {named}; `trunkline webhooks list` shows those that there are"
+    problem = f"has no {named}; see `trunkline webhooks list`"
     return ConfigurationError(f"task {task_id!r}", problem)
 
 

@@ -32,71 +32,74 @@ class PendingCalls:
 
 def sort_pending_calls(turn: ReasoningTurn, state: ReasoningState) -> PendingCalls:
     """Sort the open calls by the approval they need and the answers that people gave."""
-    gate = PendingCalls(approvals=dict(state.get("approvals") or {}))
+    pending = PendingCalls(approvals=dict(state.get("approvals") or {}))
     edited: dict[str, ToolCall] = {}
     for call in find_open_calls(state["messages"]):
         tool = turn.tools.find(call["name"])
         if tool is None or not tool.needs_approval:
-            gate.ready.append((call, ""))
+            pending.ready.append((call, ""))
             continue
-        approval = _approval(turn, gate, tool, call)
+        approval = _find_approval(turn, pending, tool, call)
         if approval is None and exact_json(call["args"]):
             # The person would see rounded numbers and approve other arguments than the tool gets.
-            gate.results.append(_unshown(tool, call))
+            pending.results.append(_unshowable_result(tool, call))
         elif approval is None or not approval.HasField("answered"):
-            gate.waiting.append(call)
+            pending.waiting.append(call)
         elif approval.answered.decision == event_pb2.APPROVAL_DECISION_REJECTED:
-            gate.results.append(_rejection(tool, call, approval.answered))
+            pending.results.append(_rejection_result(tool, call, approval.answered))
         else:
             if approval.answered.decision == event_pb2.APPROVAL_DECISION_EDITED:
                 call = {**call, "args": arguments_to_dict(approval.answered.arguments)}
                 edited[call["id"] or ""] = call
-            gate.ready.append((call, approval.requested.approval_id))
+            pending.ready.append((call, approval.requested.approval_id))
     if edited:
-        gate.results.insert(0, _edited_reply(state["messages"], edited))
-    return gate
+        pending.results.insert(0, _edited_reply(state["messages"], edited))
+    return pending
 
 
 async def request_approvals(
-    turn: ReasoningTurn, state: ReasoningState, gate: PendingCalls, results: Sequence[BaseMessage]
+    turn: ReasoningTurn,
+    state: ReasoningState,
+    pending: PendingCalls,
+    results: Sequence[BaseMessage],
 ) -> None:
     """Request missing approvals, and save the state that the turn of the answer continues from."""
     events = []
-    for call in gate.waiting:
-        if _key(call) not in gate.approvals:
+    for call in pending.waiting:
+        if _key(call) not in pending.approvals:
             tool = turn.tools.find(call["name"])
             label = f"{tool.server}/{tool.name}" if tool else call["name"]
             event = turn.task.pending_approvals.request(label, call["args"])
-            gate.approvals[_key(call)] = event.approval_requested.approval_id
+            pending.approvals[_key(call)] = event.approval_requested.approval_id
             events.append(event)
     if events:
         await turn.task.record(*events)
-    said = _merged(state["messages"], results)
+    said = _merge_results(state["messages"], results)
     turn.task.pending_approvals.continuation = encode_continuation(
-        TurnContinuation(said, gate.approvals, turn.earlier_count)
+        TurnContinuation(said, pending.approvals, turn.earlier_count)
     )
 
 
-def _approval(
-    turn: ReasoningTurn, gate: PendingCalls, tool: tool_service_pb2.Tool, call: ToolCall
+def _find_approval(
+    turn: ReasoningTurn, pending: PendingCalls, tool: tool_service_pb2.Tool, call: ToolCall
 ) -> snapshot_pb2.ApprovalInfo | None:
     """Return the approval of a call. An approval requested by an interrupted attempt counts."""
-    asking = turn.task.pending_approvals
-    if (known := gate.approvals.get(_key(call))) is not None:
-        return asking.find(known)
+    pending_approvals = turn.task.pending_approvals
+    if (known := pending.approvals.get(_key(call))) is not None:
+        return pending_approvals.find(known)
     if turn.task.attempt == 1:
         return None
-    found = asking.find_call(f"{tool.server}/{tool.name}", call["args"])
+    found = pending_approvals.find_call(f"{tool.server}/{tool.name}", call["args"])
     # An approval of an earlier turn belongs to a call of that turn.
     earlier = [one.requested.approval_id for one in turn.task.snapshot.approvals]
-    taken = {*earlier, *gate.approvals.values()}
+    taken = {*earlier, *pending.approvals.values()}
     if found is None or found.requested.approval_id in taken:
         return None
-    gate.approvals[_key(call)] = found.requested.approval_id
+    pending.approvals[_key(call)] = found.requested.approval_id
     return found
 
 
-def _unshown(tool: tool_service_pb2.Tool, call: ToolCall) -> ToolMessage:
+def _unshowable_result(tool: tool_service_pb2.Tool, call: ToolCall) -> ToolMessage:
     text = (
         f"{tool.server}/{tool.name} was not called: it needs approval, and whole numbers from 2^53 "
         "on can't be shown exactly for that. Give them as text, if it takes that, or answer."
@@ -104,7 +107,7 @@ def _unshown(tool: tool_service_pb2.Tool, call: ToolCall) -> ToolMessage:
     return ToolMessage(content=text, tool_call_id=call["id"] or "", status="error")
 
 
-def _rejection(
+def _rejection_result(
     tool: tool_service_pb2.Tool, call: ToolCall, answered: event_pb2.ApprovalAnswered
 ) -> ToolMessage:
     # A rejection is no error: the model would try to fix or work around an error.
@@ -120,7 +123,9 @@ def _edited_reply(messages: Sequence[BaseMessage], edited: Mapping[str, ToolCall
     return reply.model_copy(update={"tool_calls": calls})
 
 
-def _merged(messages: Sequence[BaseMessage], results: Sequence[BaseMessage]) -> list[BaseMessage]:
+def _merge_results(
+    messages: Sequence[BaseMessage], results: Sequence[BaseMessage]
+) -> list[BaseMessage]:
     """Append results to the messages. A changed reply replaces the original."""
     changed = {one.id: one for one in results if isinstance(one, AIMessage)}
     kept = [changed.get(one.id, one) for one in messages]

@@ -29,9 +29,9 @@ _CONVERSATIONS_KEPT_DAYS: Final = 90
 _DAY_NS: Final = 24 * 3600 * 1_000_000_000
 # The time from 1582, where UUID timestamps begin, to 1970, in units of 100 ns.
 _UUID_EPOCH: Final = 0x01B21DD213814000
-_LINGER_S: Final = 20.0
+_CLOSE_DELAY_S: Final = 20.0
 # A lock held by another host must not delay our turns.
-_BUSY_S: Final = 0.05
+_BUSY_TIMEOUT_S: Final = 0.05
 _IN_MEMORY: Final = ":memory:"
 
 
@@ -67,7 +67,7 @@ class CheckpointFile:
             known = None
         if known is None:
             uri = f"{path.absolute().as_uri()}?mode=ro"
-            known = (inode, sqlite3.connect(uri, uri=True, timeout=_BUSY_S))
+            known = (inode, sqlite3.connect(uri, uri=True, timeout=_BUSY_TIMEOUT_S))
         self.connections[path] = known
         return known[1]
 
@@ -90,11 +90,11 @@ def open_checkpoint_file(path: Path) -> Iterator[CheckpointFile]:
 
     A file that can't be read is created anew, and the turns in it start over.
     """
-    _close_left_over()
+    _close_orphaned_files()
     file = _open_files.get(path)
     if file is not None and not file.users and _inode(path) != file.inode:
         # The file was deleted together with its journal.
-        _forget(file)
+        _close_file(file)
         file = None
     if file is None:
         saver = _open(path)
@@ -108,27 +108,27 @@ def open_checkpoint_file(path: Path) -> Iterator[CheckpointFile]:
     finally:
         file.users -= 1
         if not file.users:
-            _linger(file)
+            _schedule_close(file)
 
 
-def _linger(file: CheckpointFile) -> None:
+def _schedule_close(file: CheckpointFile) -> None:
     """Close the file after a delay, unless another turn opens it. Without a loop, close it now."""
     try:
         file.loop = asyncio.get_running_loop()
     except RuntimeError:
-        _forget(file)
+        _close_file(file)
         return
-    file.close_timer = file.loop.call_later(_LINGER_S, _forget, file)
+    file.close_timer = file.loop.call_later(_CLOSE_DELAY_S, _close_file, file)
 
 
-def _close_left_over() -> None:
+def _close_orphaned_files() -> None:
     """Close files opened under a closed event loop, whose timers never fire."""
     for file in tuple(_open_files.values()):
         if not file.users and file.loop is not None and file.loop.is_closed():
-            _forget(file)
+            _close_file(file)
 
 
-def _forget(file: CheckpointFile) -> None:
+def _close_file(file: CheckpointFile) -> None:
     if not file.users and _open_files.get(file.path) is file:
         del _open_files[file.path]
         file.close()
@@ -143,19 +143,19 @@ def _inode(path: Path) -> int:
 
 def _open(path: Path) -> CheckpointSaver:
     try:
-        return _connected(path)
+        return _connect(path)
     except sqlite3.DatabaseError as error:
         logger.warning("checkpoints.made_anew", extra={"file": str(path), "problem": str(error)})
         for ending in ("", "-wal", "-shm"):
             Path(f"{path}{ending}").unlink(missing_ok=True)
     try:
-        return _connected(path)
+        return _connect(path)
     except sqlite3.DatabaseError:
         # No file can be created there, so this turn keeps its checkpoints in memory.
-        return _connected(Path(_IN_MEMORY))
+        return _connect(Path(_IN_MEMORY))
 
 
-def _connected(path: Path) -> CheckpointSaver:
+def _connect(path: Path) -> CheckpointSaver:
     if str(path) != _IN_MEMORY:
         # The file holds conversations, so only its owner may read it. SQLite gives its -wal and
         # -shm files the same mode, and reports the error if no file can be created.
@@ -172,12 +172,12 @@ def _connected(path: Path) -> CheckpointSaver:
                 # Threads of users' graphs are exempt: their tasks may wait as long as conversations
                 # are kept.
                 " AND thread_id NOT LIKE 'graph/%'",
-                (_id_of_age(_TURNS_KEPT_DAYS),),
+                (_min_checkpoint_id(_TURNS_KEPT_DAYS),),
             )
             for table in ("checkpoints", "writes"):
                 cursor.execute(
                     f"DELETE FROM {table} WHERE checkpoint_id < ?",  # noqa: S608 - a name of ours
-                    (_id_of_age(_CONVERSATIONS_KEPT_DAYS),),
+                    (_min_checkpoint_id(_CONVERSATIONS_KEPT_DAYS),),
                 )
         connection.commit()
     except BaseException:
@@ -186,7 +186,7 @@ def _connected(path: Path) -> CheckpointSaver:
     return saver
 
 
-def _id_of_age(days: int) -> str:
+def _min_checkpoint_id(days: int) -> str:
     """Return the smallest checkpoint id of this age. Checkpoint ids begin with their time."""
     steps = (time.time_ns() - days * _DAY_NS) // 100 + _UUID_EPOCH
     digits = f"{steps >> 12:012x}"

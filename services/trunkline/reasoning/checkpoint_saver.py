@@ -28,8 +28,8 @@ _INSERT: Final = (
     "INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, type, checkpoint, metadata)"
     " VALUES (?, ?, ?, ?, ?, ?)"
 )
-_SOME: Final = 20
-_DELETE_SOME: Final = (
+_BATCH_SIZE: Final = 20
+_DELETE_BATCH: Final = (
     "DELETE FROM checkpoints WHERE rowid IN"
     " (SELECT rowid FROM checkpoints WHERE thread_id = ? ORDER BY rowid LIMIT ?)",
     "DELETE FROM writes WHERE rowid IN"
@@ -69,11 +69,11 @@ class EventLoopSaver(SqliteSaver):
 
         Deletes in small batches, because the many checkpoints of a long run take seconds.
         """
-        for statement in _DELETE_SOME:
-            count = _SOME
-            while count == _SOME:
+        for statement in _DELETE_BATCH:
+            count = _BATCH_SIZE
+            while count == _BATCH_SIZE:
                 with self.cursor() as cursor:
-                    count = cursor.execute(statement, (thread_id, _SOME)).rowcount
+                    count = cursor.execute(statement, (thread_id, _BATCH_SIZE)).rowcount
                 await asyncio.sleep(0)
 
 

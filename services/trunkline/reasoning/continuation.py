@@ -45,22 +45,22 @@ class TurnContinuation:
 def encode_continuation(waiting: TurnContinuation) -> bytes:
     """Encode a continuation for the status. Tool results are clipped if they don't fit."""
     messages = list(waiting.messages)
-    kept = _dumped(messages, waiting)
+    data = _encode(messages, waiting)
     for chars in _CLIPPED_CHARS:
-        if len(kept) <= _LIMIT_BYTES:
+        if len(data) <= _LIMIT_BYTES:
             break
-        messages = [_clipped(message, chars) for message in messages]
-        kept = _dumped(messages, waiting)
-    return kept
+        messages = [_clip(message, chars) for message in messages]
+        data = _encode(messages, waiting)
+    return data
 
 
 def decode_continuation(task: TurnRuntime) -> TurnContinuation | None:
     """Return the question that a turn continues, or None if its message is a new question."""
-    kept = task.snapshot.continuation
-    if not kept:
+    data = task.snapshot.continuation
+    if not data:
         return None
     try:
-        found = json.loads(zlib.decompress(kept))
+        found = json.loads(zlib.decompress(data))
         messages = messages_from_dict(found["messages"])
         return TurnContinuation(messages, found["approvals"], found["history"])
     except (zlib.error, ValueError, KeyError, TypeError) as error:
@@ -84,7 +84,7 @@ def find_open_calls(messages: Sequence[BaseMessage]) -> Sequence[ToolCall]:
     return ()
 
 
-def _dumped(messages: Sequence[BaseMessage], waiting: TurnContinuation) -> bytes:
+def _encode(messages: Sequence[BaseMessage], waiting: TurnContinuation) -> bytes:
     said = {
         "messages": messages_to_dict(messages),
         "approvals": dict(waiting.approvals),
@@ -93,7 +93,7 @@ def _dumped(messages: Sequence[BaseMessage], waiting: TurnContinuation) -> bytes
     return zlib.compress(json.dumps(said, default=str).encode())
 
 
-def _clipped(message: BaseMessage, chars: int) -> BaseMessage:
+def _clip(message: BaseMessage, chars: int) -> BaseMessage:
     if not isinstance(message, ToolMessage) or len(message.text) <= chars:
         return message
     text = f"{message.text[:chars]}\n[The rest was left out while this waited for approval.]"

@@ -74,10 +74,10 @@ class ConversationHistory:
         """
         # Children of one parent run at the same time, so another turn may have written meanwhile.
         self._read()
-        new = Exchange(self._task.id, self._task.turn, tuple(_plain(messages)))
+        new = Exchange(self._task.id, self._task.turn, tuple(_portable_messages(messages)))
         key = (new.task_id, new.turn)
         exchanges = [one for one in self._exchanges if (one.task_id, one.turn) != key]
-        kept = _bounded([*exchanges, new])
+        kept = _limit_exchanges([*exchanges, new])
         values = {
             "messages": [message for one in kept for message in one.messages],
             "exchanges": [[one.task_id, one.turn, len(one.messages)] for one in kept],
@@ -108,7 +108,7 @@ def _exchanges(values: dict[str, Any]) -> Iterator[Exchange]:
         begin += count
 
 
-def _bounded(exchanges: Sequence[Exchange]) -> list[Exchange]:
+def _limit_exchanges(exchanges: Sequence[Exchange]) -> list[Exchange]:
     """Return the newest exchanges that fit, never a part of one, so calls keep their results."""
     kept: list[Exchange] = []
     count = chars = 0
@@ -121,7 +121,7 @@ def _bounded(exchanges: Sequence[Exchange]) -> list[Exchange]:
     return kept
 
 
-def _plain(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+def _portable_messages(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
     """Return messages without content that only one provider understands."""
     kept: list[BaseMessage] = []
     for message in messages:
@@ -131,28 +131,28 @@ def _plain(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
                 if kept and isinstance(kept[-1], AIMessage) and not kept[-1].tool_calls:
                     kept.pop()
             case HumanMessage():
-                kept.append(HumanMessage(_clipped(message.text, _TEXT_CHARS)))
+                kept.append(HumanMessage(_clip(message.text, _TEXT_CHARS)))
             case ToolMessage():
                 kept.append(
                     ToolMessage(
-                        _clipped(message.text, _TOOL_CHARS),
+                        _clip(message.text, _TOOL_CHARS),
                         tool_call_id=message.tool_call_id,
                         status=message.status,
                         artifact=get_citations(message),
                     )
                 )
             case AIMessage():
-                kept.append(_plain_reply(message))
+                kept.append(_portable_reply(message))
     return repair_messages(kept)
 
 
-def _plain_reply(reply: AIMessage) -> AIMessage:
+def _portable_reply(reply: AIMessage) -> AIMessage:
     said = reply.response_metadata.get(STATUS_KEY)
     calls = [
         ToolCall(
             name=call["name"],
             args={
-                name: _clipped(value, _TOOL_CHARS) if isinstance(value, str) else value
+                name: _clip(value, _TOOL_CHARS) if isinstance(value, str) else value
                 for name, value in call["args"].items()
             },
             id=call["id"],
@@ -160,11 +160,11 @@ def _plain_reply(reply: AIMessage) -> AIMessage:
         for call in reply.tool_calls
     ]
     return AIMessage(
-        _clipped(reply.text, _TEXT_CHARS),
+        _clip(reply.text, _TEXT_CHARS),
         tool_calls=calls,
         response_metadata={STATUS_KEY: said} if said else {},
     )
 
 
-def _clipped(text: str, chars: int) -> str:
+def _clip(text: str, chars: int) -> str:
     return text if len(text) <= chars else f"{text[:chars]} […]"

@@ -58,18 +58,18 @@ async def run_turn(graph: ReasoningGraph, turn: ReasoningTurn, prompt: str) -> T
     Raises:
         StepLimitError: the turn reached its message limit without an answer.
     """
-    waited = decode_continuation(turn.task)
-    question = waited.messages if waited else [HumanMessage(turn.task.text)]
-    turn.earlier_count = waited.earlier_count if waited else len(turn.task.history) - 1
+    continuation = decode_continuation(turn.task)
+    question = continuation.messages if continuation else [HumanMessage(turn.task.text)]
+    turn.earlier_count = continuation.earlier_count if continuation else len(turn.task.history) - 1
     conversation = (
         ConversationHistory(turn.checkpoints.file, turn.task) if turn.checkpoints else None
     )
-    turn.earlier_messages = [SystemMessage(prompt), *_before(turn, conversation)]
+    turn.earlier_messages = [SystemMessage(prompt), *_load_earlier_messages(turn, conversation)]
     # Each message takes at most two LangGraph steps.
     config: dict[str, Any] = {"recursion_limit": 3 * MESSAGE_LIMIT}
     state: dict[str, Any] | None = {"messages": question}
-    if waited is not None:
-        state = {"messages": question, "approvals": dict(waited.approvals)}
+    if continuation is not None:
+        state = {"messages": question, "approvals": dict(continuation.approvals)}
     if turn.checkpoints is not None:
         graph = graph.copy({"checkpointer": turn.checkpoints.saver})
         config["configurable"] = {"thread_id": turn.checkpoints.thread_id}
@@ -82,18 +82,18 @@ async def run_turn(graph: ReasoningGraph, turn: ReasoningTurn, prompt: str) -> T
         )
     except BaseException as error:
         if conversation is not None and not turn.task.is_lost:
-            conversation.append(_cut_off(turn, question, error))
+            conversation.append(_interrupted_messages(turn, question, error))
         raise
-    verdict = _verdict_of(end)
-    if verdict.status == ResultStatus.COMPLETED:
+    result = _read_result(end)
+    if result.status == ResultStatus.COMPLETED:
         said = [*turn.earlier_messages, *end["messages"]]
         if sources := render_sources(said, turn.streamed, earlier=len(turn.earlier_messages)):
             await turn.append_answer(sources)
         await turn.finish_answer()
     # A turn that waits for approval is not a finished exchange yet.
     if conversation is not None and not find_open_calls(end["messages"]):
-        conversation.append(_ended(end["messages"], verdict))
-    return verdict
+        conversation.append(_final_messages(end["messages"], result))
+    return result
 
 
 # These are coroutines because LangGraph runs plain functions in threads.
@@ -110,39 +110,41 @@ async def _unless_over(state: ReasoningState) -> str:
     return END if state.get("result") else "agent"
 
 
-def _before(turn: ReasoningTurn, conversation: ConversationHistory | None) -> list[BaseMessage]:
+def _load_earlier_messages(
+    turn: ReasoningTurn, conversation: ConversationHistory | None
+) -> list[BaseMessage]:
     """Return the messages before this turn's question, of its context and its task."""
     before = conversation.earlier_messages() if conversation else []
     if conversation is None or not conversation.has_own_turns():
-        before += _history(turn.task.history[: turn.earlier_count])
+        before += _convert_history(turn.task.history[: turn.earlier_count])
     return before
 
 
-def _ended(messages: Sequence[BaseMessage], verdict: TurnResult) -> Sequence[BaseMessage]:
+def _final_messages(messages: Sequence[BaseMessage], result: TurnResult) -> Sequence[BaseMessage]:
     """Return the messages of a turn, with an answer as the last one."""
     if isinstance(messages[-1], AIMessage) and messages[-1].text:
         return messages
-    return [*messages, build_agent_message(verdict.text or _NO_TEXT, verdict.status)]
+    return [*messages, build_agent_message(result.text or _NO_TEXT, result.status)]
 
 
-def _cut_off(
+def _interrupted_messages(
     turn: ReasoningTurn, question: Sequence[BaseMessage], error: BaseException
 ) -> Sequence[BaseMessage]:
     """Return the known messages of a turn that was canceled or failed."""
-    thread = turn.checkpoints
-    state = (thread.saver.load_state(thread.thread_id) if thread else None) or {}
+    checkpoints = turn.checkpoints
+    state = (checkpoints.saver.load_state(checkpoints.thread_id) if checkpoints else None) or {}
     why = (
         f"This failed: {redact_addresses(error)}" if isinstance(error, TrunklineError) else _STOPPED
     )
     return [*(state.get("messages") or question), build_agent_message(why, ResultStatus.ERROR)]
 
 
-def _verdict_of(end: Mapping[str, Any]) -> TurnResult:
+def _read_result(end: Mapping[str, Any]) -> TurnResult:
     found = end.get("result") or {"status": ResultStatus.ERROR, "text": "There is no answer."}
     return TurnResult(ResultStatus(found["status"]), found["text"])
 
 
-def _history(messages: Sequence[message_pb2.Message]) -> list[BaseMessage]:
+def _convert_history(messages: Sequence[message_pb2.Message]) -> list[BaseMessage]:
     """Convert the task's earlier messages to the model's."""
     shown: list[BaseMessage] = []
     for message in messages:

@@ -18,7 +18,7 @@ from trunkline.tasks.turn_runtime import HOST_STOPPED
 from trunkline.v1 import snapshot_pb2, tool_service_pb2
 
 # Errors that end a call which reached its tool, or may have.
-_CUT_OFF: Final = (
+_INTERRUPTIONS: Final = (
     PeerProtocolError,
     PeerTimeoutError,
     PeerUnavailableError,
@@ -26,7 +26,7 @@ _CUT_OFF: Final = (
 )
 SUMMARY_CHARS: Final = 200
 """The length of a tool result's summary in the journal."""
-MAY_HAVE_RUN: Final = "It may have been done all the same: see before you ask for it again."
+MAY_HAVE_RUN: Final = "It may have taken effect: check before you request it again."
 
 
 class InterruptedCalls:
@@ -37,7 +37,7 @@ class InterruptedCalls:
         self._calls: list[snapshot_pb2.ToolCallInfo] = []
         if task.attempt > 1:
             self._calls = list(task.latest.tool_calls[len(task.snapshot.tool_calls) :])
-        self._forget_answered(turn, messages)
+        self._drop_answered(turn, messages)
 
     def pop_match(
         self, tool: tool_service_pb2.Tool, arguments: dict[str, object], approval_id: str
@@ -48,15 +48,15 @@ class InterruptedCalls:
         wanted = to_struct(arguments) if self._calls else None
         for call in self._calls:
             started = call.started
-            is_it = started.tool == label and started.arguments == wanted
+            is_match = started.tool == label and started.arguments == wanted
             if approval_id:
-                is_it = started.call_id.partition("/")[0] == approval_id
-            if is_it:
+                is_match = started.call_id.partition("/")[0] == approval_id
+            if is_match:
                 self._calls.remove(call)
                 return call
         return None
 
-    def _forget_answered(self, turn: ReasoningTurn, messages: Sequence[BaseMessage]) -> None:
+    def _drop_answered(self, turn: ReasoningTurn, messages: Sequence[BaseMessage]) -> None:
         """Drop calls whose results the model has: it may request the same call again."""
         if not self._calls:
             return
@@ -75,7 +75,7 @@ def is_safe_to_repeat(tool: tool_service_pb2.Tool) -> bool:
 
 def may_have_run(tool: tool_service_pb2.Tool, error: TrunklineError) -> bool:
     """Return whether a failed call may have had an effect that must not be repeated."""
-    return isinstance(error, _CUT_OFF) and not is_safe_to_repeat(tool)
+    return isinstance(error, _INTERRUPTIONS) and not is_safe_to_repeat(tool)
 
 
 def describe_interrupted_call(
@@ -86,8 +86,8 @@ def describe_interrupted_call(
     finished = begun.finished
     if not begun.HasField("finished") or finished.summary == HOST_STOPPED:
         return (
-            f"{label} was called, and its host stopped before it answered: nobody knows whether it "
-            "was done. It was not called again; see for yourself before you ask for it again.",
+            f"{label} was called, and its host stopped before it answered: it is unknown whether "
+            "it took effect. It was not called again; check before you request it again.",
             True,
         )
     if len(finished.summary) < SUMMARY_CHARS:

@@ -10,8 +10,10 @@ from uuid import uuid4
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-CALL_INTERRUPTED: Final = "The call was cut off: it is not known whether it was done."
-CALL_MALFORMED: Final = "The arguments of the call are no valid JSON object; nothing was called."
+CALL_INTERRUPTED: Final = "The call was interrupted: it is unknown whether it took effect."
+CALL_MALFORMED: Final = (
+    "The arguments of the call are not a valid JSON object; the tool was not called."
+)
 _FEEDBACK_KEY: Final = "trunkline/feedback"
 
 
@@ -27,18 +29,18 @@ def is_feedback(message: BaseMessage) -> bool:
 
 def repair_messages(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
     """Return messages in which one result follows each call, and no result lacks its call."""
-    kept: list[BaseMessage] = []
+    repaired: list[BaseMessage] = []
     open_calls: dict[str, str] = {}
     for message in messages:
         if isinstance(message, ToolMessage):
             if open_calls.pop(message.tool_call_id, None) is not None:
-                kept.append(message)
+                repaired.append(message)
             continue
-        kept += _missing(open_calls)
-        open_calls = _calls(message)
-        kept.append(message)
-    kept += _missing(open_calls)
-    return kept
+        repaired += _build_results(open_calls)
+        open_calls = _default_results(message)
+        repaired.append(message)
+    repaired += _build_results(open_calls)
+    return repaired
 
 
 def assign_unique_ids(reply: AIMessage, said: Sequence[BaseMessage]) -> AIMessage:
@@ -74,7 +76,7 @@ def assign_unique_ids(reply: AIMessage, said: Sequence[BaseMessage]) -> AIMessag
     return reply.model_copy(update=changed)
 
 
-def _calls(message: BaseMessage) -> dict[str, str]:
+def _default_results(message: BaseMessage) -> dict[str, str]:
     """Return the results to use for a message's calls if there are none, keyed by call id."""
     if not isinstance(message, AIMessage):
         return {}
@@ -83,6 +85,6 @@ def _calls(message: BaseMessage) -> dict[str, str]:
     return calls | {call["id"] or "": CALL_MALFORMED for call in message.invalid_tool_calls}
 
 
-def _missing(open_calls: dict[str, str]) -> Iterator[ToolMessage]:
+def _build_results(open_calls: dict[str, str]) -> Iterator[ToolMessage]:
     for call_id, text in open_calls.items():
         yield ToolMessage(text, tool_call_id=call_id, status="error")

@@ -57,7 +57,7 @@ logger = logging.getLogger(__name__)
 CHECK_TIMEOUT_S: Final = 30.0
 """An answer whose check takes longer is accepted."""
 _NO_ANSWER: Final = "That was no answer. Answer the question."
-_BAD_CALL: Final = "The arguments of your call are no valid JSON object. Call again, or answer."
+_BAD_CALL: Final = "The arguments of your call are not a valid JSON object. Call again, or answer."
 _UNHELPFUL: Final = "Your answer was not sent: it does not help yet. Answer again, completely."
 _INSTRUCTIONS: Final = (
     "You check answers before they are sent. Reply with Y if the answer does what the request "
@@ -101,15 +101,16 @@ async def _objection(turn: ReasoningTurn, state: ReasoningState, answer: str) ->
     """
     if turn.checker is None or remaining_messages(state) < _ANOTHER_ROUND:
         return ""
-    asked = f"{_earlier(turn)}Request:\n{_question(state)}\n\nAnswer:\n{answer[:_CHARS]}\n\nY or N?"
+    request = f"{_render_earlier(turn)}Request:\n{_question(state)}"
+    question = f"{request}\n\nAnswer:\n{answer[:_CHARS]}\n\nY or N?"
     try:
         async with asyncio.timeout(CHECK_TIMEOUT_S):
-            judged = await turn.checker.ask([SystemMessage(_INSTRUCTIONS), HumanMessage(asked)])
+            verdict = await turn.checker.ask([SystemMessage(_INSTRUCTIONS), HumanMessage(question)])
     except (TimeoutError, TrunklineError) as error:
         extra = {"task_id": turn.task.id, "problem": type(error).__name__}
         logger.warning("answer.not_checked", extra=extra)
         return ""
-    word, _, rest = judged.text.strip().partition(" ")
+    word, _, rest = verdict.text.strip().partition(" ")
     is_refused = word.strip(".:,;-*").upper() in {"N", "NO"}
     return (rest.strip() or "Something is missing.") if is_refused else ""
 
@@ -119,7 +120,7 @@ def _question(state: ReasoningState) -> str:
     return asked[0][:_CHARS] if asked else ""
 
 
-def _earlier(turn: ReasoningTurn) -> str:
+def _render_earlier(turn: ReasoningTurn) -> str:
     """Return earlier messages as context for the check, because the request may refer to them."""
     said = [
         f"{'User' if isinstance(one, HumanMessage) else 'Agent'}: {one.text[:_EARLIER_CHARS]}"

@@ -41,36 +41,36 @@ async def call_tools(state: ReasoningState, runtime: Runtime[ReasoningTurn]) -> 
     """Add the results of the requested calls, or end the turn to ask for approval."""
     turn = runtime.context
     check_message_limit(turn, state)
-    gate = sort_pending_calls(turn, state)
-    begun = InterruptedCalls(turn, state["messages"])
-    if gate.ready:
+    pending = sort_pending_calls(turn, state)
+    interrupted_calls = InterruptedCalls(turn, state["messages"])
+    if pending.ready:
         await turn.task.progress(_SEARCHING)
     async with asyncio.TaskGroup() as group:
         running = [
-            group.create_task(_call(turn, call, approval_id, begun))
-            for call, approval_id in gate.ready
+            group.create_task(_call(turn, call, approval_id, interrupted_calls))
+            for call, approval_id in pending.ready
         ]
-    results: list[BaseMessage] = [*gate.results, *(call.result() for call in running)]
+    results: list[BaseMessage] = [*pending.results, *(call.result() for call in running)]
     if not turn.model.is_rules:
         results = quote_sources([*turn.earlier_messages, *state["messages"]], results)
-    found: dict[str, Any] = {"messages": results, "approvals": gate.approvals}
-    if gate.waiting:
-        await request_approvals(turn, state, gate, results)
+    update: dict[str, Any] = {"messages": results, "approvals": pending.approvals}
+    if pending.waiting:
+        await request_approvals(turn, state, pending, results)
         await turn.pause_answer()
-        found["result"] = {"status": ResultStatus.INPUT_REQUIRED.value, "text": ""}
+        update["result"] = {"status": ResultStatus.INPUT_REQUIRED.value, "text": ""}
     else:
         await turn.task.progress(_PROCESSING)
-    found["parts"] = [part.SerializeToString() for part in turn.parts]
-    return found
+    update["parts"] = [part.SerializeToString() for part in turn.parts]
+    return update
 
 
 async def _call(
-    turn: ReasoningTurn, call: ModelToolCall, approval_id: str, begun: InterruptedCalls
+    turn: ReasoningTurn, call: ModelToolCall, approval_id: str, interrupted_calls: InterruptedCalls
 ) -> ToolMessage:
     tool = turn.tools.find(call["name"])
     if tool is None:
         return _failure(call, f"There is no tool {call['name']}.")
-    before = begun.pop_match(tool, call["args"], approval_id)
+    before = interrupted_calls.pop_match(tool, call["args"], approval_id)
     if before is not None and not is_safe_to_repeat(tool):
         text, has_failed = describe_interrupted_call(tool, before)
         if has_failed:

@@ -33,7 +33,7 @@ def quote_sources(
     number = max((number for number, _ in _citations(before)), default=0) + 1
     shown: list[BaseMessage] = []
     for result in results:
-        sources = _sources_of(result)
+        sources = _find_sources(result)
         if isinstance(result, ToolMessage) and sources:
             numbered = {number + place: source for place, source in enumerate(sources)}
             number += len(numbered)
@@ -56,7 +56,7 @@ def render_sources(messages: Sequence[BaseMessage], answer: str, *, earlier: int
     first `earlier` messages are of earlier turns.
     """
     known = dict(_citations(messages))
-    cited = [number for number in _numbers_in(answer) if number in known]
+    cited = [number for number in _cited_numbers(answer) if number in known]
     found = list(dict(_citations(messages[earlier:])))
     listed = sorted(cited) or found[:_UNCITED_LIMIT]
     lines = [f"[{one}] {known[one]}" for one in listed if known[one] not in answer]
@@ -76,8 +76,8 @@ def _as_quotations(result: ToolMessage, sources: Mapping[int, Mapping[str, Any]]
     said = artifact["structured"].get("unavailable")
     unavailable = [one for one in said if isinstance(one, str)] if isinstance(said, list) else []
     quotations = [
-        f'<source number="{number}" citation="{_plain(source["citation"], quote=True)}">\n'
-        f"{_plain(source['text'])}\n</source>"
+        f'<source number="{number}" citation="{_escape(source["citation"], quote=True)}">\n'
+        f"{_escape(source['text'])}\n</source>"
         for number, source in sources.items()
     ]
     rule = _RULE.format(first=next(iter(sources)))
@@ -87,7 +87,7 @@ def _as_quotations(result: ToolMessage, sources: Mapping[int, Mapping[str, Any]]
     return result.model_copy(update={"content": content, "artifact": artifact})
 
 
-def _sources_of(message: BaseMessage) -> list[Mapping[str, Any]]:
+def _find_sources(message: BaseMessage) -> list[Mapping[str, Any]]:
     if not isinstance(message, ToolMessage) or not isinstance(message.artifact, Mapping):
         return []
     structured = message.artifact.get("structured")
@@ -108,7 +108,7 @@ def _citations(messages: Sequence[BaseMessage]) -> Iterator[tuple[int, str]]:
                 yield int(number), citation
 
 
-def _numbers_in(answer: str) -> set[int]:
+def _cited_numbers(answer: str) -> set[int]:
     numbers: set[int] = set()
     for mark in _MARK.finditer(answer):
         for piece in re.split(r"[,;]", mark[1]):
@@ -117,7 +117,7 @@ def _numbers_in(answer: str) -> set[int]:
     return numbers
 
 
-def _plain(text: str, *, quote: bool = False) -> str:
+def _escape(text: str, *, quote: bool = False) -> str:
     """Escape text so that it can't close its quotation."""
     inside = _TAG.sub("&lt;", text)
     return _line(inside).replace('"', "'") if quote else inside
@@ -132,7 +132,7 @@ def render_for_model(result: tool_service_pb2.ToolResult) -> str:
     texts = [part.text for part in result.content if part.HasField("text")]
     if texts:
         return "\n".join(texts)
-    return "\n".join(f"Attached: {_name_of(part)}." for part in result.content)
+    return "\n".join(f"Attached: {_file_label(part)}." for part in result.content)
 
 
 def list_result_files(result: tool_service_pb2.ToolResult) -> Sequence[part_pb2.Part]:
@@ -150,6 +150,6 @@ def list_result_files(result: tool_service_pb2.ToolResult) -> Sequence[part_pb2.
     return found
 
 
-def _name_of(part: part_pb2.Part) -> str:
+def _file_label(part: part_pb2.Part) -> str:
     kind = part.media_type or "a file"
     return f"{part.filename} ({kind})" if part.filename else kind

@@ -24,8 +24,8 @@ MESSAGE_LIMIT = 10
 
 _ANSWER = "answer"
 # A reply with tool calls, the results, and the next reply.
-_ROUND = 3
-_LAST = (
+_ROUND_MESSAGES = 3
+_LAST_ROUND_NOTE = (
     "This is your last message, and you can't call tools any more: answer now with what you know, "
     "and say what is missing."
 )
@@ -55,7 +55,9 @@ class ReasoningTurn:
     def model_messages(self, state: "ReasoningState") -> list[BaseMessage]:
         """Return the messages for the model, repaired."""
         messages = repair_messages([*self.earlier_messages, *state["messages"]])
-        return [*messages, build_feedback(_LAST)] if self.is_last_round(state) else messages
+        return (
+            [*messages, build_feedback(_LAST_ROUND_NOTE)] if self.is_last_round(state) else messages
+        )
 
     def tool_specs(self, state: "ReasoningState") -> list[ToolSpec]:
         """Return the tools for the model. In the last round it can only end the turn."""
@@ -64,7 +66,7 @@ class ReasoningTurn:
 
     def is_last_round(self, state: "ReasoningState") -> bool:
         """Return whether tool calls would leave no room for an answer."""
-        return not self.model.is_rules and remaining_messages(state) < _ROUND
+        return not self.model.is_rules and remaining_messages(state) < _ROUND_MESSAGES
 
     async def append_answer(self, text: str) -> None:
         """Stream a piece of the answer."""

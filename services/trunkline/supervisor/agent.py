@@ -66,7 +66,7 @@ class Supervisor:
 
     async def prewarm(self) -> None:
         """Load LangGraph and compile the graph, so that the first turn does not wait for it."""
-        await self._compiled()
+        await self._load_graph()
         if self._planner is not None:
             await self._planner.load()
 
@@ -76,16 +76,16 @@ class Supervisor:
         if task.attempt > 1:
             files = describe_files(task.message)
             state = recover_state(task.snapshot, task.latest, task.text, files=files)
-            await task.rewind(_kept(task))
+            await task.rewind(_kept_lengths(task))
         if task.attempt > 1 or self._directory.revision == 0:
-            await self._settled(state["steps"] if state else ())
+            await self._wait_for_agents(state["steps"] if state else ())
         router = self._current_router().without(task.path)
         turn = SupervisorTurn(task, self._directory, router, task.plan(), self._limits)
         if self._planner is None:
             await self._run(turn, state)
             return
         # Also loads the modules that store conversations.
-        await self._compiled()
+        await self._load_graph()
         from trunkline.supervisor.planner_memory import open_planner_memory
 
         with open_planner_memory(task) as memory:
@@ -95,23 +95,23 @@ class Supervisor:
         state = state or await begin_turn(turn)
         if state is None:
             return
-        graph = await self._compiled()
+        graph = await self._load_graph()
         # No stream modes: readers follow the journal.
         async for _ in graph.astream(state, context=turn, stream_mode=[]):
             pass
 
-    async def _settled(self, steps: Sequence[Step]) -> None:
+    async def _wait_for_agents(self, steps: Sequence[Step]) -> None:
         """Wait briefly until a starting mesh has the agents that the turn needs."""
         wanted = {step.agent for step in steps}
 
         def is_settled(mesh: Directory) -> bool:
-            found = {card.name for card in self._askable(mesh)}
+            found = {card.name for card in self._allowed_cards(mesh)}
             return bool(found) and wanted <= found
 
         with contextlib.suppress(PeerError):
             await self._directory.wait_until(is_settled, timeout_s=self._limits.patience_s)
 
-    async def _compiled(self) -> "SupervisorGraph":
+    async def _load_graph(self) -> "SupervisorGraph":
         if self._graph is None:
             # Loading takes a second or two, so it runs in a thread.
             self._graph = await runtime.load_in_thread(
@@ -123,12 +123,12 @@ class Supervisor:
         revision, router = self._router
         if revision != self._directory.revision:
             revision = self._directory.revision
-            cards = self._askable(self._directory)
+            cards = self._allowed_cards(self._directory)
             router = Router(cards, default=self._options.default_agent)
             self._router = (revision, router)
         return router
 
-    def _askable(self, mesh: Directory) -> list[agent_card_pb2.AgentCard]:
+    def _allowed_cards(self, mesh: Directory) -> list[agent_card_pb2.AgentCard]:
         """Return the cards of the available agents that it may ask."""
         wanted = self._options.agents
         return [
@@ -138,7 +138,7 @@ class Supervisor:
         ]
 
 
-def _kept(task: TurnRuntime) -> dict[str, int]:
+def _kept_lengths(task: TurnRuntime) -> dict[str, int]:
     """Return the artifacts of an earlier attempt that stay unchanged: all but the answer."""
     answers = (event_pb2.ARTIFACT_KIND_SYNTHESIS, event_pb2.ARTIFACT_KIND_DRAFT)
     own = (info for info in task.latest.artifacts if not info.HasField("origin"))

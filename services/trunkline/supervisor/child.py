@@ -62,10 +62,10 @@ class ChildTask:
         self._agent = agent
         self._limits = limits
         self._patience_s = limits.patience_s
-        self._heard: Transcript | None = None
+        self._transcript: Transcript | None = None
         self._bytes = 0
         # The error of a batch that was rejected while it was forwarded.
-        self._refusal: Exception | None = None
+        self._rejection: Exception | None = None
 
     async def run(self, message: message_pb2.Message, *, is_known: bool = False) -> Outcome:
         """Send the child its message, and forward its artifacts until its turn ends.
@@ -79,8 +79,8 @@ class ChildTask:
                 invalid events. It was canceled, if it could be reached.
         """
         try:
-            async with IdleTimeout(self._limits.idle_s) as silence:
-                return await self._follow(message, silence, is_known=is_known)
+            async with IdleTimeout(self._limits.idle_s) as idle:
+                return await self._send_and_follow(message, idle, is_known=is_known)
         except TimeoutError:
             await self._cancel()
             problem = f"nothing came for {self._limits.idle_s:g} s, so it was canceled"
@@ -89,8 +89,8 @@ class ChildTask:
             await self._cancel()
             raise
 
-    async def _follow(
-        self, message: message_pb2.Message, silence: IdleTimeout, *, is_known: bool
+    async def _send_and_follow(
+        self, message: message_pb2.Message, idle: IdleTimeout, *, is_known: bool
     ) -> Outcome:
         """Send the message and follow the child, from its start if we lack some of its events.
 
@@ -99,9 +99,9 @@ class ChildTask:
         the question was answered by another client, the child is read to its end.
         """
         if is_known or message.task_id:
-            await self._come_back()
+            await self._wait_for_host()
         if is_known and await self._has_arrived(message):
-            return await self._read_again(message, silence)
+            return await self._read_from_start(message, idle)
         submission = self._task.child_submission("" if message.task_id else self.id)
         begun = self._directory.submit(
             self._agent,
@@ -112,18 +112,18 @@ class ChildTask:
         try:
             async with begun as stream:
                 if stream.message is not None:
-                    return await self._direct(stream.message)
+                    return await self._use_direct_reply(stream.message)
                 snapshot = stream.snapshot
-                if snapshot is not None and not self._has_missed(snapshot):
-                    return await self._listen(
-                        stream, Transcript(self.id, self._agent, snapshot), silence
+                if snapshot is not None and not self._lacks_events(snapshot):
+                    return await self._follow_stream(
+                        stream, Transcript(self.id, self._agent, snapshot), idle
                     )
         except TaskEndedError:
             if not message.task_id:
                 raise
-        return await self._read_again(message, silence)
+        return await self._read_from_start(message, idle)
 
-    async def _come_back(self) -> None:
+    async def _wait_for_host(self) -> None:
         """Wait for the host of a known child, which may start later than ours."""
         self._patience_s = self._limits.return_s
         with contextlib.suppress(PeerError):
@@ -150,7 +150,7 @@ class ChildTask:
         journal_id = self.id.partition("-")[0]
         return any(journal_id in host.journal_ids for host in mesh.hosts)
 
-    def _has_missed(self, snapshot: snapshot_pb2.TaskSnapshot) -> bool:
+    def _lacks_events(self, snapshot: snapshot_pb2.TaskSnapshot) -> bool:
         """Return whether the child has events that we lack, because an earlier call reached it."""
         ours = {(info.origin.task_id, info.artifact_id) for info in self._task.latest.artifacts}
         asking = self._task.pending_approvals
@@ -161,56 +161,60 @@ class ChildTask:
             for info in snapshot.artifacts
         )
 
-    async def _read_again(self, message: message_pb2.Message, silence: IdleTimeout) -> Outcome:
+    async def _read_from_start(self, message: message_pb2.Message, idle: IdleTimeout) -> Outcome:
         """Read the child from its start. Events forwarded before are skipped."""
-        heard = Transcript(self.id, self._agent, message_id=message.message_id)
+        transcript = Transcript(self.id, self._agent, message_id=message.message_id)
         followed = self._directory.watch(
             self.id, account=self._task.account, after=0, patience_s=self._patience_s
         )
         async with followed as stream:
-            return await self._listen(stream, heard, silence)
+            return await self._follow_stream(stream, transcript, idle)
 
-    async def _listen(self, stream: TaskStream, heard: Transcript, silence: IdleTimeout) -> Outcome:
+    async def _follow_stream(
+        self, stream: TaskStream, transcript: Transcript, idle: IdleTimeout
+    ) -> Outcome:
         """Forward a stream until the child's turn ends."""
-        self._heard = heard
-        if heard.is_over:
-            return heard.outcome()
-        stream.set_sink(lambda batches: self._hear(batches, heard, silence))
+        self._transcript = transcript
+        if transcript.is_over:
+            return transcript.outcome()
+        stream.set_sink(lambda batches: self._forward_texts(batches, transcript, idle))
         async for batches in stream:
             # The time that our own journal takes does not count as idle time of the child.
-            silence.pause()
+            idle.pause()
             for sealed in batches:
-                if self._refusal is not None:
-                    raise self._refusal
-                heard.apply(sealed)
+                if self._rejection is not None:
+                    raise self._rejection
+                transcript.apply(sealed)
                 await self._forward(sealed)
-                if heard.approval_events:
-                    await self._pass_on(heard)
-                if heard.is_over:
-                    return heard.outcome()
-            silence.resume()
+                if transcript.approval_events:
+                    await self._pass_on_approvals(transcript)
+                if transcript.is_over:
+                    return transcript.outcome()
+            idle.resume()
         raise PeerProtocolError(f"agent {self._agent!r}", "its stream ended before its task")
 
-    def _hear(self, batches: list[bytes], heard: Transcript, silence: IdleTimeout) -> int:
+    def _forward_texts(
+        self, batches: list[bytes], transcript: Transcript, idle: IdleTimeout
+    ) -> int:
         """Forward text batches at once, up to the first that has to wait; return their number."""
         taken = 0
         try:
-            while taken < len(batches) and self._hear_text(batches[taken], heard):
+            while taken < len(batches) and self._forward_text(batches[taken], transcript):
                 taken += 1
         except Exception as error:  # noqa: BLE001  Whatever it is, whoever listens meets it.
-            self._refusal = error
-        silence.resume()
+            self._rejection = error
+        idle.resume()
         return taken
 
-    def _hear_text(self, sealed: bytes, heard: Transcript) -> bool:
+    def _forward_text(self, sealed: bytes, transcript: Transcript) -> bool:
         """Forward a batch of text only. Returns False if it has other events or has to wait."""
         size = len(sealed)
         if self._bytes + size > self._limits.content_bytes or not self._task.can_forward_now:
             return False
-        batch = heard.parse_batch(sealed)
+        batch = transcript.parse_batch(sealed)
         if batch.header.kinds != _TEXT:
             return False
-        heard.apply_batch(batch)
+        transcript.apply_batch(batch)
         self._bytes += size
         self._task.forward_now(sealed, batch.header, agent=self._agent)
         return True
@@ -223,11 +227,11 @@ class ChildTask:
             raise PeerProtocolError(f"agent {self._agent!r}", problem)
         await self._task.forward(sealed, agent=self._agent)
 
-    async def _pass_on(self, heard: Transcript) -> None:
+    async def _pass_on_approvals(self, transcript: Transcript) -> None:
         """Pass on the child's approval requests and answers, except those passed on before."""
         asking = self._task.pending_approvals
         news: list[event_pb2.Event] = []
-        for event in heard.approval_events:
+        for event in transcript.approval_events:
             is_question = event.HasField("approval_requested")
             said = event.approval_requested if is_question else event.approval_answered
             known = asking.find(said.approval_id)
@@ -240,11 +244,11 @@ class ChildTask:
                 continue
             asking.apply(event)
             news.append(event)
-        heard.approval_events = []
+        transcript.approval_events = []
         if news:
             await self._task.record(*news)
 
-    async def _direct(self, message: message_pb2.Message) -> Outcome:
+    async def _use_direct_reply(self, message: message_pb2.Message) -> Outcome:
         """Use a direct reply as the answer. Its files become an artifact of the parent."""
         files = [part for part in message.parts if not part.HasField("text")]
         if files:
@@ -264,7 +268,7 @@ class ChildTask:
         )
 
     async def _cancel(self) -> None:
-        if self._heard is not None and self._heard.is_over:
+        if self._transcript is not None and self._transcript.is_over:
             return
         with contextlib.suppress(TrunklineError, TimeoutError):
             async with asyncio.timeout(_CANCEL_S):

@@ -41,26 +41,26 @@ async def begin_turn(turn: SupervisorTurn) -> SupervisorState | None:
     if answered:
         return answered
     revision = turn.plan.revision
-    planned = await _planned(turn)
-    steps = _named(planned.steps, describe_files(task.message))
+    planned = await _plan_request(turn)
+    steps = _describe_steps(planned.steps, describe_files(task.message))
     if len(steps) > MAX_STEPS:
         await ask_user(turn, too_many_steps_question(len(steps)))
         return None
     if not turn.router.find_unknown_address(task.text):
-        await _settle(turn, steps)
+        await _route_remaining(turn, steps)
     if planned.question or not any(step.agent for step in steps):
         if planned.written_text or turn.plan.revision != revision:
             # Readers have seen the beginning of a plan, so complete it.
             await _write_plan(turn, steps, steps[:1], shown=planned.written_text)
         else:
-            await task.record(*_decisions(steps[:1]))
+            await task.record(*_route_events(steps[:1]))
         await ask_user(turn, planned.question or no_agent_question(steps, turn.router))
         return None
     await _write_plan(turn, steps, steps, shown=planned.written_text)
     return {"steps": steps, "outcomes": {}}
 
 
-async def _planned(turn: SupervisorTurn) -> PlanResult:
+async def _plan_request(turn: SupervisorTurn) -> PlanResult:
     """Plan with the model, if there is one and the request does not name its agents."""
     task, router, planner = turn.task, turn.router, turn.planner
     by_score = split_request(task.text, router)
@@ -82,12 +82,12 @@ async def _planned(turn: SupervisorTurn) -> PlanResult:
     return PlanResult(by_score)
 
 
-def _named(steps: Sequence[Step], files: str) -> tuple[Step, ...]:
+def _describe_steps(steps: Sequence[Step], files: str) -> tuple[Step, ...]:
     """Describe steps without text by the files that came with them."""
     return tuple(step if step.text.strip() else replace(step, plan_text=files) for step in steps)
 
 
-async def _settle(turn: SupervisorTurn, steps: tuple[Step, ...]) -> None:
+async def _route_remaining(turn: SupervisorTurn, steps: tuple[Step, ...]) -> None:
     """Route steps that fit no agent: to the last agent, or to the default agent."""
     if not any(step.agent for step in steps):
         route_to_last_agent(steps, await find_last_agent(turn.task, turn.directory, turn.router))
@@ -109,7 +109,7 @@ async def run_plan(state: SupervisorState, turn: SupervisorTurn) -> NodeResult:
 async def synthesise_answer(state: SupervisorState, turn: SupervisorTurn) -> NodeResult:
     """Retry failed steps once with the next best agent. Otherwise deliver the answer and end."""
     if not state.get("is_revised"):
-        checked = _check(state)
+        checked = _prepare_retries(state)
         if checked.get("retries"):
             return checked, "plan"
     answer = combine_outcomes(state["steps"], state["outcomes"])
@@ -137,12 +137,12 @@ async def _write_plan(
     await turn.task.record(
         *([plan_event(plan_id, revision, tokens)] if tokens else ()),
         event_pb2.Event(plan=whole),
-        *_decisions(routed),
+        *_route_events(routed),
     )
     turn.plan.start_revision()
 
 
-def _check(state: SupervisorState) -> SupervisorState:
+def _prepare_retries(state: SupervisorState) -> SupervisorState:
     """Return the state with the steps to retry with other agents, if there are any."""
     outcomes = dict(state["outcomes"])
     steps = {step.id: step for step in state["steps"]}
@@ -171,5 +171,5 @@ def _check(state: SupervisorState) -> SupervisorState:
     }
 
 
-def _decisions(steps: Sequence[Step]) -> list[event_pb2.Event]:
+def _route_events(steps: Sequence[Step]) -> list[event_pb2.Event]:
     return [event_pb2.Event(route_decided=step.route) for step in steps]

@@ -16,7 +16,9 @@ MAKE_PLAN: Final = "make_plan"
 _LONGEST_TEXT = 32 * 1024
 _DIGITS = re.compile(r"\d{1,3}")
 # Other forms in which models write the placeholder {1}.
-_PLACE = re.compile(r"\{\{?\s{0,3}(?:(?:step|result)[-_ ]?)?(\d{1,3})(?:\.\w{1,20})?\s{0,3}\}?\}")
+_PLACEHOLDER = re.compile(
+    r"\{\{?\s{0,3}(?:(?:step|result)[-_ ]?)?(\d{1,3})(?:\.\w{1,20})?\s{0,3}\}?\}"
+)
 
 
 class UnusablePlanError(ValueError):
@@ -94,14 +96,14 @@ def render_partial_plan(given: Mapping[str, Any]) -> str:
             if list(one)[-1] == "agent":
                 break
             line = line[: LINE_CHARS - 1]
-        lines.append(f"{number}. {_name_of(agent)}: {line}")
+        lines.append(f"{number}. {_normalize_agent(agent)}: {line}")
     return "\n".join(lines)
 
 
 def _step(number: int, one: object, count: int, router: Router, planner: str) -> Step:
     if not isinstance(one, dict):
-        raise UnusablePlanError(f"step {number} is no object")
-    agent = _name_of(str(one.get("agent", "")))
+        raise UnusablePlanError(f"step {number} is not an object")
+    agent = _normalize_agent(str(one.get("agent", "")))
     if agent not in router.cards:
         known = ", ".join(router.cards)
         raise UnusablePlanError(f"step {number} is for {agent!r}; there are only: {known}")
@@ -110,10 +112,10 @@ def _step(number: int, one: object, count: int, router: Router, planner: str) ->
         raise UnusablePlanError(f"step {number} does not say what to ask {agent}")
     if len(text) > _LONGEST_TEXT:
         raise UnusablePlanError(f"the text of step {number} is too long")
-    text, places = _with_places(text.strip(), number, count)
-    after = sorted({*places, *_numbers(number, one.get("after"), count)})
+    text, numbers = _normalize_placeholders(text.strip(), number, count)
+    after = sorted({*numbers, *_parse_step_numbers(number, one.get("after"), count)})
     if not (has_reference(text) and len(after) == 1):
-        missing = (f"{{{earlier}}}" for earlier in after if earlier not in places)
+        missing = (f"{{{earlier}}}" for earlier in after if earlier not in numbers)
         text = "\n".join([text, *missing])
     route = router.route(text).decision
     score = next((score for score in route.scores if score.agent == agent), None)
@@ -124,31 +126,31 @@ def _step(number: int, one: object, count: int, router: Router, planner: str) ->
     return Step(route.step_id, text, route, tuple(map(format_step_id, after)))
 
 
-def _name_of(agent: str) -> str:
+def _normalize_agent(agent: str) -> str:
     return agent.strip().removeprefix("@").lower()
 
 
-def _with_places(text: str, number: int, count: int) -> tuple[str, set[int]]:
+def _normalize_placeholders(text: str, number: int, count: int) -> tuple[str, set[int]]:
     """Return the text with placeholders {1}, {2}, … for results, and their numbers."""
-    places: set[int] = set()
+    numbers: set[int] = set()
 
     def place(match: re.Match[str]) -> str:
         earlier = int(match[1])
         if not 1 <= earlier <= count or earlier == number:
             return match[0]
-        places.add(earlier)
+        numbers.add(earlier)
         return f"{{{earlier}}}"
 
-    return _PLACE.sub(place, text), places
+    return _PLACEHOLDER.sub(place, text), numbers
 
 
-def _numbers(number: int, after: object, count: int) -> set[int]:
+def _parse_step_numbers(number: int, after: object, count: int) -> set[int]:
     """Return the numbers of the steps that one waits for. Accepts numbers in strings."""
     numbers: set[int] = set()
     for one in after if isinstance(after, list) else [] if after is None else [after]:
         digits = _DIGITS.search(str(one))
         earlier = int(digits[0]) if digits else 0
         if not 1 <= earlier <= count or earlier == number:
-            raise UnusablePlanError(f"step {number} waits for {one!r}, which is no other step")
+            raise UnusablePlanError(f"step {number} waits for {one!r}, which is not another step")
         numbers.add(earlier)
     return numbers

@@ -25,7 +25,7 @@ def answer_waiting_children(
     waiting = _waiting_steps(snapshot)
     if not waiting:
         return None
-    answers = _answers(snapshot)
+    answers = _approval_answers(snapshot)
     asking = {
         one.requested.child_task_id for one in approvals.pending_approvals(snapshot.approvals)
     }
@@ -41,7 +41,7 @@ def answer_waiting_children(
         else:
             steps.append(step)
             outcomes[step.id] = Outcome(step.agent, State.TASK_STATE_INPUT_REQUIRED, step.text)
-    postponed, known = _postponed(snapshot, waiting)
+    postponed, known = _postponed_steps(snapshot, waiting)
     return {
         "steps": (*steps, *postponed),
         "outcomes": {**known, **outcomes},
@@ -61,7 +61,7 @@ def recover_state(
     `start` is the task at the start of the turn, `latest` its last state. `text` is the request,
     `files` describes its files (see `describe_files`).
     """
-    ended = _ended(start, latest)
+    ended = _child_outcomes(start, latest)
     children = {
         (child.started.step_id, child.started.agent): child.started.task_id
         for child in latest.children[len(start.children) :]
@@ -102,7 +102,7 @@ def recover_state(
     }
 
 
-def _answers(
+def _approval_answers(
     snapshot: snapshot_pb2.TaskSnapshot,
 ) -> dict[str, tuple[event_pb2.ApprovalAnswered, ...]]:
     """Return this turn's answers to the approvals of children, keyed by child id."""
@@ -114,7 +114,7 @@ def _answers(
     return found
 
 
-def _postponed(
+def _postponed_steps(
     snapshot: snapshot_pb2.TaskSnapshot, waiting: Sequence[Step]
 ) -> tuple[Sequence[Step], Mapping[str, Outcome]]:
     """Return the steps that were postponed for waiting ones, and the known outcomes.
@@ -167,7 +167,7 @@ def _step(
     )
 
 
-def _ended(
+def _child_outcomes(
     start: snapshot_pb2.TaskSnapshot, latest: snapshot_pb2.TaskSnapshot
 ) -> dict[str, Outcome]:
     """Return the outcomes of the children that stopped in this turn, keyed by child id.

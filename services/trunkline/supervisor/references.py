@@ -20,7 +20,7 @@ _REFERENCE = re.compile(
     rf"|(?:(?<=how much is )|(?<!\bis )(?<!\bwas )(?<!\bdoes ))\bit{_FOLLOWS}",
     re.IGNORECASE,
 )
-_PLACE = re.compile(r"\{(\d{1,3})\}")
+_PLACEHOLDER = re.compile(r"\{(\d{1,3})\}")
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 _EQUALS = re.compile(r"[=≈]")
 
@@ -47,7 +47,7 @@ def extract_value(answer: str) -> str:
 
 def find_needed_steps(text: str, after: Sequence[str]) -> tuple[str, ...]:
     """Return the ids of the earlier steps whose results the text refers to."""
-    named = {format_step_id(int(place[1])) for place in _PLACE.finditer(text)}
+    named = {format_step_id(int(place[1])) for place in _PLACEHOLDER.finditer(text)}
     if found := tuple(earlier for earlier in after if earlier in named):
         return found
     return tuple(after[-1:]) if after and has_reference(text) else ()
@@ -69,8 +69,8 @@ def fill_references(text: str, answers: Mapping[str, str]) -> str:
         is_line = text[begin - 1 : begin] in ("", "\n") and text[end : end + 1] in ("", "\n")
         return answer.strip() if is_line else extract_value(answer)
 
-    if any(format_step_id(int(place[1])) in answers for place in _PLACE.finditer(text)):
-        return _PLACE.sub(put, text)
+    if any(format_step_id(int(place[1])) in answers for place in _PLACEHOLDER.finditer(text)):
+        return _PLACEHOLDER.sub(put, text)
     (answer,) = answers.values()
     value = extract_value(answer)
     return _REFERENCE.sub(lambda _: value, text, count=1)

@@ -24,7 +24,7 @@ _SEPARATOR = re.compile(
     re.IGNORECASE,
 )
 _THEN = re.compile(r"\bthen\b", re.IGNORECASE)
-_EDGE = " \t\r\n,;"
+_EDGE_CHARS = " \t\r\n,;"
 _JOINING_WORDS = (" and", " then", " also")
 _QUESTION_WORDS = frozenset(
     ("what", "who", "whom", "whose", "where", "when", "why", "which", "how")
@@ -73,8 +73,8 @@ def split_request(text: str, router: Router) -> tuple[Step, ...]:
         return (_step(1, text, nobody),)
     addresses = router.find_addresses(text[:SEARCHED_CHARS])
     if addresses:
-        return _numbered(text, _addressed_pieces(text, addresses, router))
-    return _numbered(text, _pieces(text, 0, len(text), router))
+        return _build_steps(text, _addressed_pieces(text, addresses, router))
+    return _build_steps(text, _split_pieces(text, 0, len(text), router))
 
 
 def _addressed_pieces(
@@ -82,12 +82,12 @@ def _addressed_pieces(
 ) -> list[_Piece]:
     """Split at addresses. The text before the first address is split as usual."""
     first = addresses[0].start()
-    before = _without_joint(text[:first])
-    pieces = _pieces(text, 0, len(before), router) if split_words(before) else []
+    before = _strip_conjunction(text[:first])
+    pieces = _split_pieces(text, 0, len(before), router) if split_words(before) else []
     seam = text[len(before) : first]
     for match, following in zip(addresses, [*addresses[1:], None], strict=True):
         end = following.start() if following else len(text)
-        kept = _without_joint(text[match.end() : end])
+        kept = _strip_conjunction(text[match.end() : end])
         stop = match.end() + len(kept)
         decision = address_decision(match[1].lower())
         is_after = bool(_THEN.search(seam)) or has_reference(kept)
@@ -100,23 +100,23 @@ def _addressed_pieces(
     return pieces
 
 
-def _without_joint(text: str) -> str:
+def _strip_conjunction(text: str) -> str:
     """Return the text without a trailing conjunction: commas, "and", "then"."""
     # Works on positions: repeated copies would take a second for a hostile request.
-    end = _edge(text, len(text))
+    end = _trim_end(text, len(text))
     while text[max(0, end - 5) : end].lower().endswith(_JOINING_WORDS):
-        end = _edge(text, text.rfind(" ", 0, end))
+        end = _trim_end(text, text.rfind(" ", 0, end))
     return text[:end]
 
 
-def _edge(text: str, end: int) -> int:
+def _trim_end(text: str, end: int) -> int:
     """Return the end of text[:end] without trailing separators."""
-    while end and text[end - 1] in _EDGE:
+    while end and text[end - 1] in _EDGE_CHARS:
         end -= 1
     return end
 
 
-def _pieces(text: str, begin: int, end: int, router: Router) -> list[_Piece]:
+def _split_pieces(text: str, begin: int, end: int, router: Router) -> list[_Piece]:
     """Split where both parts make sense. A part that can't stand alone joins the one before."""
     fragments = _fragments(text, begin, end) if end - begin <= SEARCHED_CHARS else []
     if not 0 < len(fragments) <= _MAX_PIECES:
@@ -144,12 +144,12 @@ def _fragments(text: str, begin: int, end: int) -> list[tuple[int, int, bool]]:
     fragments = []
     is_after = False
     for match in _SEPARATOR.finditer(text, begin, end):
-        if text[begin : match.start()].strip(_EDGE):
+        if text[begin : match.start()].strip(_EDGE_CHARS):
             fragments.append((begin, match.start(), is_after))
             is_after = False
         is_after = is_after or bool(_THEN.search(match[0]))
         begin = match.end()
-    if text[begin:end].strip(_EDGE) or not fragments:
+    if text[begin:end].strip(_EDGE_CHARS) or not fragments:
         fragments.append((begin, end, is_after))
     return fragments
 
@@ -182,10 +182,10 @@ def _is_preface(text: str, piece: _Piece) -> bool:
     return is_word or (not piece.routed.agent and not _is_question(words))
 
 
-def _numbered(text: str, pieces: Sequence[_Piece]) -> tuple[Step, ...]:
+def _build_steps(text: str, pieces: Sequence[_Piece]) -> tuple[Step, ...]:
     steps: list[Step] = []
     for number, piece in enumerate(pieces, start=1):
-        said = text[piece.begin : piece.end].strip(_EDGE)
+        said = text[piece.begin : piece.end].strip(_EDGE_CHARS)
         after = (steps[-1].id,) if piece.is_after and steps else ()
         steps.append(_step(number, said, piece.routed.decision, after=after))
     return tuple(steps)

@@ -31,7 +31,7 @@ class _Skill:
 
 
 @dataclass(frozen=True, slots=True)
-class _Find:
+class _CardMatch:
     """The parts of one agent's card that a request mentions."""
 
     agent: str
@@ -82,7 +82,9 @@ class Router:
         request = SearchableText.from_text(text[:SEARCHED_CHARS])
         first = _FIRST_WORD.match(text)
         first_word = first[1].casefold() if first else ""
-        finds = [_find(name, skills, request, first_word) for name, skills in self._skills.items()]
+        finds = [
+            _match_card(name, skills, request, first_word) for name, skills in self._skills.items()
+        ]
         scores = _scores(finds)
         best = scores[0] if scores else event_pb2.AgentScore()
         decision = event_pb2.RouteDecided(
@@ -92,7 +94,7 @@ class Router:
         if best.confidence >= GOOD_CONFIDENCE:
             decision.agent = best.agent
         else:
-            decision.reasons[:] = [_why_nobody(top_agents(decision))]
+            decision.reasons[:] = [_no_route_reason(top_agents(decision))]
         return RoutedText(
             decision,
             has_verb=found is not None and found.has_verb,
@@ -151,7 +153,9 @@ def _skill(skill: agent_card_pb2.AgentSkill) -> _Skill:
     )
 
 
-def _find(agent: str, skills: Sequence[_Skill], request: SearchableText, first_word: str) -> _Find:
+def _match_card(
+    agent: str, skills: Sequence[_Skill], request: SearchableText, first_word: str
+) -> _CardMatch:
     tags: dict[str, Tag] = {}
     reasons: list[str] = []
     is_command = False
@@ -169,7 +173,7 @@ def _find(agent: str, skills: Sequence[_Skill], request: SearchableText, first_w
         tags.update((tag.text.casefold(), tag) for tag in found)
         named = ", ".join(tag.text for tag in found) or "its name"
         reasons.append(f"skill {skill.name!r}: {named}")
-    return _Find(
+    return _CardMatch(
         agent,
         points=len(tags) * TAG_POINTS + matched * SKILL_POINTS,
         reasons=tuple(reasons),
@@ -178,7 +182,7 @@ def _find(agent: str, skills: Sequence[_Skill], request: SearchableText, first_w
     )
 
 
-def _scores(finds: Sequence[_Find]) -> list[event_pb2.AgentScore]:
+def _scores(finds: Sequence[_CardMatch]) -> list[event_pb2.AgentScore]:
     """Return the scores, best first: by command, then points, then name."""
     ranked = sorted(finds, key=lambda find: (not find.is_command, -find.points, find.agent))
     is_commanded = sum(find.is_command for find in ranked) == 1
@@ -199,7 +203,7 @@ def _scores(finds: Sequence[_Find]) -> list[event_pb2.AgentScore]:
     return scores
 
 
-def _why_nobody(level: Sequence[str]) -> str:
+def _no_route_reason(level: Sequence[str]) -> str:
     if len(level) > 1:
         return f"{' and '.join(level)} fit equally well"
     return "no agent's skills occur in it"

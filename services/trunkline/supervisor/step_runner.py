@@ -107,7 +107,7 @@ async def _call(turn: SupervisorTurn, step: Step, text: str, child_id: str) -> O
     }
     name = f"{telemetry.INVOKE_AGENT} {step.agent}"
     with telemetry.span(name, kind=SpanKind.CLIENT, attributes=attributes) as span:
-        asked = clip(text) or _decisions(step) or step.plan_text
+        asked = clip(text) or _render_approval_answers(step) or step.plan_text
         async with task.tool(step.agent, {"message": asked}) as call:
             child = ChildTask(
                 task, turn.directory, agent=step.agent, task_id=child_id, limits=turn.limits
@@ -118,7 +118,7 @@ async def _call(turn: SupervisorTurn, step: Step, text: str, child_id: str) -> O
                 outcome = await child.run(message, is_known=is_known)
             except asyncio.CancelledError:
                 call.summary = f"{step.agent}: canceled"
-                await task.record(_finished(step, child_id, State.TASK_STATE_CANCELED))
+                await task.record(_finished_event(step, child_id, State.TASK_STATE_CANCELED))
                 raise
             except TrunklineError as error:
                 outcome = failed_outcome(
@@ -132,11 +132,13 @@ async def _call(turn: SupervisorTurn, step: Step, text: str, child_id: str) -> O
             call.summary = f"{step.agent}: {state_name(outcome.state)}"
     # The text of an answer is in its artifacts, unless it came as a status or a direct reply.
     said = outcome.text if outcome.is_status_text or not outcome.is_answer else ""
-    await task.record(_finished(step, child_id, outcome.state, said))
+    await task.record(_finished_event(step, child_id, outcome.state, said))
     return outcome
 
 
-def _finished(step: Step, child_id: str, state: StateValue, text: str = "") -> event_pb2.Event:
+def _finished_event(
+    step: Step, child_id: str, state: StateValue, text: str = ""
+) -> event_pb2.Event:
     finished = event_pb2.ChildFinished(task_id=child_id, agent=step.agent, state=state, text=text)
     return event_pb2.Event(child_finished=finished)
 
@@ -169,7 +171,7 @@ def _message(turn: SupervisorTurn, step: Step, text: str, child_id: str) -> mess
     return message
 
 
-def _decisions(step: Step) -> str:
+def _render_approval_answers(step: Step) -> str:
     """Render the approval answers for a child on one line."""
     said = (f"{one.approval_id}: {approvals.render_decision(one.decision)}" for one in step.answers)
     return ", ".join(said)

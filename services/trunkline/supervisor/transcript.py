@@ -79,8 +79,8 @@ class Transcript:
         self._has_begun = snapshot is not None
         self.approval_events: list[event_pb2.Event] = []
         """Its approval requests and their answers. The caller takes them from here."""
-        self._said = ""
-        self._asks = False
+        self._status_text = ""
+        self._requests_approval = False
         # Approvals that it waits for. A child with a remote journal, as that of a remote agent,
         # asks in words alone.
         self._waiting: set[str] = set()
@@ -92,7 +92,7 @@ class Transcript:
             self._waiting = {
                 one.requested.approval_id for one in pending_approvals(snapshot.approvals)
             }
-            self._hear(snapshot.task.status.message)
+            self._read_status(snapshot.task.status.message)
             for info in snapshot.artifacts:
                 self._artifacts[info.origin.task_id, info.artifact_id] = _Artifact(
                     is_earlier=True, is_closed=info.closed, is_empty=False
@@ -120,7 +120,7 @@ class Transcript:
         count = kinds = 0
         for event in batch.events:
             if self.state in TERMINAL:
-                raise self._nonsense("it went on after its end")
+                raise self._contract_error("it sent events after its end")
             if event.HasField("delta"):
                 delta = event.delta
                 texts = list(delta.texts)
@@ -128,12 +128,12 @@ class Transcript:
                 kinds |= _DELTA_BIT
                 self._on_delta(writer, delta, texts)
                 continue
-            kind = self._kind_of(event)
+            kind = self._event_kind(event)
             kinds |= kind.bit
             count += event_count(event)
             if kind is EventKind.STATUS:
                 self.state = event.status.status.state
-                self._hear(event.status.status.message)
+                self._read_status(event.status.status.message)
             elif kind in (EventKind.APPROVAL_REQUESTED, EventKind.APPROVAL_ANSWERED):
                 self._on_approval(event)
             elif kind is EventKind.REWOUND:
@@ -141,7 +141,7 @@ class Transcript:
             elif kind in (EventKind.CREATED, EventKind.TURN_STARTED):
                 self._on_turn(event)
         if not count or count != header.count or kinds != header.kinds:
-            raise self._nonsense("a batch holds something else than its header says")
+            raise self._contract_error("a batch does not match its header")
         self.cursor += count
 
     def outcome(self) -> Outcome:
@@ -149,7 +149,9 @@ class Transcript:
         agent = self._agent
         if self.state != State.TASK_STATE_COMPLETED:
             # The parent asks for the approvals itself, so they are not repeated as text.
-            text = self._said or ("" if self._asks else f"it is {state_name(self.state)}")
+            text = self._status_text or (
+                "" if self._requests_approval else f"it is {state_name(self.state)}"
+            )
             text = shorten(text, len(text), KEPT_CHARS, agent)
             return Outcome(agent, self.state, text, child_id=self._task_id)
         written = [one for one in self._artifacts.values() if not one.is_earlier]
@@ -162,12 +164,14 @@ class Transcript:
         has_files = any(one.has_files for one in written)
         is_said = not text and not has_files
         if is_said:
-            text = shorten(self._said, len(self._said), KEPT_CHARS, agent)
+            text = shorten(self._status_text, len(self._status_text), KEPT_CHARS, agent)
         return Outcome(agent, self.state, text, has_files, self._task_id, is_status_text=is_said)
 
-    def _hear(self, message: message_pb2.Message) -> None:
-        self._asks = bool(self._waiting) and is_approval_question(message)
-        self._said = other_text(message) if self._asks else message_text(message)
+    def _read_status(self, message: message_pb2.Message) -> None:
+        self._requests_approval = bool(self._waiting) and is_approval_question(message)
+        self._status_text = (
+            other_text(message) if self._requests_approval else message_text(message)
+        )
 
     def _on_approval(self, event: event_pb2.Event) -> None:
         self.approval_events.append(event)
@@ -194,14 +198,14 @@ class Transcript:
         try:
             batch = event_pb2.EventBatch.FromString(sealed)
         except DecodeError:
-            raise self._nonsense("it sent bytes that are no events") from None
+            raise self._contract_error("it sent invalid bytes") from None
         header = batch.header
         if header.task_id != self._task_id:
-            raise self._nonsense("it sent events of another task")
+            raise self._contract_error("it sent events of another task")
         if header.first_sequence != self.cursor + 1:
-            raise self._nonsense(f"event {header.first_sequence} follows event {self.cursor}")
+            raise self._contract_error(f"event {header.first_sequence} follows event {self.cursor}")
         if header.HasField("origin") and not header.origin.task_id:
-            raise self._nonsense("it forwarded events of no task")
+            raise self._contract_error("it forwarded events without a task")
         return batch
 
     def _on_delta(self, writer: str, delta: event_pb2.ArtifactDelta, texts: list[str]) -> None:
@@ -210,13 +214,13 @@ class Transcript:
             if artifact is None:
                 artifact = self._artifacts[writer, delta.artifact_id] = _Artifact()
             elif artifact.is_closed or not artifact.is_empty:
-                raise self._misused(delta, "was created twice")
+                raise self._artifact_error(delta, "was created twice")
             is_own = writer in ("", self._task_id)
             artifact.is_synthesis = is_own and delta.start.kind == event_pb2.ARTIFACT_KIND_SYNTHESIS
         elif artifact is None:
-            raise self._misused(delta, "was appended to before its create")
+            raise self._artifact_error(delta, "was appended to before its create")
         if artifact.is_closed:
-            raise self._misused(delta, "was appended to after its close")
+            raise self._artifact_error(delta, "was appended to after its close")
         if texts:
             self._keep(artifact, texts)
         elif delta.HasField("part"):
@@ -226,7 +230,9 @@ class Transcript:
     def _on_rewound(self, writer: str, remains: artifact_pb2.Artifact) -> None:
         artifact = self._artifacts.get((writer, remains.artifact_id))
         if artifact is None:
-            raise self._nonsense(f"artifact {remains.artifact_id!r} was rewound before its create")
+            raise self._contract_error(
+                f"artifact {remains.artifact_id!r} was rewound before its create"
+            )
         self._room += artifact.forget()
         artifact.is_closed, artifact.is_empty = False, True
         for part in remains.parts:
@@ -244,14 +250,14 @@ class Transcript:
         if not artifact.is_earlier:
             self._room -= artifact.add(texts, self._room)
 
-    def _kind_of(self, event: event_pb2.Event) -> EventKind:
+    def _event_kind(self, event: event_pb2.Event) -> EventKind:
         try:
             return event_kind(event)
         except InvalidArgumentError:
-            raise self._nonsense("it sent an event that says nothing") from None
+            raise self._contract_error("it sent an empty event") from None
 
-    def _misused(self, delta: event_pb2.ArtifactDelta, problem: str) -> PeerProtocolError:
-        return self._nonsense(f"artifact {delta.artifact_id!r} {problem}")
+    def _artifact_error(self, delta: event_pb2.ArtifactDelta, problem: str) -> PeerProtocolError:
+        return self._contract_error(f"artifact {delta.artifact_id!r} {problem}")
 
-    def _nonsense(self, problem: str) -> PeerProtocolError:
+    def _contract_error(self, problem: str) -> PeerProtocolError:
         return PeerProtocolError(f"agent {self._agent!r}", problem)

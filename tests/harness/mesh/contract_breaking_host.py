@@ -29,7 +29,7 @@ def task_ended() -> event_pb2.Event:
 LIES: dict[str, tuple[Sequence[tuple[int, Sequence[event_pb2.Event]]], str]] = {
     "gap": ([(2, [task_created("x")]), (9, [task_ended()])], "event 9 follows event 2"),
     "early": ([(2, [delta_event("a", ["x"])])], "artifact 'a' was appended to before its create"),
-    "late": ([(2, [task_ended(), task_created("x")])], "it went on after its end"),
+    "late": ([(2, [task_ended(), task_created("x")])], "it sent events after its end"),
     "twice": ([(2, [task_created("x"), task_created("y")])], "artifact 'a' was created twice"),
 }
 

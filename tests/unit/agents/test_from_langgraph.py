@@ -251,7 +251,7 @@ async def test_a_graph_that_stops_before_a_node_asks_whether_it_goes_on() -> Non
     model = ScriptedModel(AIMessage("", tool_calls=[call]), "It is 3.")
     async with mesh(made(reacting(model, interrupt_before=["tools"]))) as m:
         asked = await m.ask("1+2?")
-        assert (asked.state, asked.status_text) == ("input-required", "Shall it go on with tools?")
+        assert (asked.state, asked.status_text) == ("input-required", "Continue with tools?")
         assert (await m.ask("yes", task=asked)).text == "It is 3."
 
 
@@ -282,7 +282,7 @@ async def test_what_waits_in_a_checkpointer_that_is_gone_fails_and_says_so(tmp_p
         answer = await m.ask("this", task=asked)
     assert (answer.state, answer.status_text) == (
         "failed",
-        "what it stood at is no longer known; ask anew",
+        "its state was lost; ask again",
     )
 
 
@@ -404,7 +404,7 @@ async def test_a_graph_that_comes_to_no_end_is_stopped(
     async with mesh(logged(compiled, step_limit=given)) as m:
         answer = await m.ask("go")
     assert answer.state == "failed"
-    assert f"came to no end within {limit} steps" in answer.status_text
+    assert f"did not finish within {limit} steps" in answer.status_text
 
 
 async def test_nodes_find_what_is_made_of_the_task() -> None:

@@ -142,7 +142,7 @@ def test_damage_is_found_and_the_other_journals_are_checked(data: Path, harm: st
     lines = done.stdout.splitlines()
     assert lines[0] == "journals/math.db: ok, 2 tasks, 9 events"
     assert lines[2].startswith("journals/mesh.db: DAMAGED: ")
-    assert lines[2].endswith("restore a backup, or move it away: the other journals work on")
+    assert lines[2].endswith("restore a backup, or move it away: the other journals stay usable")
 
 
 @pytest.mark.parametrize(
@@ -277,5 +277,5 @@ def test_a_journal_that_was_lost_is_still_so_when_it_was_pruned(tmp_path: Path) 
 def test_a_folder_that_is_none_is_said_to_be_so(tmp_path: Path) -> None:
     for words in (("check",), ("prune",), ("backup", tmp_path / "copy")):
         done = command(*words, "--data", tmp_path / "nowhere")
-        assert (done.returncode, "is no folder" in done.stderr) == (1, True)
+        assert (done.returncode, "is not a folder" in done.stderr) == (1, True)
     assert list(tmp_path.iterdir()) == []

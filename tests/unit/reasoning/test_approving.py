@@ -226,7 +226,7 @@ async def test_a_call_that_was_cut_off_is_not_made_again_and_that_is_said(
     async with life(tmp_path, agent) as second:
         ended = await second.ended(task_id)
     assert ended.task.status.state == State.TASK_STATE_FAILED
-    assert "nobody knows whether it was done" in status_texts(ended)
+    assert "it is unknown whether it took effect" in status_texts(ended)
     assert len(orders.made) == 1
 
 
@@ -249,7 +249,7 @@ async def test_a_call_of_a_number_that_the_journal_rounds_is_known_again_after_a
     async with life(tmp_path, agent) as second:
         ended = await second.ended(task_id)
     assert ended.task.status.state == DONE, status_texts(ended)
-    assert "nobody knows whether it was done" in str(model.requests[-1][-1].content)
+    assert "it is unknown whether it took effect" in str(model.requests[-1][-1].content)
     assert len(orders.made) == 1
 
 
@@ -273,7 +273,7 @@ async def test_a_host_that_shuts_down_in_an_approved_call_does_not_say_to_send_i
 @pytest.mark.parametrize(
     ("is_idempotent", "hint"),
     [
-        (False, " It may have been done all the same: see before you ask for it again."),
+        (False, " It may have taken effect: check before you request it again."),
         (True, ""),
     ],
 )
@@ -355,7 +355,7 @@ async def test_wherever_a_host_dies_an_approved_call_is_made_once_or_said_to_be_
                 assert orders.made == []
                 now = await later.ask("approve", task_id)
             now = await later.ended(task_id)
-        is_unknown = "nobody knows whether it was done" in status_texts(now)
+        is_unknown = "it is unknown whether it took effect" in status_texts(now)
         said_unknown += is_unknown
         assert len(now.approvals) == 1
         # Once it was begun it is not made again; before that it is made now.

@@ -331,7 +331,7 @@ async def test_a_call_with_arguments_that_are_none_is_told_to_the_model(tmp_path
     # Behind the prompt, the question and the call: its answer, for providers, and what to do.
     answered, told = agent.verdict.text.split(" | ")
     assert answered.endswith("nothing was called.")
-    assert told.startswith("The arguments of your call are no valid JSON object.")
+    assert told.startswith("The arguments of your call are not a valid JSON object.")
 
 
 async def test_the_last_message_may_call_no_tools(tmp_path: Path) -> None:

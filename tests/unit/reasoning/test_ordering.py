@@ -59,7 +59,7 @@ async def test_a_turn_waits_for_the_one_before_it_and_says_so() -> None:
         await third.began.wait()
         third.go.set()
     assert (len(first.news), len(second.news), len(third.news)) == (0, 1, 1)
-    assert not ordering._lines
+    assert not ordering._locks
 
 
 async def test_other_contexts_accounts_and_agents_do_not_wait() -> None:
@@ -102,7 +102,7 @@ async def test_one_that_is_canceled_while_it_waits_holds_up_nobody() -> None:
         await third.began.wait()
         third.go.set()
     assert not second.began.is_set()
-    assert not ordering._lines
+    assert not ordering._locks
 
 
 async def test_one_that_is_canceled_as_it_is_let_in_passes_the_place_on() -> None:
@@ -116,7 +116,7 @@ async def test_one_that_is_canceled_as_it_is_let_in_passes_the_place_on() -> Non
         await third.began.wait()
         third.go.set()
     assert not second.began.is_set()
-    assert not ordering._lines
+    assert not ordering._locks
 
 
 async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,4 +129,4 @@ async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not first.go.is_set()
         second.go.set()
         first.go.set()
-    assert not ordering._lines
+    assert not ordering._locks

@@ -55,7 +55,7 @@ class Parent:
         try:
             async with IdleTimeout(60.0) as silence:
                 heard = Transcript(CHILD, "kid", snapshot)
-                await child._listen(TaskStream(None, self._call), heard, silence)
+                await child._follow_stream(TaskStream(None, self._call), heard, silence)
         except PeerProtocolError as error:
             self.error = error
 

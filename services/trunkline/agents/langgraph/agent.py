@@ -27,7 +27,7 @@ Output: TypeAlias = str | part_pb2.Part | Sequence[str | part_pb2.Part] | None
 
 STEP_LIMIT = 250
 """The default limit of steps that a graph takes in one turn."""
-_GONE = "what it stood at is no longer known; ask anew"
+_STATE_LOST = "its state was lost; ask again"
 
 
 def from_langgraph(  # noqa: PLR0913  a card's fields, and how a graph is used
@@ -84,7 +84,7 @@ def from_langgraph(  # noqa: PLR0913  a card's fields, and how a graph is used
     if not isinstance(graph, Pregel):
         raise ConfigurationError(f"agent {name!r}", "give it a compiled graph: graph.compile()")
     if "messages" not in graph.channels and (input is None or output is None):
-        problem = "its graph's state has no messages: say what it is given and gives, by input= "
+        problem = "its graph's state has no messages: convert input and output by input= "
         raise ConfigurationError(f"agent {name!r}", problem + "and output=")
     runner = _Runner(
         graph=graph,
@@ -164,7 +164,7 @@ class _Runner:
                 return True, False
         latest = await thread.latest_checkpoint()
         if latest is None and (waiting is not None or not self._may_begin(turn, thread)):
-            await task.fail(_GONE)
+            await task.fail(_STATE_LOST)
             return False, False
         at = None if latest is None else latest.checkpoint["id"]
         given: object = None
@@ -201,7 +201,7 @@ class _Runner:
                 async for path, mode, payload in stream:
                     await following.report(path, mode, payload)
         except GraphRecursionError:
-            await task.fail(f"agent {task.agent!r} came to no end within {limit} steps")
+            await task.fail(f"agent {task.agent!r} did not finish within {limit} steps")
             return False, False
         end = await graph.aget_state(thread.config)
         if end.next:
@@ -209,7 +209,7 @@ class _Runner:
             at = end.config["configurable"]["checkpoint_id"]
             await ask_for_interrupts(turn, end, at=at, base=thread.base_checkpoint_id)
             return True, False
-        text, parts = _sorted(self.output(end.values))
+        text, parts = _split_output(self.output(end.values))
         await answer.finish(text, parts)
         return False, True
 
@@ -220,7 +220,7 @@ class _Runner:
         return await given if inspect.isawaitable(given) else given
 
 
-def _sorted(output: Output) -> tuple[str, list[part_pb2.Part]]:
+def _split_output(output: Output) -> tuple[str, list[part_pb2.Part]]:
     """Split the graph's output into its text and the other parts."""
     pieces = [output] if isinstance(output, str | part_pb2.Part) else list(output or ())
     text = "".join(

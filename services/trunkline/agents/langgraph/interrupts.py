@@ -56,13 +56,13 @@ class GraphContinuation:
 
     def is_answered(self, task: TurnRuntime) -> bool:
         """Return whether every approval has an answer."""
-        return all(_answer(task, one) for ids in self.approvals.values() for one in ids)
+        return all(_find_answer(task, one) for ids in self.approvals.values() for one in ids)
 
     def build_command(self, task: TurnRuntime, read: Callable[[], object]) -> Command[Any] | None:
         """Build the command that resumes the graph. `read` returns the answer in the message."""
         if self.approvals:
             decided = {
-                name: {"decisions": [_decision(task, one) for one in ids]}
+                name: {"decisions": [_build_decision(task, one) for one in ids]}
                 for name, ids in self.approvals.items()
             }
             return Command(resume=decided)
@@ -70,19 +70,19 @@ class GraphContinuation:
 
 
 async def ask_for_interrupts(
-    task: TurnRuntime, stand: StateSnapshot, *, at: str, base: str | None
+    task: TurnRuntime, snapshot: StateSnapshot, *, at: str, base: str | None
 ) -> None:
     """End the turn with the graph's interrupts: all requested calls, else the first question."""
-    interrupts = stand.interrupts
+    interrupts = snapshot.interrupts
     if not interrupts:
         # The graph was compiled with interrupt_before or interrupt_after.
         GraphContinuation(at, base).save(task)
-        await task.require_input(f"Shall it go on with {', '.join(stand.next)}?")
+        await task.require_input(f"Continue with {', '.join(snapshot.next)}?")
         return
-    requests = {one.id: one.value["action_requests"] for one in interrupts if _asks_for_calls(one)}
+    requests = {one.id: one.value["action_requests"] for one in interrupts if _requests_calls(one)}
     if not requests:
         GraphContinuation(at, base, [interrupts[0].id]).save(task)
-        await task.require_input(_question(interrupts[0].value))
+        await task.require_input(_build_question(interrupts[0].value))
         return
     asked: dict[str, list[str]] = {}
     for name, calls in requests.items():
@@ -94,7 +94,7 @@ async def ask_for_interrupts(
     GraphContinuation(at, base, list(asked), asked).save(task)
 
 
-def _asks_for_calls(one: Interrupt[Any]) -> bool:
+def _requests_calls(one: Interrupt[Any]) -> bool:
     calls = one.value.get("action_requests") if isinstance(one.value, Mapping) else None
     return (
         isinstance(calls, Sequence)
@@ -103,7 +103,7 @@ def _asks_for_calls(one: Interrupt[Any]) -> bool:
     )
 
 
-def _question(value: object) -> message_pb2.Message:
+def _build_question(value: object) -> message_pb2.Message:
     """Convert a value to a question: its text for people, and the value as data for programs."""
     message = message_pb2.Message()
     if isinstance(value, str):
@@ -118,16 +118,16 @@ def _question(value: object) -> message_pb2.Message:
     return message
 
 
-def _answer(task: TurnRuntime, approval_id: str) -> event_pb2.ApprovalAnswered | None:
+def _find_answer(task: TurnRuntime, approval_id: str) -> event_pb2.ApprovalAnswered | None:
     found = task.pending_approvals.find(approval_id)
     return found.answered if found is not None and found.HasField("answered") else None
 
 
-def _decision(task: TurnRuntime, approval_id: str) -> dict[str, Any]:
+def _build_decision(task: TurnRuntime, approval_id: str) -> dict[str, Any]:
     found = task.pending_approvals.find(approval_id)
     answered = None if found is None else found.answered
     if found is None or answered is None:
-        return {"type": "reject", "message": "nobody has approved it"}
+        return {"type": "reject", "message": "it was not approved"}
     match answered.decision:
         case ApprovalDecision.APPROVED:
             return {"type": "approve"}

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 Node: TypeAlias = tuple[tuple[str, ...], str]
 
 _NAME: Final = "answer"
-_HELD_CHARS: Final = 256 * 1024
-_NEWS_CHARS: Final = 300
+_BUFFER_CHARS: Final = 256 * 1024
+_PROGRESS_CHARS: Final = 300
 
 
 class AnswerStream:
@@ -37,7 +37,7 @@ class AnswerStream:
         """`nodes` limits streaming to these nodes and the subgraphs below them; None: all nodes."""
         self._task = task
         self._nodes = nodes
-        self._is_heard: dict[str, bool] = {}
+        self._is_path_streamed: dict[str, bool] = {}
         self._writer: ArtifactWriter | None = None
         self._written = ""
         self._speaker: str | None = None
@@ -50,25 +50,25 @@ class AnswerStream:
         if not isinstance(message, AIMessageChunk | AIMessage):
             return
         text = str(message.text)
-        if not text or not self._hears(metadata):
+        if not text or not self._is_streamed(metadata):
             return
-        said_by = message.id or ""
-        if said_by == self._speaker:
+        message_id = message.id or ""
+        if message_id == self._speaker:
             await self._append(text)
             return
-        held = self._others.get(said_by, "")
-        if held is None:
+        buffered = self._others.get(message_id, "")
+        if buffered is None:
             return
-        text = held + text
+        text = buffered + text
         if self._node not in (None, node):
             # Another node is streaming. Messages follow one after the other.
-            self._others[said_by] = text if len(text) <= _HELD_CHARS else None
+            self._others[message_id] = text if len(text) <= _BUFFER_CHARS else None
             return
         if self._speaker is not None:
             self._others[self._speaker] = None
             await self._clear()
-        self._speaker, self._node = said_by, node
-        self._others.pop(said_by, None)
+        self._speaker, self._node = message_id, node
+        self._others.pop(message_id, None)
         await self._append(text)
 
     def end_node(self, node: Node) -> None:
@@ -81,7 +81,9 @@ class AnswerStream:
         if self._written and message.id == self._speaker:
             news = self._written.strip()
             await self._clear()
-            await self._task.working(news if len(news) <= _NEWS_CHARS else f"{news[:_NEWS_CHARS]}…")
+            await self._task.working(
+                news if len(news) <= _PROGRESS_CHARS else f"{news[:_PROGRESS_CHARS]}…"
+            )
 
     async def close(self) -> None:
         """Close the artifact, if there is one, when the task asks a question."""
@@ -99,14 +101,14 @@ class AnswerStream:
         if self._writer is not None:
             await self._writer.close()
 
-    def _hears(self, metadata: dict[str, Any]) -> bool:
+    def _is_streamed(self, metadata: dict[str, Any]) -> bool:
         if self._nodes is None:
             return True
         path = str(metadata.get("langgraph_checkpoint_ns", ""))
-        known = self._is_heard.get(path)
+        known = self._is_path_streamed.get(path)
         if known is None:
             names = {step.partition(":")[0] for step in path.split("|")}
-            known = self._is_heard[path] = not names.isdisjoint(self._nodes)
+            known = self._is_path_streamed[path] = not names.isdisjoint(self._nodes)
         return known
 
     async def _append(self, text: str) -> None:
@@ -145,11 +147,11 @@ class RunReporter:
             node = (path, str(metadata.get("langgraph_node", "")))
             await self._answer.add_text(message, metadata, node)
         elif mode == "custom":
-            await self._tell(payload)
+            await self._report_custom(payload)
         elif isinstance(payload, Mapping):
             for name, update in payload.items():
                 if name != _INTERRUPT:
-                    await self._update(update)
+                    await self._report_update(update)
                     self._answer.end_node((path, name))
 
     async def __aenter__(self) -> Self:
@@ -167,26 +169,26 @@ class RunReporter:
             record.summary = "" if error else "it waits for an answer"
             await manager.__aexit__(kind, error, traceback)
 
-    async def _tell(self, news: object) -> None:
+    async def _report_custom(self, news: object) -> None:
         match news:
             case str():
                 await self._task.working(news)
             case part_pb2.Part():
                 await self._task.artifact(news.filename).append(news, last=True)
 
-    async def _update(self, update: object) -> None:
+    async def _report_update(self, update: object) -> None:
         for message in find_messages(update):
             if isinstance(message, AIMessage) and message.tool_calls:
                 await self._answer.discard_as_progress(message)
                 for call in message.tool_calls:
-                    await self._begin(call["id"] or "", call["name"], call["args"])
+                    await self._start_call(call["id"] or "", call["name"], call["args"])
             elif isinstance(message, ToolMessage):
                 is_error = message.status == "error"
                 summary = " ".join(str(message.text).split())[:_SUMMARY_CHARS]
-                if await self._finish(message.tool_call_id, summary, is_error=is_error):
+                if await self._finish_call(message.tool_call_id, summary, is_error=is_error):
                     await self._task.working("Processing the results…")
 
-    async def _begin(self, call_id: str, tool: str, arguments: dict[str, Any]) -> None:
+    async def _start_call(self, call_id: str, tool: str, arguments: dict[str, Any]) -> None:
         # A graph repeats the messages of its subgraphs.
         if call_id in self._known:
             return
@@ -195,7 +197,7 @@ class RunReporter:
         manager = self._task.tool(tool, arguments)
         self._calls[call_id] = (manager, await manager.__aenter__())
 
-    async def _finish(self, call_id: str, summary: str, *, is_error: bool) -> bool:
+    async def _finish_call(self, call_id: str, summary: str, *, is_error: bool) -> bool:
         """Record the end of a call. Return whether no other call is running."""
         if call_id not in self._calls:
             return False

@@ -77,17 +77,19 @@ class TaskThread:
         if stand is None:
             return
         self.base_checkpoint_id = stand.checkpoint["id"]
-        await _put(self.saver, self.config, stand)
+        await _write_head(self.saver, self.config, stand)
 
     async def close(self, *, is_completed: bool) -> None:
         """Delete the thread. A completed task's head becomes that of the conversation."""
         found = await self.saver.aget_tuple(self.config)
         if is_completed and found is not None:
-            now = await self._conversation.load_head()
+            current = await self._conversation.load_head()
             step = int(found.metadata.get("step", 0))
-            stand = ThreadHead(found.checkpoint, step if now is None else max(step, now.step + 1))
-            if now is not None and now.checkpoint["id"] != self.base_checkpoint_id:
-                stand = _merged(now, stand)
+            stand = ThreadHead(
+                found.checkpoint, step if current is None else max(step, current.step + 1)
+            )
+            if current is not None and current.checkpoint["id"] != self.base_checkpoint_id:
+                stand = _merge_heads(current, stand)
             await self._conversation.save_head(stand)
         await self.saver.adelete_thread(self.id)
 
@@ -130,7 +132,7 @@ class _SaverConversation:
         return ThreadHead(found.checkpoint, int(found.metadata.get("step", 0)))
 
     async def save_head(self, stand: ThreadHead) -> None:
-        await _put(self._saver, self._config, stand)
+        await _write_head(self._saver, self._config, stand)
 
 
 class _FileConversation:
@@ -151,24 +153,26 @@ class _FileConversation:
         self._file.saver.replace_state(*self._thread, {_FORKED: stand.checkpoint}, stand.step)
 
 
-async def _put(saver: BaseCheckpointSaver[Any], config: RunnableConfig, stand: ThreadHead) -> None:
+async def _write_head(
+    saver: BaseCheckpointSaver[Any], config: RunnableConfig, stand: ThreadHead
+) -> None:
     metadata: CheckpointMetadata = {"source": _FORKED, "step": stand.step, "parents": {}}
     versions = stand.checkpoint["channel_versions"]
     await saver.aput(config, stand.checkpoint, metadata, versions)
 
 
-def _merged(now: ThreadHead, then: ThreadHead) -> ThreadHead:
+def _merge_heads(current: ThreadHead, own_head: ThreadHead) -> ThreadHead:
     """Merge the head of a task's thread with messages that other tasks added meanwhile.
 
     Only messages can be merged. The task's values replace all other values.
     """
-    said = now.checkpoint["channel_values"].get(_MESSAGES)
-    own = then.checkpoint["channel_values"].get(_MESSAGES)
+    said = current.checkpoint["channel_values"].get(_MESSAGES)
+    own = own_head.checkpoint["channel_values"].get(_MESSAGES)
     if not isinstance(said, list) or not isinstance(own, list):
-        return then
+        return own_head
     known = {one.id for one in said if isinstance(one, BaseMessage)}
-    values = dict(then.checkpoint["channel_values"])
+    values = dict(own_head.checkpoint["channel_values"])
     values[_MESSAGES] = said + [one for one in own if getattr(one, "id", None) not in known]
-    checkpoint = then.checkpoint.copy()
+    checkpoint = own_head.checkpoint.copy()
     checkpoint["channel_values"] = values
-    return ThreadHead(checkpoint, then.step)
+    return ThreadHead(checkpoint, own_head.step)

@@ -18,7 +18,7 @@ def ask(
         str, typer.Option(metavar="ID", help="Answer what this task asks.", show_default=False)
     ] = "",
     context: Annotated[
-        str, typer.Option(metavar="ID", help="Go on in this context.", show_default=False)
+        str, typer.Option(metavar="ID", help="Continue in this context.", show_default=False)
     ] = "",
     timeout: Annotated[
         float | None, typer.Option(metavar="S", min=0.001, help="End the task after S seconds.")

@@ -8,8 +8,8 @@ import typer
 from trunkline.cli.exits import finish, run
 from trunkline.cli.options import Json
 
-keys = typer.Typer(help="Say who may call: API keys.", rich_markup_mode=None)
-card = typer.Typer(help="Read agent cards, and verify them.", rich_markup_mode=None)
+keys = typer.Typer(help="Manage the API keys of callers.", rich_markup_mode=None)
+card = typer.Typer(help="Show and verify agent cards.", rich_markup_mode=None)
 
 KeyFile = Annotated[
     Path | None, typer.Option("--file", metavar="FILE", help="The keys. [api_keys_file]")
@@ -17,7 +17,7 @@ KeyFile = Annotated[
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the key.", show_default=False)]
 CardUrl = Annotated[
     str,
-    typer.Argument(metavar="URL", help="Of an agent, or of its card.", show_default=False),
+    typer.Argument(metavar="URL", help="The URL of an agent or of its card.", show_default=False),
 ]
 
 
@@ -28,7 +28,7 @@ def add_key(
     *,
     account: Annotated[
         str,
-        typer.Option(metavar="NAME", help="Whose tasks it shows. [NAME]", show_default=False),
+        typer.Option(metavar="NAME", help="The account of its tasks. [NAME]", show_default=False),
     ] = "",
     json: Json = False,
 ) -> None:

@@ -34,7 +34,9 @@ def tasks(
         str, typer.Option(metavar="ID", help="Only of this context.", show_default=False)
     ] = "",
     account: Account = ANONYMOUS_ACCOUNT,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most so many.")] = 20,
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=1, help="The maximum number of tasks.")
+    ] = 20,
     json: Json = False,
 ) -> None:
     """List the latest tasks."""
@@ -77,9 +79,7 @@ def approve(
     *,
     edit: Annotated[
         str,
-        typer.Option(
-            metavar="JSON", help="Have it called with these arguments.", show_default=False
-        ),
+        typer.Option(metavar="JSON", help="Call it with these arguments.", show_default=False),
     ] = "",
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why.", show_default=False)] = "",
     account: Account = ANONYMOUS_ACCOUNT,
@@ -109,7 +109,7 @@ def reject(
 
 def trace(
     trace_or_task_id: Annotated[
-        str, typer.Argument(metavar="[ID]", help="Of a trace or a task.", show_default=False)
+        str, typer.Argument(metavar="[ID]", help="The id of a trace or a task.", show_default=False)
     ] = "",
     mesh: Mesh = None,
     *,
@@ -124,7 +124,7 @@ def trace(
         run(command.list_traces(mesh, as_json=json))
 
 
-webhooks = typer.Typer(help="See what became of webhooks, and send again what failed.")
+webhooks = typer.Typer(help="Show the delivery of webhooks, and repeat what failed.")
 
 
 class WebhookState(StrEnum):
@@ -179,7 +179,7 @@ def webhooks_replay(
     mesh: Mesh = None,
     *,
     from_start: Annotated[
-        bool, typer.Option("--from-start", help="Send all again, also what arrived.")
+        bool, typer.Option("--from-start", help="Send all events again, also delivered ones.")
     ] = False,
     json: Json = False,
 ) -> None:

@@ -23,7 +23,7 @@ from trunkline.cli.options import (
 from trunkline.cli.plugins import AgentNamesCommand
 
 serve = typer.Typer(
-    help="Serve one part of a mesh; they may start in any order.",
+    help="Serve one service of a mesh. They may start in any order.",
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -172,13 +172,18 @@ def serve_agents(
 
 def join(
     url: Annotated[
-        str, typer.Argument(metavar="URL", help="Of the agent, or of its card.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="URL", help="The URL of the agent or of its card.", show_default=False
+        ),
     ],
     mesh: Mesh = None,
     *,
     name: Annotated[
         str,
-        typer.Option(metavar="NAME", help="Call it this. [its card's name]", show_default=False),
+        typer.Option(
+            metavar="NAME", help="Its name on the mesh. [its card's name]", show_default=False
+        ),
     ] = "",
     token_env: Annotated[
         str,
@@ -201,7 +206,7 @@ def join(
     ] = None,
     host: Annotated[
         list[str] | None,
-        typer.Option(metavar="HOST", help="Let its card lead to this host, too; may be repeated."),
+        typer.Option(metavar="HOST", help="Also allow this host in its card; may be repeated."),
     ] = None,
     listen: Listen = None,
     advertise: Advertise = None,

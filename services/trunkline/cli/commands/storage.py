@@ -8,7 +8,7 @@ import typer
 from trunkline.cli.exits import finish
 from trunkline.cli.options import Data, Json
 
-data = typer.Typer(help="Check, copy, bring back and trim what a mesh keeps on disk.")
+data = typer.Typer(help="Check, back up, restore and prune the data directory.")
 
 
 @data.command("check")
@@ -53,7 +53,7 @@ def data_prune(
     *,
     older_than: Annotated[
         float | None,
-        typer.Option(metavar="DAYS", min=0, help="Forget what ended longer ago. [retain_s]"),
+        typer.Option(metavar="DAYS", min=0, help="Delete tasks that ended longer ago. [retain_s]"),
     ] = None,
     json: Json = False,
 ) -> None:

@@ -105,8 +105,8 @@ class Model:
         """Load the first model's client. A failure is only logged: the first question raises it."""
         try:
             await self._models[0].load()
-        except ModelCallError as trouble:
-            self._log(self._models[0], trouble)
+        except ModelCallError as error:
+            self._log(self._models[0], error)
 
     async def ask(
         self,
@@ -130,36 +130,36 @@ class Model:
             ModelUnavailableError: no model gave a reply. The text names the reason and what to do.
             ModelOverflowError: the messages are too long for the first model.
         """
-        troubles: dict[str, ModelCallError] = {}
-        left = list(self._models)
+        errors: dict[str, ModelCallError] = {}
+        remaining = list(self._models)
         backoff = Backoff(first_s=FIRST_PAUSE_S, limit_s=8 * FIRST_PAUSE_S)
         for again in reversed(range(_ROUNDS)):
-            for one in left:
+            for one in remaining:
                 shown = [dict(tool) for tool in tools]
                 try:
                     return await one.ask(
                         adapt_messages(messages, one.name),
-                        tools=shown if one.name == RULES else _plain(shown),
+                        tools=shown if one.name == RULES else _without_metadata(shown),
                         tool_choice=tool_choice,
                         on_text=on_text,
                         on_chunk=on_chunk,
                     )
-                except ModelCallError as trouble:
-                    self._log(one, trouble)
-                    troubles[one.name] = trouble
+                except ModelCallError as error:
+                    self._log(one, error)
+                    errors[one.name] = error
                     if on_discard is not None:
                         await on_discard()
-            left = [one for one in left if troubles[one.name].is_transient]
-            wait_s = min((troubles[one.name].retry_after_s for one in left), default=0.0)
-            if not left or not again or wait_s > _LONGEST_WAIT_S:
+            remaining = [one for one in remaining if errors[one.name].is_transient]
+            wait_s = min((errors[one.name].retry_after_s for one in remaining), default=0.0)
+            if not remaining or not again or wait_s > _LONGEST_WAIT_S:
                 break
             await asyncio.sleep(max(wait_s, backoff.next_s()))
-        is_overflow = troubles[self.name].kind == "context_overflow"
+        is_overflow = errors[self.name].kind == "context_overflow"
         failure = ModelOverflowError if is_overflow else ModelUnavailableError
-        raise failure(self.name, _said(self.name, troubles))
+        raise failure(self.name, _describe_failures(self.name, errors))
 
-    def _log(self, one: ModelClient, trouble: ModelCallError) -> None:
-        logger.warning("model.failed", extra={"model": one.name, "kind": trouble.kind})
+    def _log(self, one: ModelClient, error: ModelCallError) -> None:
+        logger.warning("model.failed", extra={"model": one.name, "kind": error.kind})
 
 
 def open_model(choice: ModelChoice | str, *, examples: Iterable[str] = ()) -> Model:
@@ -188,11 +188,11 @@ def _make_rules(examples: tuple[str, ...]) -> "BaseChatModel":
     return RulesModel(examples=examples)
 
 
-def _plain(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _without_metadata(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{key: tool[key] for key in tool if key != "metadata"} for tool in tools]
 
 
-def _said(name: str, troubles: Mapping[str, ModelCallError]) -> str:
-    first = troubles[name].problem
-    others = [f"{other!r}: {one.problem}" for other, one in troubles.items() if other != name]
+def _describe_failures(name: str, errors: Mapping[str, ModelCallError]) -> str:
+    first = errors[name].problem
+    others = [f"{other!r}: {one.problem}" for other, one in errors.items() if other != name]
     return "; ".join([first, *others])

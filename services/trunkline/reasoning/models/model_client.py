@@ -75,7 +75,7 @@ class ModelClient:
             telemetry.GEN_AI_REQUEST_MODEL: self.name.partition(":")[2] or self.name,
         }
         name = f"{telemetry.CHAT} {self.name}"
-        trouble: ModelCallError | None = None
+        failure: ModelCallError | None = None
         with telemetry.span(name, kind=SpanKind.CLIENT, attributes=attributes) as span:
             try:
                 chat = await self.load()
@@ -88,17 +88,17 @@ class ModelClient:
                 # Raised after the span, which would record the exception's class instead of its
                 # kind.
                 telemetry.mark_error(span, error.kind)
-                trouble = error
-        if trouble is not None:
-            raise trouble
+                failure = error
+        if failure is not None:
+            raise failure
         return reply
 
     async def _stream(
         self,
         model: "Runnable[LanguageModelInput, AIMessage]",
         messages: "Sequence[BaseMessage]",
-        say: OnText | None,
-        hear: "OnChunk | None",
+        on_text: OnText | None,
+        on_chunk: "OnChunk | None",
     ) -> "AIMessage":
         from langchain_core.messages import AIMessageChunk
 
@@ -113,11 +113,11 @@ class ModelClient:
                 if not isinstance(chunk, AIMessageChunk):
                     continue
                 chunks.append(chunk)
-                if hear is not None:
-                    await hear(chunk)
+                if on_chunk is not None:
+                    await on_chunk(chunk)
                 is_answer = is_answer and _is_answer(chunk)
-                if chunk.text and is_answer and say is not None:
-                    await say(chunk.text)
+                if chunk.text and is_answer and on_text is not None:
+                    await on_text(chunk.text)
         return join_chunks(chunks)
 
     async def _next(
@@ -135,7 +135,7 @@ class ModelClient:
             # Each provider's client raises its own exceptions.
             if limit.expired():
                 problem = (
-                    f"it said nothing for {first_token_s:g} s; raise first_token_s"
+                    f"it sent no token within {first_token_s:g} s; raise first_token_s"
                     if silent < end
                     else f"its reply takes over {self.options.timeout_s:g} s; raise timeout_s"
                 )

@@ -51,22 +51,22 @@ def classify_error(error: Exception, *, provider: str, key: str) -> ModelCallErr
     if "ContextOverflowError" in names:
         problem = "the conversation is too long for it; begin a new one, or ask more narrowly"
         return ModelCallError("context_overflow", problem)
-    if status := _status_of(error, names):
-        return _refusal(status, error, provider=provider, key=key)
+    if status := _find_status(error, names):
+        return _classify_status(status, error, provider=provider, key=key)
     if isinstance(error, OSError) or "ModelConnectionError" in names or modules & _TRANSPORTS:
         problem = f"{provider} can't be reached, or the connection broke; check base_url"
         return ModelCallError("connection", problem, is_transient=True)
     if isinstance(error, ValueError):
-        problem = f"{provider} sent what is no answer of its kind; check that base_url is right"
+        problem = f"{provider} sent an invalid response; check base_url"
         return ModelCallError("malformed", problem, is_transient=True)
     problem = f"asking it failed with {type(error).__name__}; check its settings"
     return ModelCallError(type(error).__name__, problem)
 
 
-def _refusal(status: int, error: Exception, *, provider: str, key: str) -> ModelCallError:
+def _classify_status(status: int, error: Exception, *, provider: str, key: str) -> ModelCallError:
     kind = str(status)
     if status in {401, 403}:
-        check = f"check {key}" if key else "it wants a key: name its variable by api_key_env"
+        check = f"check {key}" if key else "it requires a key: set api_key_env to its variable"
         return ModelCallError(kind, f"{provider} refused the key ({status}); {check}")
     if status == 404:
         return ModelCallError(
@@ -83,7 +83,7 @@ def _refusal(status: int, error: Exception, *, provider: str, key: str) -> Model
     return ModelCallError(kind, f"{provider} refused the request ({status}): {why}")
 
 
-def _status_of(error: Exception, names: set[str]) -> int:
+def _find_status(error: Exception, names: set[str]) -> int:
     for name in ("status_code", "code"):
         status = getattr(error, name, None)
         if isinstance(status, int) and 400 <= status < 600:

@@ -76,8 +76,10 @@ class Provider:
         variable = self.key_variable(options)
         if key := os.environ.get(variable, "") if variable else _NO_KEY:
             return key
-        is_elsewhere = options.base_url or any(os.environ.get(name) for name in self.url_variables)
-        if is_elsewhere and options.api_key_env is None:
+        has_custom_url = options.base_url or any(
+            os.environ.get(name) for name in self.url_variables
+        )
+        if has_custom_url and options.api_key_env is None:
             # Self-hosted servers rarely need a key. One that does rejects the call.
             return _NO_KEY
         problem = f"there is no key: set {variable}, or name another variable by api_key_env"

@@ -50,7 +50,7 @@ def join_chunks(chunks: "Sequence[AIMessageChunk]") -> "AIMessage":
         # LangChain completes truncated JSON, so a call with half its arguments would look valid.
         calls, invalid = [], []
         for one in whole.tool_call_chunks:
-            given = _arguments(one["args"])
+            given = _parse_arguments(one["args"])
             if given is None or not one["name"]:
                 made = invalid_tool_call(
                     name=one["name"], args=one["args"], id=one["id"], error="no JSON object"
@@ -69,7 +69,7 @@ def join_chunks(chunks: "Sequence[AIMessageChunk]") -> "AIMessage":
     )
 
 
-def _arguments(text: str | None) -> dict[str, Any] | None:
+def _parse_arguments(text: str | None) -> dict[str, Any] | None:
     try:
         given = json.loads(text or "{}")
         # Arguments that don't fit a protobuf Struct can't be sent to the tool.
@@ -91,9 +91,9 @@ def is_filtered(reply: "AIMessage") -> bool:
 def truncation_note(reply: "AIMessage") -> str:
     """Return a note to append to a truncated answer; "" if the answer is complete."""
     if is_truncated(reply):
-        return "\n\n(The answer ends here: it may not be longer.)"
+        return "\n\n(The answer was cut off at its length limit.)"
     if is_filtered(reply):
-        return "\n\n(The answer ends here: the model's provider holds back the rest.)"
+        return "\n\n(The provider's content filter cut off the answer.)"
     return ""
 
 
@@ -111,14 +111,16 @@ def check_reply(reply: "AIMessage", *, max_tokens: int | None) -> None:
     """
     reason = finish_reason(reply)
     if not reason:
-        raise ModelCallError("cut", "its reply broke off; try again later", is_transient=True)
+        raise ModelCallError("cut", "its reply was cut off; try again later", is_transient=True)
     if is_truncated(reply) and (reply.tool_calls or reply.invalid_tool_calls):
         raise ModelCallError("length", f"{max_tokens} tokens are too few; raise max_tokens")
     if is_filtered(reply) and (reply.tool_calls or reply.invalid_tool_calls):
-        raise ModelCallError("refused", f"its reply was held back ({reason}); ask otherwise")
+        raise ModelCallError("refused", f"its reply was filtered ({reason}); rephrase the question")
     is_empty = not (reply.text.strip() or reply.tool_calls or reply.invalid_tool_calls)
     if is_empty and reason not in _USUAL:
-        raise ModelCallError("refused", f"it answered with nothing ({reason}); ask otherwise")
+        raise ModelCallError(
+            "refused", f"it answered with nothing ({reason}); rephrase the question"
+        )
 
 
 def adapt_messages(messages: "Sequence[BaseMessage]", model: str) -> "list[BaseMessage]":

@@ -63,7 +63,7 @@ class RulesModel(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: object,
     ) -> ChatResult:
-        reply = self._reply(messages, _tools_of(kwargs))
+        reply = self._reply(messages, _bound_tools(kwargs))
         return ChatResult(generations=[ChatGeneration(message=reply)])
 
     def _stream(
@@ -73,7 +73,7 @@ class RulesModel(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: object,
     ) -> Iterator[ChatGenerationChunk]:
-        for chunk in _chunks(self._reply(messages, _tools_of(kwargs))):
+        for chunk in _chunks(self._reply(messages, _bound_tools(kwargs))):
             yield ChatGenerationChunk(message=chunk)
 
     async def _astream(
@@ -84,11 +84,11 @@ class RulesModel(BaseChatModel):
         **kwargs: object,
     ) -> AsyncIterator[ChatGenerationChunk]:
         # The base class would use a thread, but nothing here blocks.
-        for chunk in self._stream(messages, tools=_tools_of(kwargs)):
+        for chunk in self._stream(messages, tools=_bound_tools(kwargs)):
             yield chunk
 
     def _reply(self, messages: Sequence[BaseMessage], tools: Sequence[ToolSpec]) -> AIMessage:
-        question, results, answers = _latest(messages)
+        question, results, answers = _read_question(messages)
         if len(question.strip()) > QUESTION_LIMIT_CHARS:
             text = (
                 f"The question has {len(question)} characters, and at most "
@@ -122,13 +122,13 @@ class RulesModel(BaseChatModel):
         return f"{text} My tools are: {named}." if named else f"{text} I have no tools."
 
 
-def _tools_of(arguments: Mapping[str, object]) -> list[ToolSpec]:
+def _bound_tools(arguments: Mapping[str, object]) -> list[ToolSpec]:
     """Return the tools that bind_tools() put among the call's arguments."""
     tools = arguments.get("tools")
     return tools if isinstance(tools, list) else []
 
 
-def _latest(messages: Sequence[BaseMessage]) -> tuple[str, list[ToolMessage], list[str]]:
+def _read_question(messages: Sequence[BaseMessage]) -> tuple[str, list[ToolMessage], list[str]]:
     """Return the latest question, the tool results for it, and the earlier answers."""
     asked = [n for n, one in enumerate(messages) if isinstance(one, HumanMessage)]
     if not asked:
@@ -156,11 +156,11 @@ def _answer(results: Sequence[ToolMessage], found: Sequence[ToolMatch]) -> AIMes
     asked: Sequence[ToolMatch | None] = (
         found if len(found) == len(results) else [None] * len(results)
     )
-    said = [_said(one, by) for one, by in zip(results, asked, strict=True)]
+    said = [_render_result(one, by) for one, by in zip(results, asked, strict=True)]
     return _message("\n".join(said), ResultStatus.COMPLETED)
 
 
-def _said(result: ToolMessage, found: ToolMatch | None) -> str:
+def _render_result(result: ToolMessage, found: ToolMatch | None) -> str:
     structured = (result.artifact or {}).get("structured") or {}
     filled = fill_answer(found.answer, structured) if found and found.answer else None
     return filled or plain_result_text(result)

@@ -24,7 +24,7 @@ _PATTERN_LIMIT_CHARS = 4000
 _PIECES_LIMIT = 8
 # Splits a question before words that start a new one. Other words after "and" may belong to the
 # part before it.
-_JOINT = re.compile(
+_CONJUNCTION = re.compile(
     r"(?:[,;.?]\s{0,4}|\s)(?:and|then|and\sthen|and\salso)\s{1,4}"
     r"(?=(?:search|look|find|get|list|show|fetch|what|which|how)\b)",
     re.IGNORECASE,
@@ -33,7 +33,7 @@ _FIELD = re.compile(r"\{(\w+)\}")
 _PATH = re.compile(r"\{(\w+(?:\.\w+)*)\}")
 _TRUE = {"1", "on", "true", "yes"}
 # Errors that malformed declarations cause.
-_WRONG = (
+_DECLARATION_ERRORS = (
     re.error,
     AttributeError,
     KeyError,
@@ -44,11 +44,11 @@ _WRONG = (
 )
 
 
-class _NotFilled(Exception):  # noqa: N818
+class _MissingGroup(Exception):  # noqa: N818
     """A group that an argument needs did not take part in the match."""
 
 
-class _NothingSaid(Exception):  # noqa: N818
+class _MissingAnswers(Exception):  # noqa: N818
     """An argument needs more earlier answers than there are."""
 
 
@@ -71,9 +71,9 @@ def match_tools(
     that of `match_tool`.
     """
     text = question.strip()
-    pieces = _JOINT.split(text) if len(text) <= QUESTION_LIMIT_CHARS else []
+    pieces = _CONJUNCTION.split(text) if len(text) <= QUESTION_LIMIT_CHARS else []
     if 1 < len(pieces) <= _PIECES_LIMIT:
-        found = [_best(piece, declarations, answers) for piece in pieces]
+        found = [_find_best(piece, declarations, answers) for piece in pieces]
         matches = [
             one[1]
             for piece, one in zip(pieces, found, strict=True)
@@ -96,11 +96,11 @@ def match_tool(
     text = question.strip()
     if len(text) > QUESTION_LIMIT_CHARS:
         return None
-    best = _best(text, declarations, answers)
+    best = _find_best(text, declarations, answers)
     return best[1] if best else None
 
 
-def _best(
+def _find_best(
     text: str, declarations: Mapping[str, Sequence[Any]], answers: Sequence[str]
 ) -> tuple[int, ToolMatch] | None:
     """Return the longest match and its length."""
@@ -116,7 +116,7 @@ def fill_answer(template: str, structured: Mapping[str, Any]) -> str | None:
     """Fill `{name}` and `{name.of.nested}` in a template; None if the result lacks a value."""
     missing = False
 
-    def value_of(field: re.Match[str]) -> str:
+    def get_value(field: re.Match[str]) -> str:
         nonlocal missing
         value: Any = structured
         for step in field[1].split("."):
@@ -124,9 +124,9 @@ def fill_answer(template: str, structured: Mapping[str, Any]) -> str | None:
         if value is None or isinstance(value, Mapping | list):
             missing = True
             return ""
-        return _plain(value)
+        return _format_value(value)
 
-    text = _PATH.sub(value_of, template)
+    text = _PATH.sub(get_value, template)
     return None if missing else text
 
 
@@ -141,9 +141,9 @@ def _match_tool(
             arguments = _arguments(found, rule.get("arguments", {}), answers)
             answer = rule.get("answer", "")
             return found.end() - found.start(), ToolMatch(tool, arguments, str(answer))
-        except _NothingSaid:
+        except _MissingAnswers:
             continue
-        except _WRONG as error:
+        except _DECLARATION_ERRORS as error:
             _report(tool, f"{type(error).__name__}: {error}")
     return None
 
@@ -169,7 +169,7 @@ def _arguments(
     for name, spec in specs.items():
         try:
             arguments[name] = _argument(found, spec, answers)
-        except _NotFilled:
+        except _MissingGroup:
             if isinstance(spec, Mapping) and "default" in spec:
                 arguments[name] = spec["default"]
     return arguments
@@ -181,7 +181,7 @@ def _argument(found: re.Match[str], spec: object, answers: Sequence[str]) -> obj
         case str():
             return _fill(found, spec, {}, answers)
         case Mapping() if "from" in spec:
-            return _mapped(_fill(found, spec["from"], spec, answers), spec)
+            return _map_value(_fill(found, spec["from"], spec, answers), spec)
         case Mapping():
             return spec["default"]
         case list():
@@ -190,10 +190,10 @@ def _argument(found: re.Match[str], spec: object, answers: Sequence[str]) -> obj
             return spec
 
 
-def _mapped(text: str, spec: Mapping[str, Any]) -> object:
+def _map_value(text: str, spec: Mapping[str, Any]) -> object:
     mapping = {str(key).casefold(): value for key, value in spec.get("map", {}).items()}
     value = mapping.get(text.casefold(), text)
-    return _typed(value, spec.get("type", "")) if isinstance(value, str) else value
+    return _convert_value(value, spec.get("type", "")) if isinstance(value, str) else value
 
 
 def _fill(
@@ -210,7 +210,7 @@ def _fill(
             # Patterns of one tool may share arguments and still have different groups.
             value = None
         if value is None:
-            raise _NotFilled
+            raise _MissingGroup
         return str(value)
 
     return _FIELD.sub(group, template).strip()
@@ -221,11 +221,11 @@ def _earlier(spec: Mapping[str, Any], answers: Sequence[str]) -> list[str]:
     only = _compile(spec.get("only", r"(?s).*"))
     earlier = [answer for answer in answers if only.fullmatch(answer)]
     if len(earlier) < max(1, int(spec.get("least", 1))):
-        raise _NothingSaid
+        raise _MissingAnswers
     return earlier
 
 
-def _typed(text: str, kind: str) -> object:
+def _convert_value(text: str, kind: str) -> object:
     try:
         match kind:
             case "integer":
@@ -233,17 +233,17 @@ def _typed(text: str, kind: str) -> object:
             case "number":
                 number = float(text.replace(",", ""))
                 if not math.isfinite(number):
-                    raise _NotFilled
+                    raise _MissingGroup
                 return int(number) if number.is_integer() and abs(number) < 2**53 else number
             case "boolean":
                 return text.casefold() in _TRUE
             case _:
                 return text
     except (ValueError, OverflowError):
-        raise _NotFilled from None
+        raise _MissingGroup from None
 
 
-def _plain(value: object) -> str:
+def _format_value(value: object) -> str:
     """Format a value for people: JSON numbers arrive as floats, so 5.0 becomes 5."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
