@@ -222,7 +222,7 @@ def test_nothing_is_written_over(data: Path, tmp_path: Path) -> None:
 def test_what_is_no_backup_or_damaged_is_not_restored(data: Path, tmp_path: Path) -> None:
     copy, new = tmp_path / "copy", tmp_path / "new"
     done = command("restore", tmp_path / "nothing", "--data", new)
-    assert (done.returncode, "is no backup" in done.stderr) == (1, True)
+    assert (done.returncode, "is not a backup" in done.stderr) == (1, True)
     command("backup", copy, "--data", data)
     raw(copy / "journals" / "mesh.db", "UPDATE tasks SET head = 99")
     done = command("restore", copy, "--data", new)

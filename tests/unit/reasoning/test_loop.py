@@ -330,7 +330,7 @@ async def test_a_call_with_arguments_that_are_none_is_told_to_the_model(tmp_path
     assert agent.verdict is not None
     # Behind the prompt, the question and the call: its answer, for providers, and what to do.
     answered, told = agent.verdict.text.split(" | ")
-    assert answered.endswith("nothing was called.")
+    assert answered.endswith("the tool was not called.")
     assert told.startswith("The arguments of your call are not a valid JSON object.")
 
 

@@ -64,11 +64,11 @@ COMPLETED = status(State.TASK_STATE_COMPLETED)
 @pytest.mark.parametrize(
     ("before", "batch", "problem"),
     [
-        ([created()], b"\xff\xff\xff", "bytes that are no events"),
+        ([created()], b"\xff\xff\xff", "it sent invalid bytes"),
         ([created()], sealed(begun("x"), at=3), "event 3 follows event 1"),
         ([created()], sealed(begun("x"), at=1), "event 1 follows event 1"),
         ([created()], sealed(begun("x"), at=2, task_id="other"), "events of another task"),
-        ([created()], sealed(begun("x"), at=2, origin=""), "events of no task"),
+        ([created()], sealed(begun("x"), at=2, origin=""), "events without a task"),
         ([created()], sealed(delta_event("a", ["x"]), at=2), "appended to before its create"),
         ([created(), begun("x")], sealed(begun("x"), at=3), "was created twice"),
         (
@@ -77,8 +77,8 @@ COMPLETED = status(State.TASK_STATE_COMPLETED)
             "appended to after its close",
         ),
         ([created()], sealed(rewound("x"), at=2), "rewound before its create"),
-        ([created(), COMPLETED], sealed(begun("x"), at=3), "went on after its end"),
-        ([created()], sealed(COMPLETED, begun("x"), at=2), "went on after its end"),
+        ([created(), COMPLETED], sealed(begun("x"), at=3), "sent events after its end"),
+        ([created()], sealed(COMPLETED, begun("x"), at=2), "sent events after its end"),
     ],
     # Batches hold the time they were made at; the name of a test must not.
     ids=lambda value: value if isinstance(value, str) else "",
@@ -97,7 +97,7 @@ def test_a_header_that_says_something_else_than_its_batch_is_refused() -> None:
         batch = event_pb2.EventBatch.FromString(sealed(status(State.TASK_STATE_WORKING), at=1))
         for name, value in change.items():
             setattr(batch.header, name, value)
-        with pytest.raises(PeerProtocolError, match="something else than its header"):
+        with pytest.raises(PeerProtocolError, match="does not match its header"):
             heard().apply(batch.SerializeToString())
 
 
@@ -105,7 +105,7 @@ def test_an_event_that_says_nothing_is_refused() -> None:
     header = event_pb2.BatchHeader(task_id=TASK, first_sequence=1, count=1)
     batch = event_pb2.EventBatch(header=header, events=[event_pb2.Event()])
 
-    with pytest.raises(PeerProtocolError, match="says nothing"):
+    with pytest.raises(PeerProtocolError, match="an empty event"):
         heard().apply(batch.SerializeToString())
 
 

@@ -175,7 +175,7 @@ async def test_a_model_that_falls_silent_is_given_up_and_its_request_closed(
         model = opened(server, f"{provider}:m", first_token_s=first_token_s)
         server.script(say(Pause(), "late"))
         problem = await problem_of(model)
-        assert f"said nothing for {first_token_s:g} s; raise first_token_s" in problem
+        assert f"sent no token within {first_token_s:g} s; raise first_token_s" in problem
         if server.asked:
             break
     await server.until_ended(server.asked[0])
@@ -184,7 +184,7 @@ async def test_a_model_that_falls_silent_is_given_up_and_its_request_closed(
         model = opened(server, f"{provider}:m", first_token_s=first_token_s)
         server.script(say("begun ", Pause(), "late"))
         heard = Heard()
-        assert f"said nothing for {first_token_s:g} s" in await problem_of(model, heard)
+        assert f"sent no token within {first_token_s:g} s" in await problem_of(model, heard)
         if heard.said:
             break
     assert heard.said == ["begun ", "<taken back>"]
@@ -252,7 +252,7 @@ async def test_a_pause_that_a_provider_asks_for_is_kept_if_it_is_short(
 async def test_what_can_not_be_read_is_no_answer(server: ModelServer) -> None:
     model = opened(server, "openai:m")
     server.script(*[say("a ", is_malformed=True)] * 3)
-    assert "sent what is no answer of its kind" in await problem_of(model)
+    assert "sent an invalid response" in await problem_of(model)
     server.script(Reply(finish="content_filter"))
     assert "answered with nothing (content_filter)" in await problem_of(model)
     half = Reply(calls=(Call("math__add", '{"a": 1, '),), finish="length")
@@ -303,7 +303,7 @@ async def test_a_reply_that_may_not_be_longer_says_so(server: ModelServer) -> No
     for provider in ALL:
         server.script(say("only so", finish="length"))
         reply = await opened(server, f"{provider}:m", max_tokens=7).ask(QUESTION)
-        assert "may not be longer" in truncation_note(reply)
+        assert "at its length limit" in truncation_note(reply)
         assert "7" in str(server.asked[0].json)
 
 
@@ -314,12 +314,12 @@ async def test_a_reply_that_its_provider_holds_back_says_so_and_calls_nothing(
     model = opened(server, f"{provider}:m")
     server.script(say("only so", finish="content_filter"))
     reply = await model.ask(QUESTION)
-    assert (reply.text, "holds back the rest" in truncation_note(reply)) == ("only so", True)
+    assert (reply.text, "content filter" in truncation_note(reply)) == ("only so", True)
     (span,) = chats(exporter)
     said = attributes_of(span)[telemetry.GEN_AI_RESPONSE_FINISH_REASONS]
     assert said[0] in {"content_filter", "refusal", "SAFETY"}
     server.script(Reply(calls=(Call("math__add", {"a": 1, "b": 2}),), finish="content_filter"))
-    with pytest.raises(ModelUnavailableError, match="its reply was held back"):
+    with pytest.raises(ModelUnavailableError, match="its reply was filtered"):
         await model.ask(QUESTION, tools=[ADD])
 
 
