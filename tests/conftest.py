@@ -69,6 +69,8 @@ _MAY_BLOCK = {
     "trunkline/journal/maintenance.py": {"close"},
     # A takeover kills the frozen owner and waits for its end; hosts call it in a thread.
     "trunkline/journal/sqlite/owner.py": {"kill"},
+    # A local socket accepts or refuses at once.
+    "trunkline/server/mesh_server.py": {"_find_socket_problem"},
     # The clock of a test stops the process.
     "unit/tasks/test_deadlines.py": {"now"},
 }

@@ -5,6 +5,7 @@ import contextlib
 import contextvars
 import gc
 import logging
+import math
 import os
 import signal
 import sys
@@ -276,3 +277,18 @@ async def run_in_background(work: Coroutine[None, None, None]) -> AsyncIterator[
             task.cancel()
     if failure is not None:
         raise failure
+
+
+def next_tick(now_s: float, period_s: float) -> float:
+    """Return the next tick of a period on the event loop's clock.
+
+    Ticks are multiples of the period. The result is 0.1 to 1.1 periods after `now_s`.
+    """
+    # A timer may fire just before its tick; the minimum distance keeps it from firing twice.
+    return math.floor(now_s / period_s + 1.1) * period_s
+
+
+async def sleep_until_tick(period_s: float) -> None:
+    """Sleep until the next tick of a period."""
+    now_s = asyncio.get_running_loop().time()
+    await asyncio.sleep(next_tick(now_s, period_s) - now_s)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trunkline.aligned_timer import next_tick
+from trunkline.runtime import next_tick
 
 
 @given(st.floats(0.0, 1e8), st.floats(0.01, 1000.0))

@@ -10,11 +10,11 @@ from typing import Final
 
 from trunkline.agents.handover import Handover
 from trunkline.agents.journals import JournalFolder, OpenJournal
-from trunkline.aligned_timer import next_tick
 from trunkline.client import Backoff, Directory
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.sqlite import OrphanedJournal
 from trunkline.registry import Membership
+from trunkline.runtime import next_tick
 from trunkline.tasks.host import TaskHost
 from trunkline.v1 import registry_service_pb2
 

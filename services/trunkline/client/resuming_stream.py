@@ -23,7 +23,7 @@ from trunkline.errors import (
     TaskNotFoundError,
     TrunklineError,
 )
-from trunkline.journal import ids
+from trunkline.journal import events as ids
 from trunkline.journal.events import parse_header
 from trunkline.task_states import TERMINAL, TURN_END
 from trunkline.v1 import (

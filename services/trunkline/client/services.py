@@ -8,11 +8,11 @@ from typing import TypeAlias
 
 import grpc
 
-from trunkline.aligned_timer import next_tick, sleep_until_tick
 from trunkline.client.channels import channel_breaker, peer_address
 from trunkline.client.host import UNARY_TIMEOUT_S
 from trunkline.client.status import translate_errors
 from trunkline.errors import PeerTimeoutError, PeerUnavailableError, UnsupportedOperationError
+from trunkline.runtime import next_tick, sleep_until_tick
 from trunkline.v1 import (
     registry_service_pb2,
     registry_service_pb2_grpc,

@@ -1,5 +1,7 @@
 """Builds and seals batches of events: the bytes that the journal and the wire share."""
 
+import secrets
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -222,3 +224,17 @@ def encode_varint(value: int) -> bytes:
 def prefix_length(part: bytes) -> bytes:
     """Return bytes with their length before them, as protobuf frames a field."""
     return encode_varint(len(part)) + part
+
+
+def new_task_id(journal_id: str) -> str:
+    """Return an id for a task of this journal."""
+    return f"{journal_id}-{time.time_ns() // 1_000_000_000:08x}{secrets.token_hex(8)}"
+
+
+def new_context_id() -> str:
+    """Return an id for a conversation: a UUID of version 7."""
+    random_bits = secrets.randbits(74)
+    high = (time.time_ns() // 1_000_000) << 16 | 0x7000 | random_bits >> 62
+    low = 0x8000_0000_0000_0000 | random_bits & 0x3FFF_FFFF_FFFF_FFFF
+    text = f"{high:016x}{low:016x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

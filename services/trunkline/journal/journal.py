@@ -15,7 +15,7 @@ from trunkline.errors import (
     TaskNotFoundError,
 )
 from trunkline.journal.batches import trim_batch
-from trunkline.journal.events import Draft, last_sequence, parse_header
+from trunkline.journal.events import Draft, last_sequence, new_task_id, parse_header
 from trunkline.journal.fold_cache import FoldCache
 from trunkline.journal.group_commit import (
     CommitBuilder,
@@ -27,7 +27,6 @@ from trunkline.journal.group_commit import (
     PendingCreate,
     PendingDrafts,
 )
-from trunkline.journal.ids import new_task_id
 from trunkline.journal.listing import build_page, parse_filter, parse_page_size, parse_page_token
 from trunkline.journal.maintenance import Maintenance
 from trunkline.journal.retention import Retention

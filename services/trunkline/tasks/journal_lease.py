@@ -4,9 +4,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from trunkline.aligned_timer import sleep_until_tick
 from trunkline.errors import FencedError, JournalUnavailableError, PeerUnavailableError
 from trunkline.journal.journal import Journal
+from trunkline.runtime import sleep_until_tick
 
 logger = logging.getLogger(__name__)
 

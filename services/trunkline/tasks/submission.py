@@ -10,7 +10,7 @@ from typing import Final
 from trunkline import telemetry
 from trunkline.errors import ContentTypeNotSupportedError, InvalidArgumentError
 from trunkline.identity import ANONYMOUS_ACCOUNT
-from trunkline.journal.ids import new_context_id
+from trunkline.journal.events import new_context_id
 from trunkline.journal.journal import CreateResult, Journal
 from trunkline.journal.store import WebhookRow
 from trunkline.tasks.approvals import is_approval_answer

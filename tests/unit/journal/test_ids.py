@@ -2,7 +2,7 @@
 
 import uuid
 
-from trunkline.journal.ids import new_context_id, new_task_id
+from trunkline.journal.events import new_context_id, new_task_id
 from trunkline.journal.sqlite.task_id_filter import TaskIdFilter
 
 
