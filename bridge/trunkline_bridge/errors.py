@@ -213,7 +213,7 @@ _ADVICE: Final[Mapping[type[errors.TrunklineError], str]] = {
     errors.WebhookNotFoundError: "; create it, or list those that there are",
     # The methods of A2A that return a snapshot.
     errors.CursorExpiredError: (
-        " (GetTask, or SubscribeToTask without Last-Event-ID while the task goes on)"
+        " (GetTask, or SubscribeToTask without Last-Event-ID while the task runs)"
     ),
 }
 

@@ -113,7 +113,7 @@ async def test_what_can_not_be_joined_is_one_line(tmp_path: Path) -> None:
         ]
     (elsewhere,), (nobody,) = outcomes
     assert "its card leads to elsewhere.example" in elsewhere
-    assert "nobody answers there" in nobody
+    assert "nothing answers at its address" in nobody
 
 
 async def _stderr_of(folder: Path, url: str) -> AsyncIterator[str]:

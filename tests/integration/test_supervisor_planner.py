@@ -192,7 +192,7 @@ async def test_a_plan_that_was_seen_and_cannot_be_run_comes_to_an_end_before_it_
     assert snapshot.task.status.state == State.TASK_STATE_INPUT_REQUIRED
     (plan,) = snapshot.plans
     assert [(one.agent, one.text) for one in plan.steps] == [("", "sing me a song")]
-    assert plan.text == "1. nobody: sing me a song"
+    assert plan.text == "1. no agent: sing me a song"
     (route,) = snapshot.routes
     assert "could not be run" in " ".join(route.reasons)
 

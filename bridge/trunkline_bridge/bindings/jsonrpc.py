@@ -195,7 +195,7 @@ class JsonRpcCall:
     def error_response(self, error: WireError) -> HttpResponse:
         """Return an error, with HTTP's 200 unless HTTP itself or the whole server failed.
 
-        Clients of older versions that asked for events read nothing else, so it is an event.
+        It is an event if an older client requested events, since that client reads nothing else.
         """
         status = error.kind.http_status if error.kind in HTTP_LEVEL_KINDS else 200
         render = self._version.error_object if self._version else error_object

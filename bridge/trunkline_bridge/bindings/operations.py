@@ -108,8 +108,8 @@ def is_repeated(
 ) -> bool:
     """Return whether a message was sent to its task before.
 
-    Only requests with the extension are deduplicated. Without it, each message is a new one,
-    whatever its id.
+    Only requests with the extension are deduplicated. Without it, each message is a new one, even
+    if its id is known.
 
     Raises:
         MessageKeyReusedError: another message of the task has the same id.

@@ -103,7 +103,7 @@ def _is_object(value: object, names: frozenset[str]) -> TypeGuard[dict[str, Any]
 PAGE_SIZES = range(1, 101)
 DEFAULT_PAGE_SIZE = 50
 
-# Content of this depth stays within the 100 levels of protobuf's parsers, whatever its shape.
+# Any content of this depth stays within the 100 levels that protobuf's parsers accept.
 _SAFE_DEPTH = 16
 # Limit on the violations in one error.
 _MAX_VIOLATIONS = 20

@@ -234,7 +234,7 @@ class GrpcTransport:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 await self._channel.channel_ready()
         except TimeoutError:
-            raise NotProcessedError(self._peer, "nobody answers there") from None
+            raise NotProcessedError(self._peer, "nothing answers at its address") from None
 
     def _read(self, read: Callable[[bytes], _Read], data: bytes) -> _Read:
         try:

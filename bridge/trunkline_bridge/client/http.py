@@ -234,7 +234,7 @@ class HttpClient:
         try:
             yield
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-            raise NotProcessedError(self.peer, "nobody answers there") from error
+            raise NotProcessedError(self.peer, "nothing answers at its address") from error
         except httpx2.TimeoutException as error:
             raise PeerTimeoutError(self.peer, "nothing came for too long") from error
         except httpx2.SSEError as error:

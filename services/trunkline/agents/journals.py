@@ -1,7 +1,7 @@
 """The journals of a data directory: a host's own, and those of hosts that died.
 
 The journals of one agent name are a family: `math.db`, then `math.2.db`, `math.3.db`, … while
-other hosts have the ones before. Agent names have no dots, so families don't overlap.
+other hosts have the lower numbers. Agent names have no dots, so families don't overlap.
 """
 
 import logging

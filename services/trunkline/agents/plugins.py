@@ -1,4 +1,4 @@
-"""Agents that installed packages bring, by the entry-point group `trunkline.agents`.
+"""Agents of installed packages, declared in the entry-point group `trunkline.agents`.
 
 A package that declares such an entry point has its agent on every mesh of its environment:
 
@@ -6,9 +6,9 @@ A package that declares such an entry point has its agent on every mesh of its e
     weather = "my_weather.agent:plugin"
 
 The entry point's name is the agent's name. It refers to an `AgentPlugin`, or to an agent made by
-`@agent` if there is nothing else to bring. Commands of the command line have a group of their own,
-`trunkline.commands`, so that telling about the commands loads no agent: its entry points refer to
-a `typer.Typer`, and their names are the commands' names.
+`@agent` if the plugin has nothing else. Commands of the command line have their own group,
+`trunkline.commands`, so that listing the commands loads no agent. Its entry points refer to a
+`typer.Typer`, and their names are the commands' names.
 """
 
 import logging
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class McpServer:
-    """An MCP server that a plugin brings: the command that starts it on stdio."""
+    """An MCP server of a plugin, as the command that starts it on stdio."""
 
     command: str
     args: Sequence[str] = ()
@@ -64,7 +64,7 @@ class ReasoningAgentSpec:
     """Names of the MCP servers whose tools the agent may call."""
     version: str = "1"
     instructions: str = ""
-    """Told to models beside what the card says. The built-in model ignores it."""
+    """Instructions for models, beside the card's description. The built-in model ignores them."""
     repeatable: bool = False
     """A turn may run again from its start if its host dies: no tool changes anything."""
 
@@ -98,7 +98,7 @@ def _no_servers(_: PluginContext[Any]) -> Mapping[str, McpServer]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AgentPlugin(Generic[SettingsT]):
-    """An agent, the MCP servers it is built on, and its settings.
+    """An agent, the MCP servers that it uses, and its settings.
 
     The agent is on the mesh only if `servers` returns every server that it uses, so a plugin whose
     settings are incomplete returns none. An entry of the operator's `mcpServers` file replaces the
@@ -144,7 +144,7 @@ def load_plugins() -> dict[str, AgentPlugin[Any]]:
 
 
 def log_ignored_plugin(name: str, error: Exception) -> None:
-    """Log in one line that a plugin is left out, and why."""
+    """Log in one line that a plugin is ignored, and the reason."""
     problem = " ".join(f"{type(error).__name__}: {error}".split())
     logger.error("plugin.ignored", extra={"plugin": name, "problem": problem})
 

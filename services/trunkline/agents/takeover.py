@@ -33,7 +33,7 @@ class Takeover:
     - A host that runs all agents of a journal's unfinished tasks takes it over as soon as its lease
       has ended.
     - Half a lease later any host takes it over. Tasks whose agents it does not run fail with an
-      error that says so.
+      error that names the agent.
     - A host that has just started waits a lease and a half before that. After an outage of all
       hosts, each gets its own journal back.
     - If all tasks of a journal wait for input, only hosts that run one of their agents take it

@@ -64,7 +64,7 @@ class BlobStore:
         self.folder = folder
         self._limit_bytes = limit_bytes
         self._writers: dict[Reference, BlobWriter] = {}
-        # A lock exists as long as somebody holds it or waits for it.
+        # A lock exists while a put holds it or waits for it.
         self._puts: WeakValueDictionary[Reference, asyncio.Lock] = WeakValueDictionary()
 
     async def get(self, reference: Reference) -> Blob:

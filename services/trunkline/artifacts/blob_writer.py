@@ -104,12 +104,12 @@ class BlobWriter:
 
     def _taken(self) -> BinaryIO:
         if self._file is None:
-            raise PeerUnavailableError("this host", "somebody else goes on with this upload")
+            raise PeerUnavailableError("this host", "another call has taken over this upload")
         return self._file
 
     async def _go_back(self, file: BinaryIO, at: int) -> None:
         if at > self.offset:
-            problem = f"is {at}, but {self.offset} bytes are held; go on there"
+            problem = f"is {at}, but {self.offset} bytes are stored; continue there"
             raise InvalidArgumentError("offset", problem)
         with translate_errors(self._path):
             await run_in_thread(file.truncate, at)

@@ -206,14 +206,14 @@ def _plans(plans: Iterable[snapshot_pb2.PlanInfo]) -> Iterator[str]:
         for step in plan.steps:
             earlier = ", ".join(str(numbers.get(one, one)) for one in step.after)
             behind = f" (after {earlier})" if earlier else ""
-            agent = step.agent or "nobody"
+            agent = step.agent or "no agent"
             yield f"plan      {numbers[step.step_id]}. {agent}: {_excerpt(step.text)}{behind}"
 
 
 def _routes(routes: Iterable[event_pb2.RouteDecided]) -> Iterator[str]:
     for route in routes:
         reasons = "; ".join(route.reasons)
-        agent = route.agent or "nobody"
+        agent = route.agent or "no agent"
         yield f"route     {agent}, confidence {route.confidence:.2f}: {reasons or 'no reason'}"
         others = [score for score in route.scores if score.agent != route.agent and score.score]
         if others:

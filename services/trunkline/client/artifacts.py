@@ -172,7 +172,7 @@ class ArtifactClient:
 
 
 class _Upload:
-    """One try at an upload: asks how much the host has already, and sends the rest."""
+    """One try at an upload: asks the host for the size that it has, and sends the rest."""
 
     def __init__(
         self,

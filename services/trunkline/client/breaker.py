@@ -66,11 +66,11 @@ class Breaker:
         self._open_s = open_s
         self._clock = clock
         self._state: BreakerState = "closed"
-        # The current row: of failures while closed, of successes while half-open.
+        # The current streak: failures while closed, successes while half-open.
         self._count = 0
         self._problem = ""
         self._retry_at = 0.0
-        # While half-open: from then on a second probe is allowed without a result of the first.
+        # While half-open: the time after which a probe without a result no longer blocks the next.
         self._probe_until = -math.inf
 
     @property

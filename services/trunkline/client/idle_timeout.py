@@ -1,4 +1,4 @@
-"""A timeout for silence whose one timer is rarely reset, however often the peer sends."""
+"""A timeout for a silent peer. A message does not reset its timer, so messages stay cheap."""
 
 import asyncio
 from types import TracebackType
@@ -37,12 +37,12 @@ class IdleTimeout:
         await self._timeout.__aexit__(kind, error, trace)
 
     def resume(self) -> None:
-        """Start to count again from zero: the reader waits for the next message."""
+        """Start to count from zero again: the reader waits for the next message."""
         self._is_running = True
         self._since_s = self._loop.time()
 
     def pause(self) -> None:
-        """Stop to count: a message has arrived and is being handled."""
+        """Stop counting: a message has arrived and is being handled."""
         self._is_running = False
 
     def _schedule(self, delay_s: float) -> None:

@@ -37,7 +37,7 @@ from trunkline.v1 import (
 
 logger = logging.getLogger(__name__)
 
-# A takeover is done, or will not happen, within two leases and a little.
+# A takeover succeeds or fails within two leases and a margin.
 PATIENCE_S: Final = 30.0
 # A stream that stayed open this long counts as progress even if it carried nothing.
 _STABLE_S: Final = 1.0
@@ -97,12 +97,12 @@ class ResumingStream(TaskStream):
     ) -> None:
         super().__init__(None, self._read())
         self.task_id = task_id
-        """The task. Empty until the stream is open if the mesh names the task."""
+        """The task's id. If the mesh chooses it, it is empty until the stream is open."""
         self._directory = directory
         self._account = account
         # Tries to open the stream since something arrived.
         self._tries = 0
-        # True once the task is known to exist.
+        # True once the task exists for certain.
         self._has_started = False
         self._retries = RetryWindow(patience_s)
         self._epoch = 0
@@ -350,15 +350,15 @@ class SubmitStream(ResumingStream):
         )
 
     def _is_final(self, error: TrunklineError) -> bool:
-        # A full disk refuses a new message at once. A message that was accepted is waited for.
+        # A full disk refuses a new message at once. For an accepted message, the client retries.
         is_new = self._tries == 1 and not self._has_started
         return is_new and isinstance(error, JournalUnavailableError)
 
     async def _name_task(self) -> bool:
         """Choose the task's id, so that a repeated submission makes one task.
 
-        An agent that moved since the first try gets a new id, unless the message has arrived;
-        return False then.
+        If the agent has moved to another host since the first try, choose a new id. If the message
+        has arrived at the first host, return False instead.
         """
         host = self._directory.get_agent_host(self._agent)
         task_id = self._submission.task_id

@@ -57,7 +57,7 @@ class MethodTracer:
 def end_span(span: Span, code: str, *, is_stream: bool) -> None:
     """End the span of a call by the code it ended with."""
     span.set_attribute(telemetry.RPC_STATUS_CODE, code)
-    # A reader that leaves a stream has what it wanted. This is no failure.
+    # A reader may leave a stream at any time, so this is no failure.
     has_left = is_stream and code == "CANCELLED"
     if code != "OK" and not has_left:
         telemetry.mark_error(span, code)

@@ -242,7 +242,7 @@ class TrunkClientConnection:
         except Exception:
             # Our own defect. The peer may be healthy.
             logger.exception("trunk.failed", extra={"peer": self.peer})
-            error = PeerUnavailableError(self.peer, "the trunk to it failed; the log says how")
+            error = PeerUnavailableError(self.peer, "the trunk to it failed; the log has the cause")
         finally:
             self._task = None
             self.close(error)
@@ -324,7 +324,7 @@ class TrunkClientConnection:
                             call.deliver(frame)
             return PeerUnavailableError(self.peer, "it ended the stream of all calls")
         except DecodeError:
-            return PeerProtocolError(self.peer, "it sends what is no message")
+            return PeerProtocolError(self.peer, "it sent a message that can't be read")
         except PeerUnavailableError as error:
             # The error must name the peer by our name for it, not by its own.
             return PeerUnavailableError(self.peer, error.problem)

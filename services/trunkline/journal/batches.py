@@ -36,7 +36,7 @@ def trim_batch(sealed: bytes, after: int) -> bytes:
 
 
 def parse_batch(sealed: bytes, *, until: int | None = None) -> event_pb2.EventBatch:
-    """Parse a sealed batch, up to and including the sequence `until` if one is given."""
+    """Parse a sealed batch, up to and including the sequence `until` if it is set."""
     batch = event_pb2.EventBatch.FromString(sealed)
     header = batch.header
     if until is None or header.first_sequence + header.count - 1 <= until:

@@ -388,7 +388,7 @@ class Fold:
         child = self._children.get(started.task_id)
         if child is None:
             child = self._children[started.task_id] = self._snapshot.children.add()
-        # A child that asked for input and runs its next turn is started again.
+        # The next turn of a child that required input is another start.
         child.started.CopyFrom(started)
         child.ClearField("finished")
 
@@ -485,7 +485,7 @@ def _apply_created(
 def fold_batches(
     task_id: str, batches: Iterable[bytes], snapshot: snapshot_pb2.TaskSnapshot | None = None
 ) -> snapshot_pb2.TaskSnapshot:
-    """Return the state after sealed batches, starting from a snapshot if one is given.
+    """Return the state after sealed batches, which start after `snapshot` if it is set.
 
     Raises:
         InvalidAgentResponseError: the events break the contract, or sequences are missing.

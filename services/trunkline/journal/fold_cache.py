@@ -12,7 +12,7 @@ from trunkline.journal.fold import Fold
 from trunkline.journal.store import StoredFold
 from trunkline.v1 import event_pb2, snapshot_pb2
 
-# How many are kept at hand, and how much they may hold.
+# Limits of the cache: the number of folds, and the bytes folded into them.
 _FOLDS: Final = 64
 _FOLDS_BYTES: Final = 16 << 20
 
@@ -29,7 +29,7 @@ class FoldCache:
     """The most recently requested folds of a journal's tasks.
 
     The number of folds and the bytes folded into them are limited. The latest fold is cached
-    whatever its size.
+    at any size.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class FoldCache:
             self._size_bytes -= oldest.length_bytes
 
     def _take(self, task_id: str) -> _CachedFold | None:
-        """Remove and return a task's fold. Until it is added again, nobody else can use it."""
+        """Remove and return a task's fold. The caller has it alone until it adds the fold again."""
         cached = self._folds.pop(task_id, None)
         if cached is not None:
             self._size_bytes -= cached.length_bytes

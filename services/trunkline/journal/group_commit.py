@@ -101,7 +101,7 @@ class PendingWebhook(NamedTuple):
 
 Pending = PendingDrafts | PendingAppend | PendingCreate | PendingAlias | PendingWebhook
 
-# Each takes the result of its own kind.
+# The receiver of each kind of result.
 _Done: TypeAlias = (
     DraftSource
     | asyncio.Future[int]

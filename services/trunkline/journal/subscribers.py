@@ -17,7 +17,7 @@ class Subscribers:
         return not self._waiters and not self._listeners
 
     async def wait(self, task_id: str) -> None:
-        """Wait for the next events of the task. Raises the error that `close` was given."""
+        """Wait for the next events of the task. Raises the error passed to `close`."""
         wakeup: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiters = self._waiters.setdefault(task_id, set())
         waiters.add(wakeup)

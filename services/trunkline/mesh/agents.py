@@ -32,7 +32,7 @@ SUPERVISOR: Final = "supervisor"
 
 @asynccontextmanager
 async def serve_agents(settings: Settings, names: Sequence[str]) -> AsyncIterator[ServiceStatus]:
-    """Serve the named agents, and those of the settings, in a process of their own.
+    """Serve the named agents, and those of the settings, alone in this process.
 
     Raises:
         ConfigurationError: there is no such agent, or the address can't be listened on.

@@ -23,7 +23,7 @@ _GRACE_S = 2
 
 @asynccontextmanager
 async def serve_bridge(settings: Settings) -> AsyncIterator[ServiceStatus]:
-    """Serve the bridge in a process of its own.
+    """Serve the bridge alone in this process.
 
     Raises:
         ConfigurationError: the address can't be listened on.
@@ -60,7 +60,7 @@ def check_addresses(settings: Settings) -> None:
     check_exposure("http", settings.http, is_allowed=is_allowed)
     check_exposure("a2a-grpc", settings.a2a_grpc, is_allowed=is_allowed)
     if settings.card_key and settings.http.is_wildcard and not settings.public_url:
-        problem = "a card that is signed says where to find the bridge: set public_url, too"
+        problem = "a signed card contains the URL of the bridge: set public_url, too"
         raise ConfigurationError("card_key", problem)
 
 

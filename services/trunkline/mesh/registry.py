@@ -18,7 +18,7 @@ STOP_GRACE_S = 1.0
 
 @asynccontextmanager
 async def serve_registry(settings: Settings) -> AsyncIterator[ServiceStatus]:
-    """Serve the registry and the span store at the mesh's address, in a process of their own.
+    """Serve the registry and the span store at the mesh's address, alone in this process.
 
     Raises:
         ConfigurationError: the address or the data directory can't be used.

@@ -118,12 +118,12 @@ class _RemoteProxy:
 async def serve_remote(
     settings: Settings, remote: RemoteAgentSettings, *, name: str
 ) -> AsyncIterator[ServiceStatus]:
-    """Serve one remote agent in a process of its own; by default under its card's name.
+    """Serve one remote agent alone in this process, by default under its card's name.
 
     Raises:
         ConfigurationError: an address can't be listened on, or the name is no agent name.
         JournalUnavailableError: the data directory can't be used.
-        PeerProtocolError: there is no card, or none of its interfaces is supported.
+        PeerProtocolError: there is no card, or it has no supported interface.
         PeerUnavailableError, PeerTimeoutError, PeerRefusedError: its card can't be fetched.
     """
     from trunkline.agents.hosting import join_mesh

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def serve_tools(settings: Settings) -> AsyncIterator[ServiceStatus]:
-    """Serve the tool adapter in a process of its own.
+    """Serve the tool adapter alone in this process.
 
     Raises:
         ConfigurationError: the address can't be listened on.

@@ -102,7 +102,7 @@ def _find_approval(
 def _unshowable_result(tool: tool_service_pb2.Tool, call: ToolCall) -> ToolMessage:
     text = (
         f"{tool.server}/{tool.name} was not called: it needs approval, and whole numbers from 2^53 "
-        "on can't be shown exactly for that. Give them as text, if it takes that, or answer."
+        "on can't be shown exactly for that. Give them as text if it accepts that, or answer."
     )
     return ToolMessage(content=text, tool_call_id=call["id"] or "", status="error")
 

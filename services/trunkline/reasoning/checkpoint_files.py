@@ -169,8 +169,8 @@ def _connect(path: Path) -> CheckpointSaver:
         with closing(connection.cursor()) as cursor:
             cursor.execute(
                 "DELETE FROM checkpoints WHERE checkpoint_id < ? AND checkpoint_ns = ''"
-                # Threads of users' graphs are exempt: their tasks may wait as long as conversations
-                # are kept.
+                # Threads of users' graphs are exempt: their tasks may wait for input for as long
+                # as conversations are retained.
                 " AND thread_id NOT LIKE 'graph/%'",
                 (_min_checkpoint_id(_TURNS_KEPT_DAYS),),
             )
@@ -212,7 +212,7 @@ class TurnCheckpoints:
 def open_turn_checkpoints(task: TurnRuntime) -> Iterator[TurnCheckpoints | None]:
     """Open the checkpoints of a turn, and delete them when the turn ends.
 
-    Each turn is a LangGraph thread of its own, so a waiting task does not block others. The file is
+    Each turn has its own LangGraph thread, so a waiting task does not block others. The file is
     beside the journal, so the host that takes over the journal finds it. Yields None if the host
     keeps no checkpoints.
     """

@@ -56,7 +56,7 @@ class ConversationHistory:
     def earlier_messages(self) -> list[BaseMessage]:
         """Return the messages of other tasks, then those of earlier turns of this task.
 
-        The order keeps a resumed task's own messages last, whatever other tasks said meanwhile.
+        The own messages of a resumed task stay last even if other tasks added messages meanwhile.
         """
         own = [one for one in self._exchanges if one.task_id == self._task.id]
         others = [one for one in self._exchanges if one.task_id != self._task.id]

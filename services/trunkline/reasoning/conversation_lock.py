@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 # A turn that holds the lock for longer no longer blocks the others.
 WAIT_LIMIT_S: Final = 300.0
-_WAIT_TEXT: Final = "Waiting for what was asked before this in the conversation…"
+_WAIT_TEXT: Final = "Waiting for earlier questions of this conversation…"
 
 
 @dataclass(slots=True)

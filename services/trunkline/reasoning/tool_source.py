@@ -14,7 +14,7 @@ from trunkline.v1 import tool_service_pb2
 
 TOOL_SERVICE = "trunkline.v1.ToolService"
 SETTLE_TIMEOUT_S = 60.0
-"""How long a turn waits for servers that are starting."""
+"""A turn waits this long for servers that are starting."""
 
 OnProgress: TypeAlias = Callable[[tool_service_pb2.ToolProgress], Awaitable[None]]
 

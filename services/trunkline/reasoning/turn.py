@@ -100,7 +100,7 @@ class ReasoningTurn:
             await self._answer.close()
 
     async def pause_answer(self) -> None:
-        """Publish what there is before the turn ends and continues in another one."""
+        """Publish the text so far, because another turn continues the answer."""
         if self.parts:
             await self.finish_answer()
             self.parts = []

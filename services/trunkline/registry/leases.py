@@ -16,7 +16,7 @@ class _Lease:
 class LeaseTable:
     """Hosts under leases, measured by a monotonic clock.
 
-    `revision` counts the changes that a reader can see. A renewal is none.
+    `revision` counts the changes that a reader can see, so it does not count renewals.
     """
 
     def __init__(self, *, lease_s: float, clock: Callable[[], float]) -> None:
@@ -28,7 +28,7 @@ class LeaseTable:
     def register(self, host: registry_service_pb2.Host) -> None:
         """Register a host, or replace its registration.
 
-        The newest registration is right. A host with the same id or address, or whose id is one of
+        The newest registration wins. A host with the same id or address, or whose id is one of
         the new host's journals, is gone. The new host's journals are removed from all others.
 
         Raises:

@@ -1,4 +1,4 @@
-"""A host's membership of the mesh, kept as long as the host lives."""
+"""A host's membership of the mesh, from its start to its end."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ class Membership:
     """Registers a host, renews its lease, registers it again if needed, and deregisters it.
 
     An async context manager. Entering succeeds even if the registry is unavailable; the host then
-    retries. `registered` is set while the host is registered as far as it knows. Agents that
+    retries. `registered` is set while the host believes that it is registered. Agents that
     another live host has are on `standby`, and the host is registered without them.
     """
 
@@ -55,7 +55,7 @@ class Membership:
     ) -> None:
         await self._open.aclose()
         self.registered.clear()
-        # Even if not registered as far as known: the registry's answer may have been lost.
+        # Even if `registered` is not set: the registry's answer may have been lost.
         try:
             async with asyncio.timeout(_LEAVE_TIMEOUT_S):
                 await self._client.deregister(self._host.host_id)
@@ -97,7 +97,7 @@ class Membership:
                     # The call worked for a while before it failed.
                     backoff.reset()
                     logged = ""
-                # Every refusal is retried: even a name taken by now may become free.
+                # Every refusal is retried, because a taken name may become free.
                 if error.reason != logged:
                     logger.warning("registry.refused", extra={"reason": error.reason})
                 logged = error.reason

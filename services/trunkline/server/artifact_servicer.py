@@ -56,7 +56,9 @@ class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
     ) -> artifact_service_pb2.UploadArtifactResponse:
         first = await anext(requests, None)
         if first is None:
-            raise InvalidArgumentError("request", "is missing: say for which task")
+            raise InvalidArgumentError(
+                "request", "is missing: the first request must name the task"
+            )
         blobs = self._host.blobs(first.task_id, account=first.account)
         reference = Reference.create(first.task_id, first.artifact_id)
         with suppress(ArtifactNotFoundError):

@@ -72,7 +72,7 @@ class ServerCall:
         error = self._to_known_error(raised)
         if isinstance(error, TrunklineError):
             code = error.code.value
-        # A reader that leaves a stream has what it wanted. This is no failure.
+        # A reader may leave a stream at any time, so this is no failure.
         if not (self._is_stream and code == "CANCELLED"):
             telemetry.mark_error(self._span, error)
         self._end(code)

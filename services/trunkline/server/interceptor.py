@@ -22,7 +22,7 @@ from trunkline.errors import (
 from trunkline.server.calls import ServerCall
 from trunkline.server.status import abort
 
-# Methods whose streams never end without a reason.
+# Methods whose streams stay open until the caller leaves.
 _ENDLESS = tuple(
     method for method in telemetry.QUIET_METHODS if method != "trunkline.v1.TrunkService/"
 )
@@ -93,7 +93,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             raise PeerUnavailableError("this host", "it is shutting down") from None
 
 
-# By whether the request and the response are streams.
+# Keyed by two flags: the request is a stream, the response is a stream.
 _MAKE_HANDLER: dict[tuple[bool, bool], Callable[..., _Handler]] = {
     (False, False): grpc.unary_unary_rpc_method_handler,
     (False, True): grpc.unary_stream_rpc_method_handler,

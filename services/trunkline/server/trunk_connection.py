@@ -329,7 +329,7 @@ def _carrier(request: trunk_service_pb2.TrunkCall) -> dict[str, str]:
 
 def _check_size(response: bytes) -> None:
     if len(response) > MAX_RESPONSE_BYTES:
-        raise InvalidArgumentError("request", "what it asks for is too large for one answer")
+        raise InvalidArgumentError("request", "its answer is too large for one message")
 
 
 def _timeout_error() -> PeerTimeoutError:

@@ -18,7 +18,7 @@ _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
 class TrunkServicer:
-    """Serves trunks, over which the methods added here can be called."""
+    """Serves trunks. Peers can call the methods added by `add_methods` over them."""
 
     def __init__(self) -> None:
         self._methods = TrunkMethods({}, {})

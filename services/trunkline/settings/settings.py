@@ -122,10 +122,10 @@ class Settings:
     """The number of turns that wait for an agent at its concurrency limit. Further ones are
     refused."""
     compact_after_s: Number = 3600.0
-    """The time after a task's end for which its single events are kept. Then only its final state
-    is kept."""
+    """The time after a task's end for which its single events are retained. After that, only its
+    final state is."""
     retain_s: Number = 30 * DAY_S
-    """The time after its end for which a task is kept."""
+    """The time after its end for which a task is retained."""
     breaker_failures: Annotated[int, Between(1, 1000)] = 5
     """The number of consecutive failures that opens a peer's circuit breaker."""
     breaker_open_s: Number = 60.0
@@ -135,7 +135,7 @@ class Settings:
     trace_limit: Annotated[int, Between(1, 10_000_000)] = 10_000
     """The number of traces to keep. The oldest are deleted first."""
     trace_age_s: Annotated[float, Between(1, 3650 * DAY_S)] = 7 * DAY_S
-    """The time for which traces are kept."""
+    """The time for which traces are retained."""
     allow_webhook: Texts = ()
     """Hosts, as HOST or HOST:PORT, that webhooks may reach although they are not public or do not
     serve https."""
@@ -167,7 +167,7 @@ class Settings:
     card_key_id: str = ""
     """The key's `kid`. Empty: its thumbprint (RFC 7638)."""
     webhook_give_up_s: Annotated[float, Between(1, 365 * DAY_S)] = DAY_S
-    """The time after which a failing webhook is given up. `trunkline webhooks` lists it."""
+    """The time after which deliveries to a failing webhook stop. `trunkline webhooks` lists it."""
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
     """The lowest level that is logged to stderr."""
     log_format: Literal["plain", "json"] = "plain"

@@ -90,13 +90,13 @@ def too_many_steps_question(count: int) -> str:
 def render_plan(steps: Sequence[Step]) -> str:
     """Render the plan for people: a numbered line for each step."""
     return "\n".join(
-        f"{number}. {step.agent or 'nobody'}: {step.line}"
+        f"{number}. {step.agent or 'no agent'}: {step.line}"
         for number, step in enumerate(steps, start=1)
     )
 
 
 def build_plan_steps(steps: Sequence[Step]) -> list[event_pb2.PlanStep]:
-    """Convert the plan for the journal, with all that is needed to run it."""
+    """Convert the plan for the journal. The result is enough to run the plan."""
     return [
         event_pb2.PlanStep(
             step_id=step.id, text=step.text or step.plan_text, agent=step.agent, after=step.after
@@ -153,13 +153,13 @@ async def rewrite_answer(
     if turn.planner is None or not is_whole or len(answered) < 2:
         return answer
     draft = _Draft(turn.task)
-    text = await turn.planner.write_answer(turn.task.text, answered, draft.say, draft.unsay)
+    text = await turn.planner.write_answer(turn.task.text, answered, draft.append, draft.clear)
     if not text.strip():
-        await draft.end()
+        await draft.close()
         return answer
     for failure in list_failures(steps, outcomes):
-        await draft.say(f"\n{failure}")
-    await draft.end()
+        await draft.append(f"\n{failure}")
+    await draft.close()
     return replace(answer, text=draft.text)
 
 
@@ -205,21 +205,21 @@ class _Draft:
         self._artifact = task.artifact(
             _NAME, id=f"draft-{task.turn}", kind=event_pb2.ARTIFACT_KIND_DRAFT
         )
-        self._has_begun = False
+        self._has_text = False
 
-    async def say(self, text: str) -> None:
+    async def append(self, text: str) -> None:
         """Append text."""
-        self._has_begun = True
+        self._has_text = True
         self.text += text
         await self._artifact.append(text)
 
-    async def unsay(self) -> None:
+    async def clear(self) -> None:
         """Remove all text, because the model that wrote it failed."""
         if self.text:
             self.text = ""
             await self._artifact.replace(artifact_pb2.Artifact(name=_NAME))
 
-    async def end(self) -> None:
+    async def close(self) -> None:
         """Close the artifact, if text was written."""
-        if self._has_begun:
+        if self._has_text:
             await self._artifact.close()

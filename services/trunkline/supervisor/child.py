@@ -36,7 +36,7 @@ class ChildLimits:
     idle_s: float = 300.0
     """A child that sends nothing for this long, not even a status, is canceled."""
     patience_s: float = 3.0
-    """How long a child's host may be away, for a restart or a takeover."""
+    """A child's host may be away this long, for a restart or a takeover."""
     return_s: float = 20.0
     """The same for a child called before this turn or before its parent's host was lost. The whole
     mesh may be starting then, and giving up would lose the child's work."""
@@ -201,7 +201,7 @@ class ChildTask:
         try:
             while taken < len(batches) and self._forward_text(batches[taken], transcript):
                 taken += 1
-        except Exception as error:  # noqa: BLE001  Whatever it is, whoever listens meets it.
+        except Exception as error:  # noqa: BLE001  any error is raised to the reader
             self._rejection = error
         idle.resume()
         return taken
@@ -238,7 +238,7 @@ class ChildTask:
             if is_question and known is None:
                 event.approval_requested.child_task_id = self.id
             elif not is_question and known is not None and not known.HasField("answered"):
-                # The child got the answer directly.
+                # The answer went to the child directly.
                 event.approval_answered.turn = self._task.turn
             else:
                 continue

@@ -50,7 +50,7 @@ async def begin_turn(turn: SupervisorTurn) -> SupervisorState | None:
         await _route_remaining(turn, steps)
     if planned.question or not any(step.agent for step in steps):
         if planned.written_text or turn.plan.revision != revision:
-            # Readers have seen the beginning of a plan, so complete it.
+            # A part of the plan is published already, so complete it.
             await _write_plan(turn, steps, steps[:1], shown=planned.written_text)
         else:
             await task.record(*_route_events(steps[:1]))
@@ -74,9 +74,9 @@ async def _plan_request(turn: SupervisorTurn) -> PlanResult:
     if planned.steps:
         return planned
     if planned.question:
-        nobody = event_pb2.RouteDecided(reasons=[f"{planner.name} has a question"])
-        nobody.scores.extend(by_score[0].route.scores)
-        return replace(planned, steps=(Step("step-1", task.text, nobody),))
+        unrouted = event_pb2.RouteDecided(reasons=[f"{planner.name} has a question"])
+        unrouted.scores.extend(by_score[0].route.scores)
+        return replace(planned, steps=(Step("step-1", task.text, unrouted),))
     for step in by_score:
         step.route.reasons.append(f"planned by score: {planned.problem}")
     return PlanResult(by_score)

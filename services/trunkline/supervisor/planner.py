@@ -101,8 +101,8 @@ class Planner:
                 reply = await self._model.ask(
                     messages,
                     tools=build_plan_tools(list(router.cards)),
-                    on_chunk=shown.hear,
-                    on_discard=shown.take_back,
+                    on_chunk=shown.add_chunk,
+                    on_discard=shown.discard,
                 )
             except ModelUnavailableError:
                 # The model has logged it. The provider's error text is not for callers.
@@ -111,7 +111,7 @@ class Planner:
                 return self._parse_reply(reply, text, router, shown.text)
             except UnusablePlanError as error:
                 problem = str(error)
-            await shown.take_back()
+            await shown.discard()
             wrong = f"This can't be run: {problem}. Call {MAKE_PLAN} again, mended."
             messages.append(reply)
             made = (*reply.tool_calls, *reply.invalid_tool_calls)
@@ -125,8 +125,8 @@ class Planner:
         self,
         request: str,
         answered: Sequence[tuple[Step, Outcome]],
-        say: OnText,
-        unsay: Callable[[], Awaitable[None]],
+        on_text: OnText,
+        on_discard: Callable[[], Awaitable[None]],
     ) -> str:
         """Merge several answers to one, streamed; return "" if there is none.
 
@@ -140,18 +140,18 @@ class Planner:
             {"agent": outcome.agent, "asked": step.plan_text or step.text, "answer": outcome.text}
             for step, outcome in answered
         ]
-        said = json.dumps(answers, ensure_ascii=False)
-        question = f"The request:\n{request[:_REQUEST_CHARS]}\n\nThe answers:\n{said}"
+        encoded = json.dumps(answers, ensure_ascii=False)
+        question = f"The request:\n{request[:_REQUEST_CHARS]}\n\nThe answers:\n{encoded}"
         try:
             reply = await self._model.ask(
                 [SystemMessage(_MERGE_PROMPT), HumanMessage(question)],
-                on_text=say,
-                on_discard=unsay,
+                on_text=on_text,
+                on_discard=on_discard,
             )
         except ModelUnavailableError:
             return ""
         if truncation_note(reply):
-            await unsay()
+            await on_discard()
             return ""
         return reply.text
 
@@ -181,7 +181,7 @@ class _PlanStream:
         self._index: int | None = None
         self._rendered = 0
 
-    async def hear(self, chunk: "AIMessageChunk") -> None:
+    async def add_chunk(self, chunk: "AIMessageChunk") -> None:
         """Handle a piece of the reply."""
         from langchain_core.utils.json import parse_partial_json
 
@@ -202,7 +202,7 @@ class _PlanStream:
             await self._writer.append(text[len(self.text) :])
             self.text = text
 
-    async def take_back(self) -> None:
+    async def discard(self) -> None:
         """Discard the text, because the model failed or its plan is unusable."""
         if self.text:
             self._writer.start_revision()
@@ -213,7 +213,7 @@ def _prompt(by_score: Sequence[Step], router: Router, last: str) -> str:
     agents = "\n".join(map(_describe_agent, router.cards.values()))
     scores = [f"- {_describe_scores(step)}" for step in by_score[:MAX_STEPS]]
     if last:
-        scores.append(f"- In this conversation {last} was asked last; it knows what was said.")
+        scores.append(f"- In this conversation {last} was asked last. It has the messages.")
     return _PLAN_PROMPT.format(limit=MAX_STEPS, agents=agents, scores="\n".join(scores))
 
 

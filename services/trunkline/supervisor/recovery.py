@@ -119,7 +119,7 @@ def _postponed_steps(
 ) -> tuple[Sequence[Step], Mapping[str, Outcome]]:
     """Return the steps that were postponed for waiting ones, and the known outcomes.
 
-    A step that needs the result of a failed step is excluded: it was given up.
+    Steps that need the result of a failed step are excluded, since they were dropped.
     """
     planned = _latest_plan(snapshot)
     routes = {route.step_id: route for route in snapshot.routes}

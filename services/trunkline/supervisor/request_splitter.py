@@ -69,8 +69,8 @@ def split_request(text: str, router: Router) -> tuple[Step, ...]:
     """
     unknown = router.find_unknown_address(text)
     if unknown:
-        nobody = event_pb2.RouteDecided(reasons=[f"no agent here is named {unknown}"])
-        return (_step(1, text, nobody),)
+        unrouted = event_pb2.RouteDecided(reasons=[f"no agent here is named {unknown}"])
+        return (_step(1, text, unrouted),)
     addresses = router.find_addresses(text[:SEARCHED_CHARS])
     if addresses:
         return _build_steps(text, _addressed_pieces(text, addresses, router))

@@ -164,7 +164,7 @@ def _message(turn: SupervisorTurn, step: Step, text: str, child_id: str) -> mess
         for part in task.message.parts
         if not part.HasField("text") and not approvals.is_approval_answer(part)
     ]
-    # An empty message lets the child reply with what can be asked.
+    # The child answers an empty message with examples of requests.
     if text or not others:
         message.parts.add(text=text)
     message.parts.extend(others)
@@ -173,5 +173,7 @@ def _message(turn: SupervisorTurn, step: Step, text: str, child_id: str) -> mess
 
 def _render_approval_answers(step: Step) -> str:
     """Render the approval answers for a child on one line."""
-    said = (f"{one.approval_id}: {approvals.render_decision(one.decision)}" for one in step.answers)
-    return ", ".join(said)
+    decisions = (
+        f"{one.approval_id}: {approvals.render_decision(one.decision)}" for one in step.answers
+    )
+    return ", ".join(decisions)

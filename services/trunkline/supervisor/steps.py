@@ -100,7 +100,7 @@ class Outcome:
 
     @property
     def is_failure(self) -> bool:
-        """True if the step failed for good."""
+        """True if the step has failed and will not be retried."""
         return not self.is_answer and not self.is_waiting
 
 

@@ -55,8 +55,8 @@ class Transcript:
 
     A batch that violates the contract (a gap, an append before its create, an event after the end,
     invalid bytes) is rejected before any of it reaches the parent's journal. Of valid batches only
-    the texts are kept, up to KEPT_CHARS. Parsing and checking a batch takes 3 µs, a thousandth of
-    reading the whole task from the child's host at its end.
+    the texts stay in memory, up to KEPT_CHARS. Parsing and checking a batch takes 3 µs. Reading
+    the whole task from the child's host at its end would take a thousand times as long.
     """
 
     def __init__(

@@ -58,7 +58,7 @@ class ServerBreaker:
         return ToolServerUnavailableError(self._server, self.problem)
 
     def on_start(self) -> None:
-        """Record a start that no call asked for, once the server is ready.
+        """Record that the server is ready after a start that no call caused.
 
         It counts as a success only while the breaker is not closed: calls decide about a server
         whose calls have not failed.

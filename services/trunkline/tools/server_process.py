@@ -28,7 +28,7 @@ _PIPE_TIMEOUT_S = 0.5
 
 
 def build_environment(own: Mapping[str, str], telemetry: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a server: only what it needs, and none of our secrets.
+    """Return the environment of a server: only what it needs, without our secrets.
 
     The folder of our interpreter comes first on PATH, so that console scripts of this environment
     are found. `own` are the entry's variables, which override the others.

@@ -1,4 +1,4 @@
-"""Argo CD: looks at the applications of an Argo CD server, and syncs them with approval.
+"""Argo CD: reads the applications of an Argo CD server, and syncs them with approval.
 
 The MCP server is our own, not `mcp-argocd` from PyPI. That one has 37 tools, but they answer in
 JSON for a model to read, declare no questions that they answer, and need a second MCP framework

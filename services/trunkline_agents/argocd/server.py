@@ -252,7 +252,7 @@ def build_server(tools: ArgoCDTools) -> MCPServer[Any]:
     server: MCPServer[Any] = MCPServer(
         COMMAND,
         title="Argo CD",
-        instructions="Looks at the applications of an Argo CD server, and syncs them.",
+        instructions="Reads the applications of an Argo CD server, and syncs them.",
         log_level="WARNING",
     )
     looking: tuple[tuple[Any, str, list[patterns.MatchRule]], ...] = (

@@ -15,7 +15,7 @@ _FILE_LIMIT_BYTES = 1024 * 1024
 
 @agent(
     name="echo",
-    description="Repeats what it is told, and counts, asks, waits, fails or rejects on request.",
+    description="Repeats your text, and counts, asks, waits, fails or rejects on request.",
     # `command` means that the other tags count only as the first word of a request.
     tags=["echo", "count", "wait", "command"],
     examples=["echo hello", "count 5", "ask What is your name?"],

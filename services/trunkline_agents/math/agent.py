@@ -5,7 +5,7 @@ from trunkline import AgentPlugin, AgentSkill, McpServer, ReasoningAgentSpec
 _ARITHMETIC = AgentSkill(
     id="arithmetic",
     name="Arithmetic",
-    description="Works out expressions exactly, or to as many digits as asked for.",
+    description="Works out expressions exactly, or to a requested number of digits.",
     tags=[
         *("calculate", "compute", "evaluate", "simplify"),
         *("multiply", "multiplied", "divide", "divided", "sqrt", "cbrt", "factorial"),

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 _SERVER = "math"
 # -P: the current folder is not searched for modules.
 _COMMAND = (sys.executable, "-P", "-m", "trunkline_agents.math.worker")
-# All that a worker needs of the environment. Secrets are not passed on.
+# A worker gets only these variables, so our secrets stay here.
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "PYTHONHOME", "SYSTEMROOT", "LANG", "LC_ALL")
 
 # Raised by reads and writes when the worker has ended.

@@ -47,7 +47,7 @@ _SPOKEN = (
     ("subtract", "from", "({right})-({left})"),
 )
 
-# References to earlier answers: to the last one, or to all that are numbers or terms.
+# References to earlier answers: the last one, or every number and term.
 _IT = r"(?:it|that|this|the\s(?:result|answer))"
 _THEM = r"(?:them|those|these|both|all\sof\sthem)(?:\s(?:numbers|results|answers))?"
 _TERM = r"[^=\u2248]{1,500}"

@@ -28,7 +28,7 @@ _ARXIV = AgentSkill(
     examples=["find papers about retrieval augmented generation"],
 )
 _INSTRUCTIONS = (
-    "Search before you answer: the documents first, unless the web or papers are asked for. Say "
+    "Search before you answer: the documents first, unless the user wants the web or papers. Say "
     "only what the sources say, and put the number of its source behind each statement, like [1]. "
     "Make no list of sources: one is put behind your answer. If something can't be searched, say "
     "so and answer from what you have."

@@ -73,7 +73,7 @@ class NothingToSearchError(PeerError):
 
 
 class ResearchTools:
-    """The tools. If the web or arXiv can't be searched, the result says so and has documents."""
+    """The tools. If a web or arXiv search fails, the result has the reason and documents."""
 
     def __init__(self, library: DocumentLibrary, web: WebSearch, arxiv: ArxivSearch) -> None:
         self._library = library

@@ -52,7 +52,7 @@ async def test_an_upload_that_broke_is_gone_on_with_by_another_process(blobs: Bl
     async with later.open_writer(_REFERENCE) as writer:
         assert writer.offset == 300_000
         await writer.write(_CONTENT[200_000:400_000], at=200_000)
-        with pytest.raises(InvalidArgumentError, match="400000 bytes are held"):
+        with pytest.raises(InvalidArgumentError, match="400000 bytes are stored"):
             await writer.write(b"x", at=400_001)
         await writer.write(_CONTENT[400_000:])
         await writer.finish(_SHA256)

@@ -106,7 +106,7 @@ def test_a_task_is_described_with_all_that_happened() -> None:
     assert lines[5:13] == [
         "parent    t-0 (boss)",
         "route     math, confidence 0.50: tag 'sum'; tag 'add'",
-        "route     nobody, confidence 0.00: no reason",
+        "route     no agent, confidence 0.00: no reason",
         "child     t-2 math completed",
         "child     t-3  working",
         "tool      math/calculate failed: too large",

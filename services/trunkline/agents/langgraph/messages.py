@@ -36,7 +36,7 @@ def get_data(task: TaskContext[Any]) -> Any:  # noqa: ANN401  a JSON value
 
 
 def build_data_part(value: object) -> part_pb2.Part:
-    """Build a data part from a value. Whatever JSON can't hold is written as text."""
+    """Build a data part from a value. Values that JSON can't represent are written as text."""
     part = part_pb2.Part(media_type="application/json")
     json_format.ParseDict(json.loads(json.dumps(value, default=str)), part.data)
     return part

@@ -8,7 +8,7 @@ from typing import Final
 
 # A longer lookup fails.
 TIMEOUT_S: Final = 5.0
-# Concurrent lookups, including those whose caller has given up.
+# Concurrent lookups, including those whose caller has timed out.
 _MAX_LOOKUPS: Final = 16
 
 _free = threading.BoundedSemaphore(_MAX_LOOKUPS)

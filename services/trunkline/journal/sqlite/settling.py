@@ -13,7 +13,7 @@ from trunkline.journal.sqlite.connection import DAMAGED
 
 # The size of a row of `settled`: large enough for few rows, small enough to read a part of a task.
 _CHUNK_BYTES: Final = 16 * 1024
-# The limits of one step, whatever its budget: it runs between two iterations of the loop.
+# Limits of one step, beside its budget: the step blocks the event loop while it runs.
 _SETTLED_TASKS: Final = 32
 _DELETED_COMMITS: Final = 128
 _DELETED_CHUNKS: Final = 32

@@ -68,11 +68,11 @@ class ModelChoice:
 logger = logging.getLogger(__name__)
 
 _ROUNDS: Final = 3
-"""How often each model that may recover is asked."""
+"""The number of calls to each model that may recover."""
 FIRST_PAUSE_S = 0.5
 """The pause before the second round, in seconds. It doubles before each further round."""
 _LONGEST_WAIT_S: Final = 15.0
-"""Models that ask for a longer pause are not asked again."""
+"""Models that request a longer pause are not called again."""
 
 
 class Model:
@@ -123,8 +123,8 @@ class Model:
         `tools` are specs from a Toolbox. Only built-in models get their `metadata`. `tool_choice`
         names a tool that must be called. `on_text` gets the text of an answer while it streams,
         `on_chunk` each piece of the reply. When a model fails, `on_discard` is called to discard
-        what it streamed, and the next model is asked. When all have failed, those that may recover
-        are asked again after a pause, at most three times.
+        what it streamed, and the next model is called. When all have failed, those that may recover
+        are called again after a pause, at most three times each.
 
         Raises:
             ModelUnavailableError: no model gave a reply. The text names the reason and what to do.

@@ -29,9 +29,9 @@ class ModelCallError(Exception):
     problem: str
     """The reason and what to do, for people."""
     is_transient: bool = False
-    """True if the error may be temporary, so that the same model is asked again."""
+    """True if the error may be temporary, so that the same model is called again."""
     retry_after_s: float = 0.0
-    """The wait that the provider asked for, in seconds."""
+    """The wait that the provider requested, in seconds."""
 
     def __str__(self) -> str:
         return self.problem

@@ -36,7 +36,7 @@ from trunkline.reasoning.toolbox import ToolSpec
 from trunkline.reasoning.turn_result import STATUS_KEY, ResultStatus
 
 MATCH_KEY = "trunkline/match"
-# The largest number of pieces in which an answer streams, whatever its length.
+# An answer of any length streams in at most this many pieces.
 _PIECES = 500
 
 

@@ -160,7 +160,7 @@ def open_embedding_index(model: EmbeddingModel) -> EmbeddingIndex:
     where = "research.embeddings"
     if provider not in _PROVIDERS or not name:
         names = ", ".join(f"{one}:NAME" for one in _PROVIDERS)
-        raise ConfigurationError(where, f"{model.name!r} is none of: {names}")
+        raise ConfigurationError(where, f"{model.name!r} is not one of: {names}")
     try:
         importlib.import_module("numpy")
         entry = _PROVIDERS[provider]

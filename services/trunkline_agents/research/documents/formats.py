@@ -14,7 +14,7 @@ from trunkline_agents.research.documents.passages import Section
 FILE_LIMIT_BYTES = 64 * 1024 * 1024
 """Larger files are refused."""
 TEXT_LIMIT_CHARS = 20_000_000
-"""Files with more text are refused, whatever their size on disk: no person wrote them."""
+"""Files with more text are refused at any size on disk: no person wrote them."""
 SECTION_LIMIT = 100_000
 HEADING_CHARS = 200
 """Longer headings are cut."""

@@ -128,7 +128,7 @@ def test_a_model_in_trouble_is_named_without_what_it_says(
 
 def test_only_known_providers_can_be_named() -> None:
     for name in ("nobody:x", "openai", "openai:", "x"):
-        with pytest.raises(ConfigurationError, match="is none of: openai:NAME"):
+        with pytest.raises(ConfigurationError, match="is not one of: openai:NAME"):
             open_embedding_index(EmbeddingModel(name=name))
 
 
