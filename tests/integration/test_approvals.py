@@ -312,7 +312,7 @@ async def test_the_command_line_refuses_what_answers_no_question(shops: Shops) -
     task = await shops.bridged.mesh.ask("order 3 apples", agent="apples")
     asked = task.approvals[0].requested.approval_id
     refusals = {
-        ("approve", "j-1.1"): "no approval 'j-1.1' is asked for here",
+        ("approve", "j-1.1"): "no approval 'j-1.1' here",
         ("approve", "nonsense"): "no approval 'nonsense'",
         ("approve", asked, "--edit", "[]"): "must be a JSON object",
         ("approve", asked, "--account", "other"): f"no approval '{asked}'",

@@ -141,7 +141,9 @@ async def test_a_timeout_ends_the_task(mesh: MeshProcess) -> None:
 async def test_an_unknown_agent_is_said_with_what_to_do(mesh: MeshProcess) -> None:
     done = await ask(mesh, "--agent", "nobody", "hello")
     assert done == CompletedCommand(
-        1, "", "error: no agent 'nobody' is on the mesh; `trunkline agents` lists those that are\n"
+        1,
+        "",
+        "error: no agent 'nobody' is on the mesh; `trunkline agents` lists all agents\n",
     )
 
 

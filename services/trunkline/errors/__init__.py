@@ -20,7 +20,7 @@ TrunklineError                       .code .reason .retryable .metadata()
 │  ├─ ConfigurationError             FAILED_PRECONDITION  CONFIGURATION_INVALID
 │  ├─ UnsupportedOperationError      UNIMPLEMENTED        UNSUPPORTED_OPERATION
 │  └─ CursorExpiredError             OUT_OF_RANGE         CURSOR_EXPIRED
-├─ PeerError                         another hop failed; trying again may help
+├─ PeerError                         another process failed; a retry may help
 │  ├─ OverloadedError                RESOURCE_EXHAUSTED   OVERLOADED
 │  ├─ PeerUnavailableError           UNAVAILABLE          PEER_UNAVAILABLE
 │  ├─ ToolServerUnavailableError     UNAVAILABLE          TOOL_SERVER_UNAVAILABLE
@@ -29,7 +29,7 @@ TrunklineError                       .code .reason .retryable .metadata()
 │  ├─ FencedError                    ABORTED              FENCED
 │  ├─ PeerRefusedError               FAILED_PRECONDITION  PEER_REFUSED
 │  └─ PeerProtocolError              INTERNAL             PEER_PROTOCOL
-├─ AgentError                        the agent's code, or its model, did wrong
+├─ AgentError                        the agent's code or its model failed
 │  ├─ InvalidAgentResponseError      INTERNAL             INVALID_AGENT_RESPONSE
 │  ├─ StepLimitError                 FAILED_PRECONDITION  STEP_LIMIT
 │  ├─ TokenLimitError                FAILED_PRECONDITION  TOKEN_LIMIT

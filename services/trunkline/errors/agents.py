@@ -1,4 +1,4 @@
-"""Errors of an agent's code, or of its model."""
+"""Errors of an agent's code or of its model."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,12 +8,12 @@ from trunkline.errors.error import Code, TrunklineError
 
 @dataclass(eq=False)
 class AgentError(TrunklineError):
-    """The agent's code, or its model, did wrong."""
+    """The agent's code or its model failed."""
 
 
 @dataclass(eq=False)
 class InvalidAgentResponseError(AgentError):
-    """The agent did what its declaration or the lifecycle forbids."""
+    """The agent broke the rules of its declaration or of the task lifecycle."""
 
     agent: str
     problem: str
@@ -24,21 +24,21 @@ class InvalidAgentResponseError(AgentError):
 
 @dataclass(eq=False)
 class StepLimitError(AgentError):
-    """The reasoning loop took more steps than it may."""
+    """The reasoning loop reached its limit of steps."""
 
     agent: str
     limit: str
     code: ClassVar[Code] = Code.FAILED_PRECONDITION
     reason: ClassVar[str] = "STEP_LIMIT"
     template: ClassVar[str] = (
-        "agent {agent!r} found no answer within {limit} messages; ask for less at once, or say "
-        "more exactly what you want"
+        "agent {agent!r} found no answer within {limit} messages; ask for less at once, or "
+        "more precisely"
     )
 
 
 @dataclass(eq=False)
 class TokenLimitError(AgentError):
-    """A turn has read and written as many tokens as it may."""
+    """A turn reached its limit of tokens read and written."""
 
     agent: str
     limit: str
@@ -52,7 +52,7 @@ class TokenLimitError(AgentError):
 
 @dataclass(eq=False)
 class ModelUnavailableError(AgentError):
-    """The model can't be reached or isn't set up."""
+    """The model can't be reached, or is not configured."""
 
     model: str
     problem: str
@@ -64,4 +64,4 @@ class ModelUnavailableError(AgentError):
 
 @dataclass(eq=False)
 class ModelOverflowError(ModelUnavailableError):
-    """What was said is too long for the model: whoever asked can mend that."""
+    """The conversation is too long for the model; the caller can shorten the request."""

@@ -1,4 +1,4 @@
-"""What every deliberate error of the mesh has in common."""
+"""The base class of all deliberate errors of the mesh, and their status codes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -32,23 +32,23 @@ class Code(StrEnum):
 
 @dataclass(eq=False)
 class TrunklineError(Exception):
-    """The root. Subclasses are dataclasses: their fields travel as metadata, all as text."""
+    """The base class. Subclasses are dataclasses whose fields are sent as metadata, as text."""
 
     code: ClassVar[Code] = Code.INTERNAL
     reason: ClassVar[str] = "INTERNAL"
     retryable: ClassVar[bool] = False
-    # What is wrong and what to do next, in a line.
-    template: ClassVar[str] = "something went wrong"
-    # What to do next for those who have our command line; it alone says so.
+    # One line that names the problem and the next step, with the fields in braces.
+    template: ClassVar[str] = "unknown error"
+    # The next step for users of the command line, the only place that shows it.
     hint: ClassVar[str] = ""
 
     def metadata(self) -> dict[str, str]:
-        """The fields by name, for google.rpc.ErrorInfo."""
+        """Return the fields by name, for google.rpc.ErrorInfo."""
         return {field.name: str(getattr(self, field.name)) for field in fields(self)}
 
     @classmethod
     def from_metadata(cls, metadata: dict[str, str]) -> Self:
-        """Make the error again from what `metadata` gave; a missing field is empty."""
+        """Build the error from the result of `metadata`; a missing field is an empty string."""
         return cls(**{field.name: metadata.get(field.name, "") for field in fields(cls)})
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ class TrunklineError(Exception):
 
 
 def error_classes() -> Iterator[type[TrunklineError]]:
-    """Yield every error class that has a reason of its own, the root left out."""
+    """Yield every subclass of TrunklineError that defines a reason."""
     pending = list(TrunklineError.__subclasses__())
     while pending:
         cls = pending.pop()
@@ -67,7 +67,7 @@ def error_classes() -> Iterator[type[TrunklineError]]:
 
 @dataclass(eq=False)
 class InternalError(TrunklineError):
-    """A defect. Its cause is in the log under the trace id, and nowhere else."""
+    """A defect. Only the host's log has the cause, under the trace id."""
 
     trace_id: str
     code: ClassVar[Code] = Code.INTERNAL

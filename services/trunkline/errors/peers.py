@@ -1,4 +1,4 @@
-"""Errors of another hop: trying again may help."""
+"""Errors of another process on the path of a call; a retry may help."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,12 +8,12 @@ from trunkline.errors.error import Code, TrunklineError
 
 @dataclass(eq=False)
 class PeerError(TrunklineError):
-    """Another hop failed; trying again may help."""
+    """Another process failed; a retry may help."""
 
 
 @dataclass(eq=False)
 class OverloadedError(PeerError):
-    """The admission queue is full."""
+    """The agent's queue is full."""
 
     agent: str
     retry_after_s: str
@@ -25,7 +25,7 @@ class OverloadedError(PeerError):
 
 @dataclass(eq=False)
 class PeerUnavailableError(PeerError):
-    """The peer can't be reached, or is going away."""
+    """The peer can't be reached, or is shutting down."""
 
     peer: str
     problem: str
@@ -37,7 +37,7 @@ class PeerUnavailableError(PeerError):
 
 @dataclass(eq=False)
 class ToolServerUnavailableError(PeerError):
-    """The MCP server is down; it is being started again."""
+    """The MCP server is down and is being restarted."""
 
     server: str
     problem: str
@@ -72,7 +72,7 @@ class PeerTimeoutError(PeerError):
 
 @dataclass(eq=False)
 class FencedError(PeerError):
-    """The writer has lost its lease: somebody else owns the task now."""
+    """The writer has lost its lease, and another host owns the task."""
 
     task_id: str
     code: ClassVar[Code] = Code.ABORTED
@@ -82,12 +82,12 @@ class FencedError(PeerError):
 
 @dataclass(eq=False)
 class PeerRefusedError(PeerError):
-    """A peer outside the mesh said no; trying again won't help."""
+    """A peer outside the mesh refused the call; a retry does not help."""
 
     peer: str
     problem: str
     refusal: str
-    """Its own reason, as A2A's ErrorInfo names it."""
+    """The peer's reason, as in A2A's ErrorInfo."""
     code: ClassVar[Code] = Code.FAILED_PRECONDITION
     reason: ClassVar[str] = "PEER_REFUSED"
     template: ClassVar[str] = "{peer} refused: {problem}"
@@ -95,7 +95,7 @@ class PeerRefusedError(PeerError):
 
 @dataclass(eq=False)
 class PeerProtocolError(PeerError):
-    """The peer answered nonsense."""
+    """The peer's response violates the protocol."""
 
     peer: str
     problem: str

@@ -1,4 +1,4 @@
-"""Errors whose caller must change the request."""
+"""Errors that the caller fixes by changing the request."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -24,7 +24,7 @@ class InvalidArgumentError(RequestError):
 
 @dataclass(eq=False)
 class ContentTypeNotSupportedError(RequestError):
-    """The agent doesn't take parts of this media type."""
+    """The agent does not accept parts of this media type."""
 
     media_type: str
     supported: str
@@ -35,7 +35,7 @@ class ContentTypeNotSupportedError(RequestError):
 
 @dataclass(eq=False)
 class MessageKeyReusedError(RequestError):
-    """A message id was used before for another message."""
+    """The message id was used for another message before."""
 
     message_id: str
     code: ClassVar[Code] = Code.INVALID_ARGUMENT
@@ -53,23 +53,23 @@ class AgentNotFoundError(RequestError):
     code: ClassVar[Code] = Code.NOT_FOUND
     reason: ClassVar[str] = "AGENT_NOT_FOUND"
     template: ClassVar[str] = "no agent {agent!r} is on the mesh"
-    hint: ClassVar[str] = "`trunkline agents` lists those that are"
+    hint: ClassVar[str] = "`trunkline agents` lists all agents"
 
 
 @dataclass(eq=False)
 class TaskNotFoundError(RequestError):
-    """No such task, or not this caller's, or purged."""
+    """No such task: it never existed, was purged, or belongs to another account."""
 
     task_id: str
     code: ClassVar[Code] = Code.NOT_FOUND
     reason: ClassVar[str] = "TASK_NOT_FOUND"
     template: ClassVar[str] = "no task {task_id!r} here"
-    hint: ClassVar[str] = "`trunkline tasks` lists those that are"
+    hint: ClassVar[str] = "`trunkline tasks` lists your tasks"
 
 
 @dataclass(eq=False)
 class WebhookNotFoundError(RequestError):
-    """The task has no such webhook: push notification config, as A2A calls it."""
+    """The task has no such webhook, which A2A calls a push notification config."""
 
     task_id: str
     config_id: str
@@ -91,19 +91,19 @@ class ArtifactNotFoundError(RequestError):
 
 @dataclass(eq=False)
 class ToolNotFoundError(RequestError):
-    """No such server in the configuration, or no such tool on it."""
+    """The configuration has no such server, or the server has no such tool."""
 
     server: str
     tool: str
     code: ClassVar[Code] = Code.NOT_FOUND
     reason: ClassVar[str] = "TOOL_NOT_FOUND"
     template: ClassVar[str] = "no tool {server}/{tool}"
-    hint: ClassVar[str] = "`trunkline tools` lists those that are"
+    hint: ClassVar[str] = "`trunkline tools` lists the tools"
 
 
 @dataclass(eq=False)
 class TraceNotFoundError(RequestError):
-    """No spans of such a trace or task are in the span store."""
+    """The span store has no spans of this trace or task."""
 
     trace_id: str
     code: ClassVar[Code] = Code.NOT_FOUND
@@ -125,13 +125,13 @@ class HostNotFoundError(RequestError):
 
 @dataclass(eq=False)
 class ApprovalNotFoundError(RequestError):
-    """The task asks, or asked, for no such approval."""
+    """The task never requested this approval."""
 
     approval_id: str
     code: ClassVar[Code] = Code.NOT_FOUND
     reason: ClassVar[str] = "APPROVAL_NOT_FOUND"
-    template: ClassVar[str] = "no approval {approval_id!r} is asked for here"
-    hint: ClassVar[str] = "`trunkline approvals` lists those that are"
+    template: ClassVar[str] = "no approval {approval_id!r} here"
+    hint: ClassVar[str] = "`trunkline approvals` lists the pending approvals"
 
 
 @dataclass(eq=False)
@@ -171,7 +171,7 @@ class TaskEndedError(RequestError):
 
 @dataclass(eq=False)
 class ApprovalAnsweredError(RequestError):
-    """The approval was answered before, and otherwise."""
+    """The approval already has a different answer."""
 
     approval_id: str
     decision: str
@@ -193,7 +193,7 @@ class ConfigurationError(RequestError):
 
 @dataclass(eq=False)
 class UnsupportedOperationError(RequestError):
-    """This agent, or this mesh, doesn't do that."""
+    """This agent or this mesh does not support the operation."""
 
     operation: str
     problem: str
@@ -204,7 +204,7 @@ class UnsupportedOperationError(RequestError):
 
 @dataclass(eq=False)
 class CursorExpiredError(RequestError):
-    """The cursor is past retention, inside a compacted range, or of another life of the journal."""
+    """The cursor is past retention, in a compacted range, or from another epoch."""
 
     task_id: str
     after: str
@@ -213,6 +213,6 @@ class CursorExpiredError(RequestError):
     reason: ClassVar[str] = "CURSOR_EXPIRED"
 
     template: ClassVar[str] = (
-        "events of task {task_id!r} behind {after} are gone; "
-        "read the snapshot at {snapshot_sequence} and go on from there"
+        "events of task {task_id!r} after {after} are gone; "
+        "read the snapshot at {snapshot_sequence} and continue from there"
     )

@@ -14,31 +14,31 @@ from trunkline.errors import OverloadedError
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.settings import TaskSettings
 
-# The rate is measured over at most this many turns, none of them older than that.
-_PACE_TURNS: Final = 64
-_PACE_S: Final = 60.0
-_LONGEST_WAIT_S: Final = 300
+# The window of the measured rate: at most so many turns, each at most so old.
+_RATE_WINDOW_TURNS: Final = 64
+_RATE_WINDOW_S: Final = 60.0
+_MAX_WAIT_S: Final = 300
 
 
 class CompletionRate:
     """The rate at which turns have ended recently."""
 
     def __init__(self) -> None:
-        self._ends: deque[float] = deque(maxlen=_PACE_TURNS)
+        self._ends: deque[float] = deque(maxlen=_RATE_WINDOW_TURNS)
 
     def record(self) -> None:
-        """A turn has ended."""
+        """Record the end of a turn."""
         self._ends.append(time.monotonic())
 
     def estimate_wait_s(self, turns: int) -> int:
-        """Estimate how long it takes until so many more have ended: at least 1."""
+        """Estimate the seconds until so many more turns have ended, from 1 to 300."""
         now_s = time.monotonic()
-        while len(self._ends) > 1 and self._ends[0] < now_s - _PACE_S:
+        while len(self._ends) > 1 and self._ends[0] < now_s - _RATE_WINDOW_S:
             self._ends.popleft()
         if not self._ends:
             return 1
-        each_s = (now_s - self._ends[0]) / len(self._ends)
-        return max(1, min(_LONGEST_WAIT_S, math.ceil(each_s * turns)))
+        s_per_turn = (now_s - self._ends[0]) / len(self._ends)
+        return max(1, min(_MAX_WAIT_S, math.ceil(s_per_turn * turns)))
 
 
 class AgentQueue:
@@ -52,30 +52,30 @@ class AgentQueue:
         self._running = 0
         self._order = itertools.count()
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
-        self._pace = CompletionRate()
+        self._completions = CompletionRate()
 
     def check(self) -> None:
-        """Refuse at once what could only wait in a full queue.
+        """Check that the queue has room for one more turn.
 
         Raises:
-            OverloadedError: the queue is full; it says when what waits now will have run.
+            OverloadedError: the queue is full; `retry_after_s` estimates when it has room.
         """
         if self._limit is not None and self._accepted >= self._limit + self._queue_limit:
-            wait_s = self._pace.estimate_wait_s(self._accepted - self._limit + 1)
+            wait_s = self._completions.estimate_wait_s(self._accepted - self._limit + 1)
             raise OverloadedError(self._agent, str(wait_s))
 
     def accept(self) -> None:
-        """Count a turn in, from before it is journaled until it has left."""
+        """Count a turn as accepted, before it is journaled."""
         self._accepted += 1
 
     def release(self) -> None:
-        """Count it out: its code has ended."""
+        """Count an accepted turn as ended."""
         self._accepted -= 1
-        self._pace.record()
+        self._completions.record()
 
     @asynccontextmanager
     async def enter(self, priority: int) -> AsyncIterator[None]:
-        """Wait for a place, higher priority first and then first come; hold it inside."""
+        """Hold one of the `limit` places; waiters are served by priority, then in order."""
         if self._limit is not None and self._limit <= self._running:
             await self._wait(priority)
         else:
@@ -83,40 +83,40 @@ class AgentQueue:
         try:
             yield
         finally:
-            self._pass_on()
+            self._hand_over()
 
     async def _wait(self, priority: int) -> None:
-        turn = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (-priority, next(self._order), turn))
+        waiter = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (-priority, next(self._order), waiter))
         try:
-            await turn
+            await waiter
         except asyncio.CancelledError:
-            # The place may have been handed over in the same moment: pass it on.
-            if turn.done() and not turn.cancelled():
-                self._pass_on()
+            # The place may have been handed over just before the cancellation.
+            if waiter.done() and not waiter.cancelled():
+                self._hand_over()
             else:
-                self._waiting = [entry for entry in self._waiting if entry[2] is not turn]
+                self._waiting = [entry for entry in self._waiting if entry[2] is not waiter]
                 heapq.heapify(self._waiting)
             raise
 
-    def _pass_on(self) -> None:
-        """Give the slot to the first waiter, or free it."""
+    def _hand_over(self) -> None:
+        """Hand the place to the first waiter, or free it."""
         while self._waiting:
-            turn = heapq.heappop(self._waiting)[2]
-            if not turn.done():
-                turn.set_result(None)
+            waiter = heapq.heappop(self._waiting)[2]
+            if not waiter.done():
+                waiter.set_result(None)
                 return
         self._running -= 1
 
 
 class AdmissionControl:
-    """The admissions of all agents of a process, whichever journal their tasks are in."""
+    """The admission queues of all agents of a process, shared by all of its journals."""
 
     def __init__(self, agents: Sequence[Agent], settings: TaskSettings) -> None:
         self._limit = settings.task_limit
         self._accepted = 0
-        self._pace = CompletionRate()
-        self._by_agent = {
+        self._completions = CompletionRate()
+        self._queues = {
             agent.card.name: AgentQueue(
                 agent.card.name, limit=agent.concurrency, queue_limit=settings.queue_limit
             )
@@ -129,28 +129,28 @@ class AdmissionControl:
         return self._accepted
 
     def check(self, agent: str, *, is_child: bool) -> None:
-        """Refuse at once what there is no room for.
+        """Check that the host has room for one more turn of an agent.
 
-        Children get in where others don't: they are bounded by their parents, which hold their
-        places until their children have ended.
+        Children are exempt from the limit of the host: their number is bounded by their parents,
+        which hold their places until their children have ended.
 
         Raises:
-            OverloadedError: it says when trying again makes sense.
+            OverloadedError: no room; `retry_after_s` estimates when there is some.
         """
         if self._accepted >= self._limit and not is_child:
-            wait_s = self._pace.estimate_wait_s(self._accepted - self._limit + 1)
+            wait_s = self._completions.estimate_wait_s(self._accepted - self._limit + 1)
             raise OverloadedError(agent, str(wait_s))
-        self._by_agent[agent].check()
+        self._queues[agent].check()
 
     def accept(self, agent: str) -> AgentQueue:
-        """Count a turn in; the caller must count it out with `release`."""
-        admission = self._by_agent[agent]
-        admission.accept()
+        """Count a turn as accepted; the caller must call `release` for it."""
+        queue = self._queues[agent]
+        queue.accept()
         self._accepted += 1
-        return admission
+        return queue
 
-    def release(self, admission: AgentQueue) -> None:
-        """Count a turn out: its code has ended, or it was never made."""
-        admission.release()
+    def release(self, queue: AgentQueue) -> None:
+        """Count an accepted turn as ended, or as never created."""
+        queue.release()
         self._accepted -= 1
-        self._pace.record()
+        self._completions.record()

@@ -8,11 +8,11 @@ from trunkline.v1 import agent_card_pb2
 
 
 class Agent(Protocol):
-    """Something with a card that runs turns."""
+    """An agent: a card, the declarations that the host needs, and the code of a turn."""
 
     @property
     def card(self) -> agent_card_pb2.AgentCard:
-        """The card, without interfaces and capabilities; its name names the agent."""
+        """The agent card, without interfaces and capabilities; its name identifies the agent."""
 
     @property
     def extended_skills(self) -> Sequence[agent_card_pb2.AgentSkill]:
@@ -20,27 +20,27 @@ class Agent(Protocol):
 
     @property
     def direct_replies(self) -> bool:
-        """May answer with a message before it emits anything; then there is no task."""
+        """True if the agent may reply with a message instead of a task, before it emits events."""
 
     @property
     def repeatable(self) -> bool:
-        """A turn may run again from its start after its host died: what it wrote is rewound."""
+        """True if the host may rewind a turn to its start and run it again after a host failure."""
 
     @property
     def resumable(self) -> bool:
-        """After the death of its host, a turn resumes: `run` is called again and rewinds."""
+        """True if `run` is called again after a host failure and itself rewinds the turn."""
 
     @property
     def timeout_s(self) -> float | None:
-        """Longest life of a task whose caller set no earlier deadline; None: no limit."""
+        """Longest lifetime of a task whose caller sets no earlier deadline; None: no limit."""
 
     @property
     def routable(self) -> bool:
-        """A supervisor may choose it."""
+        """True if a supervisor may choose the agent."""
 
     @property
     def concurrency(self) -> int | None:
         """The number of turns that run at once; None: no limit."""
 
     async def run(self, turn: TurnRuntime) -> None:
-        """Run one turn. Returning without an end completes the task; raising fails it."""
+        """Run one turn. Returning with the turn still open completes the task; raising fails it."""

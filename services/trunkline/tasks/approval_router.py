@@ -1,4 +1,4 @@
-"""Takes answers to approvals that don't come as a message: they become one, of the root task."""
+"""Routes answers to approvals to the root task, where they open the next turn."""
 
 import asyncio
 import logging
@@ -15,7 +15,6 @@ from trunkline.errors import (
     UnsupportedOperationError,
 )
 from trunkline.journal.journal import Journal
-from trunkline.tasks.accounts import own_row
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.approvals import (
     answers_since,
@@ -26,6 +25,7 @@ from trunkline.tasks.approvals import (
 )
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, state_name
 from trunkline.tasks.slots import TaskSlot, TaskSlots
+from trunkline.tasks.submission import own_row
 from trunkline.tasks.submit_handler import SubmitHandler
 from trunkline.v1 import event_pb2, message_service_pb2, snapshot_pb2, task_service_pb2
 
@@ -36,25 +36,27 @@ AnswerApproval: TypeAlias = Callable[
 ]
 """Answers an approval of a task on any host."""
 
-# How long what a child asks takes at most to be known to its parent, which reads along.
-_BUBBLES_UP_S: Final = 2.0
+# The longest wait for a parent to forward the approval that its child has just requested.
+_FORWARD_TIMEOUT_S: Final = 2.0
 
 
 def agent_absent_error(agent: str) -> PeerUnavailableError:
     """Return the error for answering a task whose agent does not run here.
 
-    It can't be taken: only a host of the agent has its state, and gets the journal when it comes.
+    The answer is refused, because only a host of the agent can open the next turn. The first such
+    host takes over the journal.
     """
-    problem = "the host of its task doesn't run it; try again when one that does is there"
+    problem = "the host of its task doesn't run it; try again once a host that runs it has joined"
     return PeerUnavailableError(f"agent {agent!r}", problem)
 
 
 class ApprovalRouter:
-    """Gives answers to the tasks of a host that wait for them; see TaskService.AnswerApproval.
+    """Delivers answers to the waiting tasks of a host; see TaskService.AnswerApproval.
 
-    A task with a parent is answered by that: whoever asked is told by the one that called it, so
-    each journal on the way holds the answer before the next one does. At the root the answer is
-    the message of the next turn; while a turn runs it is journaled, and that message follows.
+    An answer for a task with a parent goes to the parent, up to the root. Each task then passes it
+    down to its child, so every journal on the path has the answer before the next one. At the root
+    the answer becomes the message of the next turn. If a turn is running there, the answer is
+    journaled at once and the message follows when the turn has ended.
     """
 
     def __init__(
@@ -62,21 +64,21 @@ class ApprovalRouter:
         journal: Journal,
         agents: Mapping[str, Agent],
         *,
-        runs: TaskSlots,
-        intake: SubmitHandler,
+        slots: TaskSlots,
+        submit_handler: SubmitHandler,
         answer_parent: AnswerApproval | None,
     ) -> None:
-        """`answer_parent` is how tasks of this and other hosts are answered."""
+        """`answer_parent` answers an approval of a parent task, on this host or another."""
         self._journal = journal
         self._agents = agents
-        self._runs = runs
-        self._intake = intake
+        self._slots = slots
+        self._submit_handler = submit_handler
         self._answer_parent = answer_parent
 
     async def answer(
         self, request: task_service_pb2.AnswerApprovalRequest
     ) -> snapshot_pb2.ApprovalInfo:
-        """Answer an approval that a task or one of its descendants asks for.
+        """Answer an approval that a task or one of its descendants has requested.
 
         Raises:
             TaskNotFoundError, InvalidArgumentError, ApprovalNotFoundError, ApprovalAnsweredError,
@@ -94,17 +96,17 @@ class ApprovalRouter:
             if task.task.status.state in TERMINAL:
                 raise TaskEndedError(task.task.id, state_name(task.task.status.state))
             if task.HasField("parent"):
-                return await self._at_parent(task.parent.task_id, request)
-            await self._at_root(task, answer)
+                return await self._answer_at_parent(task.parent.task_id, request)
+            await self._answer_at_root(task, answer)
             await asyncio.sleep(0)
             task, approval = await self._find(request.task_id, request.approval_id)
         check_same_decision(approval.answered, answer)
         return approval
 
     async def resume_answered(self, task_id: str) -> None:
-        """Open the next turn of a task that waits, if answers came for it while the last one ran.
+        """Open the next turn of a waiting task if answers arrived while its last turn ran.
 
-        The host calls this when a turn has ended, and when it takes a journal up.
+        The host calls this when a turn has ended, and when it opens a journal.
         """
         try:
             task = await self._journal.snapshot(task_id)
@@ -112,17 +114,17 @@ class ApprovalRouter:
             if ahead and task.task.status.state in INTERRUPTED:
                 await self._open_turn(task, ahead)
         except (UnsupportedOperationError, TaskEndedError):
-            pass  # Another message opened the turn first; it takes the answers along.
+            pass  # Another message opened the turn first; that turn reads the answers, too.
         except TrunklineError as error:
-            # It still waits although it has its answers; the next start looks again.
+            # The task still waits, with its answers journaled. The next start tries again.
             extra = {"task_id": task_id, "reason": error.reason}
             logger.warning("approval.not_gone_on", extra=extra)
 
     async def notify_parent(self, task_id: str) -> None:
-        """Answer at a task's parent what the task was told in the turn that has just ended.
+        """Send the answers of the turn that has just ended to the task's parent.
 
-        The parent knows it, unless somebody has answered the task itself: then it would go on
-        waiting for what is done.
+        A parent that routed the answers has them already. One whose child was answered directly
+        would otherwise wait for an approval that is no longer pending.
         """
         try:
             task = await self._journal.snapshot(task_id)
@@ -135,57 +137,60 @@ class ApprovalRouter:
                 )
                 if answered.HasField("arguments"):
                     request.arguments.CopyFrom(answered.arguments)
-                await self._at_parent(task.parent.task_id, request)
+                await self._answer_at_parent(task.parent.task_id, request)
         except TrunklineError as error:
-            # It has ended, or was told otherwise, or is away: it finds out when it asks again.
+            # The parent has ended, has another answer, or is unreachable. An unreachable one learns
+            # the answer when it contacts the child again.
             logger.info("approval.parent_not_told", extra={"reason": error.reason})
 
     async def _find(
         self, task_id: str, approval_id: str
     ) -> tuple[snapshot_pb2.TaskSnapshot, snapshot_pb2.ApprovalInfo]:
-        """Return the task and its approval; what a descendant has just asked for is waited for."""
+        """Return the task and its approval, after a short wait for a descendant's to arrive."""
         is_own = approval_task_id(approval_id) == task_id
         with suppress(TimeoutError):
-            async with asyncio.timeout(_BUBBLES_UP_S):
+            async with asyncio.timeout(_FORWARD_TIMEOUT_S):
                 while True:
                     task = await self._journal.snapshot(task_id)
-                    for one in task.approvals:
-                        if one.requested.approval_id == approval_id:
-                            return task, one
+                    for approval in task.approvals:
+                        if approval.requested.approval_id == approval_id:
+                            return task, approval
                     if is_own or task.task.status.state in TERMINAL | INTERRUPTED:
                         break
                     await self._journal.wait(task_id, task.sequence)
         raise ApprovalNotFoundError(approval_id)
 
-    async def _at_parent(
+    async def _answer_at_parent(
         self, parent_id: str, request: task_service_pb2.AnswerApprovalRequest
     ) -> snapshot_pb2.ApprovalInfo:
         if self._answer_parent is None:
             raise PeerUnavailableError(parent_id, "its host is not on the mesh")
-        above = task_service_pb2.AnswerApprovalRequest()
-        above.CopyFrom(request)
-        above.task_id = parent_id
-        return await self._answer_parent(above)
+        parent_request = task_service_pb2.AnswerApprovalRequest()
+        parent_request.CopyFrom(request)
+        parent_request.task_id = parent_id
+        return await self._answer_parent(parent_request)
 
-    async def _at_root(
+    async def _answer_at_root(
         self, task: snapshot_pb2.TaskSnapshot, answer: event_pb2.ApprovalAnswered
     ) -> None:
-        """Give the root its answer; having been overtaken is no trouble: the caller looks again."""
-        run = self._runs.find(task.task.id)
-        if run is None:
+        """Answer at the root task. If another answer comes first, the caller checks again."""
+        slot = self._slots.find(task.task.id)
+        if slot is None:
             with suppress(UnsupportedOperationError):
                 await self._open_turn(task, [answer])
-        elif run.context is None or run.context.is_over:
-            await run.released.wait()
+        elif slot.context is None or slot.context.is_over:
+            await slot.released.wait()
         else:
-            await self._while_it_works(run, answer)
+            await self._answer_running_turn(slot, answer)
 
-    async def _while_it_works(self, run: TaskSlot, answer: event_pb2.ApprovalAnswered) -> None:
-        context = run.context
+    async def _answer_running_turn(
+        self, slot: TaskSlot, answer: event_pb2.ApprovalAnswered
+    ) -> None:
+        context = slot.context
         if context is None:
             return
-        known = context.pending_approvals.find(answer.approval_id)
-        if known is not None and not known.HasField("answered"):
+        current = context.pending_approvals.find(answer.approval_id)
+        if current is not None and not current.HasField("answered"):
             await context.record_answer(answer)
         else:
             # Another answer is being journaled.
@@ -205,6 +210,6 @@ class ApprovalRouter:
         )
         submission = message_service_pb2.Submission(account=task.account, caller=task.caller)
         if not telemetry.current_trace_id():
-            # There is no caller: the answers came while the last turn ran.
+            # No call is in progress: the answers arrived while the last turn ran.
             telemetry.continue_trace(task.traceparent)
-        await self._intake.continue_task(agent, message, submission)
+        await self._submit_handler.continue_task(agent, message, submission)

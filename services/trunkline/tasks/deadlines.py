@@ -9,15 +9,15 @@ from typing import Final
 
 DEADLINE_PASSED: Final = "the deadline passed before the work was done; allow more time"
 
-# Entries of tasks that have ended stay in the heap until they are most of it.
-_SLACK: Final = 64
+# Entries of ended tasks stay in the heap until they outnumber the others by so many.
+_COMPACTION_SLACK: Final = 64
 
 
 class DeadlineTimer:
-    """Calls `expire` with a task's id when its deadline has passed, also while it waits.
+    """Calls `expire` with the id of each task whose deadline has passed.
 
-    Deadlines are moments of the wall clock; they are looked at once, when they are added, and from
-    then on measured by a clock that never jumps.
+    Deadlines are wall-clock times. Each is converted to the loop's monotonic clock once, when it
+    is added, so later changes of the wall clock have no effect.
     """
 
     def __init__(self, expire: Callable[[str], None]) -> None:
@@ -28,24 +28,24 @@ class DeadlineTimer:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, task_id: str, deadline: datetime) -> None:
-        """Have the task expire at the deadline; soon, if that has passed."""
-        # In this order: what comes between the two looks at a clock makes it later, never earlier.
-        left_s = (deadline - datetime.now(UTC)).total_seconds()
-        due_s = self._loop.time() + left_s
+        """Set the deadline of a task; one in the past expires in the next pass of the loop."""
+        # A delay between the two readings then makes the deadline later, never earlier.
+        remaining_s = (deadline - datetime.now(UTC)).total_seconds()
+        due_s = self._loop.time() + remaining_s
         self._due[task_id] = due_s
         heapq.heappush(self._heap, (due_s, task_id))
         self._set_timer()
 
     def discard(self, task_id: str) -> None:
-        """Forget the task: it has ended."""
+        """Remove the deadline of a task that has ended."""
         if self._due.pop(task_id, None) is not None and len(self._heap) > 2 * len(self._due) + (
-            _SLACK
+            _COMPACTION_SLACK
         ):
-            self._heap = [(due_s, name) for name, due_s in self._due.items()]
+            self._heap = [(due_s, task_id) for task_id, due_s in self._due.items()]
             heapq.heapify(self._heap)
 
     def close(self) -> None:
-        """Let nothing expire any more."""
+        """Remove all deadlines."""
         self._heap.clear()
         self._due.clear()
         self._set_timer()
@@ -58,10 +58,12 @@ class DeadlineTimer:
             self._timer.cancel()
             self._timer = None
         if when_s is not None:
-            # An empty context: otherwise the timer keeps the trace of the first task.
-            self._timer = self._loop.call_at(when_s, self._pop, context=contextvars.Context())
+            # The context is empty, or the timer would run in the trace of the first task.
+            self._timer = self._loop.call_at(
+                when_s, self._expire_due, context=contextvars.Context()
+            )
 
-    def _pop(self) -> None:
+    def _expire_due(self) -> None:
         self._timer = None
         now_s = self._loop.time()
         while self._heap and self._heap[0][0] <= now_s:

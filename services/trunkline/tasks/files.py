@@ -1,10 +1,13 @@
-"""The content of parts: in the part, beside the journal, on another host, or on the web."""
+"""Reads and stores the content of parts: inline, beside the journal, remote, or on the web."""
 
+import asyncio
 import hashlib
 import json
+import logging
 import mimetypes
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -13,27 +16,35 @@ from google.protobuf import json_format
 from trunkline.artifacts import BlobStore, Reference, blob_folder, parse_reference
 from trunkline.artifacts.content import Content, iter_chunks
 from trunkline.artifacts.references import exceeds_inline_limit
-from trunkline.errors import InvalidArgumentError, UnsupportedOperationError
+from trunkline.errors import (
+    FencedError,
+    InvalidArgumentError,
+    JournalUnavailableError,
+    UnsupportedOperationError,
+)
 from trunkline.journal.journal import Journal
-from trunkline.tasks.accounts import find_row, own_row
+from trunkline.tasks.submission import find_row, own_row
 from trunkline.v1 import artifact_pb2, message_pb2, part_pb2
 
-# Opens what a URL leads to, for an account: references of other hosts, and the web.
+logger = logging.getLogger(__name__)
+
 OpenRemote: TypeAlias = Callable[[str, str], AbstractAsyncContextManager[AsyncIterator[bytes]]]
+"""Opens a URL for an account: a reference to a file on another host, or a web address."""
 Source: TypeAlias = str | Content
-"""Content to attach: bytes, the path of a file, or pieces as they come."""
+"""Content to attach: bytes, the path of a file, or an iterator of chunks."""
 
 READ_LIMIT_BYTES: Final = 64 * 1024 * 1024
+_SWEEP_INTERVAL_S: Final = 600.0
 
 
 class JournalFiles:
-    """The files of a journal's tasks, and the way to all others."""
+    """The files of a journal's tasks; opens files of other hosts through `open_remote`."""
 
-    def __init__(self, journal: Journal, elsewhere: OpenRemote | None = None) -> None:
+    def __init__(self, journal: Journal, open_remote: OpenRemote | None = None) -> None:
         self._journal = journal
-        self._elsewhere = elsewhere
+        self._open_remote = open_remote
         self.blobs = None if journal.path is None else BlobStore(blob_folder(journal.path))
-        """None: the journal keeps no files, and parts stay as they are."""
+        """None if the journal is in memory; parts then stay inline."""
 
     @property
     def local(self) -> BlobStore:
@@ -47,10 +58,10 @@ class JournalFiles:
         return find_row(self._journal, task_id) is not None
 
     async def store(self, task_id: str, part: part_pb2.Part) -> part_pb2.Part:
-        """Return a part that may ride in an event: of big content, a reference."""
+        """Return a part that fits in an event: large content is replaced by a reference."""
         if not exceeds_inline_limit(part) or self.blobs is None:
             return part
-        # By its content: a turn that runs again, or a message that comes again, adds nothing.
+        # The id is a content hash, so that a repeated turn or message stores nothing twice.
         blob_id = hashlib.sha256(part.raw).hexdigest()[:40]
         blob = await self.blobs.put(
             Reference.create(task_id, blob_id),
@@ -58,51 +69,51 @@ class JournalFiles:
             media_type=part.media_type,
             filename=part.filename,
         )
-        kept = blob.to_part()
-        kept.metadata.MergeFrom(part.metadata)
-        # The author's file name stays.
-        kept.filename = part.filename
-        return kept
+        stored = blob.to_part()
+        stored.metadata.MergeFrom(part.metadata)
+        # The stored file has a generated name; the author's is the one to show.
+        stored.filename = part.filename
+        return stored
 
     async def store_message(
         self, task_id: str, message: message_pb2.Message
     ) -> message_pb2.Message:
-        """Return a message whose parts may ride in an event."""
+        """Return a message whose parts fit in an event."""
         if not any(exceeds_inline_limit(part) for part in message.parts):
             return message
-        kept = message_pb2.Message()
-        kept.CopyFrom(message)
-        del kept.parts[:]
+        stored = message_pb2.Message()
+        stored.CopyFrom(message)
+        del stored.parts[:]
         for part in message.parts:
-            kept.parts.append(await self.store(task_id, part))
-        return kept
+            stored.parts.append(await self.store(task_id, part))
+        return stored
 
     @asynccontextmanager
     async def open(
         self, part: part_pb2.Part, *, account: str, task_id: str
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open a part's content, wherever it is, as the account may see it, for a task of its own.
+        """Open a part's content on behalf of `task_id`, with the rights of its account.
 
         Raises:
-            InvalidArgumentError, ArtifactNotFoundError, TaskNotFoundError: there is nothing.
-            TrunklineError: it can't be read.
+            InvalidArgumentError, ArtifactNotFoundError, TaskNotFoundError: no such content.
+            TrunklineError: the content can't be read.
         """
         if not part.HasField("url"):
             yield _inline(part)
             return
         reference = parse_reference(part.url)
         if reference is not None and reference.task_id.startswith(f"{self._journal.id}-"):
-            # Its own task may not be in the journal yet, while it may still be answered directly.
+            # The task itself may not be journaled yet: an agent may still reply without a task.
             if reference.task_id != task_id:
                 own_row(self._journal, reference.task_id, account)
-            # That it is there is known before the first byte.
+            # A missing file is reported before the first byte.
             blob = await self.local.get(reference)
             async with aclosing(self.local.read(blob.reference)) as chunks:
                 yield chunks
             return
-        if self._elsewhere is None:
+        if self._open_remote is None:
             raise UnsupportedOperationError("this file", "nothing here can fetch it")
-        async with self._elsewhere(part.url, account) as chunks:
+        async with self._open_remote(part.url, account) as chunks:
             yield chunks
 
 
@@ -131,28 +142,28 @@ class TaskFiles:
         return bytes(content)
 
     async def store(self, part: part_pb2.Part) -> part_pb2.Part:
-        """Return a part that may ride in an event: of big content, a reference."""
+        """Return a part that fits in an event: large content is replaced by a reference."""
         return await self._files.store(self._task_id, part)
 
     async def store_message(self, message: message_pb2.Message) -> message_pb2.Message:
-        """Return a message whose parts may ride in an event."""
+        """Return a message whose parts fit in an event."""
         return await self._files.store_message(self._task_id, message)
 
     async def store_artifact(self, artifact: artifact_pb2.Artifact) -> artifact_pb2.Artifact:
-        """Return an artifact whose parts may ride in an event."""
+        """Return an artifact whose parts fit in an event."""
         if not any(exceeds_inline_limit(part) for part in artifact.parts):
             return artifact
-        kept = artifact_pb2.Artifact()
-        kept.CopyFrom(artifact)
-        del kept.parts[:]
+        stored = artifact_pb2.Artifact()
+        stored.CopyFrom(artifact)
+        del stored.parts[:]
         for part in artifact.parts:
-            kept.parts.append(await self.store(part))
-        return kept
+            stored.parts.append(await self.store(part))
+        return stored
 
     async def attach(
         self, source: Source, *, media_type: str, filename: str, key: str = ""
     ) -> part_pb2.Part:
-        """Keep content and return the part that refers to it; see `ArtifactWriter.attach`."""
+        """Store content and return the part that refers to it; see `ArtifactWriter.attach`."""
         if isinstance(source, str | Path):
             source = Path(source)
             filename = filename or source.name
@@ -177,3 +188,37 @@ def _inline(part: part_pb2.Part) -> AsyncGenerator[bytes]:
         case _:
             content = part.text.encode()
     return iter_chunks(content)
+
+
+async def sweep(files: JournalFiles, has_slot: Callable[[str], bool]) -> None:
+    """Remove the files of tasks that retention has deleted, every ten minutes."""
+    suspects: set[str] = set()
+    while True:
+        await asyncio.sleep(_SWEEP_INTERVAL_S)
+        try:
+            suspects = await sweep_once(files, has_slot, suspects)
+        except (JournalUnavailableError, FencedError) as error:
+            logger.warning("artifacts.not_swept", extra={"reason": error.reason})
+
+
+async def sweep_once(
+    files: JournalFiles, has_slot: Callable[[str], bool], suspects: set[str]
+) -> set[str]:
+    """Remove files that have no task and were suspects already; return the new suspects.
+
+    A file may be stored shortly before its task exists, so one look is not enough to remove it.
+    `has_slot` returns True for a task that is being created, run or ended now.
+    """
+    if files.blobs is None:
+        return set()
+    unowned: set[str] = set()
+    for task_id in await asyncio.to_thread(files.blobs.list_task_ids):
+        if not has_slot(task_id) and not files.has_task(task_id):
+            unowned.add(task_id)
+        await asyncio.sleep(0)
+    removed = unowned & suspects
+    await asyncio.to_thread(files.blobs.remove, removed)
+    await asyncio.to_thread(files.blobs.remove_abandoned, datetime.now(UTC).timestamp())
+    if removed:
+        logger.info("artifacts.swept", extra={"tasks": len(removed)})
+    return unowned - removed

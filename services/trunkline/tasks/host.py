@@ -1,4 +1,4 @@
-"""All the journals that one process serves: its own, and those of hosts that died."""
+"""Runs the tasks of a process's agents, in its own journal and in adopted ones."""
 
 import asyncio
 import logging
@@ -37,16 +37,14 @@ logger = logging.getLogger(__name__)
 
 
 class TaskHost:
-    """Runs the tasks of some agents, and offers them to callers.
+    """The interface of a host's tasks for servers and the mesh, and an async context manager.
 
-    New tasks are written to the primary journal. The host may adopt the journals of hosts that
-    died; a task is found by its id, which begins with the id of its journal. The concurrency limits
-    of the agents hold for all journals together. An async context manager.
-
-    A facade: servers and the mesh use nothing else of this package.
+    New tasks are written to the primary journal. The host may adopt the journals of failed hosts.
+    A task's id begins with the id of its journal. The concurrency limits of the agents hold for
+    all journals together.
     """
 
-    def __init__(  # noqa: PLR0913  each is given by name
+    def __init__(  # noqa: PLR0913  independent options
         self,
         journal: Journal,
         agents: Sequence[Agent],
@@ -65,18 +63,18 @@ class TaskHost:
         """
         self._agents = tuple(agents)
         self._settings = settings or TaskSettings()
-        self._cancel_elsewhere = cancel_child
-        self._open_elsewhere = open_remote
-        self._answer_elsewhere = answer_parent
+        self._cancel_remote = cancel_child
+        self._open_remote = open_remote
+        self._answer_remote = answer_parent
         self._admissions = AdmissionControl(agents, self._settings)
         self.push_configs = PushConfigs(Outbox(self._settings.webhook_retry))
-        """The webhooks of the tasks in all journals, and with them the outbox."""
+        """The webhooks of the tasks in all journals, and their outbox."""
         self._group = asyncio.TaskGroup()
-        self._leaving = asyncio.Event()
+        self._closing = asyncio.Event()
         self._is_draining = False
         self.primary = self._build_host(journal, checkpoint_path)
         self._hosts = {journal.id: self.primary}
-        self._withdrawn: set[str] = set()
+        self._hidden: set[str] = set()
         # The ids of journals that were served here before.
         self._former_ids: set[str] = set()
 
@@ -92,7 +90,7 @@ class TaskHost:
         traceback: TracebackType | None,
     ) -> None:
         await self.drain(0)
-        self._leaving.set()
+        self._closing.set()
         await self.primary.__aexit__(exc_type, exc, traceback)
         await self._group.__aexit__(exc_type, exc, traceback)
 
@@ -108,8 +106,8 @@ class TaskHost:
 
     @property
     def journal_ids(self) -> tuple[str, ...]:
-        """The ids of all journals served now, the primary first, but for those withdrawn."""
-        return tuple(one for one in self._hosts if one not in self._withdrawn)
+        """The ids of the journals served now without the hidden ones, the primary first."""
+        return tuple(journal_id for journal_id in self._hosts if journal_id not in self._hidden)
 
     @property
     def lost(self) -> asyncio.Event:
@@ -122,38 +120,43 @@ class TaskHost:
         return self._admissions.active_turns
 
     async def adopt(self, journal: Journal, *, checkpoint_path: Path | None = None) -> None:
-        """Serve another journal, and recover the tasks that its host left.
+        """Serve another journal, and recover its unfinished tasks.
 
-        The journal is closed with this, or when somebody else takes it in turn. Returns as soon
-        as its tasks can be read.
+        Returns as soon as the tasks can be read. The journal is closed when this host ends, or
+        when another host takes it over.
 
         Raises:
-            JournalUnavailableError: they can't be; it is closed, and for others to take over.
+            JournalUnavailableError: the tasks can't be read; the journal is closed, and other
+                hosts may take it over.
         """
         served: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._group.create_task(self._serve(journal, checkpoint_path, served))
         await asyncio.shield(served)
 
     def journals_missing_agents(self) -> dict[str, frozenset[str]]:
-        """Return adopted journals whose tasks all wait, some of them for agents that aren't here.
+        """Return the adopted journals that are idle and need agents that don't run here.
 
-        With the agents of all their unfinished tasks.
+        Each is returned with the agents of all its unfinished tasks.
         """
-        found = {
+        agents_by_journal = {
             journal_id: host.waits_for
             for journal_id, host in self._hosts.items()
             if host is not self.primary
         }
-        return {one: agents for one, agents in found.items() if agents - self.agents.keys()}
+        return {
+            journal_id: agents
+            for journal_id, agents in agents_by_journal.items()
+            if agents - self.agents.keys()
+        }
 
     @contextmanager
     def hide_journal(self, journal_id: str) -> Iterator[None]:
-        """Leave a journal out of `journal_ids` for the length of a block; it is served on."""
-        self._withdrawn.add(journal_id)
+        """Leave a journal out of `journal_ids` within the block; its tasks are still served."""
+        self._hidden.add(journal_id)
         try:
             yield
         finally:
-            self._withdrawn.discard(journal_id)
+            self._hidden.discard(journal_id)
 
     def release_journal(self, journal_id: str) -> None:
         """Release an adopted journal, so that a host with the right agents takes it over."""
@@ -166,17 +169,17 @@ class TaskHost:
         message: message_pb2.Message,
         submission: message_service_pb2.Submission,
     ) -> SubmitResult | message_pb2.Message:
-        """Take a message: for a new task, for the next turn of one, or for a direct reply.
+        """Submit a message, which creates a task, opens a task's next turn, or gets a direct reply.
 
-        Returns when the task (or the reply) exists. Repeating a submission that names its task, or
-        is idempotent, returns the task that it made. The task runs even if the caller leaves before
-        this returns. A message that names a task goes to that task's journal.
+        Returns when the task or the reply exists. Repeating a submission that names its task, or
+        is idempotent, returns the existing task. The task runs even if the call is canceled.
+        A message that names a task goes to that task's journal.
 
         Raises:
             AgentNotFoundError, TaskNotFoundError, InvalidArgumentError,
             ContentTypeNotSupportedError, MessageKeyReusedError, TaskEndedError,
             UnsupportedOperationError, OverloadedError, PeerUnavailableError, PeerTimeoutError.
-            JournalUnavailableError: nothing can be journaled now.
+            JournalUnavailableError: the journal can't be written.
         """
         task_id = message.task_id or submission.task_id
         journal_id = task_id.partition("-")[0]
@@ -187,7 +190,7 @@ class TaskHost:
         host.lease.check()
         is_draining = self._is_draining or host.is_draining
         if is_draining and not submission.HasField("parent"):
-            # A task that may still finish may also still call its children.
+            # Running tasks may finish during the drain, so their calls of children are allowed.
             raise PeerUnavailableError("this host", "it is shutting down; try again elsewhere")
         agent = host.find_agent(agent_name, message.task_id, submission.account)
         check_message(agent.card, message)
@@ -222,7 +225,7 @@ class TaskHost:
             pages.append(host.journal.list(query))
         return pages[0] if len(pages) == 1 else merge_pages(pages, parse_page_size(query))
 
-    def watch(  # noqa: PLR0913  each is given by name
+    def watch(  # noqa: PLR0913  independent options
         self,
         task_id: str,
         *,
@@ -233,9 +236,9 @@ class TaskHost:
         until_head: bool = False,
         until_turn_ends: bool = False,
     ) -> TaskWatch:
-        """Watch a task's events after a cursor, or from now on; see `trunkline.tasks.watch`.
+        """Watch a task's events after a cursor, by default its head; see `TaskWatch`.
 
-        `epoch` is the epoch in which the cursor was read, 0 if it is unknown.
+        `epoch` is the journal's epoch in which the cursor was read, 0 if it is unknown.
 
         Raises:
             TaskNotFoundError, InvalidArgumentError, CursorExpiredError.
@@ -267,9 +270,9 @@ class TaskHost:
     async def set_alias(self, account: str, alias: str, task_id: str, *, replaces: str) -> str:
         """Bind an id that a client chose to a task, which may not exist yet.
 
-        An alias that is bound already stays with its task, unless that task is `replaces`. The
-        alias is written where it is known already, else in the task's own journal. Returns the id
-        of the task that it is bound to now.
+        An alias that is already bound keeps its task, unless that task is `replaces`. It is
+        written to the journal that has it, or else to the task's journal. Returns the id of the
+        task that the alias is bound to afterwards.
 
         Raises:
             InvalidArgumentError: the alias or the task's id is empty, or the alias too long.
@@ -283,10 +286,10 @@ class TaskHost:
         return await asyncio.shield(bound)
 
     def resolve_alias(self, account: str, alias: str) -> str:
-        """Return the id of the task that an alias is bound to; there may be no such task yet.
+        """Return the id of the task that an alias is bound to; the task may not exist yet.
 
         Raises:
-            TaskNotFoundError: it is bound to none.
+            TaskNotFoundError: the alias is not bound.
             JournalUnavailableError, PeerUnavailableError.
         """
         account = account or ANONYMOUS_ACCOUNT
@@ -310,7 +313,7 @@ class TaskHost:
         """Cancel a task and its descendants; return its snapshot after the end.
 
         The agent's code has `cancel_grace_s` to clean up; its writes are refused from now on. The
-        cancel continues if the caller leaves before this returns.
+        cancel continues even if this call is canceled.
 
         Raises:
             TaskNotFoundError: no such task of the account.
@@ -333,7 +336,7 @@ class TaskHost:
             await slot.context.flush()
         state = host.own_row(task_id, account).state
         if state not in TERMINAL:
-            raise PeerUnavailableError("this host", "it can't end the task now; try again")
+            raise PeerUnavailableError("this host", "it could not end the task; try again")
         if state != State.TASK_STATE_CANCELED:
             raise TaskNotCancelableError(task_id, state_name(state))
         return await host.journal.snapshot(task_id)
@@ -341,7 +344,7 @@ class TaskHost:
     async def answer_approval(
         self, request: task_service_pb2.AnswerApprovalRequest
     ) -> snapshot_pb2.ApprovalInfo:
-        """Answer an approval that a task of the account, or a descendant, asks for.
+        """Answer an approval that a task of the account, or a descendant, has requested.
 
         Returns when the answer is journaled at the root task, whose next turn passes it on.
 
@@ -354,7 +357,7 @@ class TaskHost:
         return await host.approval_router.answer(request)
 
     async def drain(self, grace_s: float) -> None:
-        """Take nothing new, give what runs `grace_s` to end, and then fail what is left."""
+        """Refuse new tasks, wait `grace_s` for running ones, then fail the rest."""
         self._is_draining = True
         self.push_configs.outbox.drain()
         async with asyncio.TaskGroup() as group:
@@ -370,7 +373,7 @@ class TaskHost:
             admissions=self._admissions,
             push_configs=self.push_configs,
             checkpoint_path=checkpoint_path,
-            open_remote=self._open_elsewhere,
+            open_remote=self._open_remote,
             answer_parent=self._answer_parent,
         )
 
@@ -403,13 +406,13 @@ class TaskHost:
                 served.set_result(None)
                 if self._is_draining:
                     await host.drain(0)
-                await _first_of(self._leaving, host.lost)
+                await _first_of(self._closing, host.lost)
                 if host.lost.is_set() and self._hosts.get(journal.id) is host:
                     self._forget(journal.id)
         except JournalUnavailableError as error:
             if served.done():
                 raise
-            # One damaged file must not end the other journals.
+            # One damaged file must not affect the other journals.
             with suppress(TrunklineError):
                 journal.close(for_takeover=True)
             served.set_exception(error)
@@ -422,21 +425,21 @@ class TaskHost:
         self._former_ids.add(journal_id)
 
     async def _cancel_child(self, task_id: str, account: str) -> None:
-        """Cancel a descendant: without a call if this process has its journal."""
+        """Cancel a descendant, directly if this process serves its journal."""
         if task_id.partition("-")[0] in self._hosts:
             await self.cancel(task_id, account=account, reason="its parent was canceled")
-        elif self._cancel_elsewhere is not None:
-            await self._cancel_elsewhere(task_id, account)
+        elif self._cancel_remote is not None:
+            await self._cancel_remote(task_id, account)
 
     async def _answer_parent(
         self, request: task_service_pb2.AnswerApprovalRequest
     ) -> snapshot_pb2.ApprovalInfo:
-        """Answer an approval of a task's parent: without a call if this process has its journal."""
+        """Answer an approval of a parent, directly if this process serves its journal."""
         if request.task_id.partition("-")[0] in self._hosts:
             return await self.answer_approval(request)
-        if self._answer_elsewhere is None:
+        if self._answer_remote is None:
             raise PeerUnavailableError(request.task_id, "its host is not on the mesh")
-        return await self._answer_elsewhere(request)
+        return await self._answer_remote(request)
 
 
 async def _first_of(*events: asyncio.Event) -> None:

@@ -1,4 +1,4 @@
-"""A host's tasks: submitted, run, read, watched and canceled."""
+"""Runs the tasks of one journal: assembles the parts, and starts and stops them."""
 
 import asyncio
 import contextlib
@@ -14,13 +14,12 @@ from trunkline.errors import (
     TrunklineError,
 )
 from trunkline.journal.journal import Journal, TaskRow
-from trunkline.tasks.accounts import find_row, own_row
 from trunkline.tasks.admission import AdmissionControl
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.approval_router import AnswerApproval, ApprovalRouter, agent_absent_error
 from trunkline.tasks.deadlines import DEADLINE_PASSED, DeadlineTimer
 from trunkline.tasks.emitter import FlushScheduler
-from trunkline.tasks.files import JournalFiles, OpenRemote
+from trunkline.tasks.files import JournalFiles, OpenRemote, sweep
 from trunkline.tasks.journal_lease import JournalLease
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, state_name
 from trunkline.tasks.orphaned_children import OrphanedChildren
@@ -28,8 +27,8 @@ from trunkline.tasks.outbox import PushConfigs
 from trunkline.tasks.recovery import Recovery
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.slots import TaskSlot, TaskSlots
+from trunkline.tasks.submission import find_row, own_row
 from trunkline.tasks.submit_handler import SubmitHandler
-from trunkline.tasks.sweeping import sweep
 from trunkline.tasks.termination import CancelChild, TaskTerminator, drain
 from trunkline.tasks.turn_factory import TurnFactory
 
@@ -39,12 +38,12 @@ logger = logging.getLogger(__name__)
 class JournalHost:
     """Runs the tasks of one journal while this host holds its lease.
 
-    `TaskHost` has one for each journal that it serves, and offers their tasks to callers; this
-    class holds what belongs to the journal, and its lifecycle. Tasks that an earlier life of the
-    journal left are recovered; see `trunkline.tasks.recovery`. An async context manager.
+    `TaskHost` has one for each journal that it serves, and is the interface for callers. On
+    entering, the unfinished tasks in the journal are recovered; see `trunkline.tasks.recovery`.
+    An async context manager.
     """
 
-    def __init__(  # noqa: PLR0913  each is given by name
+    def __init__(  # noqa: PLR0913  one for each collaborator
         self,
         journal: Journal,
         agents: Sequence[Agent],
@@ -64,7 +63,7 @@ class JournalHost:
         self.lease = JournalLease(journal, self._settings.lease_s, on_lost=self._stop)
         self._push_configs = push_configs
         self.is_draining = False
-        """No new tasks are taken, except from tasks that still run."""
+        """True once new tasks are refused, except children of running tasks."""
         self._group = asyncio.TaskGroup()
         self._admissions = admissions
         self.flush_scheduler = FlushScheduler(
@@ -85,8 +84,8 @@ class JournalHost:
         self.submit_handler = SubmitHandler(
             journal,
             self._settings,
-            runs=self.slots,
-            contexts=self._turns,
+            slots=self.slots,
+            turns=self._turns,
             admissions=self._admissions,
             deadlines=self._deadlines,
             push_configs=self._push_configs,
@@ -95,31 +94,31 @@ class JournalHost:
         self.approval_router = ApprovalRouter(
             journal,
             self.agents,
-            runs=self.slots,
-            intake=self.submit_handler,
+            slots=self.slots,
+            submit_handler=self.submit_handler,
             answer_parent=answer_parent,
         )
-        self._keepers: list[asyncio.Task[None]] = []
+        self._background_tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
         recovery = Recovery(
             self.journal,
             self.agents,
             self._settings,
-            runs=self.slots,
-            endings=self.terminator,
+            slots=self.slots,
+            terminator=self.terminator,
             deadlines=self._deadlines,
             turns=self._turns,
         )
-        found = recovery.reserve()
+        reserved = recovery.reserve()
         self._push_configs.outbox.open(self.journal)
         await self._group.__aenter__()
-        self._keepers = [
+        self._background_tasks = [
             self._group.create_task(self.lease.renew_until_lost()),
-            self._group.create_task(recovery.recover(found)),
-            self._group.create_task(self._resume_answered(found)),
+            self._group.create_task(recovery.recover(reserved)),
+            self._group.create_task(self._resume_answered(reserved)),
             self._group.create_task(self._orphans.run()),
-            self._group.create_task(sweep(self.files, self.slots)),
+            self._group.create_task(sweep(self.files, self.slots.has)),
         ]
         return self
 
@@ -132,22 +131,22 @@ class JournalHost:
         await self.drain(0)
         self._push_configs.outbox.close(self.journal)
         self._deadlines.close()
-        # Writes that the journal has not taken yet fail.
+        # Writes that are still queued fail.
         self.flush_scheduler.close()
-        for keeper in self._keepers:
-            keeper.cancel()
-        for run in self.slots.all():
-            if run.termination is not None:
-                run.termination.cancel()
+        for task in self._background_tasks:
+            task.cancel()
+        for slot in self.slots.all():
+            if slot.termination is not None:
+                slot.termination.cancel()
         await self._group.__aexit__(exc_type, exc, traceback)
 
     @property
     def lost(self) -> asyncio.Event:
-        """Set when another host has the journal: nothing is written or answered any more."""
+        """Set when the lease is lost or released; nothing is written or answered after that."""
         return self.lease.lost
 
     async def drain(self, grace_s: float) -> None:
-        """Take nothing new, give what runs `grace_s` to end, and then fail what is left."""
+        """Refuse new tasks, wait `grace_s` for running ones, then fail the rest."""
         self.is_draining = True
         await drain(
             self.slots,
@@ -159,41 +158,43 @@ class JournalHost:
 
     @property
     def waits_for(self) -> frozenset[str]:
-        """The agents of its unfinished tasks, if all of those wait and nothing is done to any."""
+        """The agents of the unfinished tasks if the journal is idle, else an empty set."""
         rows = self.journal.list_unfinished()
         if self.slots.all() or any(row.state not in INTERRUPTED for row in rows):
             return frozenset()
         return frozenset(row.agent for row in rows)
 
     def release(self) -> None:
-        """Release the journal, whose tasks all wait, to a host that runs their agents.
+        """Release an idle journal to a host that runs the agents of its tasks.
 
-        Readers and callers get an error that says so.
+        Later reads and calls raise PeerUnavailableError.
         """
         self.lease.release()
 
     def close(self) -> None:
-        """Close the journal; if it has tasks of other agents, another host may take it over."""
+        """Close the journal. Another host may take it over if its tasks need other agents."""
         with contextlib.suppress(TrunklineError):
-            lacking = {row.agent for row in self.journal.list_unfinished()} - self.agents.keys()
-            self.journal.close(for_takeover=bool(lacking))
+            missing_agents = {
+                row.agent for row in self.journal.list_unfinished()
+            } - self.agents.keys()
+            self.journal.close(for_takeover=bool(missing_agents))
 
     def _expire(self, task_id: str) -> None:
-        """End a task whose deadline has passed, in any state."""
-        run = self.slots.find(task_id)
-        if run is None:
+        """Fail a task whose deadline has passed."""
+        slot = self.slots.find(task_id)
+        if slot is None:
             row = find_row(self.journal, task_id)
             if row is None or row.is_ended:
                 return
-            run = self.slots.reserve(task_id)
+            slot = self.slots.reserve(task_id)
         grace_s = self._settings.deadline_grace_s
-        self.terminator.terminate(run, State.TASK_STATE_FAILED, DEADLINE_PASSED, grace_s=grace_s)
+        self.terminator.terminate(slot, State.TASK_STATE_FAILED, DEADLINE_PASSED, grace_s=grace_s)
 
-    def _on_release(self, run: TaskSlot) -> None:
-        """A task that waits keeps its deadline; one that has ended minds its children."""
-        context = run.context
+    def _on_release(self, slot: TaskSlot) -> None:
+        """Clean up after a slot: its deadline, orphaned children, and answers still to deliver."""
+        context = slot.context
         if context is None or context.state not in INTERRUPTED:
-            self._deadlines.discard(run.task_id)
+            self._deadlines.discard(slot.task_id)
         if context is not None and context.state in TERMINAL and context.children.all:
             self._orphans.add(context)
         if context is None or self.is_draining:
@@ -201,26 +202,26 @@ class JournalHost:
         if context.state in INTERRUPTED and context.pending_approvals.answers(
             since=context.turn + 1
         ):
-            self._group.create_task(self.approval_router.resume_answered(run.task_id))
+            self._group.create_task(self.approval_router.resume_answered(slot.task_id))
         if context.snapshot.HasField("parent") and context.pending_approvals.answers(
             since=context.turn
         ):
-            self._group.create_task(self.approval_router.notify_parent(run.task_id))
+            self._group.create_task(self.approval_router.notify_parent(slot.task_id))
 
-    async def _resume_answered(self, found: Sequence[tuple[TaskRow, TaskSlot | None]]) -> None:
-        """Open the turns that the host's death came in front of: their answers are journaled."""
-        for row, run in found:
-            if run is None:
+    async def _resume_answered(self, reserved: Sequence[tuple[TaskRow, TaskSlot | None]]) -> None:
+        """Open the turns whose answers were journaled just before the last host stopped."""
+        for row, slot in reserved:
+            if slot is None:
                 await self.approval_router.resume_answered(row.task_id)
                 await asyncio.sleep(0)
 
     def _stop(self) -> None:
-        """Stop everything, because another host has the journal; closing it tells readers."""
+        """Stop all tasks and close the journal, because the lease is over."""
         self.is_draining = True
         self._push_configs.outbox.close(self.journal)
         self._deadlines.close()
-        for run in self.slots.all():
-            run.stop()
+        for slot in self.slots.all():
+            slot.stop()
         self.flush_scheduler.close()
         self.close()
 

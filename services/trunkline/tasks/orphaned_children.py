@@ -1,4 +1,4 @@
-"""Children that outlive their parent: canceled as soon as their host can be reached."""
+"""Cancels children that outlive their parent, as soon as their host can be reached."""
 
 import asyncio
 import logging
@@ -15,78 +15,80 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# A child without a deadline is minded for so long.
-_MINDED_S: Final = 24 * 3600.0
-_AT_ONCE: Final = 16
-_TRY_S: Final = 5.0
+# Cancels of a child without a deadline are retried for so long.
+_DEFAULT_LIFETIME_S: Final = 24 * 3600.0
+_MAX_CONCURRENT_CANCELS: Final = 16
+_CANCEL_TIMEOUT_S: Final = 5.0
 _FIRST_PAUSE_S: Final = 0.1
-_LONGEST_PAUSE_S: Final = 5.0
+_MAX_PAUSE_S: Final = 5.0
 
 
 class OrphanedChildren:
     """Children that still run although their parent has ended, because no cancel reached them.
 
-    Each is told again and again, until its host says that it has ended or never was, or until it
-    has ended by its deadline. They are in the journal: a later life goes on with them.
+    The cancel of each child is retried until its host answers or the child's deadline has passed.
+    The journal stores the children, so the retries continue after a restart.
     """
 
     def __init__(self, journal: Journal, cancel_child: "CancelChild | None") -> None:
         self._journal = journal
         self._cancel_child = cancel_child
-        self._left: dict[str, OrphanedChild] = {}
-        self._is_some = asyncio.Event()
-        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._pending: dict[str, OrphanedChild] = {}
+        self._has_pending = asyncio.Event()
+        self._attempt_limit = asyncio.Semaphore(_MAX_CONCURRENT_CANCELS)
 
     def add(self, context: TurnRuntime) -> None:
-        """Mind the children of a task that has ended, as far as they have not."""
+        """Add the unfinished children of a task that has ended."""
         if self._cancel_child is None:
             return
-        until_s = datetime.now(UTC).timestamp() + _MINDED_S
+        until_s = datetime.now(UTC).timestamp() + _DEFAULT_LIFETIME_S
         if context.deadline is not None:
             until_s = min(until_s, context.deadline.timestamp())
         for child in context.children.all:
-            stray = OrphanedChild(child.task_id, context.account, until_s)
-            self._left[stray.task_id] = stray
-            self._is_some.set()
+            orphan = OrphanedChild(child.task_id, context.account, until_s)
+            self._pending[orphan.task_id] = orphan
+            self._has_pending.set()
             try:
-                self._journal.add_orphaned_child(stray)
+                self._journal.add_orphaned_child(orphan)
             except TrunklineError as error:
-                extra = {"task_id": stray.task_id, "reason": error.reason}
+                extra = {"task_id": orphan.task_id, "reason": error.reason}
                 logger.warning("child.not_kept", extra=extra)
 
     async def run(self) -> None:
-        """Tell them, until this is canceled."""
+        """Cancel the children, until this call is canceled."""
         try:
-            self._left |= {stray.task_id: stray for stray in self._journal.list_orphaned_children()}
+            self._pending |= {
+                orphan.task_id: orphan for orphan in self._journal.list_orphaned_children()
+            }
         except TrunklineError as error:
             logger.warning("children.not_read", extra={"reason": error.reason})
-        if self._left:
-            self._is_some.set()
+        if self._pending:
+            self._has_pending.set()
         while True:
-            await self._is_some.wait()
+            await self._has_pending.wait()
             pause_s = _FIRST_PAUSE_S
-            while self._left:
+            while self._pending:
                 async with asyncio.TaskGroup() as group:
-                    for stray in tuple(self._left.values()):
-                        group.create_task(self._try(stray))
+                    for orphan in tuple(self._pending.values()):
+                        group.create_task(self._cancel(orphan))
                 await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-            self._is_some.clear()
+                pause_s = min(2 * pause_s, _MAX_PAUSE_S)
+            self._has_pending.clear()
 
-    async def _try(self, stray: OrphanedChild) -> None:
+    async def _cancel(self, orphan: OrphanedChild) -> None:
         if self._cancel_child is None:
             return
         try:
-            async with self._slots, asyncio.timeout(_TRY_S):
-                await self._cancel_child(stray.task_id, stray.account)
+            async with self._attempt_limit, asyncio.timeout(_CANCEL_TIMEOUT_S):
+                await self._cancel_child(orphan.task_id, orphan.account)
         except (TaskNotFoundError, TaskNotCancelableError):
-            pass  # It was never made, or has ended.
+            pass  # The child was never created, or has ended.
         except (TimeoutError, TrunklineError):
-            if datetime.now(UTC).timestamp() < stray.until_s:
+            if datetime.now(UTC).timestamp() < orphan.until_s:
                 return
-        del self._left[stray.task_id]
+        del self._pending[orphan.task_id]
         try:
-            self._journal.delete_orphaned_child(stray.task_id)
+            self._journal.delete_orphaned_child(orphan.task_id)
         except TrunklineError as error:
-            # The next life tells it once more; that is harmless.
+            # The child is canceled once more after a restart, which is harmless.
             logger.info("child.not_dropped", extra={"reason": error.reason})

@@ -1,4 +1,4 @@
-"""What becomes of tasks whose host died: they go on, run again, or fail with the reason."""
+"""Recovers the unfinished tasks of a journal: resumes, restarts or fails each of them."""
 
 import asyncio
 import logging
@@ -28,21 +28,21 @@ logger = logging.getLogger(__name__)
 
 _ABANDONED: Final = "the host stopped while it worked on this; send it again"
 _TURN: Final = EventKind.CREATED.bit | EventKind.TURN_STARTED.bit
-_AT_ONCE: Final = 16
+_MAX_CONCURRENT_READS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class TurnRecord:
-    """What the journal holds of the turn that a task is in."""
+    """The current turn of a task, as the journal has it."""
 
     start: int
-    """Sequence of the event that opened it."""
+    """Sequence of the event that opened the turn."""
     attempts: int
-    """How often it was begun."""
+    """Number of attempts at the turn so far."""
 
 
 async def read_turn(journal: Journal, task_id: str) -> TurnRecord:
-    """Look a task's events through for where its turn began and how often it was run."""
+    """Read the start and the attempts of a task's current turn from its events."""
     cursor = start = attempts = 0
     while batches := journal.read(task_id, cursor):
         for sealed in batches:
@@ -61,57 +61,59 @@ async def read_turn(journal: Journal, task_id: str) -> TurnRecord:
 
 
 class Recovery:
-    """Takes up the tasks that an earlier life of a journal left, one place at a time.
+    """Recovers the tasks that the last host of a journal left unfinished.
 
-    A task that may still have waited for its turn just runs. One of an agent that is `resumable`
-    goes on in its turn, rewinding for itself; one of a `repeatable` agent is cut back to the start
-    of the turn and runs again from there, its children canceled; any other fails. A cancel that
-    had not been journaled when the host died has not happened: whoever asked got no answer, and
-    asks again.
+    A task whose turn may not have started yet simply runs. After that, the agent decides:
+
+    - `resumable`: the turn resumes, and the agent itself rewinds it.
+    - `repeatable`: the children are canceled, the turn is rewound to its start and runs again.
+    - neither: the task fails.
+
+    A cancel that was not journaled did not happen; its caller got no answer and may repeat it.
     """
 
-    def __init__(  # noqa: PLR0913  what it works with, each by name
+    def __init__(  # noqa: PLR0913  one for each collaborator
         self,
         journal: Journal,
         agents: Mapping[str, Agent],
         settings: TaskSettings,
         *,
-        runs: TaskSlots,
-        endings: TaskTerminator,
+        slots: TaskSlots,
+        terminator: TaskTerminator,
         deadlines: DeadlineTimer,
         turns: TurnFactory,
     ) -> None:
         self._journal = journal
         self._agents = agents
         self._settings = settings
-        self._runs = runs
-        self._endings = endings
+        self._slots = slots
+        self._terminator = terminator
         self._deadlines = deadlines
         self._turns = turns
-        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._read_limit = asyncio.Semaphore(_MAX_CONCURRENT_READS)
 
     def reserve(self) -> Sequence[tuple[TaskRow, TaskSlot | None]]:
-        """Hold the places of all tasks that were under way: nobody comes between."""
+        """Hold the slots of all tasks that were running, before any call can take them."""
         return [
-            (row, None if row.state in INTERRUPTED else self._runs.reserve(row.task_id))
+            (row, None if row.state in INTERRUPTED else self._slots.reserve(row.task_id))
             for row in self._journal.list_unfinished()
         ]
 
-    async def recover(self, found: Sequence[tuple[TaskRow, TaskSlot | None]]) -> None:
-        """Start what goes on, end what doesn't, and mind the deadlines of those that wait."""
-        for row, run in found:
-            if run is None or run.is_stopped:
-                await self._mind_deadline(row)
+    async def recover(self, reserved: Sequence[tuple[TaskRow, TaskSlot | None]]) -> None:
+        """Resume or fail the running tasks, and set the deadlines of the waiting ones."""
+        for row, slot in reserved:
+            if slot is None or slot.is_stopped:
+                await self._schedule_deadline(row)
                 continue
             logger.warning("task.abandoned", extra={"task_id": row.task_id, "agent": row.agent})
             agent = self._agents.get(row.agent)
             if agent is not None:
-                self._runs.admit(run, agent)
-            self._runs.start(agent, run, partial(self._open, row, run))
+                self._slots.admit(slot, agent)
+            self._slots.start(agent, slot, partial(self._open, row, slot))
             await asyncio.sleep(0)
 
-    async def _mind_deadline(self, row: TaskRow) -> None:
-        """Read when a task that waits has to end: that is in its first event."""
+    async def _schedule_deadline(self, row: TaskRow) -> None:
+        """Set the deadline of a waiting task, which its created event has."""
         with suppress(FencedError, JournalUnavailableError):
             (first, *_) = self._journal.read(row.task_id, 0, limit_bytes=1)
             created = event_pb2.EventBatch.FromString(first).events[0].created
@@ -119,13 +121,13 @@ class Recovery:
                 self._deadlines.add(row.task_id, created.deadline.ToDatetime(tzinfo=UTC))
         await asyncio.sleep(0)
 
-    async def _open(self, row: TaskRow, run: TaskSlot) -> bool:
-        """Bring a task to where its agent can run; False: it was ended."""
+    async def _open(self, row: TaskRow, slot: TaskSlot) -> bool:
+        """Prepare a task for its agent; return False if the task has ended instead."""
         while True:
             try:
-                return await self._reopen(row, run)
+                return await self._reopen(row, slot)
             except JournalUnavailableError as error:
-                if run.context is not None and run.context.is_lost:
+                if slot.context is not None and slot.context.is_lost:
                     return False
                 extra = {"task_id": row.task_id, "problem": error.problem}
                 logger.warning("task.not_read", extra=extra)
@@ -133,13 +135,13 @@ class Recovery:
             except FencedError:
                 return False
 
-    async def _reopen(self, row: TaskRow, run: TaskSlot) -> bool:
+    async def _reopen(self, row: TaskRow, slot: TaskSlot) -> bool:
         agent = self._agents.get(row.agent)
-        async with self._slots:
-            context, drafts = await self._read(row, agent)
-        run.context = context
+        async with self._read_limit:
+            context, drafts = await self._read_task(row, agent)
+        slot.context = context
         telemetry.continue_trace(context.snapshot.traceparent)
-        reason = self._why_not(agent, context)
+        reason = self._reason_not_to_resume(agent, context)
         if reason:
             context.begin_cancel()
             await self._cancel_children(context)
@@ -147,64 +149,69 @@ class Recovery:
             return False
         if context.deadline is not None:
             self._deadlines.add(context.id, context.deadline)
-        if _may_have_begun(agent, context.state):
-            if _starts_over(agent):
+        if _may_have_started(agent, context.state):
+            if _is_restarted_from_turn_start(agent):
                 await self._cancel_children(context)
             await context.start_attempt(drafts)
         return True
 
-    async def _read(self, row: TaskRow, agent: Agent | None) -> tuple[TurnRuntime, Sequence[Draft]]:
-        """Read the task as its agent will see it, and what is to be cut off before that."""
+    async def _read_task(
+        self, row: TaskRow, agent: Agent | None
+    ) -> tuple[TurnRuntime, Sequence[Draft]]:
+        """Return the context for the agent, and the events that rewind the turn first."""
         task_id = row.task_id
         latest = await self._journal.snapshot(task_id)
         turn = await read_turn(self._journal, task_id)
         forwarded = await self._journal.forwarded_sequences(task_id)
-        has_begun = _may_have_begun(agent, latest.task.status.state)
+        may_have_started = _may_have_started(agent, latest.task.status.state)
         snapshot = latest
         drafts: list[Draft] = []
-        if has_begun:
-            # Whoever goes on tells by it what is of this turn: a supervisor its plan and children.
+        if may_have_started:
+            # The agent compares against the start of the turn: a supervisor finds its plan and
+            # children of this turn that way.
             snapshot = await self._journal.snapshot(task_id, at=turn.start)
-            if _starts_over(agent):
+            if _is_restarted_from_turn_start(agent):
                 drafts = build_rewind_drafts(latest, snapshot, forwarded)
-        again = Attempt(
-            turn.attempts + 1 if has_begun else 1,
+        attempt = Attempt(
+            turn.attempts + 1 if may_have_started else 1,
             turn.start,
             latest,
-            is_rewound=_starts_over(agent),
+            is_rewound=_is_restarted_from_turn_start(agent),
         )
         message = latest.task.history[-1]
-        context = self._turns.build(snapshot, message, forwarded=forwarded, attempt=again)
+        context = self._turns.build(snapshot, message, forwarded=forwarded, attempt=attempt)
         return context, drafts
 
-    def _why_not(self, agent: Agent | None, context: TurnRuntime) -> str:
-        """Return why a task can't run again; nothing: it can."""
+    def _reason_not_to_resume(self, agent: Agent | None, context: TurnRuntime) -> str:
+        """Return the reason why a task can't run again, or an empty string if it can."""
         if context.deadline is not None and context.deadline <= datetime.now(UTC):
             return DEADLINE_PASSED
         if agent is None:
             return _ABANDONED
-        has_begun = _may_have_begun(agent, context.state)
-        if has_begun and not (agent.resumable or agent.repeatable):
+        may_have_started = _may_have_started(agent, context.state)
+        if may_have_started and not (agent.resumable or agent.repeatable):
             return _ABANDONED
         if context.attempt > self._settings.attempt_limit:
-            died = context.attempt - 1
-            return f"its host stopped {died} times while it worked on this; ask otherwise"
+            failed_attempts = context.attempt - 1
+            problem = f"its host stopped {failed_attempts} times while it worked on this"
+            return f"{problem}; change the request"
         return ""
 
     async def _cancel_children(self, context: TurnRuntime) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.cancel_grace_s):
-                await self._endings.cancel_children(context, is_patient=True)
+                await self._terminator.cancel_children(context, retry_unreachable=True)
 
 
-def _may_have_begun(agent: Agent | None, state: task_pb2.TaskState.ValueType) -> bool:
-    """Tell whether the agent's code may have run: it may have written nothing before its end.
+def _may_have_started(agent: Agent | None, state: task_pb2.TaskState.ValueType) -> bool:
+    """Return True if the agent's code has to be treated as started.
 
-    Only for agents with a limit tasks wait, and nothing tells those from tasks that had begun.
+    A submitted task of an agent with a concurrency limit counts as waiting, although its code may
+    have started without writing anything. Without a limit no task waits, so it counts as started.
     """
     return state != State.TASK_STATE_SUBMITTED or agent is None or agent.concurrency is None
 
 
-def _starts_over(agent: Agent | None) -> bool:
-    """Tell whether the host rewinds the turns of this agent, before they run again."""
+def _is_restarted_from_turn_start(agent: Agent | None) -> bool:
+    """Return True if the host rewinds the agent's turns to their start."""
     return agent is not None and agent.repeatable and not agent.resumable

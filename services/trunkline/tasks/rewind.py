@@ -1,4 +1,4 @@
-"""Cuts artifacts back to what they held, before a part of a turn runs again."""
+"""Rewinds artifacts to an earlier state, before a part of a turn runs again."""
 
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ ATTEMPT_KEY: Final = "trunkline/attempt"
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A turn that runs again: which attempt it is, and what the earlier ones left."""
+    """An attempt at a turn, with the results of earlier attempts."""
 
     number: int
     turn_start: int
     """Sequence of the event that opened the turn."""
     latest: snapshot_pb2.TaskSnapshot
-    """The task as it stands now."""
+    """The snapshot of the task at its head."""
     is_rewound: bool
-    """What the earlier ones wrote is cut off before the agent runs."""
+    """True if the events of earlier attempts are rewound before the agent runs."""
 
     def written_artifacts(self) -> dict[str, bool]:
-        """Return the task's own artifacts of this turn that stay, and whether each is closed."""
+        """Return the task's own artifacts of this turn that remain, with True for a closed one."""
         if self.is_rewound:
             return {}
         return {
@@ -34,30 +34,29 @@ class Attempt:
 
 
 def truncate_artifact(artifact: artifact_pb2.Artifact, length: int) -> artifact_pb2.Artifact:
-    """Return what is left of an artifact when it is cut to so many characters of joined text.
+    """Return an artifact cut to so many characters of its joined text.
 
-    Other parts go with the text that they stand behind: they stay if some text behind them does,
-    or if nothing is cut at all.
+    Parts without text are removed if no text after them remains, unless nothing is cut.
     """
     remains = artifact_pb2.Artifact()
     remains.CopyFrom(artifact)
     if length >= sum(len(part.text) for part in artifact.parts) and length > 0:
         return remains
     del remains.parts[:]
-    left = length
+    remaining_length = length
     for part in artifact.parts:
-        if left <= 0:
+        if remaining_length <= 0:
             break
-        kept = remains.parts.add()
-        kept.CopyFrom(part)
+        kept_part = remains.parts.add()
+        kept_part.CopyFrom(part)
         if part.HasField("text"):
-            kept.text = part.text[:left]
-            left -= len(part.text)
+            kept_part.text = part.text[:remaining_length]
+            remaining_length -= len(part.text)
     return remains
 
 
 def build_rewound(remains: artifact_pb2.Artifact) -> event_pb2.ArtifactRewound:
-    """Return the event that says what remains."""
+    """Return the event that replaces an artifact by what remains of it."""
     return event_pb2.ArtifactRewound(remains=remains)
 
 
@@ -66,25 +65,25 @@ def build_rewind_drafts(
     start: snapshot_pb2.TaskSnapshot,
     forwarded: MutableMapping[str, int],
 ) -> list[Draft]:
-    """Return what cuts all artifacts of a task, forwarded ones too, back to what they held then.
+    """Return the events that rewind all artifacts of a task, forwarded ones too, to `start`.
 
-    Those of children are cut under their writer's origin, at a sequence that it hasn't come to:
-    `forwarded` is moved on, so what such a child still adds would be left out. Whoever does this
-    cancels the children first.
+    An artifact of a child is rewound under the child's origin at the next sequence, to which
+    `forwarded` is advanced. The caller cancels the children first, because an event that a child
+    writes later at that sequence is not forwarded.
     """
-    before = _by_key(start)
+    originals = _artifacts_by_key(start)
     drafts: list[Draft] = []
-    for key, (artifact, info) in _by_key(latest).items():
-        held = before.get(key)
-        if held is not None and held[0] == artifact and held[1].closed == info.closed:
+    for key, (artifact, info) in _artifacts_by_key(latest).items():
+        original = originals.get(key)
+        if original is not None and original[0] == artifact and original[1].closed == info.closed:
             continue
-        remains = truncate_artifact(artifact, 0) if held is None else held[0]
+        remains = truncate_artifact(artifact, 0) if original is None else original[0]
         event = event_pb2.Event(rewound=build_rewound(remains))
-        drafts.append(build_draft([event], origin=_origin(info, forwarded)))
+        drafts.append(build_draft([event], origin=_next_origin(info, forwarded)))
     return drafts
 
 
-def _by_key(
+def _artifacts_by_key(
     snapshot: snapshot_pb2.TaskSnapshot,
 ) -> Mapping[tuple[str, str], tuple[artifact_pb2.Artifact, snapshot_pb2.ArtifactInfo]]:
     return {
@@ -93,7 +92,7 @@ def _by_key(
     }
 
 
-def _origin(
+def _next_origin(
     info: snapshot_pb2.ArtifactInfo, forwarded: MutableMapping[str, int]
 ) -> event_pb2.Origin | None:
     if not info.HasField("origin"):

@@ -1,4 +1,4 @@
-"""Runs one turn of an agent's code to an end, whatever that code does."""
+"""Runs one turn of an agent's code, and ends the turn if the code does not."""
 
 import asyncio
 import logging
@@ -25,11 +25,11 @@ logger = logging.getLogger(__name__)
 
 
 async def run_turn(agent: Agent, task: TurnRuntime) -> None:
-    """Run the turn until it has ended or is stopped, which is how deadlines come, too.
+    """Run the turn until it has ended or is stopped.
 
-    Returning without an end completes the task, or asks for the approvals that it waits for;
-    raising fails it. Both only while the turn is open. Cancellation is passed on without an end:
-    whoever canceled knows why.
+    If the agent returns with the turn open, the task is completed, or waits for its open approvals.
+    If the agent raises with the turn open, the task fails. A cancellation, by a deadline for
+    example, is re-raised with the turn open: the code that canceled journals the end.
     """
     attributes: dict[str, AttributeValue] = {
         telemetry.GEN_AI_OPERATION_NAME: telemetry.INVOKE_AGENT,
@@ -45,19 +45,19 @@ async def run_turn(agent: Agent, task: TurnRuntime) -> None:
         except (FencedError, JournalUnavailableError) as lost:
             if not task.is_lost:
                 raise
-            # Nothing can be written any more; whoever owns the task next says how it ends.
+            # Nothing can be written any more. The next owner of the task ends it.
             logger.error("task.lost", extra={"task_id": task.id, "reason": lost.reason})
             error = lost
-        _note_approvals(span, task)
+        _record_approvals(span, task)
         if error is not None or task.state == State.TASK_STATE_FAILED:
             telemetry.mark_error(span, error or "failed")
 
 
-def _note_approvals(span: Span, task: TurnRuntime) -> None:
-    """Say in the turn's span what it asked people to approve, and which answers it acted on."""
-    asked = [one.requested.approval_id for one in task.pending_approvals.new]
-    if asked:
-        span.set_attribute(telemetry.APPROVALS_REQUESTED, asked)
+def _record_approvals(span: Span, task: TurnRuntime) -> None:
+    """Record in the turn's span the approvals that it requested, and the answers it used."""
+    requested = [one.requested.approval_id for one in task.pending_approvals.new]
+    if requested:
+        span.set_attribute(telemetry.APPROVALS_REQUESTED, requested)
     answered = [
         one.approval_id
         for one in task.pending_approvals.answers(since=task.turn)
@@ -71,13 +71,13 @@ async def _run(agent: Agent, task: TurnRuntime) -> BaseException | None:
     """Run the agent's code and end the turn, if the code did not; return what it raised."""
     try:
         if task.is_recovered and task.state == State.TASK_STATE_SUBMITTED:
-            # Whoever takes it up next can tell then that it had begun: it may be what kills hosts.
+            # A later recovery then counts this attempt: the task may be what crashes its hosts.
             await task.working()
         await agent.run(task)
     except asyncio.CancelledError as error:
         if _is_canceled():
             raise
-        # Something that the code waited for was canceled, not the code.
+        # Not this task was canceled, but a future that the code awaited.
         await _fail(task, _defect(task, error))
         return error
     except TrunklineError as error:
@@ -109,6 +109,6 @@ async def _fail(task: TurnRuntime, text: str) -> None:
 
 
 def _defect(task: TurnRuntime, error: BaseException) -> str:
-    """Log what an agent's code did not expect, and return what may be said of it."""
+    """Log an unexpected error of an agent's code, and return the text for the task's status."""
     logger.error("agent.failed", exc_info=error, extra={"task_id": task.id, "agent": task.agent})
     return f"agent {task.agent!r} failed: {InternalError(telemetry.current_trace_id())}"

@@ -1,4 +1,4 @@
-"""The places of tasks on a host: who holds a task's is its one writer, and runs its code."""
+"""Slots of tasks on a host. A task's slot has one holder, which is its only writer."""
 
 import asyncio
 import logging
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# What is done in a place before the agent's code; False: there is nothing to run.
 Prepare: TypeAlias = Callable[[], Awaitable[bool]]
+"""Prepares a slot for the agent's code; returns False if the code must not run."""
 
 
 class TaskSlot:
-    """A task's place: held while something is done to the task, by code or over its head."""
+    """The slot of a task, held while the task is created, run or terminated."""
 
     __slots__ = (
         "admission",
@@ -37,20 +37,20 @@ class TaskSlot:
     def __init__(self, task_id: str, context: TurnRuntime | None = None) -> None:
         self.task_id = task_id
         self.context = context
-        """None: it has yet to be read."""
+        """The context of the turn; None until it is read."""
         self.creation: TaskCreation | None = None
-        """What makes the task, if it was made here."""
+        """The write of the created event, while it is in progress."""
         self.admission: AgentQueue | None = None
         self.runner: asyncio.Task[None] | None = None
         self.runner_done = asyncio.Event()
         self.termination: asyncio.Task[None] | None = None
-        """What ends the task over the head of its code."""
+        """The asyncio task that ends this task, if its code does not."""
         self.released = asyncio.Event()
-        """The place is free again."""
+        """Set when the slot is free again."""
         self.is_stopped = False
 
     def stop(self) -> None:
-        """Cancel the code and take nothing more from it."""
+        """Cancel the agent's code and refuse its further writes."""
         self.is_stopped = True
         if self.context is not None:
             self.context.begin_cancel()
@@ -61,7 +61,7 @@ class TaskSlot:
 
 
 class TaskSlots:
-    """Gives out places, at most one of a task, and runs code in them within the agents' limits."""
+    """Assigns one slot to a task, and runs agents' code in slots within the agents' limits."""
 
     def __init__(
         self,
@@ -69,74 +69,78 @@ class TaskSlots:
         *,
         on_release: Callable[[TaskSlot], None],
     ) -> None:
-        """`on_release` is called whenever a place is given back."""
+        """`on_release` is called whenever a slot is released."""
         self._admissions = admissions
         self._on_release = on_release
-        self._runs: dict[str, TaskSlot] = {}
-        # In no task group: one would wait for code that ignores being canceled without end.
-        self._codes: set[asyncio.Task[None]] = set()
+        self._slots: dict[str, TaskSlot] = {}
+        # Not in a task group, which would wait forever for code that ignores its cancellation.
+        self._runner_tasks: set[asyncio.Task[None]] = set()
 
     def find(self, task_id: str) -> TaskSlot | None:
-        """Return who holds the task's place, if somebody does."""
-        return self._runs.get(task_id)
+        """Return the task's slot, or None if it is free."""
+        return self._slots.get(task_id)
+
+    def has(self, task_id: str) -> bool:
+        """Return True if the task's slot is held."""
+        return task_id in self._slots
 
     def all(self) -> list[TaskSlot]:
-        """Return all places that are held."""
-        return list(self._runs.values())
+        """Return all slots that are held."""
+        return list(self._slots.values())
 
     def reserve(self, task_id: str, context: TurnRuntime | None = None) -> TaskSlot:
-        """Take the task's place, which is free: without a wait since that was looked up."""
-        run = self._runs[task_id] = TaskSlot(task_id, context)
-        return run
+        """Take the task's slot. The caller has found it free, and has not awaited since."""
+        slot = self._slots[task_id] = TaskSlot(task_id, context)
+        return slot
 
-    def admit(self, run: TaskSlot, agent: Agent) -> None:
-        """Count the turn in, from before it is journaled until its code has ended."""
-        run.admission = self._admissions.accept(agent.card.name)
+    def admit(self, slot: TaskSlot, agent: Agent) -> None:
+        """Count the turn as accepted, before it is journaled, until its code has ended."""
+        slot.admission = self._admissions.accept(agent.card.name)
 
-    def release(self, run: TaskSlot) -> None:
-        """Give the place back. Repeating this is harmless."""
-        run.creation = None  # It holds the run in turn.
-        if self._runs.get(run.task_id) is run:
-            del self._runs[run.task_id]
-            self._on_release(run)
-        run.released.set()
-        if run.runner is None:
-            self._leave(run)
+    def release(self, slot: TaskSlot) -> None:
+        """Free the slot. Repeating this is harmless."""
+        slot.creation = None  # Breaks a reference cycle.
+        if self._slots.get(slot.task_id) is slot:
+            del self._slots[slot.task_id]
+            self._on_release(slot)
+        slot.released.set()
+        if slot.runner is None:
+            self._release_admission(slot)
 
     def start(
-        self, agent: Agent | None, run: TaskSlot, opening: Prepare | None = None
+        self, agent: Agent | None, slot: TaskSlot, prepare: Prepare | None = None
     ) -> asyncio.Task[None]:
-        """Run the agent's code in the place, behind `opening` and only if that says so."""
-        code = self._run(agent, run, opening)
-        run.runner = asyncio.create_task(code, name=run.task_id)  # noqa: TID251  see `_codes`
-        self._codes.add(run.runner)
-        run.runner.add_done_callback(self._codes.discard)
-        # Not in a `finally` of the code: one that is canceled before its first step has none.
-        run.runner.add_done_callback(lambda _: self._on_over(run))
-        return run.runner
+        """Run the agent's code in the slot, after `prepare` and only if that returns True."""
+        code = self._run(agent, slot, prepare)
+        slot.runner = asyncio.create_task(code, name=slot.task_id)  # noqa: TID251  see `_runner_tasks`
+        self._runner_tasks.add(slot.runner)
+        slot.runner.add_done_callback(self._runner_tasks.discard)
+        # A `finally` in the coroutine does not run if the task is canceled before its first step.
+        slot.runner.add_done_callback(lambda _: self._on_runner_done(slot))
+        return slot.runner
 
-    async def _run(self, agent: Agent | None, run: TaskSlot, opening: Prepare | None) -> None:
+    async def _run(self, agent: Agent | None, slot: TaskSlot, prepare: Prepare | None) -> None:
         try:
-            if opening is not None and not await opening():
+            if prepare is not None and not await prepare():
                 return
-            if agent is not None and run.context is not None and run.admission is not None:
-                async with run.admission.enter(run.context.snapshot.priority):
-                    await run_turn(agent, run.context)
+            if agent is not None and slot.context is not None and slot.admission is not None:
+                async with slot.admission.enter(slot.context.snapshot.priority):
+                    await run_turn(agent, slot.context)
         except asyncio.CancelledError:
-            # Whoever stopped the run journals why; only the end of the host goes further up.
-            if not run.is_stopped:
+            # The terminator journals the end of a stopped slot. Otherwise the host is stopping.
+            if not slot.is_stopped:
                 raise
         except Exception:
-            # A bulkhead: what one turn could not even be failed with must not end the others.
-            logger.exception("run.broken", extra={"task_id": run.task_id})
+            # A bulkhead: a turn that can't even be failed must not affect the others.
+            logger.exception("run.broken", extra={"task_id": slot.task_id})
 
-    def _on_over(self, run: TaskSlot) -> None:
-        self._leave(run)
-        run.runner_done.set()
-        if run.termination is None:
-            self.release(run)
+    def _on_runner_done(self, slot: TaskSlot) -> None:
+        self._release_admission(slot)
+        slot.runner_done.set()
+        if slot.termination is None:
+            self.release(slot)
 
-    def _leave(self, run: TaskSlot) -> None:
-        admission, run.admission = run.admission, None
+    def _release_admission(self, slot: TaskSlot) -> None:
+        admission, slot.admission = slot.admission, None
         if admission is not None:
             self._admissions.release(admission)

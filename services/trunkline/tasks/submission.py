@@ -1,4 +1,7 @@
-"""Makes a task exist: the event it begins with, the key it is known by, and its creation."""
+"""Creates tasks: the created event, the idempotency key, and the checks of a submission.
+
+Also looks up the rows of tasks, limited to those of one account.
+"""
 
 import asyncio
 import hashlib
@@ -8,13 +11,37 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from trunkline import telemetry
-from trunkline.errors import ContentTypeNotSupportedError, InvalidArgumentError
+from trunkline.errors import (
+    ContentTypeNotSupportedError,
+    InvalidArgumentError,
+    TaskNotFoundError,
+)
 from trunkline.identity import ANONYMOUS_ACCOUNT
 from trunkline.journal.events import new_context_id
-from trunkline.journal.journal import CreateResult, Journal
+from trunkline.journal.journal import CreateResult, Journal, TaskRow
 from trunkline.journal.store import WebhookRow
 from trunkline.tasks.approvals import is_approval_answer
 from trunkline.v1 import agent_card_pb2, event_pb2, message_pb2, message_service_pb2
+
+
+def find_row(journal: Journal, task_id: str) -> TaskRow | None:
+    """Return the row of a task, or None if the journal does not have it."""
+    try:
+        return journal.row(task_id)
+    except TaskNotFoundError:
+        return None
+
+
+def own_row(journal: Journal, task_id: str, account: str) -> TaskRow:
+    """Return the row of a task of the account; tasks of other accounts are reported as missing.
+
+    Raises:
+        TaskNotFoundError: the account has no such task.
+    """
+    row = find_row(journal, task_id)
+    if row is None or row.account != (account or ANONYMOUS_ACCOUNT):
+        raise TaskNotFoundError(task_id)
+    return row
 
 
 def build_task_created(
@@ -27,7 +54,7 @@ def build_task_created(
 ) -> event_pb2.TaskCreated:
     """Return the created event, with the ids of the message and a new context filled in.
 
-    Without an earlier deadline of the caller's, the task has one in `timeout_s`.
+    The deadline is the earlier of the caller's and `timeout_s` from now.
     """
     context_id = message.context_id or new_context_id()
     created = event_pb2.TaskCreated(
@@ -42,7 +69,7 @@ def build_task_created(
     )
     created.message.task_id = task_id
     created.message.context_id = context_id
-    # Presence counts for these: an unset deadline is none, an unset parent makes a root.
+    # Presence matters: a task without a deadline has no limit, one without a parent is a root.
     for field in ("deadline", "parent", "metadata"):
         if submission.HasField(field):
             getattr(created, field).CopyFrom(getattr(submission, field))
@@ -56,9 +83,10 @@ def build_task_created(
 def idempotency_key(
     agent: str, message: message_pb2.Message, submission: message_service_pb2.Submission
 ) -> tuple[str, str]:
-    """Return the key (caller, agent, message id) and a hash of the content, or two empty texts.
+    """Return the key of a submission and a hash of its content, or two empty strings.
 
-    Only idempotent submissions have a key: at A2A's edge a plain anonymous one is always new.
+    The key consists of the account, the caller, the agent and the message id. Only idempotent
+    submissions have one: in A2A, a plain anonymous message always creates a task.
     """
     if not submission.idempotent:
         return "", ""
@@ -70,91 +98,93 @@ def idempotency_key(
 
 @dataclass(frozen=True, slots=True)
 class SubmitResult:
-    """A message was taken: by which task, in which turn, and where its events go on from."""
+    """The task and turn that accepted a message."""
 
     task_id: str
     turn: int
     after: int
+    """Sequence after which the events that answer the message follow."""
     is_new: bool
+    """True if the submission created the task."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewTask:
-    """What a task is made of."""
+    """The data that the journal stores when it creates a task."""
 
     task_id: str
     created: event_pb2.TaskCreated
     key: tuple[str, str]
-    """What it is known by, and the hash of its content; see `submission_key`."""
+    """The idempotency key and the content hash; see `idempotency_key`."""
     webhook: WebhookRow | None = None
-    """It is kept with the task."""
+    """The webhook that is created in the same write."""
 
 
 class TaskCreation:
-    """Journals a task's created event when that is due; whoever submitted waits for it.
+    """The write of a task's created event, which any number of callers may wait for.
 
-    What follows is done in the very moment that the task exists, by `on_made`: nobody can come
-    or leave in between.
+    `on_created` runs in the same pass of the event loop as the end of the write, so no other
+    coroutine runs in between.
     """
 
-    def __init__(self, journal: Journal, new: NewTask, on_made: Callable[[bool], None]) -> None:
-        """`on_made` is told whether there is a new task."""
+    def __init__(self, journal: Journal, new: NewTask, on_created: Callable[[bool], None]) -> None:
+        """`on_created` is called once, with True if the write created a task."""
         self._journal = journal
         self._new = new
-        self._on_made = on_made
+        self._on_created = on_created
         self.accepted: asyncio.Future[SubmitResult] = asyncio.get_running_loop().create_future()
 
     def begin(self) -> None:
-        """Make the task, or find the one the same key made before."""
+        """Start the write. The journal returns an existing task that has the same key."""
         new = self._new
         key, content_hash = new.key
-        made = self._journal.create(
+        write = self._journal.create(
             new.task_id,
             event_pb2.Event(created=new.created),
             key=key,
             content_hash=content_hash,
             webhook=new.webhook,
         )
-        made.add_done_callback(self._made)
+        write.add_done_callback(self._on_journaled)
 
     async def wait(self) -> SubmitResult:
-        """Wait until the task is made; leaving changes nothing for others that wait."""
+        """Wait until the task exists; canceling one wait does not affect the others."""
         return await asyncio.shield(self.accepted)
 
-    def _made(self, done: asyncio.Future[CreateResult]) -> None:
+    def _on_journaled(self, done: asyncio.Future[CreateResult]) -> None:
         error = asyncio.CancelledError() if done.cancelled() else done.exception()
         if error is not None:
-            self._on_made(False)
+            self._on_created(False)
             self.accepted.set_exception(error)
-            self.accepted.exception()  # Whoever waited may have left: then nobody looks at it.
+            self.accepted.exception()  # Marks it as retrieved: the caller may be gone.
             return
-        made = done.result()
-        self._on_made(made.is_new)
-        # A new one has its created event, and nothing behind it that anyone has seen.
-        after = 1 if made.is_new else self._journal.head(made.task_id)
-        self.accepted.set_result(SubmitResult(made.task_id, 1, after, made.is_new))
+        result = done.result()
+        self._on_created(result.is_new)
+        # The caller of a new task has seen nothing but its created event.
+        after = 1 if result.is_new else self._journal.head(result.task_id)
+        self.accepted.set_result(SubmitResult(result.task_id, 1, after, result.is_new))
 
 
-_ALIAS_BYTES: Final = 1024
+_ALIAS_LIMIT_BYTES: Final = 1024
 
 
 def check_alias(alias: str, task_id: str) -> None:
-    """Refuse an id of a client's that can't stand for a task. InvalidArgumentError."""
+    """Raise InvalidArgumentError if the alias or the task id is unusable."""
     if not alias:
         raise InvalidArgumentError("alias", "is missing")
-    if len(alias.encode()) > _ALIAS_BYTES:
-        raise InvalidArgumentError("alias", f"is longer than {_ALIAS_BYTES} bytes")
+    if len(alias.encode()) > _ALIAS_LIMIT_BYTES:
+        raise InvalidArgumentError("alias", f"is longer than {_ALIAS_LIMIT_BYTES} bytes")
     if not task_id:
         raise InvalidArgumentError("task_id", "is missing")
 
 
 def check_message(card: agent_card_pb2.AgentCard, message: message_pb2.Message) -> None:
-    """Refuse a message the agent can't take.
+    """Check that the agent can accept a message.
 
     Raises:
-        InvalidArgumentError: an id, the role or the parts are missing.
-        ContentTypeNotSupportedError: a part's media type isn't among the agent's input modes, and
-            it is no answer to an approval.
+        InvalidArgumentError: the id, the role or the parts are missing.
+        ContentTypeNotSupportedError: a part's media type isn't among the agent's input modes.
+            Answers to approvals are exempt.
     """
     if not message.message_id:
         raise InvalidArgumentError("message.messageId", "is missing")
@@ -173,7 +203,7 @@ def check_message(card: agent_card_pb2.AgentCard, message: message_pb2.Message) 
 
 
 def _accepts(card: agent_card_pb2.AgentCard, media_type: str) -> bool:
-    """A card without input modes takes everything; `image/*` and `*/*` are ranges (RFC 9110)."""
+    """Return True if the card allows the media type: listed, in a range (RFC 9110), or no list."""
     modes = {mode.lower() for mode in card.default_input_modes}
-    plain = media_type.partition(";")[0].strip().lower()
-    return not modes or bool({plain, plain.partition("/")[0] + "/*", "*/*"} & modes)
+    bare_type = media_type.partition(";")[0].strip().lower()
+    return not modes or bool({bare_type, bare_type.partition("/")[0] + "/*", "*/*"} & modes)

@@ -1,4 +1,4 @@
-"""Ends tasks over the head of their code: canceled, past their deadline, or with their host."""
+"""Terminates tasks from outside their code: for cancels, deadlines and host shutdown."""
 
 import asyncio
 import contextlib
@@ -23,78 +23,84 @@ from trunkline.v1 import event_pb2, task_pb2
 
 logger = logging.getLogger(__name__)
 
-# Cancels a task of any host on behalf of an account: (task id, account).
 CancelChild = Callable[[str, str], Awaitable[None]]
+"""Cancels a task on any host, by its id and account."""
 
-# A journal that can't be read is asked again after this.
 READ_RETRY_S: Final = 0.5
-# A host that can't be reached may be: the mesh's picture is just being read, after a start.
-_REACH_AGAIN_S: Final = 0.1
+"""Pause in seconds between attempts to read a journal that can't be read."""
+# Short, because after a start a host may be unreachable only until the registry is read.
+_CANCEL_RETRY_S: Final = 0.1
 
 
 class TaskTerminator:
-    """Ends tasks whose code has not ended them. The first to ask decides how; others wait for it.
+    """Ends tasks whose code has not ended them. The first caller sets the state; others wait.
 
-    What the code had decided before that holds: the outcome of a race is the same for whoever
-    asked and for every reader.
+    An end that the code has journaled before takes precedence, so that all callers and readers see
+    the same outcome of a race.
     """
 
     def __init__(
         self,
         group: asyncio.TaskGroup,
-        runs: TaskSlots,
+        slots: TaskSlots,
         *,
         load: Callable[[str], Awaitable[TurnRuntime]],
         cancel_child: CancelChild | None,
     ) -> None:
-        """`load` returns a context for a task whose place is held and that has none yet."""
+        """`load` returns the context of a task whose slot has none yet."""
         self._group = group
-        self._runs = runs
+        self._slots = slots
         self._load = load
         self._cancel_child = cancel_child
 
     def terminate(
-        self, run: TaskSlot, state: task_pb2.TaskState.ValueType, reason: str, *, grace_s: float
+        self, slot: TaskSlot, state: task_pb2.TaskState.ValueType, reason: str, *, grace_s: float
     ) -> asyncio.Task[None] | None:
-        """Stop what holds the task's place and end the task; the task that does so, now or before.
+        """Stop the slot and end its task; return the asyncio task that does so.
 
-        The code has `grace_s` to clean up, and children are canceled meanwhile. None: the code
-        has ended the task itself.
+        The code has `grace_s` to clean up; children are canceled in the meantime. A repeated call
+        returns the first call's asyncio task. Returns None if the code has ended the task.
         """
-        if run.termination is None:
-            if run.context is not None and run.context.state in TERMINAL:
+        if slot.termination is None:
+            if slot.context is not None and slot.context.state in TERMINAL:
                 return None
-            run.stop()
-            run.termination = self._group.create_task(self._end(run, state, reason, grace_s))
-        return run.termination
+            slot.stop()
+            slot.termination = self._group.create_task(self._end(slot, state, reason, grace_s))
+        return slot.termination
 
     async def cancel_children(
-        self, context: TurnRuntime, tried: set[str] | None = None, *, is_patient: bool = False
+        self,
+        context: TurnRuntime,
+        tried: set[str] | None = None,
+        *,
+        retry_unreachable: bool = False,
     ) -> None:
-        """Cancel all children that have not ended, but for those that were tried.
+        """Cancel the unfinished children except those in `tried`, to which they are added.
 
-        Whoever is patient tries those whose host can't be reached again and again.
+        `retry_unreachable` repeats the cancel of a child while its host can't be reached.
         """
         tried = set() if tried is None else tried
         async with asyncio.TaskGroup() as group:
             for child in context.children.all:
                 if child.task_id not in tried:
                     tried.add(child.task_id)
-                    cancel = self._cancel_one_child(context, child, is_patient=is_patient)
+                    cancel = self._cancel_one_child(
+                        context, child, retry_unreachable=retry_unreachable
+                    )
                     group.create_task(cancel)
 
     async def _end(
-        self, run: TaskSlot, state: task_pb2.TaskState.ValueType, reason: str, grace_s: float
+        self, slot: TaskSlot, state: task_pb2.TaskState.ValueType, reason: str, grace_s: float
     ) -> None:
         try:
-            context = run.context or await self._context_of(run)
+            context = slot.context or await self._load_context(slot)
             context.begin_cancel()
             if not telemetry.current_trace_id():
-                # Nobody called for this, a clock did.
+                # No call is in progress: a timer fired.
                 telemetry.continue_trace(context.snapshot.traceparent)
-            await self._let_go(run, context, grace_s)
-            # What the code read or opened meanwhile is what is to be ended.
-            context = run.context or context
+            await self._wait_for_cleanup(slot, context, grace_s)
+            # The code may have replaced the context in the meantime.
+            context = slot.context or context
             if not context.exists:
                 return
             if context.state in TERMINAL:
@@ -102,41 +108,41 @@ class TaskTerminator:
             else:
                 await context.end(state, reason)
         except (FencedError, JournalUnavailableError) as lost:
-            # Whoever owns the task next says how it ends.
-            logger.error("task.lost", extra={"task_id": run.task_id, "reason": lost.reason})
+            # The next owner of the task ends it.
+            logger.error("task.lost", extra={"task_id": slot.task_id, "reason": lost.reason})
         except TrunklineError as error:
-            extra = {"task_id": run.task_id, "reason": error.reason}
+            extra = {"task_id": slot.task_id, "reason": error.reason}
             logger.exception("task.not_ended", extra=extra)
         finally:
-            self._runs.release(run)
+            self._slots.release(slot)
 
-    async def _context_of(self, run: TaskSlot) -> TurnRuntime:
-        """Read the task's context; not being able to is no reason to leave it as it is."""
+    async def _load_context(self, slot: TaskSlot) -> TurnRuntime:
+        """Read the task's context, and retry until the journal can be read."""
         while True:
             try:
-                run.context = await self._load(run.task_id)
+                slot.context = await self._load(slot.task_id)
             except JournalUnavailableError as error:
                 logger.warning(
-                    "task.not_read", extra={"task_id": run.task_id, "problem": str(error)}
+                    "task.not_read", extra={"task_id": slot.task_id, "problem": str(error)}
                 )
                 await asyncio.sleep(READ_RETRY_S)
             else:
-                return run.context
+                return slot.context
 
-    async def _let_go(self, run: TaskSlot, context: TurnRuntime, grace_s: float) -> None:
+    async def _wait_for_cleanup(self, slot: TaskSlot, context: TurnRuntime, grace_s: float) -> None:
         """Wait until the code has ended and its children are canceled, within the grace."""
         tried: set[str] = set()
         try:
             async with asyncio.timeout(grace_s), asyncio.TaskGroup() as group:
                 group.create_task(self.cancel_children(context, tried))
-                await run.runner_done.wait()
-                # Those that it was just about to call.
+                await slot.runner_done.wait()
+                # The code may have called more children while it cleaned up.
                 group.create_task(self.cancel_children(context, tried))
         except TimeoutError:
-            logger.warning("agent.ignores_cancel", extra={"task_id": run.task_id})
+            logger.warning("agent.ignores_cancel", extra={"task_id": slot.task_id})
 
     async def _cancel_one_child(
-        self, context: TurnRuntime, child: event_pb2.ChildStarted, *, is_patient: bool
+        self, context: TurnRuntime, child: event_pb2.ChildStarted, *, retry_unreachable: bool
     ) -> None:
         if self._cancel_child is None:
             return
@@ -147,11 +153,11 @@ class TaskTerminator:
                     await self._cancel_child(child.task_id, context.account)
                     break
                 except PeerUnavailableError:
-                    if not is_patient:
+                    if not retry_unreachable:
                         raise
-                await asyncio.sleep(_REACH_AGAIN_S)
+                await asyncio.sleep(_CANCEL_RETRY_S)
         except TaskNotFoundError:
-            # The call that makes it was canceled before it was made.
+            # The call was canceled before it created the child.
             context.children.forget(child.task_id)
             return
         except TaskNotCancelableError as error:
@@ -160,7 +166,7 @@ class TaskTerminator:
                 return
             state = State.Value(name)
         except TrunklineError as error:
-            # It can't be reached: it is minded as a stray, once its parent has ended.
+            # The child can't be reached. `OrphanedChildren` retries once its parent has ended.
             extra = {"task_id": child.task_id, "reason": error.reason}
             logger.info("child.not_canceled", extra=extra)
             return
@@ -172,42 +178,42 @@ class TaskTerminator:
                 await context.record(event_pb2.Event(child_finished=finished))
 
 
-_LEFT_OVER: Final = "the host shut down; send it again"
+_SHUTDOWN_REASON: Final = "the host shut down; send it again"
 
 
 async def drain(
-    runs: TaskSlots,
-    endings: TaskTerminator,
+    slots: TaskSlots,
+    terminator: TaskTerminator,
     *,
     grace_s: float,
     cancel_grace_s: float,
     lost: asyncio.Event,
 ) -> None:
-    """Give what runs `grace_s` to end, then fail what is left, unless the journal is `lost`."""
+    """Wait `grace_s` for running tasks, then fail the rest, unless the journal is `lost`."""
     with suppress(TimeoutError):
         async with asyncio.timeout(grace_s):
-            while left := runs.all():
-                await _all_done(left)
-    left = runs.all()
-    for run in left:
-        if run.context is not None and run.context.state in INTERRUPTED:
-            run.stop()  # The question is out, and can still be answered.
+            while remaining := slots.all():
+                await _wait_released(remaining)
+    remaining = slots.all()
+    for slot in remaining:
+        if slot.context is not None and slot.context.state in INTERRUPTED:
+            slot.stop()  # The question is journaled, and can be answered after a restart.
         elif not lost.is_set():
-            reason = _left_over(run.context)
-            endings.terminate(run, State.TASK_STATE_FAILED, reason, grace_s=cancel_grace_s)
+            reason = _shutdown_reason(slot.context)
+            terminator.terminate(slot, State.TASK_STATE_FAILED, reason, grace_s=cancel_grace_s)
     with suppress(TimeoutError):
         async with asyncio.timeout(cancel_grace_s + 1):
-            await _all_done(left)
+            await _wait_released(remaining)
 
 
-async def _all_done(runs: Sequence[TaskSlot]) -> None:
-    for run in runs:
-        await run.released.wait()
+async def _wait_released(slots: Sequence[TaskSlot]) -> None:
+    for slot in slots:
+        await slot.released.wait()
 
 
-def _left_over(context: TurnRuntime | None) -> str:
-    """Say that the host shut down, and what to do then: what was approved may have been done."""
+def _shutdown_reason(context: TurnRuntime | None) -> str:
+    """Return the reason for a shutdown. It names approved calls, which may have taken effect."""
     approved = context.approved_calls() if context is not None else ()
     if not approved:
-        return _LEFT_OVER
+        return _SHUTDOWN_REASON
     return f"the host shut down while it called {', '.join(approved)}: see whether that was done"

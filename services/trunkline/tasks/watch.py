@@ -1,4 +1,4 @@
-"""Reads a task's journal as a cursor does: what is there, then what comes."""
+"""Reads a task's events from a cursor on, and follows new ones."""
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -14,18 +14,19 @@ _READ_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class WatchFrame:
-    """What is ready for a reader: sealed batches, in order; in the first frame the snapshot."""
+    """Sealed batches that are ready for a reader, in order; the first frame has the snapshot."""
 
     snapshot: snapshot_pb2.TaskSnapshot | None
     batches: list[bytes]
 
 
 def check_cursor(journal: Journal, task_id: str, after: int, epoch: int) -> None:
-    """Refuse a cursor that this task never gave, or gave in a life of the journal that was lost.
+    """Check that a reader can continue after a cursor.
 
     Raises:
-        InvalidArgumentError: the task has not come that far.
-        CursorExpiredError: what the reader saw was lost, or what follows it is gone.
+        InvalidArgumentError: the cursor is past the task's last event.
+        CursorExpiredError: the events after the cursor are past retention, or those before it were
+            lost in a power failure.
     """
     head = journal.head(task_id)
     if after > head and not epoch:
@@ -34,10 +35,10 @@ def check_cursor(journal: Journal, task_id: str, after: int, epoch: int) -> None
 
 
 class TaskWatch:
-    """A reader of one task: every event behind a cursor once, in order, up to the terminal one.
+    """A reader of one task: every event after a cursor once, in order, up to the terminal one.
 
-    It holds a position and no queue: one that nobody reads costs nothing but itself. Pull with
-    `take` whenever `on_ready` calls, or iterate.
+    It has a position and no queue, so a slow reader buffers nothing. Either call `take` whenever
+    the `on_ready` listener is called, or iterate.
     """
 
     __slots__ = (
@@ -61,10 +62,10 @@ class TaskWatch:
         until_head: bool = False,
         until_turn_ends: bool = False,
     ) -> None:
-        """`until_head` ends it where the journal ends now, `until_turn_ends` also at a question."""
+        """`until_head` ends the watch at the head, `until_turn_ends` also where a turn ends."""
         self.task_id = task_id
         self.is_over = False
-        """Nothing will ever come behind what was taken."""
+        """True when the last event of the watch was taken."""
         self._journal = journal
         self._cursor = after
         self._with_snapshot = with_snapshot
@@ -73,10 +74,10 @@ class TaskWatch:
         self._listener: Callable[[], None] | None = None
 
     async def snapshot(self) -> snapshot_pb2.TaskSnapshot | None:
-        """Return the fold at the cursor if the reader wants one: before anything is taken.
+        """Return the snapshot at the cursor if the reader wants one; call it before `take`.
 
         Raises:
-            CursorExpiredError: events up to there are gone.
+            CursorExpiredError: events up to the cursor are past retention.
             JournalUnavailableError.
         """
         if not self._with_snapshot:
@@ -84,11 +85,11 @@ class TaskWatch:
         return await self._journal.snapshot(self.task_id, at=self._cursor)
 
     def take(self, limit_bytes: int) -> list[bytes]:
-        """Return what is ready, at least one batch if any is, and move the cursor behind it.
+        """Return the batches that are ready, at least one if any is, and advance the cursor.
 
         Raises:
-            CursorExpiredError: events behind the cursor are gone.
-            JournalUnavailableError: it can't be read, or was closed.
+            CursorExpiredError: events after the cursor are past retention.
+            JournalUnavailableError: the journal can't be read, or was closed.
         """
         journal, task_id = self._journal, self.task_id
         batches, self._cursor = journal.read_next(task_id, self._cursor, limit_bytes=limit_bytes)
@@ -103,23 +104,23 @@ class TaskWatch:
 
     @property
     def is_at_head(self) -> bool:
-        """Whether everything there is was taken."""
+        """True if all journaled events were taken."""
         return self._cursor >= self._journal.head(self.task_id)
 
     def on_ready(self, listener: Callable[[], None]) -> None:
-        """Call `listener` whenever there may be more to take, and when there never will be."""
+        """Call `listener` whenever more events may be ready, and when the task has ended."""
         self.close()
         self._listener = listener
         self._journal.subscribe(self.task_id, listener)
 
     def close(self) -> None:
-        """Call nobody any more. Repeating this is harmless."""
+        """Remove the listener. Repeating this is harmless."""
         if self._listener is not None:
             self._journal.unsubscribe(self.task_id, self._listener)
             self._listener = None
 
     async def __aiter__(self) -> AsyncIterator[WatchFrame]:
-        """Yield what is ready, again and again, until the watch is over; raises as `take` does."""
+        """Yield frames until the watch is over; raises as `take` does."""
         snapshot = await self.snapshot()
         batches = self.take(_READ_BYTES)
         if snapshot is not None or batches:

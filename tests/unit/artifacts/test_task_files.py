@@ -13,7 +13,7 @@ from trunkline.artifacts import parse_reference
 from trunkline.client import ArtifactClient
 from trunkline.errors import ArtifactNotFoundError, InvalidArgumentError, TaskNotFoundError
 from trunkline.tasks.context import TaskContext
-from trunkline.tasks.sweeping import sweep_once
+from trunkline.tasks.files import sweep_once
 from trunkline.v1 import (
     artifact_service_pb2,
     artifact_service_pb2_grpc,
@@ -173,11 +173,11 @@ async def test_files_go_with_their_tasks_not_before(tmp_path: Path) -> None:
         blobs = joined.host.blobs(task_id, account="")
         lonely = blobs.folder / f"{host.journal.id}-gone"
         await asyncio.to_thread(lonely.mkdir)
-        files, runs = host.files, host.slots
+        files, slots = host.files, host.slots
 
-        suspects = await sweep_once(files, runs, set())
+        suspects = await sweep_once(files, slots.has, set())
         assert await asyncio.to_thread(lonely.exists)
-        assert await sweep_once(files, runs, suspects) == set()
+        assert await sweep_once(files, slots.has, suspects) == set()
 
         assert blobs.list_task_ids() == [task_id]
 

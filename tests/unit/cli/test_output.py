@@ -149,7 +149,7 @@ def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("error", "line", "code"),
     [
-        (TaskNotFoundError("t"), "no task 't' here; `trunkline tasks` lists those that are", 1),
+        (TaskNotFoundError("t"), "no task 't' here; `trunkline tasks` lists your tasks", 1),
         (PeerUnavailableError("p", "two\nlines"), "p can't be reached: two lines", 4),
         (ExceptionGroup("g", [ValueError("x"), ConfigurationError("w", "p")]), "w: p", 1),
         (

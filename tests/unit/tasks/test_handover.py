@@ -153,7 +153,7 @@ async def test_what_is_asked_of_a_journal_that_was_given_back_is_to_be_asked_els
             lambda: hosts.push_configs.set(config, account="", version="1.0"),
         ]
         for call in calls:
-            with pytest.raises(PeerUnavailableError, match="another one has its journal"):
+            with pytest.raises(PeerUnavailableError, match="another host has its journal"):
                 await call()
         with pytest.raises(PeerUnavailableError):
             hosts.watch(task_id, account="", after=0)

@@ -5,7 +5,6 @@ from typing import Final, TypeAlias
 
 from trunkline.errors import InvalidArgumentError, WebhookNotFoundError
 from trunkline.journal.journal import Journal, TaskRow
-from trunkline.tasks.accounts import own_row
 from trunkline.tasks.outbox.outbox import Outbox
 from trunkline.tasks.outbox.webhook import (
     PENDING,
@@ -17,6 +16,7 @@ from trunkline.tasks.outbox.webhook import (
     redact_config,
     timestamp,
 )
+from trunkline.tasks.submission import own_row
 from trunkline.v1 import event_pb2
 
 WEBHOOKS_OF_A_TASK: Final = 20
