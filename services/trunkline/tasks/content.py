@@ -1,4 +1,4 @@
-"""Turns what authors write (text, parts, mappings) into the contract's messages."""
+"""Converts between the values of authors (text, parts, mappings) and the contract's messages."""
 
 import json
 import sys
@@ -10,9 +10,9 @@ from google.protobuf import json_format, struct_pb2
 
 from trunkline.v1 import message_pb2, part_pb2
 
-# Of values within each other: protobuf reads a hundred messages deep, and each takes three.
-_LEVELS: Final = 24
-# A Struct's numbers are floats.
+# The nesting limit of JSON values: protobuf parses messages 100 deep, and each JSON level takes 3.
+_MAX_DEPTH: Final = 24
+# A Struct stores numbers as doubles, which round integers from here on.
 _ROUNDED_FROM: Final = 2**53
 
 Content: TypeAlias = str | part_pb2.Part | message_pb2.Message
@@ -43,13 +43,13 @@ def to_struct(values: Mapping[str, Any] | None) -> struct_pb2.Struct | None:
     """Return a Struct of JSON values, or None for None.
 
     Raises:
-        ValueError: a value isn't a JSON value, or none that a message can carry: no number, half a
-            character, or within too many others.
+        ValueError: a value is no JSON value, or a message can't carry it: NaN, infinity, a lone
+            surrogate, or nested too deep.
     """
     if values is None:
         return None
-    if not _may_be_carried(values, _LEVELS):
-        raise ValueError("a value is no finite number, or lies too deep")
+    if not _fits_struct(values, _MAX_DEPTH):
+        raise ValueError("a value is not a finite number, or is nested too deep")
     result = struct_pb2.Struct()
     result.update(dict(values))
     return result
@@ -64,21 +64,21 @@ def _is_rounded(value: object) -> bool:
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list | tuple):
-        return any(_is_rounded(one) for one in value)
+        return any(_is_rounded(item) for item in value)
     return isinstance(value, int) and abs(value) >= _ROUNDED_FROM
 
 
-def _may_be_carried(value: object, levels: int) -> bool:
+def _fits_struct(value: object, depth: int) -> bool:
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list | tuple):
-        return levels > 0 and all(_may_be_carried(one, levels - 1) for one in value)
-    # All numbers of JSON are doubles to protobuf.
+        return depth > 0 and all(_fits_struct(item, depth - 1) for item in value)
+    # Protobuf stores every JSON number as a double.
     return not isinstance(value, int | float) or abs(value) <= sys.float_info.max
 
 
 def to_json(value: struct_pb2.Struct | struct_pb2.Value) -> Any:  # noqa: ANN401  a JSON value
-    """Return a JSON value as people write it: protobuf knows no whole numbers."""
+    """Return a JSON value with its integers restored: protobuf stores numbers as doubles."""
     text = json_format.MessageToJson(value, indent=None, ensure_ascii=False)
     return json.loads(text, parse_float=_number)
 

@@ -1,4 +1,4 @@
-"""The `task` that an agent's function gets: what its author reads, and what it may write."""
+"""The `task` argument of an agent's function: the input of a turn, and the methods that write."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -25,12 +25,12 @@ SettingsT = TypeVar("SettingsT", default=None)
 class TaskContext(Generic[SettingsT]):
     """One turn of one task, for the author of its agent.
 
-    The agent's function is called once for each message of a task, with a new context each time;
-    nothing but the task itself is kept from turn to turn. Events are journaled in the order of the
-    calls. After the turn has ended, every write raises InvalidAgentResponseError. When the task is
+    The agent's function is called once for each message of a task, with a new context each time.
+    Only the task itself persists between turns. Events are journaled in the order of the calls.
+    After the turn has ended, every write raises InvalidAgentResponseError. When the task is
     canceled, the function gets `asyncio.CancelledError`.
 
-    A facade: all of the surface stands here, so that an editor shows it and nothing else.
+    A facade over `TurnRuntime`, so that an editor completes the author's API and nothing else.
     """
 
     __slots__ = ("_turn", "settings")
@@ -41,7 +41,7 @@ class TaskContext(Generic[SettingsT]):
         self.settings: SettingsT = cast("SettingsT", settings)
         """The agent's settings, of the type that `@agent(settings=…)` declares."""
 
-    # What the author reads.
+    # The input of the turn.
 
     @property
     def id(self) -> str:
@@ -115,13 +115,13 @@ class TaskContext(Generic[SettingsT]):
 
     @property
     def approvals(self) -> Sequence[snapshot_pb2.ApprovalInfo]:
-        """The approvals that the task and its children have asked for, in order."""
+        """The approvals that the task and its children requested, in order."""
         return self._turn.pending_approvals.all
 
     # Progress, and the end of the turn.
 
     async def working(self, text: str | None = None) -> None:
-        """Enter the state `working`, with a status text if one is given.
+        """Enter the state `working`, optionally with a status text.
 
         Returns when the event is in the journal. The first artifact, plan or tool call does the
         same without a text, so call this only to say something before slow work. For frequent
@@ -170,14 +170,14 @@ class TaskContext(Generic[SettingsT]):
     ) -> ApprovalAnswer | None:
         """Ask a person to approve a call; return the answer, or None while there is none.
 
-        On None, return from the function: the turn ends with the question, together with all
-        others that it asked. The answer opens the next turn, where the same call of this method
-        returns it. A task asks once for the same tool with the same arguments.
+        On None, return from the function: the turn ends with one question for all approvals that
+        it requested. The answer opens the next turn, where the same call of this method returns
+        it. A task asks once for the same tool with the same arguments.
         """
         answer = await self._turn.request_approval(tool, arguments)
         return None if answer is None else ApprovalAnswer.from_proto(answer)
 
-    # What the agent produces.
+    # Artifacts, plans and tool calls.
 
     def artifact(
         self,

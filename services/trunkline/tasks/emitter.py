@@ -12,30 +12,30 @@ from trunkline.v1 import event_pb2, part_pb2
 
 logger = logging.getLogger(__name__)
 
-# Waits between tries while the journal can't be written.
+# Delays between retries while the journal can't be written.
 _FIRST_RETRY_S: Final = 0.05
 _LAST_RETRY_S: Final = 1.0
 
 
 class Flushable(Protocol):
-    """A writer that has something to flush."""
+    """A writer with pending events."""
 
     def on_tick(self) -> None:
-        """Flush what has gathered."""
+        """Flush the pending events."""
 
     def on_retry(self) -> None:
-        """Try again what could not be written."""
+        """Retry the write that failed."""
 
     def on_closed(self, error: JournalUnavailableError) -> None:
-        """Give up what could not be written: there will be no other try."""
+        """Drop the events of the failed write: it is not retried again."""
 
 
 class FlushScheduler:
-    """Lets the emitters of a host flush together, so that what they flush is one commit.
+    """Flushes the emitters of a host together, so that their events share a commit.
 
-    Ticks are at least `interval_s` apart and come only while somebody waits for one. While the
-    journal can't be written, emitters keep what they hold and try again, all at once, less and
-    less often; the log gets a line when that begins and one when it is over.
+    Ticks are at least `interval_s` apart, and run only while an emitter waits for one. While the
+    journal can't be written, emitters keep their events and retry together with exponential
+    backoff. The log gets one line when an outage begins and one when it ends.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class FlushScheduler:
         """The error that keeps the journal from being written; None: it works."""
 
     def schedule(self, emitter: Flushable) -> None:
-        """Have the emitter flush at the next tick; it joins once for each."""
+        """Flush the emitter at the next tick; each call covers one tick."""
         self._waiting.append(emitter)
         if self._timer is not None:
             return
@@ -65,11 +65,11 @@ class FlushScheduler:
         if wait_s > 0:
             self._timer = self._loop.call_later(wait_s, self._tick)
         else:
-            # Not at once: whatever else is emitted in this turn of the loop goes along.
+            # Deferred, so that events of the same loop iteration join the flush.
             self._timer = self._loop.call_soon(self._tick)
 
     def stall(self, emitter: Flushable, error: JournalUnavailableError) -> bool:
-        """Have the emitter try again later what could not be written; False: it need not hope."""
+        """Schedule a retry of the emitter's write; False: the scheduler is closed."""
         if self._is_closed:
             return False
         if self.error is None:
@@ -83,7 +83,7 @@ class FlushScheduler:
         return True
 
     def recovered(self) -> None:
-        """Note that the journal was written again."""
+        """Record that the journal can be written again."""
         logger.warning("journal.available", extra={"journal": self._journal_id})
         self.error = None
         self._retry_s = _FIRST_RETRY_S
@@ -117,10 +117,10 @@ class FlushScheduler:
 class Emitter:
     """The one writer of a task during a turn.
 
-    At most one write is in flight, and takes what there is when the journal begins it. Whatever is
-    urgent goes with the next one at once; text deltas wait for the host's next tick, and those of
-    one artifact that gathered meanwhile become one run. What can't be written for want of a disk
-    is kept and tried again; any other failure of a write is raised by everything that follows.
+    At most one write is in flight; it takes all events that are pending when the journal starts
+    it. Urgent events start a write at once. Text deltas wait for the host's next tick, and
+    consecutive deltas of one artifact are merged into one run. While the journal is unavailable,
+    events are kept and retried. After any other failed write, every later call raises its error.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Emitter:
         self._pending_limit_bytes = pending_limit_bytes
         self._drafts: list[Draft] = []
         self._events: list[event_pb2.Event] = []
-        # The run that texts are appended to: the last event, while it may still grow.
+        # The run that texts are appended to: the last event, while it is open.
         self._run: event_pb2.ArtifactDelta | event_pb2.PlanChanged | None = None
         self._pending_bytes = 0
         self._is_in_flight = False
@@ -156,7 +156,7 @@ class Emitter:
         return self._error
 
     def put(self, *events: event_pb2.Event, hold: bool = False) -> None:
-        """Add events that go out at once, or with `hold` together with the next ones."""
+        """Add events that are written at once, or with `hold` together with the next ones."""
         self._raise_error()
         self._events += events
         self._run = None
@@ -164,12 +164,12 @@ class Emitter:
             self._flush_soon()
 
     def put_drafts(self, drafts: Sequence[Draft]) -> None:
-        """Add forwarded events that go out at once: the flush interval holds at the origin only."""
+        """Add forwarded events, written at once: the flush interval applies only at the origin."""
         self._raise_error()
         self._seal_events()
         self._drafts += drafts
-        for one in drafts:
-            self._pending_bytes += len(one.body)
+        for draft in drafts:
+            self._pending_bytes += len(draft.body)
         self._flush_soon()
 
     def start_artifact(
@@ -180,7 +180,7 @@ class Emitter:
         *,
         last: bool,
     ) -> None:
-        """Add an artifact's first delta, which goes out at once."""
+        """Add an artifact's first delta, which is written at once."""
         self._raise_error()
         event = event_pb2.Event(delta=event_pb2.ArtifactDelta(start=start))
         self._add_delta(event, artifact_id, content, last=last)
@@ -189,7 +189,7 @@ class Emitter:
     def add_content(
         self, artifact_id: str, content: str | part_pb2.Part | None, *, last: bool
     ) -> None:
-        """Add a later delta, to the run under way if it can be; None only ends the artifact."""
+        """Add a later delta, merged into the open run if possible; None only ends the artifact."""
         self._raise_error()
         run = self._run
         if (
@@ -207,7 +207,7 @@ class Emitter:
         self._schedule()
 
     def add_plan_text(self, plan_id: str, revision: int, text: str) -> None:
-        """Add a text delta of a plan, to the run under way if it can be."""
+        """Add a text delta of a plan, merged into the open run if possible."""
         self._raise_error()
         run = self._run
         if isinstance(run, event_pb2.PlanChanged) and run.plan_id == plan_id:
@@ -223,16 +223,16 @@ class Emitter:
 
     @property
     def is_full(self) -> bool:
-        """More is pending than may be."""
+        """The pending bytes exceed the limit."""
         return self._pending_bytes > self._pending_limit_bytes
 
     async def make_room(self) -> None:
-        """Wait while more is pending than may be: the journal sets the agent's pace."""
+        """Wait while the emitter is full: backpressure from the journal to the agent."""
         if self.is_full:
             await self.commit()
 
     async def commit(self) -> None:
-        """Wait until everything that was put is in the journal.
+        """Wait until all events are in the journal.
 
         Raises:
             FencedError: the host has lost the task.
@@ -241,54 +241,57 @@ class Emitter:
         while self._is_in_flight or self._drafts or self._events:
             self._raise_error()
             self._flush()
-            # A future of its own: a canceled waiter must not cancel the write.
-            landed = asyncio.get_running_loop().create_future()
-            self._waiters.append(landed)
-            await landed
+            # A separate future, so that a canceled waiter does not cancel the write.
+            written = asyncio.get_running_loop().create_future()
+            self._waiters.append(written)
+            await written
         self._raise_error()
 
     async def write_now(self, *events: event_pb2.Event) -> None:
-        """Write events in one try, before anything else is put: what fails has not happened.
+        """Write the first events of a turn without retries: on an error, nothing is written.
 
         Raises:
             FencedError, JournalUnavailableError.
         """
-        # A canceled waiter does not cancel the write.
+        # Shielded, so that a canceled caller does not cancel the write.
         await asyncio.shield(
             self._journal.append(self._task_id, self._fence, [build_draft(events)])
         )
 
     def take(self) -> Sequence[Draft]:
-        """Return what there is to write: for the journal."""
+        """Return the pending events. Called by the journal when it starts the write."""
         self._seal_events()
         self._sent, self._drafts, self._pending_bytes = self._drafts, [], 0
         self._is_urgent = False
         return self._sent
 
     def done(self) -> bool:
-        """The journal has to tell in any case. A future and its callback would cost more."""
+        """Return False: the journal always reports the result.
+
+        The emitter stands in for a future, which costs more together with its callback.
+        """
         return False
 
     def set_result(self, _head: int, /) -> None:
-        """It is written."""
-        self._landed(None)
+        """Handle a successful write. Called by the journal."""
+        self._on_written(None)
 
     def set_exception(self, error: BaseException, /) -> None:
-        """It is not; whoever flushes has to be through with it first."""
-        asyncio.get_running_loop().call_soon(self._landed, error)
+        """Handle a failed write, after the call that started it returns. Called by the journal."""
+        asyncio.get_running_loop().call_soon(self._on_written, error)
 
     def on_tick(self) -> None:
-        """Flush: the host's tick has come."""
+        """Flush at the host's tick."""
         self._is_waiting = False
         self._flush()
 
     def on_retry(self) -> None:
-        """Write again what the journal could not take."""
+        """Retry the write that failed."""
         self._is_stalled = False
         self._flush()
 
     def on_closed(self, error: JournalUnavailableError) -> None:
-        """Fail: the journal will take nothing more."""
+        """Fail with the error: the journal accepts no more writes."""
         self._is_stalled = False
         self._error = error
         self._wake()
@@ -302,7 +305,7 @@ class Emitter:
         last: bool,
     ) -> None:
         self._run = None
-        # Set in place: what is made first is copied when it is put in.
+        # Set in place: protobuf copies a message that is assigned.
         delta = event.delta
         delta.artifact_id = artifact_id
         delta.last = last
@@ -317,15 +320,15 @@ class Emitter:
         self._events.append(event)
 
     def _flush_soon(self) -> None:
-        """Flush behind this turn of the loop, or as soon as the flight has landed.
+        """Flush after this loop iteration, or as soon as the write in flight is done.
 
-        What else is emitted meanwhile goes along: all that a quick agent says is one write.
+        Events emitted before that join the flush, so a quick agent's output is one write.
         """
         self._is_urgent = True
         self._flush()
 
     def _schedule(self) -> None:
-        """Flush at the host's next tick; what is in flight schedules the next when it lands."""
+        """Flush at the host's next tick; a write in flight schedules the next flush when done."""
         if not (self._is_in_flight or self._is_waiting or self._is_stalled):
             self._is_waiting = True
             self._flushing.schedule(self)
@@ -343,7 +346,7 @@ class Emitter:
             self._events = []
             self._run = None
 
-    def _landed(self, error: BaseException | None) -> None:
+    def _on_written(self, error: BaseException | None) -> None:
         self._is_in_flight = False
         sent, self._sent = self._sent, []
         if self._flushing.error is not None and not isinstance(error, JournalUnavailableError):
@@ -356,7 +359,7 @@ class Emitter:
         elif isinstance(error, JournalUnavailableError) and self._flushing.stall(self, error):
             self._is_stalled = True
             self._drafts = sent + self._drafts
-            self._pending_bytes += sum(len(one.body) for one in sent)
+            self._pending_bytes += sum(len(draft.body) for draft in sent)
         else:
             self._error = error
             if isinstance(error, FencedError):
@@ -364,7 +367,7 @@ class Emitter:
         self._wake()
 
     def _wake(self) -> None:
-        """Wake the waiters, which check again what is written."""
+        """Wake the waiters, which check again for pending events."""
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():

@@ -40,8 +40,7 @@ class TaskState(StrEnum):
         return cls(state_name(state))
 
 
-# A turn may end in any way from every state that is not an end. The next turn takes an interrupted
-# task back to working. Working to working reports progress.
+# Working to working reports progress.
 _ENDS = TERMINAL | INTERRUPTED
 TRANSITIONS: dict[task_pb2.TaskState.ValueType, frozenset[task_pb2.TaskState.ValueType]] = {
     State.TASK_STATE_UNSPECIFIED: frozenset({State.TASK_STATE_SUBMITTED}),

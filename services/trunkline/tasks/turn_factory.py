@@ -1,4 +1,4 @@
-"""Makes the contexts of tasks: what a turn starts from, with the task's one writer inside."""
+"""Builds the runtime of a turn, with the one writer of its task."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2
 
 
 class TurnFactory:
-    """Makes contexts for whoever holds the place of a task; see `trunkline.tasks.slots`."""
+    """Builds turn runtimes. The caller holds the task's slot; see `trunkline.tasks.slots`."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class TurnFactory:
         create: Callable[[], Awaitable[None]] | None = None,
         attempt: Attempt | None = None,
     ) -> TurnRuntime:
-        """Return a context that starts from a fold; see `TurnRuntime`."""
+        """Return the runtime of a turn that starts from a snapshot; see `TurnRuntime`."""
         emitter = Emitter(
             self._journal,
             snapshot.task.id,
@@ -59,7 +59,7 @@ class TurnFactory:
         )
 
     async def load(self, task_id: str) -> TurnRuntime:
-        """Return a context that goes on with a task from where its journal ends.
+        """Return the runtime of a task's latest turn, from the current snapshot.
 
         Raises:
             TaskNotFoundError, JournalUnavailableError.
@@ -75,6 +75,9 @@ class TurnFactory:
         *,
         create: Callable[[], Awaitable[None]] | None = None,
     ) -> TurnRuntime:
-        """Return a context for a task that is journaled as `created`, or will be by `create`."""
+        """Return the runtime of a new task's first turn.
+
+        The task is in the journal as `created`, or `create` writes it before the first event.
+        """
         snapshot = initial_snapshot(task_id, created, epoch=self._journal.epoch)
         return self.build(snapshot, created.message, create=create)

@@ -1,4 +1,4 @@
-"""The host's side of one turn of a task: what is known of it, and everything that it writes."""
+"""The host's side of one turn of a task: its input, its state, and every write."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -40,7 +40,7 @@ class TurnRuntime:
     most one turn at a time, on one host.
     """
 
-    def __init__(  # noqa: PLR0913  each is given by name
+    def __init__(  # noqa: PLR0913  most are keyword-only
         self,
         snapshot: snapshot_pb2.TaskSnapshot,
         message: message_pb2.Message,
@@ -63,7 +63,7 @@ class TurnRuntime:
         self.message = message
         """The message that opened the turn."""
         self.reply_message: message_pb2.Message | None = None
-        """The direct reply, if the agent gave one."""
+        """The agent's direct reply, if any."""
         self.checkpoint_path = checkpoint_path
         """The file for an agent's checkpoints, beside the journal; None: the host keeps none."""
         self._attempt = attempt
@@ -86,7 +86,7 @@ class TurnRuntime:
         self.children = OpenChildren(latest)
         """The children that have not ended."""
         self.pending_approvals = PendingApprovals(latest, path=self.path)
-        """The approvals that the task and its children ask for, and the answers."""
+        """The approvals that the task and its children requested, and the answers."""
         # The artifacts that earlier attempts at this turn wrote, and whether each is closed.
         self._written = {} if attempt is None else attempt.written_artifacts()
 
@@ -102,12 +102,12 @@ class TurnRuntime:
 
     @property
     def agent(self) -> str:
-        """Name of the agent that runs."""
+        """The name of the agent that runs."""
         return self.snapshot.agent
 
     @property
     def account(self) -> str:
-        """Whom the caller belongs to."""
+        """The account of the caller."""
         return self.snapshot.account
 
     @property
@@ -117,17 +117,17 @@ class TurnRuntime:
 
     @property
     def turn(self) -> int:
-        """Counts the task's messages, from 1."""
+        """The number of this turn within the task, from 1."""
         return self.snapshot.turn
 
     @property
     def attempt(self) -> int:
-        """Counts how often this turn was run, from 1: again after its host had died."""
+        """The number of this run of the turn, from 1; a turn is rerun after its host died."""
         return 1 if self._attempt is None else self._attempt.number
 
     @property
     def is_recovered(self) -> bool:
-        """An earlier host had the task, and died before this turn had ended."""
+        """The turn is rerun because an earlier host died before it ended."""
         return self._attempt is not None
 
     @property
@@ -137,19 +137,19 @@ class TurnRuntime:
 
     @property
     def forwarded(self) -> Mapping[str, int]:
-        """The last sequence that was forwarded of each task that wrote first, by its id."""
+        """The last sequence that was forwarded from each originating task, by its id."""
         return self._forwarded
 
     @property
     def deadline(self) -> datetime | None:
-        """When the task ends at the latest, in UTC."""
+        """The time at which the task fails if it has not ended, in UTC; None: no limit."""
         if not self.snapshot.HasField("deadline"):
             return None
         return self.snapshot.deadline.ToDatetime(tzinfo=UTC)
 
     @property
     def accepted_output_modes(self) -> Sequence[str]:
-        """The media types that the caller of the first turn can take; empty: it didn't say."""
+        """The media types that the caller of the first turn accepts; empty: all."""
         return self.snapshot.accepted_output_modes
 
     @property
@@ -164,7 +164,7 @@ class TurnRuntime:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """Agents from the root of the request down to this one."""
+        """The names of the agents from the root of the request down to this one."""
         return (*self.snapshot.parent.path, self.agent)
 
     def child_submission(self, task_id: str) -> message_service_pb2.Submission:
@@ -183,24 +183,24 @@ class TurnRuntime:
 
     @property
     def state(self) -> task_pb2.TaskState.ValueType:
-        """The state the task is in."""
+        """The current state of the task."""
         return self._state
 
     @property
     def is_over(self) -> bool:
-        """The turn has ended or is being stopped; the agent can emit nothing more."""
+        """The turn has ended or is being canceled; further writes raise."""
         return self._is_over or self._is_canceling
 
     async def working(self, text: str | None = None) -> None:
-        """Say that the work is under way, or how it is getting on."""
+        """Enter the state `working`, optionally with a status text."""
         await self.enter(State.TASK_STATE_WORKING, text)
 
     async def progress(self, text: str) -> None:
-        """Say how the work is getting on; it is journaled with what comes next, not waited for."""
+        """Report progress without waiting: the event is written together with the next ones."""
         emitter = await self._begin_work()
         event = _status_event(_WORKING)
-        said = build_agent_message(text, task_id=self.id, context_id=self.context_id)
-        event.status.status.message.CopyFrom(said)
+        message = build_agent_message(text, task_id=self.id, context_id=self.context_id)
+        event.status.status.message.CopyFrom(message)
         emitter.put(event)
 
     async def complete(self, message: Content | None = None) -> None:
@@ -212,7 +212,7 @@ class TurnRuntime:
         await self.enter(State.TASK_STATE_FAILED, message)
 
     async def reject(self, message: Content | None = None) -> None:
-        """End the task because the agent won't do it."""
+        """End the task because the agent declines it."""
         await self.enter(State.TASK_STATE_REJECTED, message)
 
     async def require_input(self, message: Content | None = None) -> None:
@@ -230,22 +230,22 @@ class TurnRuntime:
         *,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        """Enter a state, or give news of it: for agents that pass on what another one says.
+        """Enter a state, or report progress within it.
 
-        All that `working`, `complete` and the others do is this. `metadata` is merged into the
-        task's.
+        `working`, `complete` and the other state methods call this. Agents that relay another
+        agent's states call it directly. `metadata` is merged into the task's.
 
         Raises:
-            InvalidAgentResponseError: the turn is over, or no task can go there from its state.
+            InvalidAgentResponseError: the turn is over, or the transition is illegal.
         """
         emitter = await self._begin()
         check_transition(self.agent, self._state, state)
         event = _status_event(state)
         if message is not None:
-            said = build_agent_message(message, task_id=self.id, context_id=self.context_id)
-            event.status.status.message.CopyFrom(await self._files.store_message(said))
+            built = build_agent_message(message, task_id=self.id, context_id=self.context_id)
+            event.status.status.message.CopyFrom(await self._files.store_message(built))
         if state in INTERRUPTED:
-            self._ask(event.status)
+            self._add_approvals(event.status)
         if metadata is not None:
             event.status.metadata.update(dict(metadata))
         if state in TERMINAL and self._open_calls:
@@ -258,12 +258,11 @@ class TurnRuntime:
     async def request_approval(
         self, tool: str, arguments: Mapping[str, Any] | None = None
     ) -> event_pb2.ApprovalAnswered | None:
-        """Ask a person to approve a call; return the answer, once a later turn has brought one.
+        """Ask a person to approve a call; return the answer, or None while there is none.
 
-        None: there is none yet. Return then: the turn ends with the question, together with all
-        others that were asked in it, and the answer's turn runs the agent again. Its `decision`
-        is one of ApprovalDecision. The same tool with the same arguments is asked for once in a
-        task.
+        On None, end the turn: it asks one question for all approvals that it requested, and the
+        answer opens the next turn. The answer's `decision` is an ApprovalDecision. A task asks
+        once for the same tool with the same arguments.
         """
         known = self.pending_approvals.find_call(tool, arguments)
         if known is None:
@@ -275,12 +274,12 @@ class TurnRuntime:
         """Answer with a message instead of a task.
 
         Raises:
-            InvalidAgentResponseError: something was emitted before, or the agent isn't declared
-                with direct_replies.
+            InvalidAgentResponseError: something was written before, or the agent is not declared
+                with `direct_replies`.
         """
         if self._create is None:
             raise InvalidAgentResponseError(
-                self.agent, "a direct reply needs direct_replies and must come before anything else"
+                self.agent, "a direct reply needs direct_replies and must precede all other output"
             )
         self._check_open()
         self.reply_message = build_agent_message(message, task_id="", context_id=self.context_id)
@@ -291,16 +290,16 @@ class TurnRuntime:
         self,
         name: str = "",
         *,
-        id: str = "",  # noqa: A002 - the name authors expect
+        id: str = "",  # noqa: A002  the name that authors expect
         description: str = "",
         metadata: Mapping[str, Any] | None = None,
         extensions: Sequence[str] = (),
         kind: event_pb2.ArtifactKind.ValueType = event_pb2.ARTIFACT_KIND_UNSPECIFIED,
     ) -> ArtifactWriter:
-        """Return a new artifact to write to. It exists from its first append on.
+        """Return an artifact to write to. It exists from its first append on.
 
-        One that an earlier turn made is gone on with under its id; so is, in a turn that runs
-        again, one that was rewound to some text, or not at all.
+        The `id` of an artifact that an earlier turn wrote continues that one. In a turn that runs
+        again, artifacts that keep text after the rewind are continued as well.
         """
         artifact_id = self._ids.next_artifact_id(id)
         start = event_pb2.ArtifactStart(
@@ -321,34 +320,34 @@ class TurnRuntime:
 
     @asynccontextmanager
     async def open(self, part: part_pb2.Part) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open the content of any part, of this turn's message for example, in pieces.
+        """Open the content of a part, of this turn's message for example, in chunks.
 
-        Bytes of the part itself, content that the mesh keeps (`trunkline:`), or what a URL leads
-        to: over https and from hosts that everybody can reach, or those that the operator allows.
+        The content is in the part, stored by the mesh (`trunkline:` URLs), or behind an https URL
+        of a public host or of a host that the operator allows.
 
         Raises:
-            InvalidArgumentError: the URL leads where nothing is fetched from.
-            TaskNotFoundError, ArtifactNotFoundError: there is nothing that this account may see.
-            PeerUnavailableError, PeerTimeoutError, PeerRefusedError: it can't be fetched.
+            InvalidArgumentError: nothing may be fetched from that URL.
+            TaskNotFoundError, ArtifactNotFoundError: there is no such content for this account.
+            PeerUnavailableError, PeerTimeoutError, PeerRefusedError: fetching it failed.
         """
-        async with self._files.open(part) as pieces:
-            yield pieces
+        async with self._files.open(part) as chunks:
+            yield chunks
 
     async def read(self, part: part_pb2.Part, *, limit_bytes: int = READ_LIMIT_BYTES) -> bytes:
-        """Return the content of any part, as `open` finds it.
+        """Return the content of a part, as `open` finds it.
 
         Raises:
-            InvalidArgumentError: it is larger than `limit_bytes`, or as for `open`.
+            InvalidArgumentError: it is larger than `limit_bytes`; and as `open`.
         """
         return await self._files.read(part, limit_bytes)
 
     async def store(
         self, source: Source, *, media_type: str = "", filename: str = "", key: str = ""
     ) -> part_pb2.Part:
-        """Keep content of any size with the task; return the part that refers to it.
+        """Store content of any size with the task; return the part that refers to it.
 
-        For parts of messages; `artifact.attach` does the same for an artifact. What was kept under
-        a `key` before is found again, and its source not read.
+        For parts of messages; `ArtifactWriter.attach` does the same for an artifact. Content that
+        was stored before under the same `key` is found again, and `source` is not read.
 
         Raises:
             As `ArtifactWriter.attach`.
@@ -366,12 +365,12 @@ class TurnRuntime:
         name: str,
         arguments: Mapping[str, Any] | None = None,
         *,
-        id: str = "",  # noqa: A002 - the name authors expect
+        id: str = "",  # noqa: A002  the name that authors expect
     ) -> AsyncIterator[ToolCall]:
-        """Record a tool call: its start on entering, its end on leaving, whatever happens inside.
+        """Record a tool call: its start when the block is entered, its end when it is left.
 
-        Set `summary` and `is_error` of what is yielded; an exception makes it an error. An `id` of
-        one's own is unique in the task.
+        Set `summary` and `is_error` of the call that the block yields; an exception makes it an
+        error. An `id` must be unique in the task.
         """
         call = ToolCall(id or self._ids.next_call_id(), name)
         started = event_pb2.ToolStarted(call_id=call.id, tool=name, arguments=to_struct(arguments))
@@ -384,14 +383,14 @@ class TurnRuntime:
             call.summary = call.summary or f"{name} did not finish ({type(error).__name__})"
             raise
         finally:
-            # Unless the task was ended meanwhile, and the call with it.
+            # A task that ended within the block has ended its calls.
             if self._open_calls.pop(call.id, None) is not None:
                 self._emitter.put(call.finished_event())
 
     async def record(self, *events: event_pb2.Event) -> None:
-        """Put typed facts in the journal; they are there when this returns.
+        """Write events to the journal; returns when they are durable.
 
-        While the task is being canceled that still works: what was done is to be known.
+        Works while the task is being canceled, so that effects which happened are recorded.
         """
         emitter = self._emitter if self._is_canceling else await self._begin_work()
         for event in events:
@@ -401,9 +400,9 @@ class TurnRuntime:
         await emitter.commit()
 
     async def forward(self, sealed: bytes, *, agent: str) -> None:
-        """Append what a sealed batch of `agent`'s task adds to artifacts, under its origin.
+        """Append the artifact deltas of a sealed batch of `agent`'s task, under their origin.
 
-        What was forwarded before is left out, so a child's stream may be read again.
+        Deltas that were forwarded before are skipped, so a child's stream may be read again.
         """
         drafts = splice(sealed, agent=agent, forwarded=self._forwarded)
         if drafts:
@@ -412,7 +411,7 @@ class TurnRuntime:
 
     @property
     def can_forward_now(self) -> bool:
-        """What is forwarded now needs to wait for nothing."""
+        """A batch can be forwarded without waiting."""
         return (
             self._state == _WORKING
             and self._create is None
@@ -421,18 +420,18 @@ class TurnRuntime:
         )
 
     def forward_now(self, sealed: bytes, header: event_pb2.BatchHeader, *, agent: str) -> None:
-        """Do what `forward` does with a batch whose header was read, while `is_flowing`."""
+        """Forward a batch whose header is parsed, without waiting. Requires `can_forward_now`."""
         drafts = splice(sealed, agent=agent, forwarded=self._forwarded, header=header)
         if drafts:
             self._emitter.put_drafts(drafts)
 
     async def rewind(self, lengths: Mapping[str, int] | None = None) -> None:
-        """Cut what an earlier attempt of this turn wrote back to what the agent goes on from.
+        """Cut what an earlier attempt at this turn wrote back to where the agent continues.
 
-        Each artifact of the turn keeps so many characters of its joined text as `lengths` says
-        under its id, and nothing if it isn't named. For agents declared `resumable`, before they
-        emit anything; without an earlier attempt it does nothing. What was forwarded from
-        children stays: a child is followed on from where it was, under its id.
+        Each artifact of the turn keeps as many characters of its joined text as `lengths` says
+        under its id, and nothing if it is not named. Only for agents declared `resumable`, before
+        they write anything. Without an earlier attempt this does nothing. Artifacts forwarded
+        from children are not cut, because forwarding resumes at the last sequence.
         """
         if self._attempt is None or self._attempt.is_rewound:
             return
@@ -451,14 +450,14 @@ class TurnRuntime:
         await emitter.commit()
 
     async def open_turn(self, message: message_pb2.Message) -> None:
-        """Journal that the message opens the task's next turn, and what it answers, as one.
+        """Journal the start of the next turn and the approvals that its message answers.
 
-        For the host only.
+        All events are in one commit. For the host only.
 
         Raises:
-            JournalUnavailableError: it can't be written now; nothing has happened.
-            InvalidArgumentError, ApprovalNotFoundError, ApprovalAnsweredError: it answers an
-                approval in a way that can't be.
+            JournalUnavailableError: the journal can't be written; nothing has changed.
+            InvalidArgumentError, ApprovalNotFoundError, ApprovalAnsweredError: an answer to an
+                approval is not valid.
         """
         answers = self.pending_approvals.parse_answers(message, turn=self.turn + 1)
         check_transition(self.agent, self._state, State.TASK_STATE_WORKING)
@@ -477,16 +476,16 @@ class TurnRuntime:
         await self.record(event_pb2.Event(approval_answered=answer))
 
     async def start_attempt(self, drafts: Sequence[Draft]) -> None:
-        """Journal that the turn runs again, behind what ends of the last try. For the host only.
+        """Journal that the turn runs again. For the host only.
 
-        `drafts` are what is cut back of it.
+        First ends the tool calls of the last attempt. `drafts` rewind its artifacts.
         """
         emitter = await self._begin()
         self._finish_calls(HOST_STOPPED)
         self._state = _WORKING
         marker = _status_event(_WORKING)
-        said = f"its host stopped; this is attempt {self.attempt}"
-        message = build_agent_message(said, task_id=self.id, context_id=self.context_id)
+        text = f"its host stopped; this is attempt {self.attempt}"
+        message = build_agent_message(text, task_id=self.id, context_id=self.context_id)
         marker.status.status.message.CopyFrom(message)
         marker.status.metadata.update({ATTEMPT_KEY: self.attempt})
         emitter.put(marker, hold=True)
@@ -495,16 +494,16 @@ class TurnRuntime:
 
     @property
     def is_lost(self) -> bool:
-        """Nothing more can be written: somebody else owns the task, or the host is going away."""
+        """Writing has failed: another host owns the task, or this one is shutting down."""
         return isinstance(self._emitter.error, FencedError | JournalUnavailableError)
 
     @property
     def exists(self) -> bool:
-        """The task is in the journal; one that may still be answered directly isn't."""
+        """The task is in the journal. False while a direct reply is still possible."""
         return self._exists
 
     def approved_calls(self) -> Sequence[str]:
-        """Return the tools that are being called now because a person approved it."""
+        """Return the names of the tools of running calls that a person approved."""
         return [
             call.tool
             for call in self._open_calls.values()
@@ -512,30 +511,31 @@ class TurnRuntime:
         ]
 
     async def flush(self) -> None:
-        """Wait until all that was emitted is in the journal; raises as a write does."""
+        """Wait until all events are in the journal; raises as a write does."""
         await self._emitter.commit()
 
     def begin_cancel(self) -> None:
-        """Take nothing more from the agent: it is being stopped. For the host only."""
+        """Refuse further writes of the agent. For the host only."""
         self._is_canceling = True
-        self._create = None  # It holds whoever waits for the task; there will be none.
+        # Frees the waiter that the callback refers to: no task is created any more.
+        self._create = None
 
     async def end(self, state: task_pb2.TaskState.ValueType, reason: str) -> None:
-        """End the task over the agent's head. For the host only."""
+        """End the task in place of its agent. For the host only."""
         self._is_canceling = self._is_over = False
         self._finish_calls("the task was ended")
         await self.enter(state, reason or None)
 
     def _finish_calls(self, summary: str) -> None:
-        """Give an end to the calls that nobody else will finish."""
+        """End the open tool calls as errors."""
         calls, self._open_calls = self._open_calls, {}
         for call in calls.values():
             call.is_error = True
             call.summary = call.summary or summary
             self._emitter.put(call.finished_event(), hold=True)
 
-    def _ask(self, change: event_pb2.StatusChanged) -> None:
-        """Put what waits for approval into the status that ends a turn, and what goes on then."""
+    def _add_approvals(self, change: event_pb2.StatusChanged) -> None:
+        """Add the continuation and the question for pending approvals to a turn's last status."""
         change.continuation = self.pending_approvals.continuation
         if self.pending_approvals.is_open:
             message = change.status.message
@@ -545,7 +545,7 @@ class TurnRuntime:
             self.pending_approvals.add_question(message, self.accepted_output_modes)
 
     async def _begin(self) -> Emitter:
-        """Make the task exist, if it doesn't."""
+        """Create the task unless it exists; return the emitter."""
         self._check_open()
         if self._create is not None:
             create, self._create = self._create, None
@@ -554,7 +554,7 @@ class TurnRuntime:
         return self._emitter
 
     async def _begin_work(self) -> Emitter:
-        """Working is implied before the first thing that is written."""
+        """Enter `working` before the first write of a turn; return the emitter."""
         if self._state == _WORKING and self._create is None:
             self._check_open()
             return self._emitter
@@ -567,12 +567,12 @@ class TurnRuntime:
 
     def _check_open(self) -> None:
         if self._is_over:
-            raise InvalidAgentResponseError(self.agent, "it emitted something after the turn's end")
+            raise InvalidAgentResponseError(self.agent, "it wrote after the end of its turn")
         if self._is_canceling:
-            raise InvalidAgentResponseError(self.agent, "it went on after it was canceled")
+            raise InvalidAgentResponseError(self.agent, "it wrote after it was canceled")
 
 
 def _status_event(state: task_pb2.TaskState.ValueType) -> event_pb2.Event:
-    # Without a time of its own: it has that of its commit, which never goes backwards.
+    # Without a timestamp: readers use the time of the commit, which is monotonic.
     status = task_pb2.TaskStatus(state=state)
     return event_pb2.Event(status=event_pb2.StatusChanged(status=status))

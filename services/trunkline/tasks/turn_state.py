@@ -1,4 +1,4 @@
-"""Gives out the ids of what a turn writes: the same ones when the turn runs again."""
+"""The state that a turn derives from its task: ids to allocate, open children, approvals."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -10,19 +10,23 @@ from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2
 
 
 class IdAllocator:
-    """Counts artifacts and plans from where they stood at the start of a turn, calls from now."""
+    """Allocates ids of artifacts, plans and tool calls.
+
+    Artifacts and plans are numbered from the start of the turn, so a turn that runs again gets the
+    same ids. Tool calls are numbered from the latest one.
+    """
 
     def __init__(self, latest: snapshot_pb2.TaskSnapshot, turn_start: int) -> None:
         """`latest` is the task as it stands, `turn_start` the sequence that opened the turn."""
         self._artifacts = self._plans = 0
-        # The task's own artifacts of earlier turns, and whether each is closed.
+        # Of the artifacts that the task itself wrote in earlier turns: True if closed.
         self._closed: dict[str, bool] = {}
         if latest.artifacts or latest.plans:
-            self._go_on_from(latest, turn_start)
+            self._restore(latest, turn_start)
         self._revisions = {plan.plan_id: plan.revision for plan in latest.plans}
         self._calls = len(latest.tool_calls)
 
-    def _go_on_from(self, latest: snapshot_pb2.TaskSnapshot, turn_start: int) -> None:
+    def _restore(self, latest: snapshot_pb2.TaskSnapshot, turn_start: int) -> None:
         self._closed = {
             info.artifact_id: info.closed
             for info in latest.artifacts
@@ -33,16 +37,16 @@ class IdAllocator:
         self._plans = _highest("plan-", plans)
 
     def next_artifact_id(self, name: str = "") -> str:
-        """Return the id of the next artifact; its own if it has one, which counts, too."""
+        """Return the id of the next artifact; one with a `name` is counted, too."""
         self._artifacts += 1
         return name or f"artifact-{self._artifacts}"
 
     def is_closed_before(self, artifact_id: str) -> bool | None:
-        """Whether an artifact of an earlier turn is closed; None: there is none of this id."""
+        """Return True if an artifact of an earlier turn is closed; None: no such artifact."""
         return self._closed.get(artifact_id)
 
     def next_plan(self) -> tuple[str, int]:
-        """Return the id of the next plan, and the revision that it begins with."""
+        """Return the id of the next plan and its first revision."""
         self._plans += 1
         plan_id = f"plan-{self._plans}"
         return plan_id, self._revisions.get(plan_id, 0) + 1
@@ -54,10 +58,10 @@ class IdAllocator:
 
 
 def _highest(prefix: str, ids: Iterable[str]) -> int:
-    """The highest number that was given out: a writer that never wrote left a gap."""
-    numbers = (one.removeprefix(prefix) for one in ids if one.startswith(prefix))
-    # Longer ones are somebody's own.
-    return max((int(one) for one in numbers if one.isdecimal() and len(one) < 10), default=0)
+    """Return the highest number of the ids; a count is wrong, because unused ids leave gaps."""
+    numbers = (each.removeprefix(prefix) for each in ids if each.startswith(prefix))
+    # Longer numbers are from ids that authors chose.
+    return max((int(each) for each in numbers if each.isdecimal() and len(each) < 10), default=0)
 
 
 class OpenChildren:
@@ -75,81 +79,81 @@ class OpenChildren:
 
     @property
     def all(self) -> Sequence[event_pb2.ChildStarted]:
-        """How each of them began."""
+        """The start event of each open child."""
         return list(self._started.values())
 
     def apply(self, event: event_pb2.Event) -> None:
-        """Take in what is recorded, if it is about a child."""
+        """Apply a recorded event; events that do not concern children are ignored."""
         if event.HasField("child_started"):
             self._started[event.child_started.task_id] = event.child_started
         elif event.HasField("child_finished") and event.child_finished.state in TERMINAL:
             self._started.pop(event.child_finished.task_id, None)
 
     def forget(self, task_id: str) -> None:
-        """Don't count a child any more that was never made."""
+        """Remove a child that could not be created."""
         self._started.pop(task_id, None)
 
 
-_GOES_ON: Final = "What this asked for was answered meanwhile; it goes on by itself."
+_ALREADY_ANSWERED: Final = "The requested approvals are answered; the task continues shortly."
 
 
 class PendingApprovals:
-    """The approvals of a task, from how it stood when its turn began."""
+    """The approvals of a task: those at the start of the turn, and all recorded since."""
 
     def __init__(self, task: snapshot_pb2.TaskSnapshot, *, path: Sequence[str]) -> None:
         self.continuation = b""
-        """What the agent goes on from in the next turn, if this one ends by asking; 64 KiB at most.
+        """State of the agent for the next turn, if this one ends with a question; 64 KiB at most.
 
-        It is in that turn's `snapshot.continuation`, and nobody else's business.
+        The next turn finds it in `snapshot.continuation`. It is opaque to the host.
         """
         self._task = task
         self._path = path
-        self._found: dict[str, snapshot_pb2.ApprovalInfo] = {}
-        for known in task.approvals:
-            one = self._found[known.requested.approval_id] = snapshot_pb2.ApprovalInfo()
-            one.CopyFrom(known)
+        self._by_id: dict[str, snapshot_pb2.ApprovalInfo] = {}
+        for approval in task.approvals:
+            copy = self._by_id[approval.requested.approval_id] = snapshot_pb2.ApprovalInfo()
+            copy.CopyFrom(approval)
 
     @property
     def all(self) -> Sequence[snapshot_pb2.ApprovalInfo]:
-        """All that was asked for, in order."""
-        return list(self._found.values())
+        """All requested approvals, in order."""
+        return list(self._by_id.values())
 
     @property
     def new(self) -> Sequence[snapshot_pb2.ApprovalInfo]:
-        """What was asked for since the turn began, or since it runs again."""
+        """The approvals requested since this attempt at the turn began."""
         return self.all[len(self._task.approvals) :]
 
     @property
     def is_open(self) -> bool:
-        """Something waits for an answer, or has one that the next turn acts on."""
+        """An approval is pending, or has an answer that the next turn acts on."""
         return self.is_waiting or bool(self.answers(since=self._task.turn + 1))
 
     @property
     def is_waiting(self) -> bool:
-        """Somebody has yet to answer something."""
-        return bool(approvals.pending_approvals(self._found.values()))
+        """An approval has no answer yet."""
+        return bool(approvals.pending_approvals(self._by_id.values()))
 
     def find(self, approval_id: str) -> snapshot_pb2.ApprovalInfo | None:
-        """Return an approval; None: it was not asked for."""
-        return self._found.get(approval_id)
+        """Return an approval; None: it was never requested."""
+        return self._by_id.get(approval_id)
 
     def find_call(
         self, tool: str, arguments: Mapping[str, Any] | None
     ) -> snapshot_pb2.ApprovalInfo | None:
-        """Return the approval that the task itself asked for last for a call like this."""
+        """Return the latest approval that the task itself requested for this call."""
         wanted = to_struct(arguments or {})
-        found = None
-        for one in self._found.values():
-            asked = one.requested
-            if not asked.child_task_id and asked.tool == tool and asked.arguments == wanted:
-                found = one
-        return found
+        latest = None
+        for approval in self._by_id.values():
+            request = approval.requested
+            if not request.child_task_id and request.tool == tool and request.arguments == wanted:
+                latest = approval
+        return latest
 
     def request(self, tool: str, arguments: Mapping[str, Any] | None) -> event_pb2.Event:
-        """Return the event that asks for a call of the task's own: to be recorded."""
-        own = sum(not one.requested.child_task_id for one in self._found.values())
+        """Return the event that requests approval of a call; the caller records it."""
+        count = sum(not each.requested.child_task_id for each in self._by_id.values())
         requested = event_pb2.ApprovalRequested(
-            approval_id=f"{self._task.task.id}.{own + 1}",
+            approval_id=f"{self._task.task.id}.{count + 1}",
             tool=tool,
             arguments=to_struct(arguments or {}),
             path=self._path,
@@ -159,32 +163,32 @@ class PendingApprovals:
         return event
 
     def apply(self, event: event_pb2.Event) -> None:
-        """Take in what is recorded, if it is about an approval."""
+        """Apply a recorded event; events that do not concern approvals are ignored."""
         if event.HasField("approval_requested"):
             requested = event.approval_requested
-            one = self._found.setdefault(requested.approval_id, snapshot_pb2.ApprovalInfo())
-            one.requested.CopyFrom(requested)
+            approval = self._by_id.setdefault(requested.approval_id, snapshot_pb2.ApprovalInfo())
+            approval.requested.CopyFrom(requested)
         elif event.HasField("approval_answered"):
             answered = event.approval_answered
-            if (known := self._found.get(answered.approval_id)) is not None:
-                known.answered.CopyFrom(answered)
+            if (pending := self._by_id.get(answered.approval_id)) is not None:
+                pending.answered.CopyFrom(answered)
 
     def answers(self, *, since: int) -> list[event_pb2.ApprovalAnswered]:
-        """Return the answers that this turn, or a later one, acts on."""
+        """Return the answers for the turn `since` and later ones."""
         return approvals.answers_since(self.all, since=since)
 
     def parse_answers(
         self, message: message_pb2.Message, *, turn: int
     ) -> Sequence[event_pb2.ApprovalAnswered]:
-        """Return what a message answers, for a turn to act on; see `trunkline.tasks.approvals`."""
+        """Return a message's answers, for `turn` to act on; see `trunkline.tasks.approvals`."""
         answers = approvals.parse_answers(message, self._task)
         for answer in answers:
             answer.turn = turn
         return answers
 
     def add_question(self, message: message_pb2.Message, accepted_modes: Sequence[str]) -> None:
-        """Put the question for all that waits into the message that ends a turn."""
+        """Add the question for all pending approvals to the message that ends a turn."""
         if self.is_waiting:
             message.parts.extend(approvals.build_question_parts(self.all, accepted_modes))
         else:
-            message.parts.add(text=_GOES_ON)
+            message.parts.add(text=_ALREADY_ANSWERED)

@@ -1,4 +1,4 @@
-"""What a task's agent writes through: artifacts, plans and tool calls."""
+"""The writers of an agent: artifacts, plans and tool calls."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -8,7 +8,7 @@ from trunkline.tasks.files import Source, TaskFiles
 from trunkline.tasks.rewind import build_rewound
 from trunkline.v1 import artifact_pb2, event_pb2, part_pb2
 
-# Makes the task exist and work before something is written to it, and gives its emitter.
+# Creates the task if needed, enters `working`, and returns the emitter.
 Begin = Callable[[], Awaitable[Emitter]]
 
 
@@ -25,7 +25,7 @@ class ArtifactWriter:
         *,
         is_closed: bool = False,
     ) -> None:
-        """`start` is None for an artifact that exists and is gone on with."""
+        """`start` is None for an artifact that exists already."""
         self.id = artifact_id
         self._begin = begin
         self._files = files
@@ -34,11 +34,11 @@ class ArtifactWriter:
         self._is_closed = is_closed
 
     async def append(self, content: str | part_pb2.Part, *, last: bool = False) -> None:
-        """Add text (which continues the text before it) or a part (which stands on its own).
+        """Add text, which continues the text before it, or a separate part.
 
-        `last` says that the artifact is complete. Returns when the agent may go on, which is
-        before the content is in the journal unless much is waiting. Bytes over 64 KiB are kept
-        beside the journal, and the part refers to them.
+        `last` closes the artifact. Returns before the content is in the journal, unless too many
+        bytes are pending. Bytes over 64 KiB are stored beside the journal, and the part refers to
+        them.
 
         Raises:
             InvalidAgentResponseError: the artifact is closed, or the turn is over.
@@ -51,11 +51,11 @@ class ArtifactWriter:
     async def attach(
         self, source: Source, *, media_type: str = "", filename: str = "", last: bool = False
     ) -> part_pb2.Part:
-        """Add a file of any size: its path, its bytes, or pieces of it as they come.
+        """Add a file of any size: its path, its bytes, or an iterator of chunks.
 
-        It is kept with the task as long as that is, and read in pieces: memory holds no more than
-        one. The media type is told by the filename unless it is given. Returns the part, which
-        refers to the content and has its size and checksum.
+        The file is stored as long as the task, and read in chunks, of which memory holds one. The
+        media type defaults to that of the filename. Returns the part, which refers to the content
+        and has its size and checksum.
 
         Raises:
             InvalidAgentResponseError: the artifact is closed, or the turn is over.
@@ -68,9 +68,9 @@ class ArtifactWriter:
         return part
 
     async def replace(self, artifact: artifact_pb2.Artifact, *, last: bool = False) -> None:
-        """Put another content, and name, in place of all that is there; its id stays.
+        """Replace the content and the name of the artifact; its id stays.
 
-        What was complete may be replaced, too, and is open again unless this is the `last`.
+        A closed artifact is open again afterwards, unless `last` is set.
 
         Raises:
             InvalidAgentResponseError: the turn is over.
@@ -89,7 +89,7 @@ class ArtifactWriter:
         await emitter.make_room()
 
     async def close(self) -> None:
-        """Say that the artifact is complete. Closing again does nothing."""
+        """Mark the artifact as complete. Closing again does nothing."""
         if not self._is_closed:
             await self._write(None, last=True)
 
@@ -108,7 +108,7 @@ class ArtifactWriter:
 
 
 class PlanWriter:
-    """One plan: text as it is written, then its steps, under one id for its whole life."""
+    """One plan: streamed text, then its steps. Revisions share the id."""
 
     def __init__(self, begin: Begin, plan_id: str, *, revision: int) -> None:
         self.id = plan_id
@@ -117,11 +117,11 @@ class PlanWriter:
 
     @property
     def revision(self) -> int:
-        """Of what is written now."""
+        """The revision that is being written."""
         return self._revision
 
     def start_revision(self) -> None:
-        """Begin a new revision: what was written of this one was no plan."""
+        """Begin a new revision: the text of this one did not become a plan."""
         self._revision += 1
 
     async def append(self, text: str) -> None:
@@ -131,7 +131,7 @@ class PlanWriter:
         await emitter.make_room()
 
     async def finish(self, steps: Sequence[event_pb2.PlanStep]) -> None:
-        """Say what the plan is. Writing on after this makes a new revision."""
+        """Write the steps of the plan. Later writes begin a new revision."""
         emitter = await self._begin()
         plan = event_pb2.PlanChanged(plan_id=self.id, revision=self._revision, steps=steps)
         emitter.put(event_pb2.Event(plan=plan))
@@ -139,13 +139,13 @@ class PlanWriter:
 
 
 class ToolCall:
-    """One tool call under way; set what there is to say about its end."""
+    """One running tool call; set `summary` and `is_error` before it ends."""
 
     def __init__(self, call_id: str, tool: str) -> None:
         self.id = call_id
         self.tool = tool
         self.summary = ""
-        """In a line, for people."""
+        """One line for people."""
         self.is_error = False
         """The tool failed."""
 

@@ -146,7 +146,7 @@ def test_data_answers_by_the_approval_s_id() -> None:
 def test_data_that_its_text_contradicts_answers_nothing(text: str, decision: str) -> None:
     message = data({"approvalId": "j-Abc.1", "decision": decision})
     message.parts.add(text=text)
-    with pytest.raises(InvalidArgumentError, match="otherwise than the data"):
+    with pytest.raises(InvalidArgumentError, match="the text contradicts the data"):
         read(message, asking(1))
 
 

@@ -1,17 +1,17 @@
-"""Approvals of calls by people: the question that asks for them, and the format of the answers.
+"""Approvals of calls by people: the question that requests them, and the format of the answers.
 
-A task that waits for approvals ends its turn with a question that holds them twice, for people and
-for programs: as text, and as a data part `{"approvals": [{"approvalId", "number", "tool",
-"arguments", "path"}, …]}`. The next message answers, in text, a line for each answer:
+A task that needs approvals ends its turn with a question that lists them twice: as text for people,
+and for programs as a data part `{"approvals": [{"approvalId", "number", "tool", "arguments",
+"path"}, …]}`. The next message answers. In text, each line is one answer:
 
     approve            yes            approve all     approve 2      approve 1, 3      approve ID
     reject             no             reject all      reject 2 why   reject why        reject ID why
     edit {"n": 1}      edit 2 {"n": 1}                edit ID {"n": 1}
 
 or in data parts `{"approvalId", "decision": "approve" | "reject" | "edit", "arguments", "reason"}`.
-A number is an approval's place among all that the task has asked for, so it never comes to mean
-another one. A line without one is for the only approval that waits. A text with a line that is
-none of these answers nothing. Pure.
+The number of an approval counts all requests of the task, so it never changes. A line without a
+number or id answers the only pending approval. If a line has another form, the whole text answers
+nothing. No I/O.
 """
 
 from trunkline.tasks.approvals.answers import (

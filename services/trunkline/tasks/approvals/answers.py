@@ -1,4 +1,4 @@
-"""Answers to approvals in their form for programs: data parts."""
+"""Parses and builds answers to approvals: data parts of programs, text lines of people."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ _DECISIONS: Final = {
 
 
 def is_approval_answer(part: part_pb2.Part) -> bool:
-    """Tell whether a part is an answer to an approval, in its form for programs."""
+    """Return True if a data part is an answer to an approval."""
     if not part.HasField("data"):
         return False
     fields = part.data.struct_value.fields
@@ -37,29 +37,29 @@ def is_approval_answer(part: part_pb2.Part) -> bool:
 def build_answer_message(
     answers: Sequence[event_pb2.ApprovalAnswered], *, message_id: str, task_id: str, context_id: str
 ) -> message_pb2.Message:
-    """Return the message that gives a task answers, as a program would."""
+    """Return a message that answers approvals with data parts."""
     words = {decision: word for word, decision in _DECISIONS.items()}
     message = message_pb2.Message(
         message_id=message_id, task_id=task_id, context_id=context_id, role=message_pb2.ROLE_USER
     )
     for answer in answers:
-        said: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "approvalId": answer.approval_id,
             "decision": words[answer.decision],
         }
         if answer.HasField("arguments"):
-            said["arguments"] = arguments_to_dict(answer.arguments)
+            fields["arguments"] = arguments_to_dict(answer.arguments)
         if answer.reason:
-            said["reason"] = answer.reason
-        message.parts.append(build_data_part(said))
+            fields["reason"] = answer.reason
+        message.parts.append(build_data_part(fields))
     return message
 
 
 def parse_data_answers(message: message_pb2.Message) -> list[event_pb2.ApprovalAnswered]:
-    """Return what the data parts of a message answer.
+    """Return the answers in the data parts of a message.
 
     Raises:
-        InvalidArgumentError: one that answers is wrong in itself.
+        InvalidArgumentError: an answer is malformed.
     """
     return [
         _from_data(part.data.struct_value, f"message.parts[{index}].data")
@@ -69,7 +69,7 @@ def parse_data_answers(message: message_pb2.Message) -> list[event_pb2.ApprovalA
 
 
 def build_data_part(value: Mapping[str, Any]) -> part_pb2.Part:
-    """Return a part of JSON."""
+    """Return a data part that holds a JSON object."""
     part = part_pb2.Part(media_type=MEDIA_TYPE)
     part.data.struct_value.update(dict(value))
     return part
@@ -87,7 +87,7 @@ def _from_data(data: struct_pb2.Struct, where: str) -> event_pb2.ApprovalAnswere
         answer.reason = fields["reason"].string_value
     if decision == event_pb2.APPROVAL_DECISION_EDITED:
         if "arguments" not in fields or not fields["arguments"].HasField("struct_value"):
-            raise InvalidArgumentError(f"{where}.arguments", "must be an object, for an edit")
+            raise InvalidArgumentError(f"{where}.arguments", "must be an object for an edit")
         answer.arguments.CopyFrom(fields["arguments"].struct_value)
     return answer
 
@@ -99,7 +99,7 @@ _WORDS: Final = {
     "rejected": event_pb2.APPROVAL_DECISION_REJECTED,
     "edit": event_pb2.APPROVAL_DECISION_EDITED,
 }
-# Said to any question, so they answer for a call only when nothing else was asked.
+# Plain answers to any question, so they decide a call only if the task asks nothing else.
 _BARE_WORDS: Final = {
     "yes": event_pb2.APPROVAL_DECISION_APPROVED,
     "no": event_pb2.APPROVAL_DECISION_REJECTED,
@@ -108,48 +108,48 @@ _BARE_WORDS: Final = {
 _LINE = re.compile(r"(?P<word>[A-Za-z]+)\b[.:,!]?\s*(?P<rest>.*)", re.DOTALL)
 _TARGET = re.compile(r"(?P<target>[\w.-]*\w)")
 _ANOTHER = re.compile(r"\s*(?:,|\band\b)\s*(?P<target>[\w.-]*\w)", re.IGNORECASE)
-# What is read of a text.
+# Longer texts are not parsed for answers.
 _TEXT_CHARS: Final = 16 * 1024
 
 
 def parse_text_answers(
     text: str, task: snapshot_pb2.TaskSnapshot
 ) -> list[event_pb2.ApprovalAnswered]:
-    """Return what the lines of a text answer; nothing if one of them can't be understood."""
+    """Return the answers in the lines of a text; none if a line is not an answer."""
     pending = pending_approvals(task.approvals)
     if not pending or len(text) > _TEXT_CHARS:
         return []
-    reader = _LineReader(task.approvals, may_be_bare=not _asks_otherwise(task))
-    found: dict[str, event_pb2.ApprovalAnswered] = {}
+    parser = _LineParser(task.approvals, accepts_bare_words=not _has_other_question(task))
+    by_id: dict[str, event_pb2.ApprovalAnswered] = {}
     for line in _lines(text):
-        answers = reader.read(line)
+        answers = parser.parse(line)
         if not answers:
             return []
         for answer in answers:
-            before = found.setdefault(answer.approval_id, answer)
+            before = by_id.setdefault(answer.approval_id, answer)
             if not is_same_decision(before, answer):
                 return []
-    return list(found.values())
+    return list(by_id.values())
 
 
 def _lines(text: str) -> list[str]:
     """Split a text into answers; a line without an answer word continues the one before."""
     lines: list[str] = []
     for line in text.strip().splitlines():
-        found = _LINE.fullmatch(line.strip())
-        begins = found is not None and found["word"].lower() in _WORDS | _BARE_WORDS
-        if lines and line.strip() and not begins:
+        match = _LINE.fullmatch(line.strip())
+        is_start = match is not None and match["word"].lower() in _WORDS | _BARE_WORDS
+        if lines and line.strip() and not is_start:
             lines[-1] += f"\n{line.strip()}"
         elif line.strip():
             lines.append(line.strip())
     return lines
 
 
-class _LineReader:
-    """Reads what a line answers, by the approvals that a task has asked for."""
+class _LineParser:
+    """Parses a line into answers to the approvals of a task."""
 
-    def __init__(self, approvals: Sequence[Approval], *, may_be_bare: bool) -> None:
-        self._may_be_bare = may_be_bare
+    def __init__(self, approvals: Sequence[Approval], *, accepts_bare_words: bool) -> None:
+        self._accepts_bare_words = accepts_bare_words
         self._pending = [one.requested.approval_id for one in pending_approvals(approvals)]
         self._ids = {one.requested.approval_id.lower(): one.requested.approval_id
                      for one in approvals}  # fmt: skip
@@ -157,50 +157,50 @@ class _LineReader:
             str(number): one.requested.approval_id for number, one in enumerate(approvals, start=1)
         }
 
-    def read(self, line: str) -> list[event_pb2.ApprovalAnswered]:
-        """Return the answers of a line; none: it can't be understood."""
-        found = _LINE.fullmatch(line)
-        if found is None:
+    def parse(self, line: str) -> list[event_pb2.ApprovalAnswered]:
+        """Return the answers of a line; empty if it is not an answer."""
+        match = _LINE.fullmatch(line)
+        if match is None:
             return []
-        word = found["word"].lower()
-        words = _WORDS | _BARE_WORDS if self._may_be_bare else _WORDS
+        word = match["word"].lower()
+        words = _WORDS | _BARE_WORDS if self._accepts_bare_words else _WORDS
         decision = words.get(word)
         if decision is None:
             return []
-        targets, rest = self._targets(found["rest"])
+        targets, rest = self._targets(match["rest"])
         if not targets and len(self._pending) == 1:
             targets = list(self._pending)
         answers = [
             event_pb2.ApprovalAnswered(approval_id=target, decision=decision) for target in targets
         ]
-        return answers if _complete(answers, decision, rest.strip(" \t\n:,.!")) else []
+        return answers if _apply_details(answers, decision, rest.strip(" \t\n:,.!")) else []
 
     def _targets(self, rest: str) -> tuple[list[str], str]:
-        """Return the approvals that a line names, and what follows."""
-        found = _TARGET.match(rest)
-        if found is not None and found["target"].lower() == "all":
-            return list(self._pending), rest[found.end() :]
+        """Return the approvals that a line names, and the rest of the line."""
+        match = _TARGET.match(rest)
+        if match is not None and match["target"].lower() == "all":
+            return list(self._pending), rest[match.end() :]
         targets: list[str] = []
         end = 0
-        while found and (target := self._ids.get(found["target"].lower())):
+        while match and (target := self._ids.get(match["target"].lower())):
             targets.append(target)
-            end = found.end()
-            found = _ANOTHER.match(rest, end)
+            end = match.end()
+            match = _ANOTHER.match(rest, end)
         return targets, rest[end:]
 
 
-def _complete(
+def _apply_details(
     answers: Sequence[event_pb2.ApprovalAnswered],
     decision: event_pb2.ApprovalDecision.ValueType,
     rest: str,
 ) -> bool:
-    """Put what follows into answers; False: it makes no sense there."""
+    """Set the reason or the arguments of the answers; False: the rest of the line is not valid."""
     if decision == event_pb2.APPROVAL_DECISION_REJECTED:
         for answer in answers:
             answer.reason = rest
         return True
     if decision == event_pb2.APPROVAL_DECISION_APPROVED:
-        # More than a plain yes may mean something else.
+        # Any other text may limit the approval.
         return rest.lower() in ("", "it", "please", "this")
     try:
         arguments = parse_arguments(rest)
@@ -212,13 +212,13 @@ def _complete(
     return True
 
 
-def _asks_otherwise(task: snapshot_pb2.TaskSnapshot) -> bool:
-    """Tell whether a child waits for something else: a plain yes may be meant for that."""
-    asking = {one.requested.child_task_id for one in pending_approvals(task.approvals)}
+def _has_other_question(task: snapshot_pb2.TaskSnapshot) -> bool:
+    """Return True if a child asks something else, which a plain "yes" may answer."""
+    requesters = {one.requested.child_task_id for one in pending_approvals(task.approvals)}
     return any(
         child.HasField("finished")
         and child.finished.state in INTERRUPTED
-        and (child.started.task_id not in asking or child.finished.text)
+        and (child.started.task_id not in requesters or child.finished.text)
         for child in task.children
     )
 
@@ -226,24 +226,24 @@ def _asks_otherwise(task: snapshot_pb2.TaskSnapshot) -> bool:
 def parse_answers(
     message: message_pb2.Message, task: snapshot_pb2.TaskSnapshot
 ) -> list[event_pb2.ApprovalAnswered]:
-    """Return what a message newly answers of a task's approvals.
+    """Return the new answers of a message to a task's approvals.
 
-    What was answered before, and the same way, is left out; of a text that can't be understood
-    nothing is taken. Data that answers no approval is left to the agent.
+    Repeated answers are left out. A text with a line that is not an answer has no answers. Data
+    parts that are not answers are left to the agent.
 
     Raises:
-        InvalidArgumentError: data that answers is wrong in itself, or its text says the opposite.
-        ApprovalNotFoundError: data answers an approval that the task doesn't ask for.
-        ApprovalAnsweredError: it was answered otherwise before.
+        InvalidArgumentError: an answer in a data part is malformed, or the text contradicts it.
+        ApprovalNotFoundError: a data part answers an approval that the task did not request.
+        ApprovalAnsweredError: the approval has a different answer already.
     """
     if not task.approvals:
         return []
     text = "\n".join(part.text for part in message.parts if part.HasField("text"))
-    answers, said = parse_data_answers(message), parse_text_answers(text, task)
+    answers, text_answers = parse_data_answers(message), parse_text_answers(text, task)
     if answers:
-        _check_agreement(answers, said)
+        _check_agreement(answers, text_answers)
     else:
-        answers = said
+        answers = text_answers
     known = {one.requested.approval_id: one for one in task.approvals}
     new: dict[str, event_pb2.ApprovalAnswered] = {}
     for answer in answers:
@@ -260,13 +260,14 @@ def parse_answers(
 
 
 def _check_agreement(
-    answers: Sequence[event_pb2.ApprovalAnswered], said: Sequence[event_pb2.ApprovalAnswered]
+    answers: Sequence[event_pb2.ApprovalAnswered],
+    text_answers: Sequence[event_pb2.ApprovalAnswered],
 ) -> None:
-    """Refuse a message whose text and data say opposite things of one approval."""
+    """Refuse a message whose text and data contradict each other about an approval."""
     rejected = event_pb2.APPROVAL_DECISION_REJECTED
-    in_words = {one.approval_id: one.decision == rejected for one in said}
+    rejected_in_text = {one.approval_id: one.decision == rejected for one in text_answers}
     for answer in answers:
         is_rejected = answer.decision == rejected
-        if in_words.get(answer.approval_id, is_rejected) != is_rejected:
-            problem = "the text answers otherwise than the data; send one of them"
+        if rejected_in_text.get(answer.approval_id, is_rejected) != is_rejected:
+            problem = "the text contradicts the data; send one of them"
             raise InvalidArgumentError("message.parts", problem)

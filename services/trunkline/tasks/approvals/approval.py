@@ -1,4 +1,4 @@
-"""Approvals, their decisions, and the arguments of the calls that they are for."""
+"""Approvals: their decisions, and the arguments of the calls."""
 
 import json
 import math
@@ -17,7 +17,7 @@ Approval = snapshot_pb2.ApprovalInfo
 
 
 class ApprovalDecision(IntEnum):
-    """The answers that a person can give to an approval, with the numbers of the contract."""
+    """The decisions that a person can make about an approval, with the numbers of the contract."""
 
     APPROVED = event_pb2.APPROVAL_DECISION_APPROVED
     """Make the call."""
@@ -34,9 +34,9 @@ class ApprovalAnswer:
     approval_id: str
     decision: ApprovalDecision
     arguments: dict[str, Any]
-    """Of an edit, the arguments to call with; else empty."""
+    """The new arguments of an edit; else empty."""
     reason: str
-    """Of a rejection, the reason if one was given; else empty."""
+    """The reason of a rejection; empty without one."""
     turn: int
     """The first turn that sees the answer: act on it there, and not again in later ones."""
 
@@ -60,10 +60,10 @@ _NAMES: Final = {
 
 
 def approval_task_id(approval_id: str) -> str:
-    """Return the id of the task that asks: an approval's id begins with it.
+    """Return the id of the task that requested an approval: the approval's id begins with it.
 
     Raises:
-        ApprovalNotFoundError: no approval can have such an id.
+        ApprovalNotFoundError: the id is malformed.
     """
     task_id, dot, number = approval_id.rpartition(".")
     if not (task_id and dot and number.isdecimal()):
@@ -72,7 +72,7 @@ def approval_task_id(approval_id: str) -> str:
 
 
 def render_decision(decision: event_pb2.ApprovalDecision.ValueType) -> str:
-    """Return what was decided, for people."""
+    """Return a decision as text for people."""
     return _NAMES.get(decision, "open")
 
 
@@ -81,15 +81,15 @@ def pending_approvals(approvals: Iterable[Approval]) -> list[Approval]:
     return [one for one in approvals if not one.HasField("answered")]
 
 
-def answers_since(asked: Iterable[Approval], *, since: int) -> list[event_pb2.ApprovalAnswered]:
-    """Return the answers that a turn, or a later one, acts on."""
+def answers_since(approvals: Iterable[Approval], *, since: int) -> list[event_pb2.ApprovalAnswered]:
+    """Return the answers for the turn `since` and later ones."""
     return [
-        one.answered for one in asked if one.HasField("answered") and one.answered.turn >= since
+        one.answered for one in approvals if one.HasField("answered") and one.answered.turn >= since
     ]
 
 
 def is_same_decision(one: event_pb2.ApprovalAnswered, other: event_pb2.ApprovalAnswered) -> bool:
-    """Tell whether two answers decide the same."""
+    """Return True if two answers have the same decision and arguments."""
     return one.decision == other.decision and one.arguments == other.arguments
 
 
@@ -99,17 +99,18 @@ def check_same_decision(
     """Refuse an answer that contradicts an earlier one.
 
     Raises:
-        ApprovalAnsweredError: it decides otherwise, or edits otherwise.
+        ApprovalAnsweredError: the decision or the edited arguments differ.
     """
     if not is_same_decision(before, now):
         raise ApprovalAnsweredError(now.approval_id, render_decision(before.decision))
 
 
 def check_answer(answer: event_pb2.ApprovalAnswered) -> None:
-    """Refuse an answer that decides nothing.
+    """Refuse an incomplete answer.
 
     Raises:
-        InvalidArgumentError: the decision or, of an edit, the arguments are missing, or no JSON.
+        InvalidArgumentError: the decision or the arguments of an edit are missing, or the
+            arguments are not valid JSON.
     """
     if answer.decision not in _NAMES:
         raise InvalidArgumentError("decision", "is missing: approved, edited or rejected")
@@ -123,58 +124,60 @@ def check_answer(answer: event_pb2.ApprovalAnswered) -> None:
     try:
         arguments_to_dict(answer.arguments)
     except ValueError:
-        raise InvalidArgumentError("arguments", "hold a number that JSON doesn't know") from None
+        raise InvalidArgumentError("arguments", "hold a number that JSON can't represent") from None
 
 
-# What is shown of all arguments, on a line for people.
-_SHOWN_CHARS: Final = 1_000
-# Of arguments within each other: protobuf reads a hundred messages, and each takes three.
-_LEVELS: Final = 16
+# Longer arguments are truncated for people.
+_RENDERED_CHARS: Final = 1_000
+# The nesting limit of arguments: protobuf parses messages 100 deep, and each JSON level takes 3.
+_MAX_DEPTH: Final = 16
 
 
 def arguments_to_dict(values: struct_pb2.Struct) -> dict[str, Any]:
-    """Return JSON values as people write them: a Struct knows no whole numbers."""
-    found: dict[str, Any] = to_json(values)
-    return found
+    """Return a Struct as a dict with its integers restored: a Struct stores doubles."""
+    arguments: dict[str, Any] = to_json(values)
+    return arguments
 
 
 def render_arguments(arguments: struct_pb2.Struct) -> str:
-    """Render arguments on one line for people; long ones are cut, and the text says by how much.
+    """Render arguments on one line for people; long ones are cut, and the text has the count.
 
     Invisible and direction-changing characters are written as JSON escapes.
     """
     text = json.dumps(arguments_to_dict(arguments), ensure_ascii=False, sort_keys=True)
     if not text.isprintable():
-        text = "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
-    left = len(text) - _SHOWN_CHARS
-    return text if left <= 0 else f"{text[:_SHOWN_CHARS]}… ({left:,} more characters)"
+        text = "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
+    excess = len(text) - _RENDERED_CHARS
+    return text if excess <= 0 else f"{text[:_RENDERED_CHARS]}… ({excess:,} more characters)"
 
 
 def parse_arguments(text: str) -> struct_pb2.Struct:
-    """Return a call's arguments as a person has written them.
+    """Parse a call's arguments from JSON text.
 
     Raises:
-        ValueError: that is no JSON object, or one that no message can carry.
+        ValueError: the text is not a JSON object, or a message can't carry it.
     """
     try:
-        found = json.loads(text, parse_constant=_finite, parse_float=_finite, parse_int=_finite)
-        if not isinstance(found, dict) or _levels(found) > _LEVELS:
+        values = json.loads(
+            text, parse_constant=_parse_finite, parse_float=_parse_finite, parse_int=_parse_finite
+        )
+        if not isinstance(values, dict) or _depth(values) > _MAX_DEPTH:
             raise ValueError(text)
     except RecursionError:
         raise ValueError(text) from None
     arguments = struct_pb2.Struct()
-    arguments.update(found)
+    arguments.update(values)
     return arguments
 
 
-def _finite(digits: str) -> float:
+def _parse_finite(digits: str) -> float:
     if not math.isfinite(number := float(digits)):
         raise ValueError(digits)
     return number
 
 
-def _levels(value: object) -> int:
+def _depth(value: object) -> int:
     inner = list(value.values()) if isinstance(value, dict) else value
     if not isinstance(inner, list):
         return 0
-    return 1 + max(map(_levels, inner), default=0)
+    return 1 + max(map(_depth, inner), default=0)

@@ -1,4 +1,4 @@
-"""The message that asks for approvals: text for people, data for programs."""
+"""Builds the question that requests approvals: text for people, data for programs."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -8,16 +8,15 @@ from trunkline.tasks.approvals.approval import Approval, arguments_to_dict, rend
 from trunkline.v1 import event_pb2, message_pb2, part_pb2
 
 _QUESTION_KEY: Final = "trunkline/approvals"
-"""In the metadata of the parts of a question that ask for approvals."""
+"""The metadata key that marks the parts of a question that request approvals."""
 
 
 def build_question_parts(
     approvals: Sequence[Approval], accepted_modes: Sequence[str] = ()
 ) -> list[part_pb2.Part]:
-    """Return the parts that ask for all of a task's approvals that wait; none if none do.
+    """Return the parts that request all pending approvals of a task; empty without any.
 
-    The part for programs is left out for a caller that says which media types it takes, and
-    doesn't take that one.
+    The data part is left out if `accepted_modes` excludes JSON.
     """
     numbered = [
         (number, one.requested)
@@ -30,13 +29,13 @@ def build_question_parts(
     text.metadata[_QUESTION_KEY] = True
     if not _takes_data(accepted_modes):
         return [text]
-    data = build_data_part({"approvals": [_fields(number, asked) for number, asked in numbered]})
+    data = build_data_part({"approvals": [_fields(number, call) for number, call in numbered]})
     data.metadata[_QUESTION_KEY] = True
     return [text, data]
 
 
 def other_text(message: message_pb2.Message) -> str:
-    """Return what a question says beside asking for approvals: its other text parts."""
+    """Return the text parts of a question that do not request approvals."""
     return " ".join(
         part.text
         for part in message.parts
@@ -45,18 +44,18 @@ def other_text(message: message_pb2.Message) -> str:
 
 
 def is_approval_question(message: message_pb2.Message) -> bool:
-    """Tell whether a question asks for approvals."""
+    """Return True if a message requests approvals."""
     return any(_QUESTION_KEY in part.metadata.fields for part in message.parts)
 
 
 def _text(numbered: Sequence[tuple[int, event_pb2.ApprovalRequested]]) -> str:
     if len(numbered) == 1:
-        ((_, asked),) = numbered
+        ((_, request),) = numbered
         return (
-            f"{_call(asked)} needs your approval ({asked.approval_id}).\n"
+            f"{_call(request)} needs your approval ({request.approval_id}).\n"
             'Answer "approve", "reject" and why, or "edit" and other arguments as JSON.'
         )
-    lines = [f"{number}. {_call(asked)} ({asked.approval_id})" for number, asked in numbered]
+    lines = [f"{number}. {_call(request)} ({request.approval_id})" for number, request in numbered]
     first, last = numbered[0][0], numbered[-1][0]
     return "\n".join(
         [
@@ -68,18 +67,18 @@ def _text(numbered: Sequence[tuple[int, event_pb2.ApprovalRequested]]) -> str:
     )
 
 
-def _call(asked: event_pb2.ApprovalRequested) -> str:
-    by = " → ".join(asked.path)
-    return f"{by}: {asked.tool} with {render_arguments(asked.arguments)}"
+def _call(request: event_pb2.ApprovalRequested) -> str:
+    path = " → ".join(request.path)
+    return f"{path}: {request.tool} with {render_arguments(request.arguments)}"
 
 
-def _fields(number: int, asked: event_pb2.ApprovalRequested) -> dict[str, Any]:
+def _fields(number: int, request: event_pb2.ApprovalRequested) -> dict[str, Any]:
     return {
-        "approvalId": asked.approval_id,
+        "approvalId": request.approval_id,
         "number": number,
-        "tool": asked.tool,
-        "arguments": arguments_to_dict(asked.arguments),
-        "path": list(asked.path),
+        "tool": request.tool,
+        "arguments": arguments_to_dict(request.arguments),
+        "path": list(request.path),
     }
 
 

@@ -1,4 +1,4 @@
-"""The outbox: which webhooks of tasks have something to send, and how far each has come."""
+"""The outbox: configurations, claims and delivery state of the webhooks of tasks."""
 
 from trunkline.tasks.outbox.configs import PushConfigs
 from trunkline.tasks.outbox.delivery import RetryPolicy

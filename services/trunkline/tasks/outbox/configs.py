@@ -1,4 +1,4 @@
-"""Sets, shows and removes the webhooks of an account's tasks."""
+"""Sets, lists and removes the webhooks of an account's tasks."""
 
 import asyncio
 from typing import Final, TypeAlias
@@ -27,7 +27,7 @@ Configs: TypeAlias = list[Config]
 class PushConfigs:
     """The webhook configurations of clients. Secrets are stored and never returned.
 
-    A task of another account is TaskNotFoundError everywhere.
+    All methods raise TaskNotFoundError for a task of another account.
     """
 
     def __init__(self, outbox: Outbox) -> None:
@@ -49,24 +49,24 @@ class PushConfigs:
     async def put(self, journal: Journal, task: TaskRow, config: Config, version: str) -> Config:
         """Register a webhook of a task, in place of the one with its id.
 
-        One that is there already, the very same, just goes on; else it begins anew. Raises as
-        `set` does.
+        An identical one keeps its position; any other starts at the first event. Raises as `set`
+        does.
         """
         check_config(config)
-        kept = normalize_config(config, task.task_id)
+        stored = normalize_config(config, task.task_id)
         async with self._lock:
-            live = self.outbox.find((task.task_id, kept.id))
-            if live is None or (live.webhook.config, live.webhook.version) != (kept, version):
-                self._check_room(journal, kept)
-                webhook = self._webhook(kept, task, version)
+            live = self.outbox.find((task.task_id, stored.id))
+            if live is None or (live.webhook.config, live.webhook.version) != (stored, version):
+                self._check_limit(journal, stored)
+                webhook = self._webhook(stored, task, version)
                 webhook.traceparent = (await journal.snapshot(task.task_id)).traceparent
                 await self.outbox.store(journal, webhook)
-        return redact_config(kept)
+        return redact_config(stored)
 
     def build_for_new_task(
         self, task_id: str, created: event_pb2.TaskCreated, config: Config, version: str
     ) -> Webhook:
-        """Return a webhook to be kept with the task that is made. InvalidArgumentError."""
+        """Return a webhook to store together with its new task. InvalidArgumentError."""
         check_config(config)
         webhook = self._webhook(normalize_config(config, task_id), created, version)
         webhook.traceparent = created.traceparent
@@ -86,25 +86,27 @@ class PushConfigs:
     def list(
         self, task_id: str, *, account: str, page_size: int = 0, page_token: str = ""
     ) -> tuple[Configs, str]:
-        """Return the webhooks of a task, those registered first first, and the next page's token.
+        """Return the webhooks of a task, oldest first, and the next page's token.
 
         Raises:
             TaskNotFoundError, JournalUnavailableError.
             InvalidArgumentError: the page size or token is wrong.
         """
         if page_size < 0:
-            raise InvalidArgumentError("page_size", "must be 0, for all, or more")
+            raise InvalidArgumentError("page_size", "must be 0 (all) or more")
         configs = self._of(task_id, account)
         if page_token:
             ids = [config.id for config in configs]
             if page_token not in ids:
-                raise InvalidArgumentError("page_token", "is none, or too old; begin again")
+                raise InvalidArgumentError(
+                    "page_token", "is unknown or expired; start from the first page"
+                )
             configs = configs[ids.index(page_token) + 1 :]
         page = configs[: page_size or None]
         return page, page[-1].id if len(page) < len(configs) else ""
 
     async def delete(self, task_id: str, config_id: str, *, account: str) -> None:
-        """Remove a webhook; one that isn't there is as good as removed.
+        """Remove a webhook; without one of this id, do nothing.
 
         Raises:
             TaskNotFoundError, JournalUnavailableError.
@@ -119,7 +121,7 @@ class PushConfigs:
         rows = reversed(journal.webhooks.find(task_id=task_id))
         return [redact_config(from_row(row).config) for row in rows]
 
-    def _check_room(self, journal: Journal, config: Config) -> None:
+    def _check_limit(self, journal: Journal, config: Config) -> None:
         ids = {row.config_id for row in journal.webhooks.find(task_id=config.task_id)}
         if len(ids | {config.id}) > WEBHOOKS_OF_A_TASK:
             problem = f"the task has {WEBHOOKS_OF_A_TASK} webhooks; delete one first"

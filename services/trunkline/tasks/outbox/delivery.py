@@ -24,13 +24,13 @@ from trunkline.tasks.outbox.webhook import (
 
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 3600.0
-# Beyond this many doublings every pause is the longest.
+# The limit of the exponent: more doublings exceed the longest pause.
 _DOUBLINGS: Final = 12
 _REASON_LENGTH: Final = 500
 
 
-def _chance() -> float:
-    # Jitter keeps webhooks apart that one receiver refused together; nothing secret hangs on it.
+def _jitter() -> float:
+    # Jitter spreads the retries of webhooks that one receiver refused together. Not a secret.
     return random.random()  # noqa: S311
 
 
@@ -39,13 +39,13 @@ class RetryPolicy:
     """The retry policy of webhooks, and the clocks that it uses."""
 
     give_up_s: float = 24 * 3600.0
-    """After failing for so long, a webhook is given up on: the last try is then."""
+    """The duration of failures after which a webhook is dead; the last attempt is at its end."""
     now_s: Callable[[], float] = time.monotonic
     time_ns: Callable[[], int] = time.time_ns
-    jitter: Callable[[], float] = _chance
+    jitter: Callable[[], float] = _jitter
 
     def backoff_s(self, attempts: int) -> float:
-        """Return how long to wait after so many failures: 1 s doubling to an hour, less jitter."""
+        """Return the delay after this many failures: 1 s, doubling to an hour, less jitter."""
         doubled_s: float = _FIRST_PAUSE_S * 2 ** min(attempts - 1, _DOUBLINGS)
         return min(_LONGEST_PAUSE_S, doubled_s) * (1 - self.jitter() / 4)
 
@@ -56,14 +56,14 @@ class DeliveryClaim:
 
     id: str
     head: int
-    """Of the task when it was claimed: whoever claims reads at least up to there."""
+    """The task's last sequence at the time of the claim; the claimant reads at least up to it."""
 
 
 @dataclass(slots=True, eq=False)
 class WebhookDelivery:
-    """A webhook while anything may still be sent to it.
+    """A webhook that may still have events to send.
 
-    `kept` changes with each record; that it is written is up to whoever records.
+    The `record_…` methods change `webhook`; the caller writes it to the journal.
     """
 
     journal: Journal
@@ -76,21 +76,21 @@ class WebhookDelivery:
     """The time of the next attempt; 0: none is scheduled."""
     _failing_since_s: float = field(init=False, default=0.0)
     _examined: int = field(init=False, default=0)
-    """Up to here all was sent that there is to send."""
+    """The sequence up to which nothing is left to send."""
     listener: Callable[[], None] | None = None
 
     def __post_init__(self) -> None:
         """Continue from the stored state."""
         sequence, _ = parse_event_id(self.webhook.cursor)
-        # Of one event there may be more to send, unless it was said that there isn't.
+        # The cursor may be within an event, unless the webhook is idle.
         self._examined = sequence if self.webhook.state == IDLE else max(0, sequence - 1)
         now_s, time_ns = self.retry.now_s(), self.retry.time_ns()
         if self.webhook.attempts:
             since_ns = time_ns - self.webhook.failing_since.ToNanoseconds()
             self._failing_since_s = now_s - max(0, since_ns) / 1e9
         if self.webhook.state == WAITING:
-            left_ns = self.webhook.next_attempt.ToNanoseconds() - time_ns
-            self.due_s = now_s + min(_LONGEST_PAUSE_S, max(0.0, left_ns / 1e9))
+            remaining_ns = self.webhook.next_attempt.ToNanoseconds() - time_ns
+            self.due_s = now_s + min(_LONGEST_PAUSE_S, max(0.0, remaining_ns / 1e9))
 
     @property
     def key(self) -> WebhookKey:
@@ -99,11 +99,11 @@ class WebhookDelivery:
 
     @property
     def is_over(self) -> bool:
-        """Nothing more is sent, unless a replay is requested."""
+        """The webhook is done or dead; only a replay sends more."""
         return self.webhook.state not in LIVE
 
     def has_events(self) -> bool:
-        """Tell whether its task has events that weren't looked at for it.
+        """Return True if the task has events that no delivery has examined.
 
         Raises:
             TaskNotFoundError, JournalUnavailableError.
@@ -111,22 +111,25 @@ class WebhookDelivery:
         return self.journal.head(self.webhook.config.task_id) > self._examined
 
     def current_state(self) -> WebhookState:
-        """Return its state as people see it."""
+        """Return the state now: the stored one lags behind new events and claims."""
         if self.is_over or self.due_s > self.retry.now_s():
             return self.webhook.state
         return PENDING if self.claim is not None or self.has_events() else IDLE
 
     def record_sent(self, cursor: str) -> None:
-        """It was sent up to an event, and more is coming. InvalidArgumentError.
+        """Record progress: events up to the cursor are sent, and more follow.
 
-        The same event as before, or none, says that it goes on, and not that anything arrived.
+        An empty or unchanged cursor only renews the claim: it confirms no delivery.
+
+        Raises:
+            InvalidArgumentError: the cursor is malformed, or before the last one.
         """
         if cursor not in ("", self.webhook.cursor):
             self._advance(cursor)
         self.webhook.state = PENDING
 
     def record_finished(self, cursor: str) -> None:
-        """It was sent up to an event, or stays where it was, and nothing is left.
+        """Record that nothing is left to send after the cursor; empty: it has not moved.
 
         Raises:
             InvalidArgumentError, TaskNotFoundError, JournalUnavailableError.
@@ -139,30 +142,30 @@ class WebhookDelivery:
         self.webhook.state = DONE if is_done else IDLE
 
     def record_failed(self, reason: str, retry_after_s: float = 0.0) -> None:
-        """An attempt failed: the next one has its time, or there is none.
+        """Record a failed attempt and schedule the next one, or give up.
 
-        It comes no earlier than the receiver wants it, unless that is later than an hour from now
-        or than the last try.
+        The next attempt is not before the receiver's `Retry-After`, which is limited to an hour
+        and to the time of the last attempt.
         """
-        kept, pace = self.webhook, self.retry
-        now_s, time_ns = pace.now_s(), pace.time_ns()
-        if not kept.attempts:
+        webhook, retry = self.webhook, self.retry
+        now_s, time_ns = retry.now_s(), retry.time_ns()
+        if not webhook.attempts:
             self._failing_since_s = now_s
-            kept.failing_since.CopyFrom(timestamp(time_ns))
-        kept.attempts += 1
-        kept.last_error = reason[:_REASON_LENGTH]
-        left_s = self._failing_since_s + pace.give_up_s - now_s
-        if left_s <= 0:
+            webhook.failing_since.CopyFrom(timestamp(time_ns))
+        webhook.attempts += 1
+        webhook.last_error = reason[:_REASON_LENGTH]
+        remaining_s = self._failing_since_s + retry.give_up_s - now_s
+        if remaining_s <= 0:
             self._give_up()
             return
-        pause_s = max(pace.backoff_s(kept.attempts), min(_LONGEST_PAUSE_S, retry_after_s))
-        pause_s = min(left_s, pause_s)
-        kept.state = WAITING
-        kept.next_attempt.CopyFrom(timestamp(time_ns + int(pause_s * 1e9)))
+        pause_s = max(retry.backoff_s(webhook.attempts), min(_LONGEST_PAUSE_S, retry_after_s))
+        pause_s = min(remaining_s, pause_s)
+        webhook.state = WAITING
+        webhook.next_attempt.CopyFrom(timestamp(time_ns + int(pause_s * 1e9)))
         self.due_s = now_s + pause_s
 
     def record_gone(self, reason: str) -> None:
-        """The receiver will never take anything again: no more attempts."""
+        """Record that the receiver is gone permanently, and give up."""
         self.record_failed(reason)
         self._give_up()
 
@@ -171,17 +174,18 @@ class WebhookDelivery:
         self.webhook.ClearField("next_attempt")
 
     def _advance(self, cursor: str) -> None:
-        kept = self.webhook
+        webhook = self.webhook
         if cursor:
-            if parse_event_id(cursor) < parse_event_id(kept.cursor):
-                raise InvalidArgumentError("event id", f"is before {kept.cursor}, which was sent")
-            kept.cursor = cursor
-        clear_failures(kept)
+            if parse_event_id(cursor) < parse_event_id(webhook.cursor):
+                problem = f"is before {webhook.cursor}, which was sent"
+                raise InvalidArgumentError("event id", problem)
+            webhook.cursor = cursor
+        clear_failures(webhook)
         self.due_s = 0.0
 
 
 def clear_failures(webhook: Webhook) -> None:
-    """Let a webhook look as if it had never failed."""
+    """Reset the failure state of a webhook."""
     webhook.attempts = 0
     webhook.last_error = ""
     webhook.ClearField("failing_since")

@@ -1,4 +1,4 @@
-"""Hands out webhooks that have something to send, one claimant at a time, and notes what became."""
+"""Queues webhooks with pending events, leases them to claimants, and records the outcome."""
 
 import asyncio
 import contextlib
@@ -47,37 +47,37 @@ logger = logging.getLogger(__name__)
 
 _LEASE_S: Final = (1.0, 30.0, 600.0)
 _WAIT_S: Final = 50.0
-_CLAIMS: Final = 1000
-_LISTED: Final = 1000
+_CLAIM_LIMIT: Final = 1000
+_LIST_LIMIT: Final = 1000
 
 
 class Outbox:
     """The webhooks of all journals that a process serves.
 
-    Only those to which something may still be sent are in memory, and only their tasks cost
-    anything when events are appended. Claims are not durable: with a restart, or a takeover, they
-    are over, and what was under way is sent again. Cursors and attempts are.
+    Only live webhooks are in memory, and appending events costs extra only for their tasks. Cursors
+    and attempts are durable. Claims are not: a restart or a takeover ends them, and posts in flight
+    are sent again.
     """
 
-    def __init__(self, pace: RetryPolicy | None = None) -> None:
-        self.retry = pace or RetryPolicy()
+    def __init__(self, retry: RetryPolicy | None = None) -> None:
+        self.retry = retry or RetryPolicy()
         self._journals: dict[str, Journal] = {}
-        # The ids of those that were here.
-        self._left: set[str] = set()
+        # The ids of journals that have moved away: their tasks get a retryable error.
+        self._released: set[str] = set()
         self._deliveries: dict[WebhookKey, WebhookDelivery] = {}
         self._ready: dict[WebhookKey, WebhookDelivery] = {}
         self._claimed: dict[str, WebhookDelivery] = {}
-        # When something happens by itself: a pause is over, or a claim.
-        self._timed: list[tuple[float, int, WebhookDelivery]] = []
+        # A heap of the times at which a pause or a claim ends.
+        self._timers: list[tuple[float, int, WebhookDelivery]] = []
         self._counter = itertools.count()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._is_draining = False
 
     def open(self, journal: Journal) -> None:
         """Load the webhooks of a journal. JournalUnavailableError."""
         found = journal.webhooks.find(states=LIVE)
         self._journals[journal.id] = journal
-        self._left.discard(journal.id)
+        self._released.discard(journal.id)
         for row in reversed(found):
             try:
                 self.activate(journal, from_row(row))
@@ -88,95 +88,94 @@ class Outbox:
     def close(self, journal: Journal) -> None:
         """Release the webhooks of a journal to its next host; claims end."""
         if self._journals.get(journal.id) is journal:
-            # Else it was given back, and is here again.
+            # Otherwise the journal has been opened again meanwhile.
             del self._journals[journal.id]
-            self._left.add(journal.id)
+            self._released.add(journal.id)
         for key in [one.key for one in self._deliveries.values() if one.journal is journal]:
-            self._leave(key)
-        self._tell()
+            self._deactivate(key)
+        self._notify_claimants()
 
     def drain(self) -> None:
-        """Let no claimant wait any more; pending deliveries are still handed out."""
+        """Stop waiting in `claim`; webhooks that are ready are still claimed."""
         self._is_draining = True
-        self._tell()
+        self._notify_claimants()
 
     def journal_of(self, task_id: str) -> Journal:
         """Return the journal of a task.
 
         Raises:
-            PeerUnavailableError: it isn't here any more.
-            TaskNotFoundError: it never was.
+            PeerUnavailableError: the journal has moved to another host.
+            TaskNotFoundError: this process never served the journal.
         """
         journal_id = task_id.partition("-")[0]
         journal = self._journals.get(journal_id)
         if journal is None:
-            if journal_id in self._left:
+            if journal_id in self._released:
                 raise journal_moved_error()
             raise TaskNotFoundError(task_id)
         return journal
 
     def find(self, key: WebhookKey) -> WebhookDelivery | None:
-        """Return a webhook to which something may still be sent."""
+        """Return a live webhook; None: it is done, dead or unknown."""
         return self._deliveries.get(key)
 
     def activate(self, journal: Journal, webhook: Webhook) -> None:
-        """Deliver for a stored webhook, in place of the one with the same id."""
+        """Start delivery for a stored webhook, in place of the one with the same id."""
         if journal.id not in self._journals:
             return
         delivery = WebhookDelivery(journal, webhook, self.retry)
-        self._leave(delivery.key)
+        self._deactivate(delivery.key)
         self._deliveries[delivery.key] = delivery
         delivery.listener = lambda: self._on_events(delivery)
         journal.subscribe(delivery.key[0], delivery.listener)
-        self._place(delivery)
+        self._enqueue(delivery)
 
     async def claim(
         self, *, limit: int, lease_s: float = 0.0, wait_s: float = 0.0
     ) -> list[webhook_service_pb2.WebhookClaim]:
-        """Hand out webhooks that have something to send; with none, wait for one.
+        """Claim webhooks with pending events, in the order they became ready; wait for the first.
 
-        Those that became ready first go first. The claims hold for the lease (30 s if 0, at most
-        600 s), which each record of something sent renews.
+        A claim lasts for the lease (30 s if 0, at most 600 s). Each `sent` record renews it.
 
         Raises:
-            PeerUnavailableError: nothing is here, and nobody should wait: the host is going away.
+            PeerUnavailableError: no webhook is ready, and the host is shutting down.
         """
         shortest_s, usual_s, longest_s = _LEASE_S
         lease_s = min(longest_s, max(shortest_s, lease_s or usual_s))
         until_s = self.retry.now_s() + min(_WAIT_S, wait_s)
         while True:
-            found = list(self._claim_ready(min(_CLAIMS, max(1, limit)), lease_s))
-            left_s = until_s - self.retry.now_s()
-            if found:
-                return found
+            claims = list(self._claim_ready(min(_CLAIM_LIMIT, max(1, limit)), lease_s))
+            remaining_s = until_s - self.retry.now_s()
+            if claims:
+                return claims
             if self._is_draining or not self._journals:
                 raise PeerUnavailableError("this host", "it is shutting down; ask again later")
-            if left_s <= 0:
+            if remaining_s <= 0:
                 return []
-            if self._timed:
-                left_s = min(left_s, self._timed[0][0] - self.retry.now_s())
+            if self._timers:
+                remaining_s = min(remaining_s, self._timers[0][0] - self.retry.now_s())
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left_s):
-                    await self._news.wait()
+                async with asyncio.timeout(remaining_s):
+                    await self._changed.wait()
 
     async def record(self, request: webhook_service_pb2.RecordDeliveryRequest) -> None:
-        """Note what became of a post; it is in the journal when this returns.
+        """Record the outcome of a post; returns when it is in the journal.
 
         Raises:
-            FencedError: the claim is over.
-            InvalidArgumentError: the event id is none, or before what was sent.
-            JournalUnavailableError: it couldn't be written; what was sent will be sent again after
-                a restart.
+            FencedError: the claim has ended.
+            InvalidArgumentError: the event id is malformed, or before the last one that was sent.
+            JournalUnavailableError: it can't be written; after a restart, the same events are sent
+                again.
         """
         delivery = self._claimed.get(request.claim_id)
         if delivery is None or delivery.claim is None:
             raise FencedError(request.claim_id)
         before = to_row(delivery.webhook)
         try:
-            self._note(delivery, request)
+            self._apply_outcome(delivery, request)
         except TaskNotFoundError:
-            # Past retention, and with it the webhook.
-            self._leave(delivery.key)
+            # Retention has deleted the task and its webhooks.
+            self._deactivate(delivery.key)
             raise FencedError(request.claim_id) from None
         after = to_row(delivery.webhook)
         written = delivery.journal.webhooks.save(after) if after != before else None
@@ -185,30 +184,31 @@ class Outbox:
         else:
             self._end_claim(delivery)
             if delivery.is_over:
-                self._leave(delivery.key)
+                self._deactivate(delivery.key)
             else:
-                self._place(delivery)
+                self._enqueue(delivery)
         if written is not None:
             await asyncio.shield(written)
 
     def list(self, *, task_id: str = "", state: WebhookState = ANY) -> list[Webhook]:
-        """Return webhooks of one task or of all, without their secrets, the last made first."""
-        found: list[Webhook] = []
+        """Return webhooks of one task or of all, newest first, without their secrets."""
+        webhooks: list[Webhook] = []
         for journal in self._journals.values():
             states = (state,) if state in (DEAD, DONE) else LIVE if state else ()
-            # Which of those that live are in a state now is only known here.
-            limit = None if states == LIVE else _LISTED
+            # The current state of live webhooks is in memory, so rows are filtered here.
+            limit = None if states == LIVE else _LIST_LIMIT
             for row in journal.webhooks.find(task_id=task_id, states=states, limit=limit):
-                webhook = self._as_it_is(from_row(row))
+                webhook = self._current_view(from_row(row))
                 if not state or webhook.state == state:
-                    found.append(webhook)
-        found.sort(key=lambda webhook: webhook.created.ToNanoseconds(), reverse=True)
-        return found[:_LISTED]
+                    webhooks.append(webhook)
+        webhooks.sort(key=lambda webhook: webhook.created.ToNanoseconds(), reverse=True)
+        return webhooks[:_LIST_LIMIT]
 
     async def replay(self, task_id: str, config_id: str = "", *, from_start: bool = False) -> int:
-        """Send again what webhooks of a task were given up on, or all; return how many are tried.
+        """Restart the webhooks of a task; return their count.
 
-        Without `from_start`, those that have failed go on behind what was sent last.
+        Failing and dead webhooks continue after the last event they sent. With `from_start`, all
+        webhooks start at the first event.
 
         Raises:
             TaskNotFoundError: no such webhook.
@@ -228,18 +228,18 @@ class Outbox:
             webhook = from_row(row) if live is None else live.webhook
             if not from_start and webhook.state not in (DEAD, WAITING):
                 continue
-            again = Webhook()
-            again.CopyFrom(webhook)
-            clear_failures(again)
-            again.state = PENDING
+            replayed = Webhook()
+            replayed.CopyFrom(webhook)
+            clear_failures(replayed)
+            replayed.state = PENDING
             if from_start:
-                again.cursor = ""
-            await self.store(journal, again)
+                replayed.cursor = ""
+            await self.store(journal, replayed)
             count += 1
         return count
 
     async def store(self, journal: Journal, webhook: Webhook) -> None:
-        """Keep a webhook and send what there is for it, also when the caller leaves meanwhile.
+        """Store a webhook and start delivery, even if the caller is canceled.
 
         Raises:
             TaskNotFoundError, JournalUnavailableError.
@@ -248,7 +248,7 @@ class Outbox:
         await self._write(journal.webhooks.save(to_row(webhook)), journal, key, webhook)
 
     async def remove(self, journal: Journal, key: WebhookKey) -> None:
-        """Keep a webhook no longer; one that isn't there is as good as forgotten.
+        """Delete a webhook; without one of this id, do nothing.
 
         Raises:
             JournalUnavailableError.
@@ -262,15 +262,18 @@ class Outbox:
         key: WebhookKey,
         webhook: Webhook | None,
     ) -> None:
-        """Go on with what was written, or with what was before if it can't be."""
-        # A record that came behind the write, by a claim on what was before, would undo it.
-        before = self._leave(key)
+        """Deactivate a webhook, wait for the write, and activate the new state.
+
+        If the write fails, the previous state is activated again.
+        """
+        # Deactivating ends the claim, so that a late record does not overwrite the new state.
+        previous = self._deactivate(key)
 
         def on_written(done: asyncio.Future[None]) -> None:
             is_written = not done.cancelled() and done.exception() is None
-            goes_on = webhook if is_written else before
-            if goes_on is not None:
-                self.activate(journal, goes_on)
+            active = webhook if is_written else previous
+            if active is not None:
+                self.activate(journal, active)
 
         written.add_done_callback(on_written)
         await asyncio.shield(written)
@@ -278,19 +281,19 @@ class Outbox:
     def _claim_ready(
         self, limit: int, lease_s: float
     ) -> Iterator[webhook_service_pb2.WebhookClaim]:
-        self._let_time_pass()
+        self._process_timers()
         for key in tuple(itertools.islice(self._ready, limit)):
             delivery = self._ready.pop(key)
             try:
                 head = delivery.journal.head(key[0])
             except TaskNotFoundError:
-                # Past retention, and with it the webhook.
-                self._leave(key)
+                # Retention has deleted the task and its webhooks.
+                self._deactivate(key)
                 continue
             except JournalUnavailableError:
-                # Behind the others, and not before it may be readable again.
+                # Retried after a pause, so that it does not delay the other webhooks.
                 delivery.due_s = self.retry.now_s() + self.retry.backoff_s(1)
-                self._place(delivery)
+                self._enqueue(delivery)
                 continue
             claim = DeliveryClaim(f"{delivery.journal.id}-{secrets.token_hex(8)}", head)
             delivery.claim, delivery.lease_s = claim, lease_s
@@ -299,7 +302,7 @@ class Outbox:
             self._wake_at(delivery.claimed_until_s, delivery)
             yield webhook_service_pb2.WebhookClaim(claim_id=claim.id, webhook=delivery.webhook)
 
-    def _note(
+    def _apply_outcome(
         self, delivery: WebhookDelivery, request: webhook_service_pb2.RecordDeliveryRequest
     ) -> None:
         match request.WhichOneof("outcome"):
@@ -319,27 +322,27 @@ class Outbox:
 
     def _on_events(self, delivery: WebhookDelivery) -> None:
         if delivery.claim is None and not delivery.due_s and delivery.key not in self._ready:
-            self._place(delivery)
+            self._enqueue(delivery)
 
-    def _place(self, delivery: WebhookDelivery) -> None:
-        """Put one that nobody has claimed where it belongs: it waits, is ready, or idle."""
+    def _enqueue(self, delivery: WebhookDelivery) -> None:
+        """Queue an unclaimed webhook: on its timer if paused, as ready if it has events."""
         if delivery.due_s > self.retry.now_s():
             self._wake_at(delivery.due_s, delivery)
             return
         delivery.due_s = 0.0
-        has_news = True
-        # What is wrong with the journal is seen when it is claimed.
+        has_events = True
+        # Errors of the journal are handled by the claim.
         with contextlib.suppress(TrunklineError):
-            has_news = delivery.has_events()
-        if has_news:
+            has_events = delivery.has_events()
+        if has_events:
             self._ready[delivery.key] = delivery
-            self._tell()
+            self._notify_claimants()
 
-    def _let_time_pass(self) -> None:
-        """End claims that weren't renewed, and pauses that are over."""
+    def _process_timers(self) -> None:
+        """End claims that were not renewed, and pauses whose time is over."""
         now_s = self.retry.now_s()
-        while self._timed and self._timed[0][0] <= now_s:
-            delivery = heapq.heappop(self._timed)[2]
+        while self._timers and self._timers[0][0] <= now_s:
+            delivery = heapq.heappop(self._timers)[2]
             if self._deliveries.get(delivery.key) is not delivery:
                 continue
             if delivery.claim is not None:
@@ -348,20 +351,20 @@ class Outbox:
                     continue
                 self._end_claim(delivery)
             if delivery.key not in self._ready and delivery.due_s <= now_s:
-                self._place(delivery)
+                self._enqueue(delivery)
 
     def _wake_at(self, time_s: float, delivery: WebhookDelivery) -> None:
-        heapq.heappush(self._timed, (time_s, next(self._counter), delivery))
-        if self._timed[0][2] is delivery:
-            self._tell()
+        heapq.heappush(self._timers, (time_s, next(self._counter), delivery))
+        if self._timers[0][2] is delivery:
+            self._notify_claimants()
 
     def _end_claim(self, delivery: WebhookDelivery) -> None:
         if delivery.claim is not None:
             del self._claimed[delivery.claim.id]
             delivery.claim = None
 
-    def _leave(self, key: WebhookKey) -> Webhook | None:
-        """Have nothing more to do with one, whose claim is over; return what was kept of it."""
+    def _deactivate(self, key: WebhookKey) -> Webhook | None:
+        """Stop delivery of a webhook and end its claim; return its state, None if inactive."""
         delivery = self._deliveries.pop(key, None)
         if delivery is None:
             return None
@@ -371,8 +374,8 @@ class Outbox:
             delivery.journal.unsubscribe(key[0], delivery.listener)
         return delivery.webhook
 
-    def _as_it_is(self, webhook: Webhook) -> Webhook:
-        """Return a webhook as people see it."""
+    def _current_view(self, webhook: Webhook) -> Webhook:
+        """Return a webhook with its current state and without its secrets."""
         key = (webhook.config.task_id, webhook.config.id)
         delivery = self._deliveries.get(key)
         copy = redact_webhook(webhook if delivery is None else delivery.webhook)
@@ -381,7 +384,7 @@ class Outbox:
                 copy.state = delivery.current_state()
         return copy
 
-    def _tell(self) -> None:
-        """Wake all that wait, each to look for itself."""
-        news, self._news = self._news, asyncio.Event()
-        news.set()
+    def _notify_claimants(self) -> None:
+        """Wake all claimants; each checks again."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()

@@ -1,4 +1,4 @@
-"""A webhook as it is kept beside its task: made, checked, shown without its secrets."""
+"""The record of a webhook: validation, storage format, and the form without secrets."""
 
 import re
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -24,34 +24,34 @@ PENDING: Final = webhook_service_pb2.WEBHOOK_STATE_PENDING
 WAITING: Final = webhook_service_pb2.WEBHOOK_STATE_WAITING
 DEAD: Final = webhook_service_pb2.WEBHOOK_STATE_DEAD
 DONE: Final = webhook_service_pb2.WEBHOOK_STATE_DONE
-# Those to which something may still be sent.
+# The states in which deliveries may still follow.
 LIVE: Final = (IDLE, PENDING, WAITING)
 
 _CONFIG_BYTES: Final = 32 * 1024
 _ID_BYTES: Final = 512
-# An event id of the wire: the sequence, which of its wire events, and any epoch but the first.
+# An event id on the wire: SEQUENCE.NUMBER, followed by the epoch unless that is the first one.
 _EVENT_ID: Final = re.compile(r"(\d{1,19})\.(\d{1,9})(?:-\d{1,19})?", re.ASCII)
 
 
 def parse_event_id(event_id: str) -> tuple[int, int]:
-    """Return where in a task's events an event id is; none is before all.
+    """Return the position of an event id in a task's events; an empty id is before all events.
 
     Raises:
-        InvalidArgumentError: it is no event id.
+        InvalidArgumentError: the id is malformed.
     """
     if not event_id:
         return (0, 0)
-    found = _EVENT_ID.fullmatch(event_id)
-    if found is None:
+    match = _EVENT_ID.fullmatch(event_id)
+    if match is None:
         raise InvalidArgumentError("event id", "is not of the form SEQUENCE.NUMBER[-EPOCH]")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def check_config(config: Config) -> None:
-    """Refuse what can't be kept; whether it leads anywhere good is asked at the edge.
+    """Refuse a configuration that can't be stored. The bridge checks that the URL is allowed.
 
     Raises:
-        InvalidArgumentError: it has no URL, or is too long.
+        InvalidArgumentError: the configuration has no URL, or is too long.
     """
     if not config.url:
         raise InvalidArgumentError("config.url", "is missing")
@@ -62,25 +62,25 @@ def check_config(config: Config) -> None:
 
 
 def normalize_config(config: Config, task_id: str) -> Config:
-    """Return a webhook's configuration with its ids: without one of its own, it has the task's."""
-    kept = Config()
-    kept.CopyFrom(config)
-    kept.ClearField("tenant")
-    kept.task_id = task_id
-    kept.id = config.id or task_id
-    return kept
+    """Return a configuration with its ids set; the default of its id is the task's id."""
+    normalized = Config()
+    normalized.CopyFrom(config)
+    normalized.ClearField("tenant")
+    normalized.task_id = task_id
+    normalized.id = config.id or task_id
+    return normalized
 
 
 def redact_config(config: Config) -> Config:
-    """Return what anybody may see of a configuration."""
-    shown = Config(id=config.id, task_id=config.task_id, url=config.url)
+    """Return a configuration without its secrets."""
+    redacted = Config(id=config.id, task_id=config.task_id, url=config.url)
     if config.authentication.scheme:
-        shown.authentication.scheme = config.authentication.scheme
-    return shown
+        redacted.authentication.scheme = config.authentication.scheme
+    return redacted
 
 
 def redact_webhook(webhook: Webhook) -> Webhook:
-    """Return what people may see of a webhook."""
+    """Return a webhook without its secrets."""
     copy = Webhook()
     copy.CopyFrom(webhook)
     copy.config.CopyFrom(redact_config(webhook.config))
@@ -88,18 +88,18 @@ def redact_webhook(webhook: Webhook) -> Webhook:
 
 
 def to_row(webhook: Webhook) -> WebhookRow:
-    """Return a webhook as the journal keeps it."""
+    """Return a webhook as a row of the journal."""
     config = webhook.config
     return WebhookRow(config.task_id, config.id, webhook.state, webhook.SerializeToString())
 
 
 def from_row(row: WebhookRow) -> Webhook:
-    """Return a webhook that the journal has kept."""
+    """Return the webhook of a journal row."""
     return Webhook.FromString(row.content)
 
 
 def timestamp(time_ns: int) -> timestamp_pb2.Timestamp:
-    """Return a time as messages have it."""
+    """Return a Unix time in nanoseconds as a protobuf timestamp."""
     stamp = timestamp_pb2.Timestamp()
     stamp.FromNanoseconds(time_ns)
     return stamp
