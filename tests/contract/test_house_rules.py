@@ -36,8 +36,6 @@ SMALL_FOR_A_REASON = {
     "services/trunkline/identity.py": "the work on identity adds to it",
     "services/trunkline/task_states.py": "one table; the bridge may not import the tasks",
     "services/trunkline/journal/sqlite/task_id_filter.py": "one data structure",
-    "services/trunkline/tasks/accounts.py": "is merged into submission.py",
-    "services/trunkline/tasks/settings.py": "one table of settings",
     "bridge/trunkline_bridge/protocol.py": "names that the client and the server share",
 }
 

@@ -35,7 +35,7 @@ class OrphanedChildren:
         self._cancel_child = cancel_child
         self._pending: dict[str, OrphanedChild] = {}
         self._has_pending = asyncio.Event()
-        self._attempt_limit = asyncio.Semaphore(_MAX_CONCURRENT_CANCELS)
+        self._concurrency = asyncio.Semaphore(_MAX_CONCURRENT_CANCELS)
 
     def add(self, context: TurnRuntime) -> None:
         """Add the unfinished children of a task that has ended."""
@@ -79,7 +79,7 @@ class OrphanedChildren:
         if self._cancel_child is None:
             return
         try:
-            async with self._attempt_limit, asyncio.timeout(_CANCEL_TIMEOUT_S):
+            async with self._concurrency, asyncio.timeout(_CANCEL_TIMEOUT_S):
                 await self._cancel_child(orphan.task_id, orphan.account)
         except (TaskNotFoundError, TaskNotCancelableError):
             pass  # The child was never created, or has ended.
