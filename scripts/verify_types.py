@@ -14,6 +14,12 @@ from typing import Any
 PYRIGHT = str(Path(sys.executable).with_name("pyright"))
 ENVIRONMENT = ("--pythonpath", sys.executable)
 SOURCES = Path(__file__).resolve().parents[1] / "services"
+# Name -> why its type is not fully known. The list only shrinks.
+GAPS = {
+    "trunkline.from_langgraph": "takes a graph of langgraph, whose types pyright cannot resolve",
+    "trunkline.testing.Mesh": "returns proto messages and clients of grpc.aio",
+    "trunkline.testing.ScriptedModel": "takes messages of langchain-core",
+}
 PUBLIC = ("trunkline", "trunkline.testing")
 
 
@@ -33,7 +39,11 @@ def main() -> int:
         for symbol in report["typeCompleteness"]["symbols"]
         if symbol["isExported"] and symbol["name"].rpartition(".")[0] in PUBLIC
     ]
-    unknown = [symbol["name"] for symbol in symbols if not symbol["isTypeKnown"]]
+    unknown = [
+        symbol["name"]
+        for symbol in symbols
+        if not symbol["isTypeKnown"] and symbol["name"] not in GAPS
+    ]
     for name in unknown:
         print(f"{name}: its type is not fully known")
     if not symbols:

@@ -36,7 +36,7 @@ class BlobWriter:
     def __init__(self, path: Path, *, limit_bytes: int) -> None:
         self.metadata: dict[str, str] = {}
         """The media type and the filename, stored with the file."""
-        self.offset = 0
+        self.offset: int = 0
         """The number of bytes written, which is the offset of the next ones."""
         self._path = path
         self._limit_bytes = limit_bytes

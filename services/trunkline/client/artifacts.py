@@ -38,12 +38,12 @@ class Download:
     def __init__(
         self, first: artifact_service_pb2.DownloadArtifactResponse, chunks: AsyncGenerator[bytes]
     ) -> None:
-        self.size_bytes = first.size_bytes
+        self.size_bytes: int = first.size_bytes
         """The size of the whole content, even if only a range was requested."""
-        self.sha256 = first.sha256
+        self.sha256: str = first.sha256
         """The checksum of the whole content, in hexadecimal."""
-        self.media_type = first.media_type
-        self.filename = first.filename
+        self.media_type: str = first.media_type
+        self.filename: str = first.filename
         self._chunks = chunks
 
     def __aiter__(self) -> AsyncIterator[bytes]:

@@ -86,7 +86,7 @@ class MeshChannel(grpc.aio.Channel):
         """`target` is where to connect; `is_in_process` means that this process serves it."""
         self.address = address
         self._is_in_process = is_in_process
-        self.breaker = breaker or Breaker(address)
+        self.breaker: Breaker = breaker or Breaker(address)
         """The peer's breaker. Callers check it and report their calls to it."""
         self._is_closed = False
         self.trunk: Trunk | None = None
@@ -213,7 +213,7 @@ class ChannelPool:
         breakers: BreakerSettings = DEFAULT_SETTINGS,
         ping_s: float = PING_S,
     ) -> None:
-        self.breakers = Breakers(breakers)
+        self.breakers: Breakers = Breakers(breakers)
         self._aliases = dict(aliases or {})
         self._ping_s = ping_s
         self._channels: dict[str, MeshChannel] = {}

@@ -59,7 +59,7 @@ class Directory:
         self._changed = asyncio.Event()
         self._open = AsyncExitStack()
         self.hosts: tuple[registry_service_pb2.Host, ...] = ()
-        self.revision = 0
+        self.revision: int = 0
         """The number of updates so far; 0 before the first."""
 
     async def __aenter__(self) -> Self:

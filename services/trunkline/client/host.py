@@ -63,7 +63,7 @@ class HostClient:
     """
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
-        self.peer = peer_address(channel)
+        self.peer: str = peer_address(channel)
         self._trunk: Trunk | None = channel.trunk if isinstance(channel, MeshChannel) else None
         service, stub = "MessageService", message_service_pb2_grpc.MessageServiceStub(channel)
         self._send = _method(service, stub, message_service_pb2.SendMessageResponse)

@@ -34,7 +34,7 @@ class RegistryClient:
     """Calls RegistryService. Every method raises TrunklineErrors only."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
-        self.peer = peer_address(channel)
+        self.peer: str = peer_address(channel)
         self._stub = registry_service_pb2_grpc.RegistryServiceStub(channel)
 
     async def register(self, host: registry_service_pb2.Host) -> float:

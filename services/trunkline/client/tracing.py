@@ -26,8 +26,8 @@ class MethodTracer:
     __slots__ = ("_attributes", "_is_in_process", "is_quiet", "method")
 
     def __init__(self, method: str, address: str, *, is_in_process: bool = False) -> None:
-        self.method = method
-        self.is_quiet = method.startswith(telemetry.QUIET_METHODS)
+        self.method: str = method
+        self.is_quiet: bool = method.startswith(telemetry.QUIET_METHODS)
         self._is_in_process = is_in_process
         host, separator, port = address.rpartition(":")
         self._attributes: dict[str, str | int] = {

@@ -51,7 +51,7 @@ class Trunk:
         """
         self.peer = peer
         self.breaker = breaker
-        self.is_supported = True
+        self.is_supported: bool = True
         """False once the peer has answered that it does not serve trunks."""
         # Calls within this process have no CLIENT spans.
         self._is_in_process = is_in_process

@@ -82,8 +82,8 @@ class TrunkStreamCall:
     )
 
     def __init__(self, connection: "TrunkClientConnection") -> None:
-        self.call_id = 0
-        self.is_over = False
+        self.call_id: int = 0
+        self.is_over: bool = False
         """True once the peer or the trunk has ended the call."""
         self.sink: BatchSink | None = None
         self._connection = connection
@@ -205,12 +205,12 @@ class TrunkClientConnection:
     ) -> None:
         """`on_message` is called for each message from the peer."""
         self.peer = peer
-        self.is_unsupported = False
+        self.is_unsupported: bool = False
         """True if the peer does not serve trunks."""
-        self.has_connected = False
+        self.has_connected: bool = False
         self.failure: TrunklineError | None = None
         """The reason why the connection is over."""
-        self.idle = asyncio.Event()
+        self.idle: asyncio.Event = asyncio.Event()
         """Set while no call is open."""
         self.idle.set()
         self._connect = connect

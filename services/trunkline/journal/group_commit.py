@@ -126,7 +126,7 @@ class CommitBuilder:
     """Builds one commit. Nothing of it is visible before the group is written."""
 
     def __init__(self, known: CommittedState, *, epoch: int, time_ns: int, age_ns: int) -> None:
-        self.group = CommitGroup()
+        self.group: CommitGroup = CommitGroup()
         self._sealer = BatchSealer(epoch=epoch, time_ns=time_ns)
         self._time_ns = time_ns
         self._age_ns = age_ns

@@ -70,13 +70,13 @@ class Journal:
         path: Path | None = None,
     ) -> None:
         """Use a store. To open a file, call `open`."""
-        self.id = store.id
+        self.id: str = store.id
         self.path = path
         """The journal's file, if it has one. Files of its tasks are stored beside it."""
-        self.epoch = store.epoch
-        self.aliases = AliasTable(store, self._put)
+        self.epoch: int = store.epoch
+        self.aliases: AliasTable = AliasTable(store, self._put)
         """Task ids that clients chose."""
-        self.webhooks = WebhookTable(store, self._put)
+        self.webhooks: WebhookTable = WebhookTable(store, self._put)
         """The webhooks of tasks."""
         self._store = store
         self._serial_writer = SerialWriter(is_threaded=is_threaded)

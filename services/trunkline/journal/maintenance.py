@@ -47,7 +47,7 @@ class Maintenance:
         self._on_changed = on_changed
         self._on_idle = on_idle
         self._timer: asyncio.TimerHandle | None = None
-        self.is_step_waiting = False
+        self.is_step_waiting: bool = False
         """A step waits for the end of the write in flight. Then call `run_step`."""
         self._is_closed = False
         self._was_settling = False

@@ -52,8 +52,8 @@ class Compactor:
         self._folds: dict[str, StoredFold] = {}
         # They are left unchanged. `trunkline data check` names them.
         self._damaged: set[str] = set()
-        self.deleted_count = 0
-        self.compacted_count = 0
+        self.deleted_count: int = 0
+        self.compacted_count: int = 0
 
     @property
     def has_work(self) -> bool:

@@ -18,7 +18,7 @@ class Tail:
         self._firsts: list[int] = []
         self._batches: list[bytes] = []
         self._dropped = 0
-        self.size_bytes = 0
+        self.size_bytes: int = 0
 
     def add(self, first_sequence: int, sealed: bytes) -> None:
         """Add the task's next batch, and drop the oldest batches beyond the limit."""
@@ -77,7 +77,7 @@ class Tails:
         self._task_limit_bytes = task_limit_bytes
         self._limit_bytes = limit_bytes
         self._tails: OrderedDict[str, Tail] = OrderedDict()
-        self.size_bytes = 0
+        self.size_bytes: int = 0
 
     def add(self, task_id: str, first_sequence: int, sealed: bytes) -> None:
         """Add a task's next batch."""

@@ -33,7 +33,7 @@ class ReasoningAgent:
     resumable = True
     timeout_s: float | None = None
     routable = True
-    extended_skills = ()
+    extended_skills: tuple[()] = ()
     concurrency = None
 
     def __init__(

@@ -21,7 +21,7 @@ class LeaseTable:
 
     def __init__(self, *, lease_s: float, clock: Callable[[], float]) -> None:
         self.lease_s = lease_s
-        self.revision = 1
+        self.revision: int = 1
         self._clock = clock
         self._leases: dict[str, _Lease] = {}
 

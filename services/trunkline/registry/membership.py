@@ -35,8 +35,8 @@ class Membership:
         self._lease_s = 0.0
         self._is_changed = asyncio.Event()
         self._taken: frozenset[str] = frozenset()
-        self.registered = asyncio.Event()
-        self.standby = StandbyAgents()
+        self.registered: asyncio.Event = asyncio.Event()
+        self.standby: StandbyAgents = StandbyAgents()
 
     async def __aenter__(self) -> Self:
         """Register. Raises the registry's refusal, for example InvalidArgumentError."""

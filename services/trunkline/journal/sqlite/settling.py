@@ -65,7 +65,7 @@ class Settler:
     def __init__(self, path: str, batch_index: BatchIndex) -> None:
         self._path = path
         self._batch_index = batch_index
-        self.recent_commits = RecentCommits()
+        self.recent_commits: RecentCommits = RecentCommits()
         # Ended tasks that are not settled yet, and the last settled sequence of the first of them.
         self._ended: deque[str] = deque()
         self._settled_to = 0
@@ -79,7 +79,7 @@ class Settler:
         self._deleted = 0
         self._cleared: list[str] = []
         self._next_position = 0
-        self.has_more = False
+        self.has_more: bool = False
         """The last step left enough work for another one."""
 
     @property

@@ -59,10 +59,10 @@ class SqliteStore:
     def __init__(self, path: Path, claimed: Claim, synchronous: Synchronous) -> None:
         """Use a claimed file. To claim one, call `open` or `take_over`."""
         self._path = path
-        self.id = claimed.journal_id
-        self.epoch = claimed.epoch
-        self.needs_checkpoint = False
-        self.was_lost = claimed.was_lost
+        self.id: str = claimed.journal_id
+        self.epoch: int = claimed.epoch
+        self.needs_checkpoint: bool = False
+        self.was_lost: bool = claimed.was_lost
         """The previous owner did not release the journal."""
         with contextlib.ExitStack() as undo:
             self._writer = SqliteWriter(path, claimed.epoch, synchronous, claimed.journal_id)
@@ -71,7 +71,7 @@ class SqliteStore:
             undo.callback(self._reader.close)
             self._checkpointer = Checkpointer(path)
             undo.callback(self._checkpointer.close)
-            self.clock = Clock(read_clock(self._reader))
+            self.clock: Clock = Clock(read_clock(self._reader))
             self._batch_index = BatchIndex()
             self._task_ids = TaskIdFilter()
             self._settler = Settler(str(path), self._batch_index)
