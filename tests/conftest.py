@@ -61,12 +61,9 @@ def _rank(item: pytest.Item) -> int:
 
 # Calls that may wait for another process or thread. Local files and SQLite are not among them:
 # a journal commits on the loop, since a commit costs less than a change of threads (design, 5).
-_WAITING_CALLS = ("time.", "socket.", "ssl.", "threading.", "builtins.input", "os.waitpid")
+_WAITING_CALLS = ("time.", "socket.", "ssl.", "builtins.input")
 # Functions that block on purpose, with the reason.
 _MAY_BLOCK = {
-    # Closing a journal waits for the write in flight, so that nothing accepted is lost.
-    "trunkline/journal/serial_writer.py": {"close"},
-    "trunkline/journal/maintenance.py": {"close"},
     # A takeover kills the frozen owner and waits for its end; hosts call it in a thread.
     "trunkline/journal/sqlite/owner.py": {"kill"},
     # A local socket accepts or refuses at once.

@@ -99,16 +99,19 @@ BREACHES: dict[str, tuple[Answer, str]] = {
     ),
     "deep nesting": (
         raw(head("text/event-stream") + b"data: " + b"[" * 100_000 + b"\n\n"),
-        "no JSON-RPC",
+        "without a JSON-RPC response",
     ),
     "a lone surrogate": (
         stream(task(), 'data: {"result":{"statusUpdate":{"taskId":"\\ud800","status":{}}}}'),
         "can't be read",
     ),
-    "bad JSON": (raw(head("application/json") + b"{"), "no JSON-RPC"),
-    "a page": (http("200 OK", "<html>", kind="text/html"), "no JSON-RPC"),
-    "garbage events": (stream(task(), "data: {"), "no JSON-RPC"),
-    "neither result nor error": (raw(head("application/json") + b"{}"), "no JSON-RPC"),
+    "bad JSON": (raw(head("application/json") + b"{"), "without a JSON-RPC response"),
+    "a page": (http("200 OK", "<html>", kind="text/html"), "without a JSON-RPC response"),
+    "garbage events": (stream(task(), "data: {"), "without a JSON-RPC response"),
+    "neither result nor error": (
+        raw(head("application/json") + b"{}"),
+        "without a JSON-RPC response",
+    ),
     "a redirect": (http("302 Found", more="location: http://127.0.0.1:1/\r\n"), "redirects"),
     "a giant event": (
         stream(task(), "data: " + "x" * (5 * 1024 * 1024)),
@@ -302,7 +305,7 @@ async def test_a_message_that_may_have_arrived_is_not_sent_twice(
     scripted.on(STREAM, raw())
     ended = await ask(mesh, scripted)
     assert ended.task.status.state == State.TASK_STATE_FAILED
-    assert "may have begun" in status_texts(ended)
+    assert "may have arrived" in status_texts(ended)
     assert len(scripted.asked(STREAM)) == 1
 
 

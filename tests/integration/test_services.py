@@ -142,7 +142,7 @@ async def test_tasks_of_a_damaged_journal_are_away_until_it_is_restored(tmp_path
         await caller.sees("echo")
         later = await caller.begin("hello again")
         await caller.until(later, has_ended)
-        with pytest.raises(PeerUnavailableError, match="nobody has its journal"):
+        with pytest.raises(PeerUnavailableError, match="no host has its journal"):
             caller.directory.client_for_task(task_id)
         assert await services.terminate("echo") == 0
         shutil.copy(copy, journal)
