@@ -1,1 +1,1 @@
-"""What several test folders share."""
+"""Clients, agents, servers and meshes that several test folders share."""

@@ -10,7 +10,7 @@ def pdf(*pages: Sequence[str], title: str = "") -> bytes:
 
 
 def with_contents(contents: Sequence[bytes], *, title: str = "") -> bytes:
-    """Return a PDF whose pages are drawn by these streams."""
+    """Return a PDF with these content streams, one for each page."""
     count = len(contents)
     kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(count))
     objects = [

@@ -17,7 +17,7 @@ class PromiseScale:
         self._seed = seed
 
     def pick(self, *, ci: _Size, prove: _Size) -> _Size:
-        """Return what fits the size that runs."""
+        """Return the value for the current size."""
         return prove if self.is_proof else ci
 
     def report(self, **figures: object) -> None:

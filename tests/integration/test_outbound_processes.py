@@ -89,7 +89,7 @@ async def test_a_remote_agent_that_is_away_at_the_start_joins_later(tmp_path: Pa
             while (found := await client.get(shown)).status_code == 404:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
             card = found.json()
-            assert (card["name"], card["description"]) == ("far", "Says what it is told to.")
+            assert (card["name"], card["description"]) == ("far", "Answers by a script.")
             message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
             body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage"}
             answer = await client.post(

@@ -104,8 +104,8 @@ _SHOWN_LENGTH: Final = 100
 class FileBinding:
     """Files of tasks at `/artifacts/TASK/FILE/NAME`.
 
-    Agents and callers choose the name and the media type of a file. Therefore browsers are told to
-    save it, not to display or run it.
+    Agents and callers choose the name and the media type of a file. The response headers therefore
+    make browsers save it instead of displaying or running it.
     """
 
     methods: tuple[str, ...] = ()

@@ -227,7 +227,7 @@ def describe_host(
     services: Sequence[str] = (),
     readiness: AgentReadiness | None = None,
 ) -> registry_service_pb2.Host:
-    """Return the registration of a host. Its id is that of its own journal."""
+    """Return the registration of a host. The host's id is the id of its own journal."""
     return registry_service_pb2.Host(
         host_id=host.journal.id,
         address=address,

@@ -79,7 +79,7 @@ def event_kind(event: event_pb2.Event) -> EventKind:
     """Return the kind of an event.
 
     Raises:
-        InvalidArgumentError: none of its fields is set.
+        InvalidArgumentError: it has no kind.
     """
     name = event.WhichOneof("event")
     if name is None:

@@ -273,5 +273,5 @@ class ChildTask:
         with contextlib.suppress(TrunklineError, TimeoutError):
             async with asyncio.timeout(_CANCEL_S):
                 await self._directory.client_for_task(self.id).cancel_task(
-                    self.id, account=self._task.account, reason="the task that asked for it ended"
+                    self.id, account=self._task.account, reason="its parent task ended"
                 )

@@ -106,7 +106,7 @@ class Planner:
                 )
             except ModelUnavailableError:
                 # The model has logged it. The provider's error text is not for callers.
-                return PlanResult(problem=f"{self.name} could not be asked for a plan")
+                return PlanResult(problem=f"{self.name} could not be called for a plan")
             try:
                 return self._parse_reply(reply, text, router, shown.text)
             except UnusablePlanError as error:

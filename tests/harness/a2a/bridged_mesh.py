@@ -30,7 +30,7 @@ def v1_renderer(request_id: str | int | None) -> EventRenderer:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A server-sent event, its JSON-RPC response read."""
+    """A server-sent event with its parsed JSON-RPC response."""
 
     id: str
     kind: str
@@ -43,7 +43,7 @@ class Event:
 
     @property
     def state(self) -> str:
-        """The state that the event tells, if it tells one."""
+        """The state in the event, if it has one."""
         for name in ("task", "statusUpdate"):
             if name in self.result:
                 return str(self.result[name]["status"]["state"])
@@ -138,7 +138,7 @@ class Caller:
 
     def message(self, text: str, **fields: str) -> Json:
         """A user's message."""
-        # Unique over all callers: of known ones, the same id would be the same message.
+        # Unique among all callers, because a repeated id would be the same message.
         given = {"messageId": f"m-{uuid.uuid4().hex}", "role": "ROLE_USER", **fields}
         return {**given, "parts": [{"text": text}]}
 
@@ -146,7 +146,7 @@ class Caller:
     async def stream(
         self, method: str, params: object, headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[Stream]:
-        """Open a stream; it must be one."""
+        """Open a stream; assert that the response is one."""
         async with self.client.stream(
             "POST", self.url, json=self.body(method, params), headers=dict(headers or {})
         ) as response:
@@ -183,7 +183,7 @@ async def open_bridged_mesh(
     lease_s: float = 10.0,
     access: Authenticator | None = None,
 ) -> AsyncIterator[BridgedMesh]:
-    """Open a mesh with a bridge and nobody on it; the default agent is `echo`."""
+    """Open a mesh with a bridge and without agents; the default agent is `echo`."""
     settings = settings or BridgeSettings(default_agent="echo")
     async with open_small_mesh(folder, lease_s=lease_s) as mesh:
         bridge = Bridge(mesh.directory, settings, authenticator=access)

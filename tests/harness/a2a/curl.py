@@ -1,4 +1,4 @@
-"""The line of curl that everybody copies, sent as curl sends it."""
+"""A typical curl command for A2A 0.3, sent as curl sends it."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ LINE = (
 
 
 async def curl(url: str, question: str = "what is 1+2") -> list[Json]:
-    """Return the JSON-RPC responses of the stream that the line gets from a URL."""
+    """Return the JSON-RPC responses of the stream that the command gets from a URL."""
     line = LINE.replace("what is 1+2", question)
     _, _, verb, _, _, first, _, second, _, body = shlex.split(line)
     place = urlsplit(url)

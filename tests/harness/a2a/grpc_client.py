@@ -28,7 +28,7 @@ Metadata = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An error as a client over gRPC gets it."""
+    """An error as a gRPC client receives it."""
 
     code: str
     text: str
@@ -60,7 +60,7 @@ class GrpcMesh:
 async def open_grpc_mesh(
     folder: Path, settings: BridgeSettings | None = None, *, grace_s: float = 1.0
 ) -> AsyncIterator[GrpcMesh]:
-    """Open a mesh with nobody on it, a bridge, and its gRPC edge; the default agent is `echo`."""
+    """Open a mesh without agents, a bridge, and its gRPC edge; the default agent is `echo`."""
     async with (
         open_bridged_mesh(folder, settings) as bridged,
         open_bridge_grpc(bridged, grace_s) as mesh,
@@ -101,7 +101,7 @@ def v0_3_send_request(text: str, *, blocking: bool = True, **fields: Any) -> Any
 
 
 async def wait_until_open(calls: GrpcBinding, count: int) -> None:
-    """Wait until so many calls are under way: the bridge tells nobody when a client has left."""
+    """Poll until `count` calls are open: the bridge has no event for a client that leaves."""
     try:
         async with asyncio.timeout(PATIENCE_S):
             while len(calls) != count:  # noqa: ASYNC110
@@ -111,7 +111,7 @@ async def wait_until_open(calls: GrpcBinding, count: int) -> None:
 
 
 async def collect(call: Any) -> list[Any]:
-    """Read a stream to its end; some of it may have been read."""
+    """Read the rest of a stream."""
     events: list[Any] = []
     while (event := await call.read()) is not grpc.aio.EOF:
         events.append(event)
@@ -128,7 +128,7 @@ async def refusal(call: Awaitable[Any] | Callable[[], Awaitable[Any]]) -> Refusa
 
 
 def refusal_of(error: grpc.aio.AioRpcError) -> Refusal:
-    """Return what an error says, its details unpacked and compared with its status."""
+    """Unpack an error's details, and assert that they agree with its status."""
     info = error_details_pb2.ErrorInfo()
     wrong = error_details_pb2.BadRequest()
     retry = error_details_pb2.RetryInfo()
@@ -137,7 +137,7 @@ def refusal_of(error: grpc.aio.AioRpcError) -> Refusal:
     assert isinstance(packed, bytes)
     status = status_pb2.Status.FromString(packed)
     if packed:
-        # Those who unpack details refuse them otherwise, grpcio-status for one.
+        # Otherwise libraries such as grpcio-status refuse the details.
         assert (status.code, status.message) == (error.code().value[0], error.details())
     for detail in status.details:
         for kind in (info, wrong, retry):

@@ -1,7 +1,7 @@
-"""One vocabulary for every version and binding of A2A, so that one test can be of all of them.
+"""One client interface to every version and binding of A2A, so that one test covers them all.
 
-What is sent is JSON (over gRPC, protobuf made of it) that is written out here for each version: a
-mistake of the bridge's own codecs would show. What comes back is `Seen`.
+Requests are JSON, over gRPC protobuf built from it. They are written out here for each version and
+not built by the bridge's codecs, so a mistake in these shows. Answers are read as `SeenTask`.
 """
 
 import asyncio
@@ -39,27 +39,27 @@ _ids = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class SeenTask:
-    """An answer or an event, whatever the version."""
+    """An answer or an event of any version."""
 
     kind: str
     """task, status, artifact or message."""
     task: str = ""
     context: str = ""
     state: str = ""
-    """As people write it: input-required."""
+    """In lower case with hyphens, for example input-required."""
     said: str = ""
     """The status's message."""
     text: str = ""
-    """Of the artifacts, the artifact or the message."""
+    """The text of the artifacts, the artifact or the message."""
     history: tuple[str, ...] = ()
     is_final: bool | None = None
-    """None where the version has no such mark."""
+    """None if the version has no such field."""
     id: str = ""
-    """Of the event."""
+    """The id of the event."""
 
 
 class RefusedError(Exception):
-    """An error, by the reason that all bindings give."""
+    """An error, identified by the reason that all bindings have."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(f"{reason}: {text}")
@@ -67,14 +67,14 @@ class RefusedError(Exception):
 
 
 class Call(NamedTuple):
-    """How a version asks for an operation: by which name, with what."""
+    """The request for an operation in one version: its method name and parameters."""
 
     name: str
     params: Json
 
 
 class ProtocolVariant(ABC):
-    """A version over a binding, at the default agent."""
+    """A client of the default agent by one version over one binding."""
 
     binding: str
 
@@ -86,7 +86,7 @@ class ProtocolVariant(ABC):
     async def send(self, text: str, *, headers: Headers | None = None, **given: Any) -> SeenTask:
         """Send a message: `task`, `context`, `now`, `history`, `message_id`, `part`, `hook`.
 
-        `modes` are those that are accepted, and `more` is of the message.
+        `modes` are the accepted output modes, and `more` are further fields of the message.
         """
         return seen(await self.ask("send", headers, text=text, **given))
 
@@ -114,7 +114,7 @@ class ProtocolVariant(ABC):
             yield events
 
     async def get(self, task: str, **given: Any) -> SeenTask:
-        """Get a task; `history` is how much of that."""
+        """Get a task; `history` is the number of messages in its history."""
         return seen(await self.ask("get", task=task, **given))
 
     async def cancel(self, task: str) -> SeenTask:
@@ -123,11 +123,11 @@ class ProtocolVariant(ABC):
 
     @abstractmethod
     async def ask(self, operation: str, headers: Headers | None = None, **given: Any) -> Any:
-        """Return the JSON of an answer. RefusedError."""
+        """Return the JSON of an answer. Raises RefusedError."""
 
     @abstractmethod
     def watch(self, operation: str, headers: Headers | None = None, **given: Any) -> "AsyncGen":
-        """Yield the events of an answer. RefusedError."""
+        """Yield the events of an answer. Raises RefusedError."""
 
 
 class JsonRpcVariant(ProtocolVariant):
@@ -148,7 +148,7 @@ class JsonRpcVariant(ProtocolVariant):
         async with self._client.stream("POST", url, **post) as response:
             if not response.headers["content-type"].startswith("text/event-stream"):
                 _rpc_result(json.loads(await response.aread()))
-                raise AssertionError("it is no stream")
+                raise AssertionError("the response is no stream")
             async for event_id, data in _sse(response):
                 yield seen(_rpc_result(data), event_id)
 
@@ -180,7 +180,7 @@ class RestVariant(ProtocolVariant):
         async with self.mesh.bridged.client.stream(**request) as response:
             if not response.headers["content-type"].startswith("text/event-stream"):
                 _rest_result(response.status_code, json.loads(await response.aread()))
-                raise AssertionError("it is no stream")
+                raise AssertionError("the response is no stream")
             async for event_id, data in _sse(response):
                 yield seen(_rest_result(200, data), event_id)
 
@@ -257,10 +257,10 @@ SPOKEN = (
     ("0.3", GrpcVariant),
     ("0.1", JsonRpcVariant),
 )
-"""What A2A's versions and bindings are."""
+"""Every combination of version and binding."""
 
 
-# How each version asks.
+# Requests.
 
 _PUSH = "TaskPushNotificationConfig"
 _NAMES = {
@@ -354,7 +354,7 @@ def _v0_3_proto(operation: str, given: Json) -> Call:
         hook = configuration.pop("pushNotificationConfig", None)
         if hook:
             configuration["pushNotification"] = hook
-        # Over HTTP and in the schema it has two names; both are taken.
+        # The field has one name over HTTP and another in the schema. Both are read.
         return Call(name, {"message": message, "configuration": configuration})
     if operation == "set_push":
         config = {"pushNotificationConfig": _picked(given, config="id", url="url")}
@@ -374,7 +374,7 @@ def _v0_1(operation: str, given: Json) -> Call:
     name = f"tasks/{names.get(operation, operation)}"
     if operation in ("send", "stream"):
         part = given.get("part", {"type": "text", "text": given["text"]})
-        # The client chooses it.
+        # In this version the client chooses the id.
         task = given.get("task") or f"chosen-{next(_ids)}"
         params = {"id": task, "message": {"role": "user", "parts": [part]}}
         return Call(
@@ -416,13 +416,13 @@ def _picked(given: Json, **names: str) -> Json:
     return {to: given[name] for name, to in names.items() if given.get(name) is not None}
 
 
-# What comes back.
+# Answers.
 
 
 def seen(found: Json, event_id: str = "") -> SeenTask:
     """Read an answer or an event of any version."""
     for name in ("task", "message", "msg", "statusUpdate", "artifactUpdate"):
-        # Those of protobuf are in a member that says what they are.
+        # Protobuf wraps them in a member named after their type.
         if isinstance(found.get(name), dict) and "kind" not in found and "status" not in found:
             return _seen(found[name], event_id)
     return _seen(found, event_id)
@@ -499,7 +499,7 @@ async def open_variants(
 ) -> AsyncIterator[GrpcMesh]:
     """Open a mesh with a bridge and its gRPC edge; the first agent is the default one.
 
-    Callers say who they are by an API key: `HEADERS` are Ann's.
+    Callers authenticate with an API key: `HEADERS` has Ann's.
     """
     settings = BridgeSettings(
         default_agent=agents[0].card.name,

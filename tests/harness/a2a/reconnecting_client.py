@@ -1,11 +1,11 @@
-"""A client that never gives up: it reconnects behind the last event that it has seen."""
+"""A client that reconnects after the last event that it has seen, until the task has ended."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
 from harness.a2a.sse_client import ClientFold, RefusedError, WireEvent, sse, user_message
 
-# From the first failure on; longer than any restart and takeover takes.
+# Counted from the last event. Longer than any restart and takeover takes.
 GIVE_UP_S = 60.0
 
 
@@ -16,7 +16,7 @@ async def stream_with_reconnects(
     *,
     on_event: Callable[[ClientFold, WireEvent], Awaitable[None]] | None = None,
 ) -> ClientFold:
-    """Ask, and follow the task to its end through whatever happens to the mesh."""
+    """Send a message and follow the task to its end, reconnecting after every failure."""
     fold = ClientFold()
     loop = asyncio.get_running_loop()
     patient_until = loop.time() + GIVE_UP_S
@@ -33,7 +33,7 @@ async def stream_with_reconnects(
         except (OSError, asyncio.IncompleteReadError):
             pass
         except RefusedError as refused:
-            # The bridge is there, and what is behind it isn't yet.
+            # The bridge serves already, but the agent's host does not yet.
             if refused.status < 500:
                 raise
         if fold.last_event_id != seen:

@@ -24,7 +24,7 @@ class RestEvent:
 
     @property
     def state(self) -> str:
-        """The state that the event tells, if it tells one."""
+        """The state in the event, if it has one."""
         for name in ("task", "statusUpdate"):
             if name in self.data:
                 return str(self.data[name]["status"]["state"])
@@ -32,7 +32,7 @@ class RestEvent:
 
 
 def user_message(text: str, *, parts: str = "parts", **fields: str) -> Json:
-    """A user's message; `parts` is what this version calls them."""
+    """A user's message; `parts` is the name of that field in this version."""
     given = {"messageId": f"m-{next(_ids)}", "role": "ROLE_USER", **fields}
     return {**given, parts: [{"text": text}]}
 
@@ -59,11 +59,11 @@ class RestCaller:
         )
 
     async def get(self, path: str, **query: str) -> Json:
-        """Return what is at a path; it must be there."""
+        """Return the JSON at a path; assert that the request succeeds."""
         return content(await self.request("GET", path, query=query))
 
     async def post(self, path: str, body: object = None) -> Json:
-        """Return the answer to a body; it must be one."""
+        """Post a body and return the JSON; assert that the request succeeds."""
         return content(await self.request("POST", path, body))
 
     async def send(self, text: str, *, now: bool = False, **message: str) -> Json:
@@ -83,7 +83,7 @@ class RestCaller:
         body: object = None,
         headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[AsyncIterator[RestEvent]]:
-        """Open a stream; it must be one."""
+        """Open a stream; assert that the response is one."""
         async with self.client.stream(
             method, self.url + path, json=body, headers=dict(headers or {})
         ) as response:

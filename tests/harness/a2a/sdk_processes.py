@@ -1,4 +1,4 @@
-"""Clients of other makers, each in a process of its own, driven by lines of JSON."""
+"""Third-party A2A clients, each in its own process, driven by lines of JSON."""
 
 import asyncio
 import fcntl
@@ -25,20 +25,20 @@ Json: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A maker's client: which program drives it, and by what."""
+    """A third-party client, and the program that drives it."""
 
     name: str
     version: str
-    """Of A2A."""
+    """The version of A2A."""
     command: Sequence[str]
     folder: str = ""
-    """Where its packages are, if the command doesn't know."""
+    """The folder of its packages, if the command needs it."""
     lacks: frozenset[str] = frozenset()
-    """Calls that its SDK hasn't."""
+    """Calls that its SDK does not have."""
 
 
 _JS = str(_ENVIRONMENT / "bin/node")
-# Not installed in ours: two versions of one package can't be.
+# In its own environment, because one environment can't have two versions of a package.
 PYTHON_V0_3 = str(_ENVIRONMENT / "bin/python")
 KINDS = (
     Kind("a2a-sdk 1.3.0", "1.0", (sys.executable, "-m", "partners.client_v1_0")),
@@ -65,7 +65,7 @@ KINDS = (
 
 
 class PartnerError(Exception):
-    """What a client's SDK raised: by its name there, and its text."""
+    """An error that the client's SDK raised, with its class name and text."""
 
     def __init__(self, name: str, text: str) -> None:
         super().__init__(f"{name}: {text}")
@@ -75,7 +75,7 @@ class PartnerError(Exception):
 
 @dataclass(slots=True)
 class Partner:
-    """A client that runs."""
+    """A running client."""
 
     kind: Kind
     _process: asyncio.subprocess.Process
@@ -83,19 +83,19 @@ class Partner:
     _answers: dict[int, "asyncio.Queue[Json]"] = field(default_factory=dict)
 
     async def call(self, name: str, **arguments: Any) -> Any:
-        """Return the result of a call. PartnerError: the SDK raised an error."""
+        """Return the result of a call. Raises PartnerError."""
         answers = self._ask(name, arguments)
         return _result(await _next(answers))
 
     async def events(self, name: str, **arguments: Any) -> AsyncIterator[Json]:
-        """Yield the events of a call, to its end. PartnerError: the SDK raised an error."""
+        """Yield the events of a call, to its end. Raises PartnerError."""
         answers = self._ask(name, arguments)
         while "event" in (answer := await _next(answers)):
             yield answer["event"]
         _result(answer)
 
     async def listen(self) -> None:
-        """Hand out what the client says, until it ends."""
+        """Pass the client's lines to the calls that they answer, until its process ends."""
         assert self._process.stdout is not None
         while line := await self._process.stdout.readline():
             answer = json.loads(line)
@@ -107,16 +107,16 @@ class Partner:
     def _ask(self, name: str, arguments: Json) -> "asyncio.Queue[Json]":
         assert self._process.stdin is not None
         number = next(self._ids)
-        # A test reads all that it asks for.
+        # Unbounded, because a test reads every answer.
         answers = self._answers[number] = asyncio.Queue()
-        asked = {"id": number, "call": name, "args": arguments}
-        self._process.stdin.write(json.dumps(asked).encode() + b"\n")
+        request = {"id": number, "call": name, "args": arguments}
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
         return answers
 
 
 @asynccontextmanager
 async def running_partner(kind: Kind, url: str, key: str) -> AsyncIterator[Partner]:
-    """Run a client for the length of a block; its environment must have been made."""
+    """Run a client for the length of a block; call `make_environment` before."""
     environment = {
         "PYTHONPATH": str(_ROOT / "tests"),
         "PARTNER_FOLDER": kind.folder,
@@ -131,7 +131,7 @@ async def running_partner(kind: Kind, url: str, key: str) -> AsyncIterator[Partn
 
 
 def make_environment() -> None:
-    """Install the partners, once for all tests that run at the same time."""
+    """Install the clients, once for all concurrent test workers."""
     with (Path(sys.prefix) / ".partners-lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         subprocess.run([str(_ROOT / "scripts/partners")], check=True)

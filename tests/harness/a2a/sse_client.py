@@ -17,7 +17,7 @@ Json: TypeAlias = dict[str, Any]
 PATIENCE_S = 60.0
 _LINE_BYTES = 16 * 1024 * 1024
 _ids = itertools.count(1)
-# Closing with this sends a reset at once, as a process that dies does.
+# With this option, closing sends a reset at once, as the death of a process does.
 _RESET = struct.pack("ii", 1, 0)
 
 
@@ -30,14 +30,14 @@ class WireEvent:
 
     @property
     def result(self) -> Json:
-        """What it says; it must be no error."""
+        """The result in the response; assert that it is no error."""
         assert "error" not in self.response, self.response
         found: Json = self.response["result"]
         return found
 
 
 class RefusedError(Exception):
-    """The server answered with something that is no stream."""
+    """The server answered with no stream."""
 
     def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         super().__init__(status, body)
@@ -53,7 +53,7 @@ class RefusedError(Exception):
 
 
 class SseResponse:
-    """The open answer to one request."""
+    """The open response to one request."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -62,7 +62,7 @@ class SseResponse:
         self.headers: dict[str, str] = {}
 
     async def begin(self) -> None:
-        """Read the head. RefusedError if no stream follows; its body has been read."""
+        """Read the head. If no stream follows, read the body and raise RefusedError."""
         async with asyncio.timeout(PATIENCE_S):
             head = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
             self.status = int(head[0].split()[1])
@@ -72,7 +72,7 @@ class SseResponse:
                 raise RefusedError(self.status, self.headers, await self._body())
 
     async def events(self) -> AsyncIterator[WireEvent]:
-        """Yield events until the server ends the stream, however it does."""
+        """Yield events until the stream ends, cleanly or by a cut."""
         event_id, data = "", ""
         async for line in self._lines():
             if line.startswith("id: "):
@@ -91,7 +91,7 @@ class SseResponse:
         self._writer.transport.abort()
 
     async def _lines(self) -> AsyncIterator[str]:
-        """Lines of the body, its chunks taken apart; a cut connection ends them."""
+        """Yield the lines of the chunked body, until it ends or the connection is cut."""
         rest = b""
         while True:
             chunk = await self._chunk()
@@ -120,7 +120,7 @@ class SseResponse:
 
 
 def user_message(text: str, **fields: str) -> Json:
-    """A user's message with an id of its own."""
+    """A user's message with a new id."""
     given = {"messageId": f"m-{next(_ids)}", "role": "ROLE_USER", **fields}
     return {**given, "parts": [{"text": text}]}
 
@@ -129,7 +129,7 @@ def user_message(text: str, **fields: str) -> Json:
 async def sse(
     url: str, path: str, method: str, params: Json, headers: Mapping[str, str] | None = None
 ) -> AsyncIterator[SseResponse]:
-    """Send a JSON-RPC request whose answer is a stream; leaving closes the connection."""
+    """Send a JSON-RPC request that opens a stream; leaving the block closes the connection."""
     async with _sent(url, path, method, params, headers) as answer:
         await answer.begin()
         yield answer
@@ -138,7 +138,7 @@ async def sse(
 async def send(
     url: str, path: str, method: str, params: Json, headers: Mapping[str, str] | None = None
 ) -> tuple[int, Mapping[str, str], Json]:
-    """Return status, headers and body of the answer to a request that is answered at once."""
+    """Send a unary request; return status, headers and body of the response."""
     async with _sent(url, path, method, params, headers) as answer:
         try:
             await answer.begin()
@@ -150,7 +150,7 @@ async def send(
 async def call(
     url: str, path: str, method: str, params: Json, headers: Mapping[str, str] | None = None
 ) -> Json:
-    """Return the JSON-RPC response to a request that is answered at once."""
+    """Send a unary request; return the JSON-RPC response."""
     return (await send(url, path, method, params, headers))[2]
 
 
@@ -168,7 +168,7 @@ async def _sent(
 
 
 def subscription(url: str, path: str, task_id: str, last_event_id: str) -> bytes:
-    """The bytes of a request that goes on behind an event, for readers that do without the rest."""
+    """Encode a SubscribeToTask request that resumes after an event, for raw sockets."""
     headers = {"Last-Event-ID": last_event_id}
     return request_bytes(urlsplit(url).netloc, path, "SubscribeToTask", {"id": task_id}, headers)
 
@@ -176,7 +176,7 @@ def subscription(url: str, path: str, task_id: str, last_event_id: str) -> bytes
 def request_bytes(
     host: str, path: str, method: str, params: Json, headers: Mapping[str, str] | None
 ) -> bytes:
-    """The bytes of a request, for clients that send them piece by piece."""
+    """Encode a request, for clients that send it in pieces."""
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
     given = {
         "Host": host,
@@ -192,7 +192,7 @@ def request_bytes(
 
 @dataclass(slots=True)
 class ClientFold:
-    """What a client makes of a stream: the task's state, and each artifact's joined text."""
+    """The state of a task and the joined text of each artifact, folded from a stream."""
 
     task_id: str = ""
     state: str = ""
@@ -201,7 +201,7 @@ class ClientFold:
     last_event_id: str = ""
 
     def apply(self, event: WireEvent) -> None:
-        """Take in the next event."""
+        """Apply the next event."""
         result = event.result
         self.last_event_id = event.id or self.last_event_id
         if "task" in result:
@@ -217,7 +217,7 @@ class ClientFold:
             self._put(artifact, before)
 
     def take_task(self, task: Json) -> None:
-        """Begin with a task as it stands."""
+        """Start from a snapshot of the task."""
         self.task_id, self.state = task["id"], task["status"]["state"]
         self.texts, self.names = {}, {}
         for artifact in task.get("artifacts", ()):
@@ -229,7 +229,7 @@ class ClientFold:
 
     @property
     def has_ended(self) -> bool:
-        """The task's state is a terminal one."""
+        """True if the task's state is terminal."""
         return self.state.removeprefix("TASK_STATE_") in (
             "COMPLETED", "FAILED", "CANCELED", "REJECTED",
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""An agent of files: makes them as large as it is told, and says what came to it."""
+"""An agent that makes files of a requested size, and describes the files that it receives."""
 
 import hashlib
 import random
@@ -10,7 +10,7 @@ PIECE_BYTES = 1_000_000
 
 
 def pieces(seed: int, count: int) -> AsyncIterator[bytes]:
-    """Yield a file in pieces of a million bytes, which no compression makes smaller."""
+    """Yield a file in pieces of a million bytes, which compression can't shrink."""
 
     async def make() -> AsyncIterator[bytes]:
         rng = random.Random(seed)
@@ -29,7 +29,7 @@ def pieces(seed: int, count: int) -> AsyncIterator[bytes]:
     repeatable=True,
 )
 async def files(task: TaskContext) -> None:
-    """Make a file of so many pieces ("file 7 20"); of each file that came, tell what it is."""
+    """Make a file of so many pieces ("file 7 20"). Write size and checksum of received files."""
     artifact = task.artifact("files")
     words = task.text.split()
     if words[:1] == ["file"]:

@@ -1,4 +1,4 @@
-"""Agents whose output is random and yet known: it all comes from the seed in the request."""
+"""Agents with random but predictable output: the seed in the request determines it."""
 
 import asyncio
 import random
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from trunkline import TaskContext, agent, run
 
-# What breaks careless escaping, splitting and joining.
+# Texts that break careless escaping, splitting and joining.
 _ALPHABET = ("a", "b ", "\n", '"', "\\", "é", "🚂", "\u2028", "{", "⟦", "data: ", "\x00", "")
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One append: to which of the task's artifacts, what, and whether it is the artifact's last."""
+    """One append: the number of the artifact, the text, and True if it is the artifact's last."""
 
     artifact: int
     text: str
@@ -22,7 +22,7 @@ class Piece:
 
 
 def script_of(seed: int) -> Sequence[Piece]:
-    """What an agent with this seed does."""
+    """Return the appends of an agent with this seed."""
     rng = random.Random(seed)
     left = {number: rng.randrange(1, 12) for number in range(rng.randrange(1, 4))}
     pieces = []
@@ -48,7 +48,7 @@ def texts_of(seed: int) -> dict[str, str]:
 
 
 async def act(task: TaskContext, seed: int) -> None:
-    """Do what the seed says."""
+    """Run the script of the seed."""
     artifacts = {}
     for piece in script_of(seed):
         if piece.artifact not in artifacts:

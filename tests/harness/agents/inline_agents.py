@@ -1,4 +1,4 @@
-"""Agents written inside tests, messages for them, and what came out."""
+"""Agents written inside tests, messages for them, and readers of their results."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol

@@ -1,4 +1,4 @@
-"""Agents that make trouble for those who call them."""
+"""Agents that hang, flood their callers, or die."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,12 +16,12 @@ async def hanger(_task: TaskContext) -> None:
 
 @agent(name="flooder", description="Answers without end.", tags=["flood"])
 async def flooder(task: TaskContext) -> AsyncIterator[str]:
-    """Yield as many kilobytes as it is asked for, as fast as they are taken."""
+    """Yield the requested number of kilobytes, as fast as the reader takes them."""
     for _ in range(int(task.text.split()[-1])):
         yield PIECE
 
 
-@agent(name="flapper", description="Is there, and then it isn't.", tags=["flap"], repeatable=True)
+@agent(name="flapper", description="Joins the mesh and dies.", tags=["flap"], repeatable=True)
 async def flapper(task: TaskContext) -> str:
     """Answer, if the test lets this process live."""
     return f"flapped {task.text}"

@@ -1,4 +1,4 @@
-"""An agent whose turns may not run a second time."""
+"""An agent whose turns must not be repeated."""
 
 import asyncio
 

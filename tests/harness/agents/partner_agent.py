@@ -1,4 +1,4 @@
-"""What real clients talk to: every behaviour that a client meets, by the first word."""
+"""The agent for third-party clients; the first word of a request selects its behaviour."""
 
 import asyncio
 
@@ -6,13 +6,13 @@ from trunkline import TaskContext, agent
 from trunkline.v1 import agent_card_pb2
 
 _SECRET = agent_card_pb2.AgentSkill(
-    id="secret", name="secret", description="For callers who say who they are.", tags=["secret"]
+    id="secret", name="secret", description="For authenticated callers.", tags=["secret"]
 )
 
 
 @agent(
     name="partner",
-    description="Does whatever a client has to bear.",
+    description="Behaves in every way that a client must handle.",
     tags=["partner"],
     extended_skills=[_SECRET],
     input_modes=["text/plain", "image/png"],

@@ -1,4 +1,4 @@
-"""An agent that ends its turn a given number of turns of the loop later, in a given way."""
+"""An agent that ends its turn in a given way after a given number of event loop iterations."""
 
 import asyncio
 
@@ -20,4 +20,4 @@ async def racer(task: TaskContext) -> None:
         case "fail":
             await task.fail("as told")
         case "ask":
-            await task.require_input("go on?")
+            await task.require_input("continue?")

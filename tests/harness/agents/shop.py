@@ -1,4 +1,4 @@
-"""Agents that order things, each call of which a person has to approve; and what they ordered."""
+"""Agents whose orders need a person's approval, and the record of these orders."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from trunkline.v1 import agent_card_pb2, part_pb2, tool_service_pb2
 def order_tool(
     server: str, *, needs_approval: bool = True, idempotent: bool = False
 ) -> tool_service_pb2.Tool:
-    """A tool that orders so many of something."""
+    """A tool that orders a number of an item."""
     tool = tool_service_pb2.Tool(
         server=server,
         name="order",
@@ -36,7 +36,7 @@ def order_tool(
 
 
 class Orders:
-    """The tool source of a shop: it notes each call."""
+    """The tool source of a shop. It records each call."""
 
     def __init__(self, **flags: bool) -> None:
         self.made: list[dict[str, Any]] = []
@@ -44,7 +44,7 @@ class Orders:
         self.go = asyncio.Event()
         self.go.set()
         self.trouble: Exception | None = None
-        """What ends a call that has been noted."""
+        """The error that ends each call after it is recorded; None: calls succeed."""
         self._flags = flags
 
     async def list_tools(self, servers: Sequence[str]) -> ToolListing:

@@ -1,7 +1,7 @@
 """A graph for tests that kill its host: `counter`.
 
-Its first node adds a line to the file `began` in the folder GRAPH_FOLDER; its second one says
-words, and half way waits until there is a file `go`; asked to `ask`, it asks back instead.
+Its first node adds a line to the file `began` in the folder GRAPH_FOLDER. Its second node writes
+words, and half way waits until a file `go` exists. For the request `ask` it asks back instead.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ WORDS = "".join(f"{number} " for number in range(100))
 
 
 def begin(state: MessagesState) -> dict[str, Any]:
-    """Do what must not be done again."""
+    """Have an effect that must not be repeated."""
     with (FOLDER / "began").open("a", encoding="utf-8") as file:
         file.write("began\n")
     return {}

@@ -1,7 +1,7 @@
 """A reasoning agent with a scripted model and tool, for tests that kill it: `reasoner`.
 
-It says something, calls its tool, and then counts to 100; at 50 it waits until there is a file `go`
-in the folder REASONER_FOLDER. Each call of its tool is a line of the file `called` there.
+It writes a sentence, calls its tool, and then counts to 100. At 50 it waits until a file `go`
+exists in the folder REASONER_FOLDER. Each call of its tool adds a line to the file `called` there.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ class SlowModel(BaseChatModel):
 
 
 class OneTool:
-    """A tool that notes when it was called, and answers with a picture."""
+    """A tool that records its calls, and answers with a picture."""
 
     async def list_tools(self, servers: Sequence[str]) -> ToolListing:
         """Return the tool."""
@@ -77,7 +77,7 @@ class OneTool:
     async def call_tool(
         self, request: tool_service_pb2.CallToolRequest, *, on_progress: OnProgress
     ) -> tool_service_pb2.ToolResult:
-        """Note the call."""
+        """Record the call."""
         with (FOLDER / "called").open("a", encoding="utf-8") as file:
             file.write(f"{request.task_id}\n")
         picture = part_pb2.Part(raw=b"picture", media_type="image/png")

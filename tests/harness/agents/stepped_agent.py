@@ -1,4 +1,4 @@
-"""An agent that writes a piece whenever a test tells it to."""
+"""An agent that writes one piece for each command of the test."""
 
 import asyncio
 
@@ -8,14 +8,14 @@ from trunkline.tasks.context import TaskContext
 
 
 class SteppedAgent:
-    """Orders pieces of an artifact; an empty one closes it and ends the turn."""
+    """Commands the agent: each piece is appended, and an empty one closes artifact and turn."""
 
     def __init__(self) -> None:
         self.began = asyncio.Event()
         self._orders: asyncio.Queue[str] = asyncio.Queue(100)
 
     def write(self, *texts: str) -> None:
-        """Have these pieces written."""
+        """Make the agent write these pieces."""
         for text in texts:
             self._orders.put_nowait(text)
 

@@ -1,4 +1,4 @@
-"""An agent that takes four turns at a time and a tenth of a second for each."""
+"""An agent that runs four turns at once, each for a tenth of a second."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ WORK_S = 0.1
 
 @agent(name="worker", description="Works.", tags=["work"], concurrency=CONCURRENCY)
 async def worker(task: TaskContext) -> None:
-    """Work, and say what was asked for; `block` works until it is canceled."""
+    """Work, and repeat the request; for `block`, work until canceled."""
     if task.text == "block":
         await asyncio.Event().wait()
     await asyncio.sleep(WORK_S)

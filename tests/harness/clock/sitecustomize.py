@@ -1,7 +1,7 @@
-"""A wall clock that jumps: put on the path of a process, it adds the seconds that a file tells.
+"""A wall clock that jumps: in a process with this on its path, it adds the seconds in a file.
 
-Only the wall clock: the monotonic one never jumps, on any system. gRPC's Python part hands times on
-to its C part, which reads the machine's own clock: it is left alone, or the two would disagree.
+The monotonic clock is unchanged, because it never jumps on any system. gRPC's Python part is
+unchanged too: it passes times to its C part, which reads the machine's own clock.
 """
 
 import datetime

@@ -1,1 +1,1 @@
-"""Requests that no good client sends, and probes that check the answers."""
+"""Malformed requests, and probes that check the answers."""

@@ -1,4 +1,4 @@
-"""Calls over gRPC that no good client makes, and what must be true of how they end."""
+"""Malformed gRPC calls, and checks of their ends."""
 
 import asyncio
 import random
@@ -15,7 +15,7 @@ from harness.hostile.mutations import Mutator
 from harness.hostile.valid_grpc_calls import V0_3, V1, grpc_calls
 from harness.hostile.valid_http_calls import Targets
 
-# How a server says that it is at fault itself.
+# Statuses that blame the server.
 _FAULTS: Final = {
     grpc.StatusCode.INTERNAL,
     grpc.StatusCode.UNKNOWN,
@@ -29,7 +29,7 @@ _SETTINGS: Final = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
 
 class GrpcProbe:
-    """Makes spoiled calls, and sees to what is true of how each ends."""
+    """Makes malformed calls, and checks the end of each."""
 
     def __init__(self, channel: grpc.aio.Channel, address: str, rng: random.Random) -> None:
         self._channel = channel
@@ -39,7 +39,7 @@ class GrpcProbe:
         self._spoil = Mutator(rng)
 
     async def provoke(self, targets: Targets) -> str:
-        """Make a call; return its status. AssertionError: it isn't one that a client earns."""
+        """Make a call; return its status. Assert that it does not blame the server."""
         rng = self._rng
         method, request = rng.choice(grpc_calls(targets))
         body = self._body(request)
@@ -60,7 +60,7 @@ class GrpcProbe:
         return "OK" if first is not grpc.aio.EOF else "EMPTY"
 
     async def provoke_raw(self) -> None:
-        """Send bytes that are HTTP/2 at the beginning, if at all."""
+        """Send bytes that are at best the beginning of HTTP/2."""
         rng = self._rng
         reader, writer = await asyncio.open_connection(*self._place)
         bytes_ = rng.choice(
@@ -89,7 +89,7 @@ class GrpcProbe:
             await reader.read()
 
     async def is_served(self) -> None:
-        """See that a valid call is answered."""
+        """Check that a valid call is answered."""
         call: Any = self._channel.unary_unary(V1 + "ListTasks")
         request = a2a_pb2.ListTasksRequest(tenant="echo").SerializeToString()
         a2a_pb2.ListTasksResponse.FromString(await call(request, timeout=PATIENCE_S))
@@ -102,7 +102,7 @@ class GrpcProbe:
         return body
 
     def _odd_field(self, body: bytes) -> bytes:
-        """Put a field in somewhere, of any type: it may be a legal one."""
+        """Insert a field of any type somewhere. It may be a legal one."""
         rng = self._rng
         tag = bytes([rng.randrange(1, 16) << 3 | rng.choice((0, 1, 2, 3, 4, 5, 6, 7))])
         content = rng.choice(
@@ -143,7 +143,7 @@ class GrpcProbe:
         )
         found: list[tuple[str, str | bytes]] = []
         for _ in range(rng.choice((1, 1, 2, 5))):
-            # Clients' own libraries let no other bytes out.
+            # Client libraries send no other bytes.
             text = "".join(c for c in self._spoil.odd_text() if " " <= c <= "~").strip()
             found.append((rng.choice(names), text))
         if rng.random() < 0.2:

@@ -1,4 +1,4 @@
-"""Sends requests that may be anything on raw sockets, and checks whatever is answered."""
+"""Sends malformed requests on raw sockets, and checks the answers."""
 
 import asyncio
 import json
@@ -12,14 +12,14 @@ from harness.hostile.http_requests import Request
 Json: TypeAlias = dict[str, Any]
 
 PATIENCE_S = 60.0
-# What JSON-RPC and A2A have for requests that are wrong; -32603 is for servers that are.
+# The error codes of JSON-RPC and A2A that blame the request. -32603 blames the server.
 _CODES: Final = {-32700, -32600, -32601, -32602, -32000, *range(-32009, -32000)}
 _STATUS: Final = re.compile(rb"HTTP/1\.[01] ([0-9]{3}) ")
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back."""
+    """An HTTP response."""
 
     status: int
     headers: dict[str, str] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class Answer:
 
 
 class HttpProbe:
-    """Sends requests on raw sockets, and sees to what is true of every answer."""
+    """Sends requests on raw sockets, and checks every answer."""
 
     def __init__(self, url: str) -> None:
         place = urlsplit(url)
@@ -37,7 +37,7 @@ class HttpProbe:
         self.host = place.netloc
 
     async def provoke(self, request: Request) -> Answer | None:
-        """Send a request; return its answer, if there is one. AssertionError: it isn't right."""
+        """Send a request; check its answer, if there is one, and return it."""
         async with asyncio.timeout(PATIENCE_S):
             reader, writer = await asyncio.open_connection(*self.place)
             try:
@@ -46,7 +46,7 @@ class HttpProbe:
                     answer = await read_answer(reader, has_body=request.method != b"HEAD")
                     check(answer, is_json_rpc=request.is_json_rpc)
                     return answer
-                # Nobody knows how much is due. While others are served, it has had its time.
+                # The number of answers is unknown. After another request was served, none is due.
                 await self.is_served()
                 if writer.can_write_eof():
                     writer.write_eof()
@@ -59,7 +59,7 @@ class HttpProbe:
                 writer.transport.abort()
 
     async def is_served(self) -> None:
-        """See that a valid request is answered."""
+        """Check that a valid request is answered."""
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}}).encode()
         valid = Request(b"POST", b"/agents/echo", [(b"Host", self.host.encode())], body)
         reader, writer = await asyncio.open_connection(*self.place)
@@ -73,7 +73,7 @@ class HttpProbe:
 
 
 async def read_answer(reader: asyncio.StreamReader, *, has_body: bool = True) -> Answer:
-    """Read one answer; of a stream its first event."""
+    """Read one answer, or the first event of a stream."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     status = int(head[0].split()[1])
     headers = {
@@ -96,20 +96,20 @@ async def _all(reader: asyncio.StreamReader) -> bytes:
         while piece := await reader.read(1 << 16):
             pieces.append(piece)
     except ConnectionError:
-        # It was refused before it had been read.
+        # The server refused the request before it had read all of it.
         pass
     return b"".join(pieces)
 
 
 def check_bytes(answers: bytes) -> None:
-    """See that what came for who knows what is HTTP, and says nowhere that the server failed."""
+    """Check that bytes are HTTP responses, and that no status blames the server."""
     assert answers == b"" or answers.startswith((b"HTTP/1.1 ", b"HTTP/1.0 ")), answers[:200]
     assert b"5" not in {found[1][:1] for found in _STATUS.finditer(answers)}, answers[:300]
     assert b'"code":-32603' not in answers, answers[:1000]
 
 
 def check(answer: Answer, *, is_json_rpc: bool) -> None:
-    """See that an answer is one of A2A's, and no failure of the server's own."""
+    """Check that an answer is one of A2A, and does not blame the server."""
     assert 200 <= answer.status < 500, answer
     assert answer.headers.get("content-type", "").partition(";")[0] in {
         "",
@@ -143,7 +143,7 @@ def _check_error(said: Json, answer: Answer) -> None:
     assert error["message"], answer
     reasons = [one.get("reason") for one in details if isinstance(one, dict)]
     if "INVALID_PARAMS" in reasons:
-        # It names the field.
+        # The error must name the field.
         assert ": " in error["message"], answer
         if answer.headers["content-type"] != "text/event-stream":
             assert any("fieldViolations" in one for one in details), answer

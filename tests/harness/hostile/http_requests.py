@@ -1,4 +1,4 @@
-"""Requests over HTTP that no good client sends: each is spoiled in another way."""
+"""Malformed HTTP requests, each malformed in another way."""
 
 import gzip
 import random
@@ -23,14 +23,14 @@ class Request:
     body: bytes
     version: bytes = b"HTTP/1.1"
     ending: bytes = b""
-    """Bytes behind the body."""
+    """Bytes after the body."""
     is_framed: bool = True
-    """Whether it is HTTP, so that just this one answer is due."""
+    """True if it is valid HTTP, so that exactly one answer is due."""
     has_length: bool = True
 
     @property
     def is_json_rpc(self) -> bool:
-        """Whether it is one, by its place."""
+        """True if its method and path are those of JSON-RPC."""
         return self.method == b"POST" and self.target in _RPC_PATHS
 
     def render(self) -> bytes:
@@ -43,7 +43,7 @@ class Request:
 
 
 class Hostile:
-    """Makes requests, each spoiled in another way."""
+    """Makes malformed requests."""
 
     def __init__(self, rng: random.Random, host: str) -> None:
         self.rng = rng
@@ -51,7 +51,7 @@ class Hostile:
         self._host = host.encode()
 
     def request(self, targets: Targets) -> Request:
-        """Return one."""
+        """Return a malformed request."""
         rng = self.rng
         made = self._json_rpc(targets) if rng.random() < 0.55 else self._rest(targets)
         if rng.random() < 0.3:

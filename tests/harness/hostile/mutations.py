@@ -1,4 +1,4 @@
-"""Spoils JSON, protobuf and bytes in all the ways a hostile client may, out of one generator."""
+"""Mutates JSON, protobuf and bytes as a hostile client may, from one random generator."""
 
 import json
 import random
@@ -11,14 +11,14 @@ Path: TypeAlias = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """Bytes that stand in JSON as they are."""
+    """Bytes that are inserted into JSON unchanged."""
 
     text: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """An object whose names may be there twice."""
+    """An object that may have duplicate names."""
 
     items: Sequence[tuple[str, Any]]
 
@@ -59,20 +59,20 @@ _ODD_BYTES: Final = (
 
 
 class Mutator:
-    """All that is random comes from its generator."""
+    """Makes random mutations from its generator."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
 
     def json(self, value: object) -> bytes:
-        """Return a JSON text that was spoiled, mostly in its values, sometimes in its bytes."""
+        """Return a mutated JSON text: mostly its values are changed, sometimes its bytes."""
         for _ in range(self.rng.choice((0, 1, 1, 1, 2, 3))):
             value = self._spoil(value)
         text = encode(value)
         return self.bytes(text) if self.rng.random() < 0.15 else text
 
     def bytes(self, text: bytes) -> bytes:
-        """Return bytes that were cut, flipped, doubled or filled in at random."""
+        """Return bytes with random cuts, flips, repetitions or insertions."""
         rng = self.rng
         at = rng.randrange(len(text) + 1)
         end = min(len(text), at + rng.randrange(1, 9))
@@ -95,7 +95,7 @@ class Mutator:
         )()
 
     def odd_text(self) -> str:
-        """Return a text as headers and paths shouldn't have."""
+        """Return a text that is unusual or invalid in headers and paths."""
         return self.rng.choice(
             (
                 "", " ", "0", "-1", "1.0", "0.3", "0.1", "9.9", "1.0, 0.3", "x" * 3000, "é",
@@ -108,7 +108,7 @@ class Mutator:
     def _spoil(self, value: object) -> object:
         """Return a value with one change somewhere in it."""
         rng, paths = self.rng, _paths(value)
-        # What lies deep is what is looked at last.
+        # Prefer deep values, which the server validates last.
         path = max(rng.choice(paths), rng.choice(paths), key=len)
         return _changed(value, path, rng.choice(_CHANGES), rng)
 

@@ -1,4 +1,4 @@
-"""Valid requests of every method over gRPC, to be spoiled."""
+"""Valid gRPC requests of every method, as a base for mutations."""
 
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 from harness.hostile.valid_http_calls import Targets
 
-# Methods, the types of their requests, and what is in them.
+# Methods, the types of their requests, and the fields of these.
 _Calls: TypeAlias = Sequence[tuple[str, Any, Any]]
 
 V1: Final = "/lf.a2a.v1.A2AService/"

@@ -1,4 +1,4 @@
-"""Valid requests of every method of every version and binding, to be spoiled."""
+"""Valid HTTP requests of every method, version and binding, as a base for mutations."""
 
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -8,7 +8,7 @@ Json: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """What there is to ask for."""
+    """The ids of an ended and a waiting task, which the requests refer to."""
 
     ended: str
     waiting: str

@@ -1,4 +1,4 @@
-"""Events, batches and rows to write into a journal, in as few words as they take."""
+"""Short builders of events, batches and rows for journals."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The death of a host inside a test, and journals that end where one did."""
+"""The death of a host inside a test, and journals as such a death leaves them."""
 
 from trunkline.journal.batches import parse_batch
 from trunkline.journal.events import build_draft
@@ -7,7 +7,7 @@ from trunkline.tasks.host import TaskHost
 
 
 async def kill_host(host: TaskHost) -> None:
-    """Let a host end as a killed process does: nothing below its journal says goodbye."""
+    """End a host as a killed process ends: its journal is not closed properly."""
     host.primary._deadlines.close()
     host.primary.flush_scheduler.close()
     host.journal.close()
@@ -28,12 +28,12 @@ async def wait_until_slots_free(host: TaskHost, journal_id: str = "") -> None:
 
 
 def find_replayed(host: TaskHost, task_id: str) -> None:
-    """Let a host find a task of its primary journal whose id names another journal."""
+    """Make a host find a task in its primary journal whose id names another journal."""
     host._hosts[task_id.partition("-")[0]] = host.primary
 
 
 async def replay_journal(source: Journal, task_id: str, target: Journal, *, until: int) -> None:
-    """Write the beginning of a task's journal into another one: what a death there left."""
+    """Copy the beginning of a task's journal into another one, as a host's death leaves it."""
     cursor = 0
     while cursor < until:
         for sealed in source.read(task_id, cursor):

@@ -1,8 +1,8 @@
-"""A clock that stands until a test moves it."""
+"""A clock that moves only when a test moves it."""
 
 
 class ManualClock:
-    """Gives `now`, in seconds, to whoever calls it."""
+    """A callable that returns `now`, in seconds."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -1,4 +1,4 @@
-"""An outbox on a journal, a clock that stands until it is moved, and whoever delivers."""
+"""An outbox on a journal, with a clock that the test moves, and a claimant of its webhooks."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,7 @@ ACCOUNT = "acme"
 
 @dataclass
 class StoppedClock:
-    """Two clocks of a host, which go on together when they are told to."""
+    """The wall clock and the monotonic clock of a host, which a test moves together."""
 
     now_s: float = 1000.0
     time_ns: int = 1_700_000_000_000_000_000
@@ -32,7 +32,7 @@ class StoppedClock:
 
 @dataclass
 class OutboxBench:
-    """A journal with tasks, and its outbox as a claimant sees it."""
+    """A journal with tasks, and the calls of a claimant to its outbox."""
 
     path: Path
     clock: StoppedClock = field(default_factory=StoppedClock)
@@ -50,7 +50,7 @@ class OutboxBench:
         self.outbox.open(self.journal)
 
     def crash(self) -> None:
-        """End as a process does that is killed, and begin anew with what is in the journal."""
+        """End as a killed process ends, and start again from the journal."""
         self.outbox.close(self.journal)
         self.journal.close()
         self._open()
@@ -104,6 +104,6 @@ class OutboxBench:
         await self.outbox.record(Record(claim_id=claim.claim_id, gone=reason))
 
     def shown(self, task_id: str = "") -> webhook_service_pb2.Webhook:
-        """The only webhook there is."""
+        """Return the only webhook."""
         (webhook,) = self.outbox.list(task_id=task_id)
         return webhook

@@ -1,4 +1,4 @@
-"""Journals of other processes: one that owns a journal, one that writes without end."""
+"""Processes that use journals: one that owns a journal, one that writes without end."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-# Opens a journal, makes a task of three events, says so, and then waits for its end.
+# Opens a journal, writes a task of three events, prints its id, and waits for the end of stdin.
 OWNER = """
 import asyncio, os, sys
 from pathlib import Path
@@ -28,8 +28,8 @@ sys.stdin.read()
 os._exit(9)
 """
 
-# Writes numbers into one task for ever, and tells each once it is committed. With a third argument
-# it writes one for each line that it reads.
+# Writes numbers into one task without end, and prints each once it is committed. With a third
+# argument it writes one for each line that it reads.
 WRITER = """
 import asyncio, itertools, sys
 from pathlib import Path
@@ -65,7 +65,7 @@ def start(program: str, *arguments: str | Path) -> "subprocess.Popen[str]":
 
 
 def start_owner(path: Path) -> tuple["subprocess.Popen[str]", str, int]:
-    """Let another process own a journal; its task and its epoch."""
+    """Start a process that owns a journal; return it with the task's id and the epoch."""
     process = start(OWNER, path)
     assert process.stdout is not None
     task_id, epoch = process.stdout.readline().split()
@@ -73,7 +73,7 @@ def start_owner(path: Path) -> tuple["subprocess.Popen[str]", str, int]:
 
 
 def read_rest(process: "subprocess.Popen[str]") -> str:
-    """What a process that is ending still says, also what came with a line that was read before."""
+    """Return the rest of the output of a process that is ending, buffered output included."""
     assert process.stdout is not None
     with process:
         return process.stdout.read()
@@ -84,13 +84,13 @@ def end(process: "subprocess.Popen[str]") -> None:
 
 
 def freeze(process: "subprocess.Popen[str]") -> None:
-    """Stop a process as a debugger would, and see that it is."""
+    """Stop a process as a debugger does, and wait until it is stopped."""
     process.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
 
 
 def end_lease(path: Path, *, before_s: float = 1.0) -> None:
-    """Let the lease of a journal's owner have ended some time ago."""
+    """Move the end of a journal owner's lease into the past."""
     connection = sqlite3.connect(path, isolation_level=None, timeout=60)
     connection.execute("UPDATE meta SET lease_until_s = ?", (time.monotonic() - before_s,))
     connection.close()

@@ -1,4 +1,4 @@
-"""Arbitrary legal journals of one task, for tests of what the wire makes of them."""
+"""Hypothesis strategies for legal journals of one task."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from trunkline.v1 import (
     task_pb2,
 )
 
-# What was written, each by the task itself or by a child of this id; each covers one sequence.
+# Entries, each of one sequence, written by the task itself or by a child with this id.
 Entries: TypeAlias = list[tuple[str | None, event_pb2.Event]]
 
 TASK = "jrnl0001-task"
@@ -39,7 +39,7 @@ ENDS = (
     None,
 )
 
-# What is likely is twice here: answers that are completed show most.
+# Listed twice to be drawn more often, because completed answers show most.
 texts = st.text(alphabet='ab \n"é\u2028', max_size=4)
 steps = st.one_of(
     st.tuples(
@@ -99,7 +99,7 @@ class Writer:
             case ("rewind", index, writer, keep):
                 self.rewind(index, writer, keep=keep)
             case ("again", keep):
-                # The turn runs again: everything it wrote is cut back first.
+                # The turn runs again, so everything that it wrote is cut off first.
                 for index, writer in list(self.open):
                     self.rewind(index, writer, keep=keep)
                 self.status(task_pb2.TASK_STATE_WORKING, "it runs again")
@@ -162,7 +162,7 @@ class Writer:
             remains.parts.add(text="kept")
             self.emptied.discard(key)
         else:
-            # What was cut back to nothing is created again.
+            # An artifact that was cut off completely is created again.
             self.emptied.add(key)
         self.open[key] = True
         self.put(event_pb2.Event(rewound=event_pb2.ArtifactRewound(remains=remains)), writer)
@@ -202,13 +202,13 @@ def batch(first_sequence: int, entries: Entries) -> event_pb2.EventBatch:
     header = event_pb2.BatchHeader(
         task_id=TASK, first_sequence=first_sequence, count=len(entries), epoch=1
     )
-    # A clock that ticks once a sequence would differ between batchings.
+    # A clock with one tick per sequence would differ between batchings.
     header.time.seconds = 1_700_000_000
     writer = entries[0][0]
     if writer is not None:
         header.origin.agent = f"agent of {writer}"
         header.origin.task_id = writer
-        # It wrote more than was forwarded: its sequences go up, with gaps.
+        # The child wrote more than was forwarded, so its sequences have gaps.
         header.origin.first_sequence = first_sequence
     made = event_pb2.EventBatch(header=header)
     for _, event in entries:
@@ -231,7 +231,7 @@ def may_join(last: event_pb2.Event, event: event_pb2.Event) -> bool:
 
 
 def batches(entries: Entries, cuts: set[int], *, after: int = 0) -> Iterator[event_pb2.EventBatch]:
-    """The journal behind a sequence, cut into batches at these sequences and between writers."""
+    """Return the journal after a sequence in batches, cut at these sequences and at new writers."""
     begin = after
     for end in range(after + 1, len(entries) + 1):
         is_end = end == len(entries) or end in cuts or entries[end][0] != entries[begin][0]

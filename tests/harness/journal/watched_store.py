@@ -1,4 +1,4 @@
-"""A store that tells when it has settled something."""
+"""A store that signals each settling step."""
 
 import asyncio
 from pathlib import Path
@@ -12,7 +12,7 @@ class WatchedStore(SqliteStore):
     """SQLite's store, with an event for each settling step."""
 
     def watch(self) -> None:
-        """Tell this loop."""
+        """Signal the steps on this event loop."""
         self._loop = asyncio.get_running_loop()
         self._stepped = asyncio.Event()
 

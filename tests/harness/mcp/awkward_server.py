@@ -1,4 +1,4 @@
-"""An MCP server over stdio whose tools hang, die, print and change, as those in the field do."""
+"""An MCP server over stdio whose tools hang, die, print and change, as real ones do."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ async def count(n: int, ctx: Context) -> str:
 
 @server.tool()
 async def hang(marks: str) -> str:
-    """Says in a folder when it has begun and when it was canceled."""
+    """Creates files in a folder when it starts and when it is canceled."""
     (Path(marks) / "began").touch()
     try:
         await asyncio.Event().wait()
@@ -55,7 +55,7 @@ async def die(code: int) -> str:
 
 
 async def _fall_once(marks: str) -> str:
-    """Ends the server when it is called for the first time, and notes each call."""
+    """Ends the server when it is called for the first time, and records each call."""
     mark = Path(marks) / "calls"
     with mark.open("a") as calls:
         calls.write("x")
@@ -73,7 +73,7 @@ server.add_tool(
 
 @server.tool()
 async def insist(marks: str) -> str:
-    """Takes no notice of being canceled."""
+    """Ignores cancellation."""
     (Path(marks) / "began").touch()
     with anyio.CancelScope(shield=True):
         await asyncio.Event().wait()

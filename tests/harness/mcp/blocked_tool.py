@@ -1,4 +1,4 @@
-"""A tool that runs until it is canceled, and what a test sees of its calls."""
+"""A tool that runs until it is canceled, and events for its calls."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ _SERVER = {
 
 
 class BlockedTool:
-    """Where the calls of the tool connect to: each has one connection for as long as it runs."""
+    """The endpoint that the tool's calls connect to. Each call has a connection while it runs."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -23,11 +23,11 @@ class BlockedTool:
 
     @property
     def question(self) -> str:
-        """What makes the `hold` agent, or a supervisor, call the tool."""
+        """The request for which the `hold` agent, or a supervisor, calls the tool."""
         return f"hold {self.port}"
 
     async def begins(self) -> asyncio.Event:
-        """Wait for the next call; what is returned is set once the tool was told to stop."""
+        """Wait for the next call; return an event that is set once the call is canceled."""
         async with asyncio.timeout(60):
             return await self._calls.get()
 
@@ -41,7 +41,7 @@ class BlockedTool:
 
 
 def mcp_flags(folder: Path) -> tuple[str, ...]:
-    """Flags of a mesh that has the tool, and an agent `hold` for it."""
+    """Return the flags of a mesh that has the tool and its agent `hold`."""
     file = folder / "mcp.json"
     file.write_text(json.dumps({"mcpServers": {"hold": _SERVER}}))
     return "--mcp", str(file)

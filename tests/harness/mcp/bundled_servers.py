@@ -1,4 +1,4 @@
-"""Meshes with only those tool servers that a test asks."""
+"""Meshes with only the tool servers that a test needs."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ SHIPPED = frozenset({"math", "currency", "research"})
 
 
 def only_servers(folder: Path, *servers: str) -> dict[str, str]:
-    """Return what lets a mesh have only these: each is a process with libraries of its own."""
+    """Return environment variables for a mesh with only these servers: each takes a process."""
     left_out = {name: {"disabled": True} for name in sorted(SHIPPED - set(servers))}
     file = folder / "mcp.json"
     file.write_text(json.dumps({"mcpServers": left_out}))

@@ -1,4 +1,4 @@
-"""An MCP server with a tool that runs until it is canceled, and holds a connection for as long."""
+"""An MCP server with a tool that runs until it is canceled, and holds a connection meanwhile."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ _RULES = [{"pattern": "^hold (?P<port>[0-9]+)$", "arguments": {"port": "{port}"}
 
 @server.tool(meta={"trunkline/match": _RULES})
 async def hold(port: int) -> str:
-    """Whoever listens at the port sees by the connection when it has begun and when it ended."""
+    """Connect to the port, and hold the connection until the call is canceled."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         await reader.read()

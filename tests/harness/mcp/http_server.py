@@ -1,4 +1,4 @@
-"""An MCP server over streamable HTTP, on a real socket: it behaves as it is told, and remembers."""
+"""A scripted MCP server over streamable HTTP on a real socket, which records its requests."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ SESSION = "mcp-session-id"
 
 
 class ScriptedAnswer(BaseModel):
-    """What a tool would have a person say."""
+    """The form of a person's answer to an elicitation."""
 
     text: str
 
@@ -36,17 +36,17 @@ class SeenRequest:
 
 
 class HttpTools:
-    """What a test sees of it."""
+    """The server's script and its record of requests."""
 
     def __init__(self, *, is_older: bool, is_json: bool) -> None:
         self.url = ""
         self.seen: list[SeenRequest] = []
         self.answers: list[tuple[int, bytes]] = []
-        """Statuses and bodies that the next posts get in place of a true answer."""
+        """Statuses and bodies that replace the answers to the next posts."""
         self.call_answers: list[tuple[int, bytes]] = []
-        """And those that the next calls of tools get; only in the newer protocol."""
+        """Those that replace the answers to the next tool calls; only in the newer protocol."""
         self.known: set[str] | None = None
-        """Sessions that are known; None: all that were opened."""
+        """The sessions that it knows; None: every opened one."""
         self.calls: list[str] = []
         self.began = asyncio.Event()
         self.canceled = asyncio.Event()
@@ -56,15 +56,15 @@ class HttpTools:
         self._inner: ASGIApp = self.mcp.streamable_http_app(json_response=is_json)
 
     def config(self, **more: object) -> ServerConfig:
-        """Return an entry of the `mcpServers` file that leads here."""
+        """Return an entry of the `mcpServers` file for this server."""
         return ServerConfig.model_validate({"url": self.url, **more})
 
     def sessions(self) -> list[str]:
-        """Sessions that requests named, each once, in order."""
+        """The sessions that requests named, each once, in order."""
         return list(dict.fromkeys(s for one in self.seen if (s := one.headers.get(SESSION))))
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer as told, else as the SDK's server does."""
+        """Answer by the script, else as the SDK's server does."""
         if scope["type"] != "http":
             return await self._inner(scope, receive, send)
         headers = {key.decode(): value.decode() for key, value in scope["headers"]}
@@ -122,7 +122,7 @@ class HttpTools:
 
 
 async def demand(what: str, ctx: Context) -> str:
-    """Asks its client for what an agent's has not."""
+    """Requests capabilities that an agent's client does not have."""
     match what:
         case "roots":
             return str(await ctx.session.list_roots())
@@ -167,7 +167,7 @@ async def serving(
     async with asyncio.TaskGroup() as group:
         group.create_task(server.serve())
         async with asyncio.timeout(PATIENCE_S):
-            while not server.started:  # noqa: ASYNC110 it tells nobody
+            while not server.started:  # noqa: ASYNC110  uvicorn has no event for it
                 await asyncio.sleep(0.005)
         at = server.servers[0].sockets[0].getsockname()[1]
         tools.url = f"{'https' if tls else 'http'}://localhost:{at}/mcp"

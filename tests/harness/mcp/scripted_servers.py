@@ -1,4 +1,4 @@
-"""MCP servers that behave as they are told, and waiting for what becomes of them."""
+"""Scripted MCP servers, and functions that wait for their state."""
 
 import asyncio
 import sys
@@ -59,7 +59,7 @@ async def vanishes(pid: int) -> None:
 
 
 async def becomes(is_so: Callable[[], bool]) -> None:
-    """Wait for what another process does, which tells nobody."""
+    """Poll a condition that another process fulfils."""
     async with asyncio.timeout(READY_TIMEOUT_S):
         while not is_so():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -70,5 +70,5 @@ def is_alive(pid: int) -> bool:
         status = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
         return False
-    # A zombie has ended, whoever has yet to reap it.
+    # A zombie has ended, even if no process has reaped it.
     return status.rpartition(")")[2].split()[0] != "Z"

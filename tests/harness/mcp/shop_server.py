@@ -1,6 +1,6 @@
 """An MCP server over stdio that orders: each order is a line of the file `orders` in SHOP_FOLDER.
 
-It takes a little while to write it and a little while to answer: somebody may be killed anywhere.
+Writing and answering take a moment each, so that a test can kill a process between them.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _MATCH = [
     meta={"trunkline/match": _MATCH},
 )
 async def order(n: int, item: str) -> str:
-    """Order so many of something."""
+    """Order a number of an item."""
     await asyncio.sleep(_PAUSE_S)
     with (Path(os.environ["SHOP_FOLDER"]) / "orders").open("a", encoding="utf-8") as orders:
         orders.write(f"{n} {item}\n")

@@ -1,1 +1,1 @@
-"""Meshes, hosts and the command line, in this process and in processes of their own."""
+"""Meshes, hosts and the command line, in this process and in separate processes."""

@@ -1,4 +1,4 @@
-"""`trunkline` as people run it: a process of its own, and what it did."""
+"""Runs `trunkline` commands as processes, and returns their results."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ LIMIT_S = 90.0
 
 @dataclass(frozen=True)
 class CompletedCommand:
-    """What a command did."""
+    """The result of a command."""
 
     exit: int | None
     out: str
@@ -29,7 +29,7 @@ class CompletedCommand:
 
 
 class StartedCommand(Protocol):
-    """A command that runs. It has `stdin` only if that was asked for."""
+    """A running command. It has `stdin` only if the caller requested it."""
 
     stdin: asyncio.StreamWriter
     stdout: asyncio.StreamReader
@@ -49,10 +49,10 @@ class StartedCommand(Protocol):
 async def start_command(
     *words: str, stdin: int | None = None, folder: Path | None = None, **variables: str
 ) -> AsyncIterator[StartedCommand]:
-    """Start a command, leading a session of its own; `variables` are of its environment.
+    """Run a command for the length of a block, in a new session, with additional `variables`.
 
-    If it runs at the end of the block, it is killed with all that it has started. An error of the
-    block tells what the command has said of its own.
+    If it still runs at the end of the block, it is killed together with its child processes. An
+    error in the block gets the command's stderr as a note.
     """
     process = await asyncio.create_subprocess_exec(
         *COMMAND,
@@ -67,34 +67,34 @@ async def start_command(
     try:
         yield cast("StartedCommand", process)
     except Exception as error:
-        error.add_note(await _last_words(process))
+        error.add_note(await _describe_end(process))
         raise
     finally:
-        await _killed(process)
+        await _kill(process)
 
 
-async def _killed(process: asyncio.subprocess.Process) -> None:
+async def _kill(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
 
 
-async def _last_words(process: asyncio.subprocess.Process) -> str:
-    """What the command has written to stderr that nobody has read."""
-    await _killed(process)
-    said = b""
-    # Whatever it had started may hold the other end for a while.
+async def _describe_end(process: asyncio.subprocess.Process) -> str:
+    """Kill the command; return its exit code and the unread part of its stderr, as text."""
+    await _kill(process)
+    stderr = b""
+    # A child process may hold the other end of the pipe for a while.
     with suppress(TimeoutError):
         async with asyncio.timeout(5):
-            said = await process.stderr.read() if process.stderr else b""
-    return f"{process.returncode=}, stderr: {said.decode()}"
+            stderr = await process.stderr.read() if process.stderr else b""
+    return f"{process.returncode=}, stderr: {stderr.decode()}"
 
 
 async def run_command(
     *words: str, stdin: str | None = None, folder: Path | None = None, **variables: str
 ) -> CompletedCommand:
-    """Run a command to its end. No command ever shows a traceback."""
+    """Run a command to its end. Assert that it prints no traceback."""
     pipe = None if stdin is None else asyncio.subprocess.PIPE
     async with (
         start_command(*words, stdin=pipe, folder=folder, **variables) as process,

@@ -1,4 +1,4 @@
-"""A host whose agents break the contract, each in its way."""
+"""A host whose agents break the contract of streams, each in one way."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ def task_ended() -> event_pb2.Event:
     return event
 
 
-# What each liar says behind sequence 1, as (first sequence, events), and what is said of it.
+# For each agent its batches after sequence 1, as (first sequence, events), and the expected error.
 LIES: dict[str, tuple[Sequence[tuple[int, Sequence[event_pb2.Event]]], str]] = {
     "gap": ([(2, [task_created("x")]), (9, [task_ended()])], "event 9 follows event 2"),
     "early": ([(2, [delta_event("a", ["x"])])], "artifact 'a' was appended to before its create"),
@@ -35,14 +35,14 @@ LIES: dict[str, tuple[Sequence[tuple[int, Sequence[event_pb2.Event]]], str]] = {
 
 
 class ContractBreakingHost(message_service_pb2_grpc.MessageServiceServicer):
-    """Keeps to the types of the contract, and not to its words."""
+    """Sends valid messages that violate the contract."""
 
     async def SendMessage(
         self,
         _request: message_service_pb2.SendMessageRequest,
         _context: grpc.aio.ServicerContext[Any, Any],
     ) -> message_service_pb2.SendMessageResponse:
-        """Answer with nothing."""
+        """Answer with an empty response."""
         return message_service_pb2.SendMessageResponse()
 
     async def StreamMessage(

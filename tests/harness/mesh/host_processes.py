@@ -1,4 +1,4 @@
-"""Hosts in processes of their own, and somebody on their mesh who asks them for things."""
+"""Hosts in separate processes, and a caller on their mesh."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -20,10 +20,10 @@ from trunkline.v1 import (
     task_pb2,
 )
 
-# Far above what any wait needs, so that only a hang meets it.
+# Far longer than any wait takes, so that only a hang reaches it.
 PATIENCE_S: Final = 45.0
 POLL_S: Final = 0.02
-# So that a host of a busy machine, which gets to run a few times a second, keeps its lease.
+# Long enough for a host that a busy machine runs only a few times a second.
 QUICK: Final = {"TRUNKLINE_LEASE_S": "2"}
 NUMBERS: Final = 100
 WHOLE: Final = "".join(f"{number} " for number in range(1, NUMBERS + 1))
@@ -31,12 +31,12 @@ WHOLE: Final = "".join(f"{number} " for number in range(1, NUMBERS + 1))
 
 @dataclass(frozen=True)
 class Caller:
-    """Somebody on the mesh."""
+    """A caller of the agents on the mesh."""
 
     directory: Directory
 
     async def begin(self, text: str, *, agent: str = "echo") -> str:
-        """Send a message; return the id of its task as soon as that exists."""
+        """Send a message; return its task's id as soon as the task exists."""
         message = message_pb2.Message(
             message_id="m-1", role=message_pb2.ROLE_USER, parts=[part_pb2.Part(text=text)]
         )
@@ -50,7 +50,7 @@ class Caller:
                         return_immediately=True,
                     )
                 except PeerError:
-                    # A connection that was refused is not tried again for up to a second.
+                    # gRPC waits up to a second before it retries a refused connection.
                     await asyncio.sleep(POLL_S)
                     continue
                 assert isinstance(answer, snapshot_pb2.TaskSnapshot)
@@ -59,7 +59,7 @@ class Caller:
     async def until(
         self, task_id: str, is_so: Callable[[snapshot_pb2.TaskSnapshot], bool]
     ) -> snapshot_pb2.TaskSnapshot:
-        """Ask for the task, of whoever has it, until it is so."""
+        """Poll the task on its current host until the predicate is true."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 try:
@@ -68,23 +68,23 @@ class Caller:
                     if is_so(found):
                         return found
                 except (PeerError, TaskNotFoundError):
-                    pass  # Its host is gone, and nobody has taken it over yet.
+                    pass  # Its host is gone, and no other has taken it over yet.
                 await asyncio.sleep(POLL_S)
 
     async def under_way(self, *, agent: str = "echo") -> str:
-        """Begin a task that streams for a while, and wait until it does."""
+        """Begin a task that streams for a while, and wait for its first text."""
         task_id = await self.begin(f"count {NUMBERS} 20", agent=agent)
         await self.until(task_id, lambda found: len(text_of(found)) > 10)
         return task_id
 
     async def asked(self, *, agent: str = "echo") -> str:
-        """Begin a task that asks something, and wait until it does."""
+        """Begin a task that asks a question, and wait for the question."""
         task_id = await self.begin("ask your name?", agent=agent)
         await self.until(task_id, is_waiting)
         return task_id
 
     async def answer(self, task_id: str, text: str, *, agent: str = "echo") -> None:
-        """Answer a task that waits, wherever it is, and follow the turn to its end."""
+        """Answer a waiting task on any host, and follow the turn to its end."""
         async with self.directory.submit(
             agent,
             message=_answer(task_id, text),
@@ -95,7 +95,7 @@ class Caller:
                 pass
 
     async def give(self, task_id: str, text: str, *, agent: str = "echo") -> None:
-        """Answer a task on whatever host serves it now, once."""
+        """Answer a task on its current host, without retries."""
         await self.directory.client_for_task(task_id).send_message(
             agent=agent,
             message=_answer(task_id, text),
@@ -103,7 +103,7 @@ class Caller:
         )
 
     def host_of(self, task_id: str) -> str:
-        """Return the address of the host that serves the task now; empty: none does."""
+        """Return the address of the host that serves the task now; "" if none does."""
         try:
             return self.directory.get_task_host(task_id).address
         except PeerError:
@@ -120,7 +120,7 @@ class Caller:
         )
 
     async def sees(self, *agents: str) -> None:
-        """Wait until there are just these agents."""
+        """Wait until exactly these agents are on the mesh."""
         await self.directory.wait_until(
             lambda known: set(known.list_agents()) == set(agents), timeout_s=PATIENCE_S
         )
@@ -156,7 +156,7 @@ def journals(folder: Path) -> set[str]:
 
 
 async def wait_until_lease_expired(folder: Path, seconds: float) -> None:
-    """Wait until the lease of some journal has been over for so long."""
+    """Wait until the lease of some journal ended more than `seconds` ago."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             if any(
@@ -171,7 +171,7 @@ async def wait_until_lease_expired(folder: Path, seconds: float) -> None:
 async def hosts(
     folder: Path, *agents: str, environment: dict[str, str] = QUICK
 ) -> AsyncIterator[tuple[Services, Caller]]:
-    """A registry, and a process for each agent."""
+    """Run a registry, and a process for each agent."""
     async with (
         open_services(folder, environment=environment) as services,
         ChannelPool() as channels,
@@ -188,6 +188,6 @@ async def hosts(
 
 
 async def standby(services: Services, name: str, *agents: str) -> None:
-    """Start another process of agents that there are; return when it says that it stands by."""
+    """Start another process of served agents; return when it is on standby."""
     await services.launch(name, "agents", *agents)
     await services.ready(name, state="standby")

@@ -1,4 +1,4 @@
-"""An agent in a process of its own that can be killed, beside a mesh in this one."""
+"""An agent in a separate process that a test can kill, on a mesh in this process."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -11,12 +11,12 @@ from harness.mesh.small_mesh import PATIENCE_S, SmallMesh
 
 @dataclass
 class KillableAgent:
-    """The agent, started anew as often as it is wanted; the stack ends its last process."""
+    """The agent, which can be restarted any number of times; the stack ends its last process."""
 
     mesh: SmallMesh
     name: str
     command: tuple[str, ...]
-    """What serves it, without the options `--mesh` and `--data`."""
+    """The command that serves it, without the options `--mesh` and `--data`."""
     data: Path
     stack: AsyncExitStack
     cwd: Path
@@ -24,7 +24,7 @@ class KillableAgent:
     process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        """Start it; the mesh knows this process then, and not only one before."""
+        """Start it, and wait until the mesh lists this process and not an earlier one."""
         gone = {host.address for host in self.mesh.directory.hosts}
         place = ("--mesh", self.mesh.registry_address, "--data", str(self.data))
         self.process = await self.stack.enter_async_context(
@@ -40,7 +40,7 @@ class KillableAgent:
         )
 
     async def kill(self) -> None:
-        """Kill it, as a machine does that runs out of memory."""
+        """Kill it, as the system does when memory runs out."""
         assert self.process is not None
         self.process.kill()
         await self.process.wait()

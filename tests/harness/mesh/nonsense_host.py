@@ -1,4 +1,4 @@
-"""A host on the mesh that answers every call with bytes which are no message."""
+"""A host on the mesh that answers every call with bytes that can't be parsed."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,7 +15,7 @@ NONSENSE = b"\xff\xfe\xfd nothing that a parser likes"
 
 
 class _Handler(grpc.GenericRpcHandler):
-    """Serves every method as a stream of nonsense."""
+    """Serves every method as a stream of unparsable bytes."""
 
     def service(self, _details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[bytes, bytes]":
         async def answer(
@@ -41,7 +41,7 @@ async def serving_nonsense() -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def nonsense_host(mesh_address: str, name: str) -> AsyncIterator[str]:
-    """Be such a host, on a mesh, with an agent `name`; yield its address."""
+    """Register such a host on a mesh with an agent `name`; yield its address."""
     card = agent_card_pb2.AgentCard(
         name=name,
         description="Answers nonsense.",

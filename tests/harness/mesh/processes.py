@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
-# Eight processes at once on a busy machine take their time; less than a test has.
+# Enough for eight processes to start at once on a busy machine, and less than a test's timeout.
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 60.0
 
@@ -42,7 +42,7 @@ async def read_line(process: asyncio.subprocess.Process, start: str) -> dict[str
 
 
 async def ended(process: asyncio.subprocess.Process) -> None:
-    """Wait until a process has ended that was told to."""
+    """Wait until a process that was told to end has ended; return its exit code."""
     try:
         async with asyncio.timeout(STOP_TIMEOUT_S):
             await process.wait()
@@ -59,7 +59,7 @@ async def running_process(
     stdin: int | None = None,
     stderr: BinaryIO | int | None = None,
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run a command for the length of a block; afterwards it is told to stop, and must."""
+    """Run a command for the length of a block, then stop it and assert that it ends."""
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=cwd,
@@ -74,7 +74,7 @@ async def running_process(
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGTERM)
-            # A test may have stopped it.
+            # A test may have stopped it by SIGSTOP.
             process.send_signal(signal.SIGCONT)
         await ended(process)
 
@@ -104,9 +104,9 @@ BUNDLED: Final = ("supervisor", "echo", "math", "currency")
 
 
 class Services:
-    """A mesh whose services are processes of their own: `registry`, `bridge`, `tools`, and agents.
+    """A mesh whose services are separate processes: `registry`, `bridge`, `tools`, and agents.
 
-    Each agent has a process of its own, named as the agent.
+    Each agent has its own process, with the agent's name.
     """
 
     def __init__(self, stack: AsyncExitStack, folder: Path, environment: Mapping[str, str]) -> None:
@@ -116,16 +116,16 @@ class Services:
         self._stack = stack
         self._folder = folder
         self._environment = dict(environment)
-        # How each was started, and where it serves since: it comes back there.
+        # The command and the address of each service, with which it is restarted.
         self._words: dict[str, tuple[str, ...]] = {}
         self._addresses: dict[str, str] = {}
 
     def reserve_mesh_address(self) -> None:
-        """Decide where the registry will serve before it is started."""
+        """Choose the registry's address before it starts."""
         self._addresses["registry"] = self.mesh_address = free_address()
 
     async def start(self, name: str, *words: str, environment: Mapping[str, str] = {}) -> None:
-        """Start a service by the words behind `trunkline serve`; return when it is ready."""
+        """Start a service by the arguments of `trunkline serve`; return when it is ready."""
         await self.launch(name, *words, environment=environment)
         await self.ready(name)
 
@@ -152,35 +152,35 @@ class Services:
                 self._addresses[name] = address
 
     async def kill(self, name: str) -> None:
-        """SIGKILL; return when the process is gone."""
+        """Send SIGKILL; return when the process is gone."""
         self.processes[name].kill()
         await self.processes[name].wait()
 
     async def terminate(self, name: str) -> int:
-        """SIGTERM; return the exit code."""
+        """Send SIGTERM; return the exit code."""
         self.processes[name].terminate()
         async with asyncio.timeout(STOP_TIMEOUT_S):
             return await self.processes[name].wait()
 
     def stop(self, name: str) -> None:
-        """SIGSTOP: it keeps its sockets and does nothing."""
+        """Send SIGSTOP: the process keeps its sockets and does nothing."""
         self.processes[name].send_signal(signal.SIGSTOP)
 
     def cont(self, name: str) -> None:
-        """SIGCONT; one that was killed meanwhile stays dead."""
+        """Send SIGCONT. A process that was killed meanwhile stays dead."""
         with contextlib.suppress(ProcessLookupError):
             self.processes[name].send_signal(signal.SIGCONT)
 
     async def restart(self, name: str, *, state: str = "ready") -> None:
-        """Start a service again that has ended, where it was before; return when it is ready."""
+        """Restart a service that has ended, at its old address; return when it is ready."""
         assert self.processes[name].returncode is not None
         await self.launch(name, *self._words[name])
         await self.ready(name, state=state)
 
     def _place(self, name: str) -> tuple[str, ...]:
-        """The options that say where it serves and whom it joins."""
+        """Return the options for the service's address and its mesh."""
         own = {"registry": "--mesh", "bridge": "--http"}.get(name, "--listen")
-        # While it is away, nobody may get its port.
+        # While it is down, no other process may get its port.
         place = (own, self._addresses.setdefault(name, free_address()))
         if name == "registry":
             return (*place, "--data", str(self._folder / "data"))
@@ -194,13 +194,13 @@ class Services:
 async def open_services(
     folder: Path, *, environment: Mapping[str, str] | None = None
 ) -> AsyncIterator[Services]:
-    """Yield a mesh of no service, with its data below `folder`, to start them one by one."""
+    """Yield a mesh without services, with its data below `folder`; the test starts them."""
     async with AsyncExitStack() as stack:
         services = Services(stack, folder, environment or {})
         try:
             yield services
         finally:
-            # All at once: one after the other takes long. The registry gets the others' spans.
+            # All at once, because one by one takes long. The registry gets the others' spans.
             left = [
                 process
                 for name, process in services.processes.items()
@@ -221,7 +221,7 @@ async def running_services(
     others: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Services]:
-    """Run registry, bridge, tool adapter and each agent in a process of its own, ready to answer.
+    """Run registry, bridge, tool adapter and each agent in separate processes, ready to answer.
 
     `others` are agents from modules, MODULE:NAME by their names. `flags` are those of `up`.
     """
@@ -255,11 +255,11 @@ _PORTS_OF_A_WORKER = 2_500
 
 
 def _ports() -> Iterator[int]:
-    """Ports for this process, each as late again as possible.
+    """Yield ports for this process, each repeated as late as possible.
 
-    All lie below those that systems give to whoever wants any: nobody gets one meanwhile by chance.
-    Tests that run at the same time, in other workers, have others; `random` would give all of them
-    the same, since it begins anew with each test.
+    All are below the ephemeral range, so the system assigns them to no other process.
+    Concurrent test workers have other ports. `random` would give all workers the same ports,
+    because each test seeds it.
     """
     worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
     share = int(worker or os.getpid()) % _WORKERS
@@ -272,10 +272,10 @@ _free_ports = _ports()
 
 
 def free_address() -> str:
-    """Return an address that nobody serves at, to be told before anybody does."""
+    """Return an unused address, for a server that starts later."""
     for port in _free_ports:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))
             return f"127.0.0.1:{port}"
-    raise AssertionError("there is always another port")
+    raise AssertionError("no port is free")

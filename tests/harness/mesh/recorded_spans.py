@@ -15,7 +15,7 @@ Memory = TypeVar("Memory", bound=InMemorySpanExporter)
 
 @contextmanager
 def spans_in(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Memory]:
-    """Keep the spans that end inside the block."""
+    """Record the spans that end inside the block."""
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(memory))
     # The API lets a process set its provider once; a test needs its own.

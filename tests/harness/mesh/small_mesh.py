@@ -33,14 +33,14 @@ PATIENCE_S = 60.0
 
 @dataclass(slots=True)
 class JoinedHost:
-    """A host that serves, and can lose its server and get it back."""
+    """A host whose server can be cut off and served again."""
 
     host: TaskHost
     server: MeshServer
     address: str
 
     async def cut(self) -> None:
-        """Close every connection to it; its tasks go on."""
+        """Close every connection to it; its tasks keep running."""
         await self.server.stop(0)
 
     async def serve_again(self) -> None:
@@ -51,7 +51,7 @@ class JoinedHost:
 
 
 class SmallMesh:
-    """What a test does with a mesh."""
+    """A mesh in this process, and the calls of a test to it."""
 
     def __init__(
         self, stack: AsyncExitStack, folder: Path, channels: ChannelPool, registry_address: str
@@ -64,18 +64,18 @@ class SmallMesh:
         self._messages = 0
 
     async def enter(self, opening: AbstractAsyncContextManager[_Opened]) -> _Opened:
-        """Open something for as long as the mesh lives; it is closed behind who joins later."""
+        """Open a context manager for the life of the mesh. Later ones are closed first."""
         return await self._stack.enter_async_context(opening)
 
     async def join(self, *agents: Agent, **settings: Any) -> JoinedHost:
-        """Add a host with these agents; everyone knows them when this returns."""
+        """Add a host with these agents; return when every directory lists them."""
         given = Settings(data_dir=self._folder, **settings)
         host = await self._stack.enter_async_context(
             open_host(agents, directory=self.directory, settings=given)
         )
         server = MeshServer()
         add_host_services(server, host)
-        # Not any port: while it is cut off, nobody else may get it.
+        # A reserved port: while the host is cut off, no other process may get it.
         (address,) = await server.start(free_address())
         joined = JoinedHost(host, server, address)
         self._stack.push_async_callback(joined.cut)
@@ -83,7 +83,7 @@ class SmallMesh:
         return joined
 
     async def register(self, member: registry_service_pb2.Host) -> None:
-        """Put a host on the mesh; everyone knows it when this returns."""
+        """Put a host on the mesh; return when every directory lists it."""
         await self._stack.enter_async_context(Membership(self._registry, member))
         await self.directory.wait_until(
             lambda known: any(host.host_id == member.host_id for host in known.hosts),
@@ -152,13 +152,13 @@ class SmallMesh:
     async def until(
         self, task_id: str, predicate: Callable[[snapshot_pb2.TaskSnapshot], bool]
     ) -> snapshot_pb2.TaskSnapshot:
-        """Follow a task until its fold is as the predicate wants it."""
+        """Follow a task until the predicate is true of its fold; return the fold."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 try:
                     return await self._follow(task_id, predicate)
                 except PeerUnavailableError:
-                    # Its host is starting, or starved, for longer than callers wait for one.
+                    # Its host is starting, or starved, for longer than a caller's patience.
                     await asyncio.sleep(0.05)
 
     async def _follow(
@@ -173,14 +173,14 @@ class SmallMesh:
                 snapshot = await self.look(task_id)
                 if predicate(snapshot):
                     return snapshot
-        raise AssertionError(f"it ended otherwise: {snapshot.task.status}")
+        raise AssertionError(f"the task ended in another state: {snapshot.task.status}")
 
     async def look(self, task_id: str) -> snapshot_pb2.TaskSnapshot:
         """Return the fold of a task."""
         return await self.directory.client_for_task(task_id).get_task(task_id, account="")
 
     async def events(self, task_id: str) -> Sequence[event_pb2.EventBatch]:
-        """Return the journal of a task, as far as it is."""
+        """Return the events in a task's journal so far."""
         batches: list[event_pb2.EventBatch] = []
         client = self.directory.client_for_task(task_id)
         async with client.watch_task(
@@ -197,9 +197,9 @@ class SmallMesh:
 
 @asynccontextmanager
 async def open_small_mesh(folder: Path, *, lease_s: float = 10.0) -> AsyncIterator[SmallMesh]:
-    """Open a mesh with a registry and nobody on it."""
+    """Open a mesh with a registry and without hosts."""
     async with AsyncExitStack() as stack:
-        # A busy machine is silent for a while; whoever leaves this mesh closes its connections.
+        # Long, because a busy machine may be silent. Hosts that leave close their connections.
         channels = await stack.enter_async_context(ChannelPool(ping_s=PATIENCE_S))
         registry = await stack.enter_async_context(RegistryServicer(lease_s))
         server = MeshServer()

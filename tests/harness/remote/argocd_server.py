@@ -1,8 +1,8 @@
-"""A stand-in for Argo CD on a real socket: what its published API answers, and to whom.
+"""A stand-in for Argo CD's API on a real socket.
 
-Paths, parameters, objects and errors follow `/swagger.json` of Argo CD 2 and 3: without a token it
-tells its version alone, what there isn't it forbids as what may not be seen, and refuses a second
-sync while one runs.
+Paths, parameters, objects and errors follow `/swagger.json` of Argo CD 2 and 3. Without a token,
+only the version can be read. A missing application gives the same error as a forbidden one. A
+second sync is refused while one runs.
 """
 
 import json
@@ -27,7 +27,7 @@ Json = dict[str, Any]
 
 
 def application(name: str, *, sync: str = "Synced", health: str = "Healthy") -> Json:
-    """Return an Application object, as much of it as anybody looks at."""
+    """Return an Application object with the fields that our client reads."""
     resources = [
         {
             "version": "v1",
@@ -101,14 +101,14 @@ def _deployment(replicas: int) -> str:
 
 @dataclass
 class ArgoCDServer:
-    """What a test sees of it."""
+    """The applications of the server, and its record of requests."""
 
     url: str = ""
     applications: dict[str, Json] = field(default_factory=dict)
     asked: list[tuple[str, str]] = field(default_factory=list)
     """Method and path of each request."""
     synced: list[Json] = field(default_factory=list)
-    """The bodies of what asked for a sync, and got it."""
+    """The bodies of the accepted sync requests."""
     running: set[str] = field(default_factory=set)
     """Applications that an operation runs on."""
 

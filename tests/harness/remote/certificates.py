@@ -1,4 +1,4 @@
-"""Certificates of servers that only tests believe in."""
+"""Self-signed certificates for the servers of tests."""
 
 import ssl
 import subprocess
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def self_signed(folder: Path, host: str) -> tuple[ssl.SSLContext, Path]:
-    """Return what a server of that name serves with, and the file that makes clients trust it."""
+    """Return the TLS context of a server with this name, and the file by which clients trust it."""
     key, certificate = folder / "key.pem", folder / "certificate.pem"
     made = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
     names = ["-subj", f"/CN={host}", "-addext", f"subjectAltName=DNS:{host}"]

@@ -1,4 +1,4 @@
-"""A way to a server that breaks: each connection is cut after so many bytes of an answer."""
+"""A relay to a server that cuts each connection after a number of bytes of an answer."""
 
 import asyncio
 import contextlib
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Relay:
-    """Passes bytes on. A question starts the count of its answer anew."""
+    """Passes bytes on, and counts those of the answer. Each request resets the count."""
 
     budgets: Iterator[int]
-    """How long the next answers may be, in bytes."""
+    """The limits of the next answers, in bytes."""
     address: str = ""
     target: str = ""
-    """Where connections lead to, HOST:PORT."""
+    """The server, as HOST:PORT."""
     cuts: int = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -23,7 +23,7 @@ class Relay:
         try:
             far_reader, far_writer = await asyncio.open_connection(host, int(port))
         except OSError:
-            # Nobody is there at the moment.
+            # The server is down at the moment.
             writer.close()
             return
         budget = [next(self.budgets)]
@@ -62,7 +62,7 @@ async def _quiet(work: Coroutine[None, None, None]) -> None:
 
 @asynccontextmanager
 async def open_relay(budgets: Iterator[int]) -> AsyncIterator[Relay]:
-    """Serve a relay for the length of a block; its target is given later."""
+    """Serve a relay for the length of a block; set its target afterwards."""
     relay = Relay(budgets)
     async with asyncio.TaskGroup() as group:
         connections: list[asyncio.Task[None]] = []

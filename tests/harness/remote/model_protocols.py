@@ -1,4 +1,4 @@
-"""What four providers of models speak, as far as a chat with tools needs it; streamed and whole."""
+"""The chat protocols of four model providers, with tools, streamed and unary."""
 
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -12,13 +12,13 @@ class Cut(Exception):  # noqa: N818 it is no error of the server
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of a tool; a text as arguments is sent as it is, JSON or not."""
+    """A tool call. Arguments given as text are sent unchanged, even if they are not JSON."""
 
     name: str
     arguments: Mapping[str, object] | str = field(default_factory=dict)
     id: str = ""
     pieces: "Sequence[str | _Pause]" = ()
-    """The arguments as OpenAI's stream has them, instead of in two halves."""
+    """The pieces of the arguments in OpenAI's stream, instead of two halves."""
 
     @property
     def text(self) -> str:
@@ -33,7 +33,7 @@ class _Pause(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model answers."""
+    """A model's reply."""
 
     pieces: Sequence[str | _Pause] = ()
     calls: Sequence[Call] = ()
@@ -44,13 +44,13 @@ class Reply:
     finish: str = ""
     """In OpenAI's words; empty: `stop` or `tool_calls`."""
     is_cut: bool = False
-    """Whether the connection ends behind the pieces, before the end."""
+    """True if the connection breaks after the pieces, before the end of the reply."""
     is_malformed: bool = False
-    """Whether what comes behind the pieces is no JSON."""
+    """True if invalid JSON follows the pieces."""
 
     @property
     def finish_reason(self) -> str:
-        """Why it ends, in OpenAI's words."""
+        """The finish reason, in OpenAI's words."""
         return self.finish or ("tool_calls" if self.calls else "stop")
 
     def ids(self) -> list[tuple[str, Call]]:
@@ -59,13 +59,13 @@ class Reply:
 
 
 class ModelProtocol:
-    """How one provider's chat looks."""
+    """The chat protocol of one provider."""
 
     path: str
     media_type = "text/event-stream"
 
     def problem(self, _body: dict[str, Any]) -> str:
-        """Return what the provider refuses a request for."""
+        """Return the reason for which the provider refuses a request; "" if it accepts it."""
         return ""
 
     def error(self, status: int, text: str) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class ModelProtocol:
         return {"error": {"message": text, "type": "error", "code": status}}
 
     def is_streaming(self, _path: str, body: dict[str, Any]) -> bool:
-        """Whether a request wants its answer streamed."""
+        """Return True if a request wants a streamed answer."""
         return bool(body.get("stream"))
 
     def whole(self, reply: Reply, text: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""A model provider on a real socket: it answers as a test has scripted, and remembers what it got.
+"""A scripted model provider on a real socket, which records its requests.
 
-It speaks what OpenAI, Anthropic, Google and Ollama speak (see model_wires), and runs in a thread of
-its own, so that a fixture of any scope, and tests with or without a loop, may use it:
+It speaks the protocols of OpenAI, Anthropic, Google and Ollama (see model_protocols). It runs in
+its own thread, so fixtures of any scope, and tests with or without an event loop, can use it:
 
     with model_server() as server:
         server.script(call("math__calculate", expression="2+2"), say("It is ", "4."))
@@ -46,31 +46,31 @@ PATIENCE_S = 60.0
 
 
 class Pause:
-    """Among the pieces of a reply: it goes on when the test says so."""
+    """A pause among the pieces of a reply, which the test ends."""
 
     def __init__(self) -> None:
         self._is_reached: Future[None] = Future()
         self._go_on: Future[None] = Future()
 
     async def reached(self) -> None:
-        """Wait until all before it has been sent."""
+        """Wait until every earlier piece has been sent."""
         async with asyncio.timeout(PATIENCE_S):
             await asyncio.shield(asyncio.wrap_future(self._is_reached))
 
     def go_on(self) -> None:
-        """Let the reply go on."""
+        """End the pause."""
         if not self._go_on.done():
             self._go_on.set_result(None)
 
     async def wait(self) -> None:
-        """Wait, as the server does."""
+        """Wait for the end of the pause; called by the server."""
         if not self._is_reached.done():
             self._is_reached.set_result(None)
         await asyncio.shield(asyncio.wrap_future(self._go_on))
 
 
 def say(*pieces: str | Pause, **how: Any) -> Reply:
-    """Return a text as a reply; one that is given in one piece is streamed word by word."""
+    """Return a text as a reply. A single piece is streamed word by word."""
     if len(pieces) == 1 and isinstance(pieces[0], str):
         words = pieces[0].split(" ")
         pieces = (*(f"{word} " for word in words[:-1]), words[-1])
@@ -83,7 +83,7 @@ def call(name: str, /, **arguments: object) -> Reply:
 
 
 def refuse(status: int, *, retry_after_s: int | None = None, text: str = "no") -> Reply:
-    """Return a reply that is an error of HTTP."""
+    """Return an HTTP error as a reply."""
     headers = {} if retry_after_s is None else {"retry-after": str(retry_after_s)}
     return Reply(pieces=(text,), status=status, headers=headers)
 
@@ -96,19 +96,19 @@ class Asked:
     headers: Mapping[str, str]
     json: dict[str, Any]
     ended: threading.Event = field(default_factory=threading.Event)
-    """Set once nothing more is sent to it."""
+    """Set once its answer has ended."""
     is_hung_up: bool = False
-    """Whether the client has gone before the end."""
+    """True if the client left before the end."""
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """Its messages, as its provider writes them."""
+        """Its messages, in the provider's format."""
         found: list[dict[str, Any]] = self.json.get("messages") or self.json["contents"]
         return found
 
     @property
     def last(self) -> str:
-        """The content of the last message, if that is text."""
+        """The content of the last message, if it is text."""
         return str(self.messages[-1].get("content"))
 
     @property
@@ -124,25 +124,25 @@ Decide: TypeAlias = Callable[[Asked], Reply]
 
 
 class ModelServer:
-    """What a test sees of it."""
+    """The script of the server, and its record of requests."""
 
     def __init__(self) -> None:
         self.url = ""
         self.asked: list[Asked] = []
         """Every request, in the order in which they came."""
         self.decide: Decide = self._next
-        """Says what the answer to a request is; by itself the next of the script."""
+        """Chooses the reply to a request; by default the next one of the script."""
         self.pauses: list[Pause] = []
         self._script: deque[Reply] = deque()
 
     @property
     def openai_url(self) -> str:
-        """What OPENAI_BASE_URL is to be."""
+        """The value for OPENAI_BASE_URL."""
         return f"{self.url}/v1"
 
     @property
     def environment(self) -> dict[str, str]:
-        """What lets each provider's client come here."""
+        """The environment variables that direct each provider's client to this server."""
         return {
             "OPENAI_BASE_URL": self.openai_url,
             "OPENAI_API_KEY": "test-key",
@@ -153,23 +153,23 @@ class ModelServer:
         }
 
     def script(self, *replies: Reply) -> None:
-        """Answer the next requests with these, and forget what was left of the script, and seen."""
+        """Replace the script by these replies, and clear the record of requests."""
         self.decide = self._next
         self.asked.clear()
         self._script = deque(replies)
 
     @property
     def left(self) -> int:
-        """How many replies of the script nobody has asked for yet."""
+        """The number of replies that remain in the script."""
         return len(self._script)
 
     async def until_ended(self, asked: Asked) -> None:
-        """Wait until nothing more is sent to a request."""
-        await _until(asked.ended.is_set, "the answer goes on")
+        """Wait until the answer to a request has ended."""
+        await _until(asked.ended.is_set, "the answer has not ended")
 
     def _next(self, asked: Asked) -> Reply:
         if not self._script:
-            return refuse(500, text=f"the script is over; asked: {asked.last[:200]}")
+            return refuse(500, text=f"the script has ended; the request: {asked.last[:200]}")
         return self._script.popleft()
 
     async def answer(self, request: Request, wire: ModelProtocol) -> Response:
@@ -217,7 +217,7 @@ async def _texts(reply: Reply) -> AsyncIterator[str]:
 
 
 def _is_no_cut(record: logging.LogRecord) -> bool:
-    # A cut answer is an exception of the app, on purpose.
+    # A cut answer is an intended exception of the app.
     return not (record.exc_info and isinstance(record.exc_info[1], Cut))
 
 
@@ -236,7 +236,7 @@ def model_server() -> Iterator[ModelServer]:
     def route(wire: ModelProtocol) -> Route:
         async def endpoint(request: Request) -> Response:
             response = await server.answer(request, wire)
-            # Clients would keep their connections for longer than a test has its loop.
+            # Clients would keep their connections after the end of a test's event loop.
             response.headers["connection"] = "close"
             return response
 

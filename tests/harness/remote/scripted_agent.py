@@ -1,4 +1,4 @@
-"""A remote A2A agent that answers whatever a test wants, over JSON-RPC on a real socket."""
+"""A scripted remote A2A agent, over JSON-RPC on a real socket."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from harness.remote.socket_server import listening
 
 Json: TypeAlias = dict[str, Any]
 Writer: TypeAlias = asyncio.StreamWriter
-# Answers one call: given the call, and where to write.
+# Answers a call by writing to the stream.
 Answer: TypeAlias = Callable[["Call", Writer], Awaitable[None]]
 
 PATIENCE_S = 60.0
@@ -19,7 +19,7 @@ PATIENCE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request as it came."""
+    """A received request."""
 
     method: str
     params: Json
@@ -35,9 +35,9 @@ class Call:
 
 @dataclass(slots=True)
 class ScriptedAgent:
-    """What it is asked, and what it answers, method by method; each answer is given once.
+    """The script of the agent by method, and its record of calls.
 
-    The last answer of a method is given again and again.
+    Each answer is used once, and the last one of a method for every further call.
     """
 
     url: str = ""
@@ -53,7 +53,7 @@ class ScriptedAgent:
         return [call for call in self.calls if call.method == method]
 
     async def until(self, method: str, times: int = 1) -> Call:
-        """Wait until it was asked something so often."""
+        """Wait until a method was called so many times; return the last call."""
         try:
             async with asyncio.timeout(PATIENCE_S), self.heard:
                 await self.heard.wait_for(lambda: len(self.asked(method)) >= times)
@@ -125,9 +125,9 @@ def result(value: object) -> Answer:
 def stream(
     *events: object, then: asyncio.Event | None = None, ids: bool = False, cut: bool = False
 ) -> Answer:
-    """Stream events; behind the last one wait for `then`, or close.
+    """Stream events; after the last one wait for `then`, or close.
 
-    `cut` leaves the response without its end, as a broken connection does.
+    `cut` ends the response early, as a broken connection does.
     """
 
     async def answer(call: Call, writer: Writer) -> None:
@@ -146,7 +146,7 @@ def stream(
 
 
 async def silence(_call: Call, writer: Writer) -> None:
-    """Answer nothing, as long as somebody waits for it."""
+    """Never answer."""
     await writer.wait_closed()
 
 
@@ -186,7 +186,7 @@ async def scripted_agent(
         extensions = [{"uri": resumes}] if resumes else []
         agent.card = {
             "name": "Scripted",
-            "description": "Says what it is told to.",
+            "description": "Answers by a script.",
             "version": "1",
             "supportedInterfaces": [
                 {"url": agent.url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}

@@ -1,6 +1,6 @@
-"""Search engines and a model of vectors on a real socket: they answer as a test has scripted.
+"""Scripted search engines, and an embedding model, on a real socket.
 
-They speak as Tavily, SearXNG, arXiv and OpenAI's embeddings do, each at its own path.
+They speak the protocols of Tavily, SearXNG, arXiv and OpenAI's embeddings, each at its own path.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ PAGES = [
     {"title": "Bad link", "url": "javascript:alert(1)", "content": "No."},
     {"title": "No content", "url": "https://b.example/", "content": ""},
 ]
-# By what a text is about: two texts that share no word may be about the same.
+# The words of each topic. Two texts without a common word may have the same topic.
 _MEANINGS = (
     {"leave", "vacation", "holiday", "holidays", "free"},
     {"train", "trains", "planes", "travel", "railway"},
@@ -32,7 +32,7 @@ _MEANINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What an engine was asked."""
+    """A request to an engine."""
 
     method: str
     path: str
@@ -43,7 +43,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What it answers."""
+    """An engine's reply."""
 
     content: bytes
     status: int = 200
@@ -75,7 +75,7 @@ def feed(*entries: tuple[str, str, str]) -> Reply:
 
 
 def vectors(request: Request) -> Reply:
-    """Answer as OpenAI's embeddings do: a direction for each thing that a text is about."""
+    """Answer as OpenAI's embeddings do: one dimension for each topic of the text."""
     found = []
     for place, text in enumerate(request.body["input"]):
         words = set(text.casefold().replace(".", " ").split())
@@ -92,7 +92,7 @@ def _nobody(_request: Request) -> Reply:
 
 @dataclass(slots=True)
 class Engines:
-    """What a test sees of them. `scripts` may be changed at any time."""
+    """The scripts and the requests of all engines. `scripts` may be changed at any time."""
 
     url: str = ""
     asked: list[Request] = field(default_factory=list)
@@ -100,7 +100,7 @@ class Engines:
 
     @classmethod
     def usual(cls) -> "Engines":
-        """Return engines that know a little."""
+        """Return engines with a few results each."""
         engines = cls()
         paper = ("1706.03762v7", "Attention Is All You Need", "We propose the Transformer.")
         engines.scripts = {
@@ -114,7 +114,7 @@ class Engines:
 
 @asynccontextmanager
 async def search_engines() -> AsyncIterator[Engines]:
-    """Serve engines on a port of their own."""
+    """Serve engines on a free port."""
     engines = Engines.usual()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

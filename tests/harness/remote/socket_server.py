@@ -16,7 +16,7 @@ async def listening(
 ) -> AsyncIterator[int]:
     """Serve each connection by `serve`, and yield the port.
 
-    At the end connections are canceled: since Python 3.12 a server waits for those that are open.
+    At the end connections are canceled, because since Python 3.12 a server waits for open ones.
     """
     connections: set[asyncio.Task[None]] = set()
 

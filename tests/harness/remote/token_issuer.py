@@ -62,7 +62,7 @@ class SigningKey:
     def token(
         self, claims: Mapping[str, Any] | None = None, *, named: bool = True, **headers: Any
     ) -> str:
-        """A token that is good for a minute, but for what `claims` say; None leaves one out."""
+        """A token for a minute. `claims` replace the default claims; None removes one."""
         now = int(datetime.now(UTC).timestamp())
         given = {
             "iss": ISSUER,
@@ -78,7 +78,7 @@ class SigningKey:
 
 
 def key_set(*keys: SigningKey) -> bytes:
-    """Their JWKS."""
+    """Return the JWKS of these keys."""
     return json.dumps({"keys": [key.jwk() for key in keys]}).encode()
 
 

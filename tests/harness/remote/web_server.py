@@ -1,4 +1,4 @@
-"""A web application on a real socket, in a thread of its own: for fixtures of any scope."""
+"""Serves a web application on a real socket in its own thread, for fixtures of any scope."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ _PATIENCE_S = 60.0
 
 @contextmanager
 def serving(app: Starlette, name: str, **config: Any) -> Iterator[int]:
-    """Serve it for the length of a block, at any port, which is given; `config` is uvicorn's."""
+    """Serve it for the length of a block, and yield its port; `config` is for uvicorn."""
     server = uvicorn.Server(
         uvicorn.Config(app, "127.0.0.1", 0, log_config=None, lifespan="off", ws="none", **config)
     )

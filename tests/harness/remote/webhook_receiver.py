@@ -1,4 +1,4 @@
-"""A receiver of webhooks on a real socket: it remembers every post, and answers as it is told."""
+"""A scripted receiver of webhooks on a real socket, which records every post."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ class ReceivedPost:
 
     @property
     def id(self) -> str:
-        """What names it, the same each time it is sent."""
+        """Its id, which is the same in every attempt."""
         return self.headers["webhook-id"]
 
 
@@ -59,14 +59,14 @@ async def hang(_received: ReceivedPost) -> Answer:
 
 
 class WebhookReceiver:
-    """What a test sees of it. `decide` may be changed at any time."""
+    """The posts so far, and the script of the answers. `decide` may be changed at any time."""
 
     def __init__(self, decide: Decide) -> None:
         self.decide = decide
         self.all: list[ReceivedPost] = []
-        """Every post, in the order in which they came, those not taken included."""
+        """Every post in the order of arrival, refused ones included."""
         self.taken: list[ReceivedPost] = []
-        """Those that were answered with 2xx."""
+        """The posts that were answered with 2xx."""
         self.url = ""
         self.connections = 0
         self.most_at_once = 0
@@ -76,7 +76,7 @@ class WebhookReceiver:
     async def until(
         self, predicate: Callable[["WebhookReceiver"], object], *, limit_s: float = PATIENCE_S
     ) -> None:
-        """Wait until what it has seen is as the predicate wants it."""
+        """Wait until the predicate is true."""
         try:
             async with asyncio.timeout(limit_s):
                 while not predicate(self):
@@ -87,7 +87,7 @@ class WebhookReceiver:
             raise AssertionError(f"it has only received {shown}") from None
 
     def ids(self) -> list[str]:
-        """Names of what was taken, each once, in order."""
+        """Ids of the accepted posts, each once, in order."""
         return list(dict.fromkeys(one.id for one in self.taken))
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
