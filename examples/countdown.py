@@ -1,4 +1,4 @@
-"""Streams: every piece that is yielded reaches the client at once.
+"""Streams text: each yielded piece reaches the client at once.
 
 $ trunkline up --agent countdown:countdown
 $ trunkline ask --agent countdown "from 5"
@@ -17,19 +17,19 @@ from trunkline import TaskContext, agent, run
     description="Counts down to a liftoff.",
     tags=["countdown", "count down", "liftoff"],
     examples=["count down from 5"],
-    # If its host dies, the next one begins anew; readers are told what was cut.
+    # If its host dies, the turn runs again elsewhere; its earlier output is cut.
     repeatable=True,
 )
 async def countdown(task: TaskContext) -> AsyncIterator[str]:
     """Count from the first number of the message, or ask for one."""
-    found = re.search(r"\d{1,2}", task.text)
-    if found is None:
+    match = re.search(r"\d{1,2}", task.text)
+    if match is None:
         await task.require_input("From which number?")
         return
     await task.working("Fuelling…")
-    for number in range(int(found[0]), 0, -1):
+    for number in range(int(match[0]), 0, -1):
         yield f"{number} "
-        # Canceled here, it ends here: nothing of it is left running.
+        # A canceled task stops at this await.
         await asyncio.sleep(0.05)
     yield "liftoff!"
 

@@ -1,11 +1,11 @@
-"""A LangGraph graph with tools; one of them runs only when a person has approved the call.
+"""A LangGraph graph with tools, one of which needs a person's approval.
 
     $ trunkline up --agent release:release
     $ trunkline ask --agent release "deploy 1.2"
     release: deploy with {"version": "1.2"} needs your approval (ID).
     $ trunkline approve ID              # or: trunkline ask --task TASK approve
 
-Where `plan` matches a pattern, yours would ask a model: `await model.bind_tools(TOOLS).ainvoke(…)`.
+`plan` matches a pattern here; call a model instead: `await model.bind_tools(TOOLS).ainvoke(…)`.
 """
 
 import re
@@ -31,35 +31,35 @@ def deploy(version: str) -> str:
 
 @tool
 def versions() -> str:
-    """List what was deployed so far."""
+    """List the deployed versions."""
     return ", ".join(DEPLOYED)
 
 
 def plan(state: MessagesState) -> Command[str]:
-    """Decide which tool is called, or answer with what one has said."""
+    """Choose a tool, or answer with a tool's result."""
     last = state["messages"][-1]
     if isinstance(last, ToolMessage):
         return Command(update={"messages": [AIMessage(last.text)]}, goto=END)
-    found = re.search(r"deploy (\S+)", last.text)
-    name, arguments = ("deploy", {"version": found[1]}) if found else ("versions", {})
+    match = re.search(r"deploy (\S+)", last.text)
+    name, arguments = ("deploy", {"version": match[1]}) if match else ("versions", {})
     call = {"name": name, "args": arguments, "id": f"call-{len(state['messages'])}"}
     reply = AIMessage("", tool_calls=[call])
-    return Command(update={"messages": [reply]}, goto="approve" if found else "tools")
+    return Command(update={"messages": [reply]}, goto="approve" if match else "tools")
 
 
 def approve(state: MessagesState) -> Command[str]:
-    """Ask a person. This ends the turn; it may be answered days later, on another host."""
+    """Ask a person. The turn ends here; the answer may come days later, on another host."""
     reply = cast("AIMessage", state["messages"][-1])
     call = reply.tool_calls[0]
     request = {"name": call["name"], "args": call["args"]}
     answer = interrupt({"action_requests": [request], "review_configs": []})
     decision = answer["decisions"][0]
     if decision["type"] == "reject":
-        refused = ToolMessage(f"Not deployed: {decision['message']}.", tool_call_id=call["id"])
-        return Command(update={"messages": [refused]}, goto="plan")
+        refusal = ToolMessage(f"Not deployed: {decision['message']}.", tool_call_id=call["id"])
+        return Command(update={"messages": [refusal]}, goto="plan")
     if decision["type"] == "edit":
-        edited = {**call, "args": decision["edited_action"]["args"]}
-        reply = reply.model_copy(update={"tool_calls": [edited]})
+        edited_call = {**call, "args": decision["edited_action"]["args"]}
+        reply = reply.model_copy(update={"tool_calls": [edited_call]})
     return Command(update={"messages": [reply]}, goto="tools")
 
 
@@ -73,7 +73,7 @@ graph.add_edge("tools", "plan")
 release = from_langgraph(
     graph.compile(),
     name="release",
-    description="Deploys versions, when somebody approves, and says which were.",
+    description="Deploys versions after an approval, and lists those deployed.",
     tags=["release", "deploy", "version", "versions"],
     examples=["deploy 1.2", "which versions were deployed?"],
 )

@@ -1,10 +1,10 @@
-"""An agent of another place on your mesh, by the URL of its A2A card.
+"""A remote agent on your mesh, by the URL of its A2A card.
 
     $ REMOTE_URL=https://agent.example trunkline up --agent remote:remote
     $ trunkline ask --agent remote "…"
 
-Its stream becomes a task like any other: resumable, canceled there when it is canceled here, and
-what it asks is asked here. A token goes along when REMOTE_TOKEN holds one.
+Its stream becomes a normal task: readers can resume it, canceling it cancels the remote task, and
+the remote agent's questions reach the caller. Requests carry the token in REMOTE_TOKEN, if set.
 """
 
 import os

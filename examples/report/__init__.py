@@ -1,1 +1,1 @@
-"""An agent with typed settings, files, and tests of its own."""
+"""An agent with typed settings, files and tests."""

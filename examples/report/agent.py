@@ -1,11 +1,11 @@
-"""Typed settings, a file in, a file out.
+"""An agent with typed settings that reads a CSV file and writes a JSON file.
 
     $ trunkline up --agent report.agent:report
     $ curl http://127.0.0.1:8000/agents/report/message:send -H 'Content-Type: application/json' -d \
       '{"message":{"messageId":"m-1","role":"ROLE_USER","parts":[{"raw":"YSxiCjEsMgozLDQK",
         "mediaType":"text/csv","filename":"table.csv"}]}}'
 
-Its tests are beside it: `pytest report`.
+Run its tests with `pytest report`.
 """
 
 import csv
@@ -38,7 +38,7 @@ async def report(task: TaskContext[Settings]) -> None:
     if not tables:
         await task.require_input("Send a CSV file.")
         return
-    # Whatever way it came: in the message, kept by the mesh, or behind a URL.
+    # `read` accepts inline content, content stored by the mesh, and URLs.
     text = (await task.read(tables[0])).decode("utf-8-sig")
     rows = list(csv.DictReader(io.StringIO(text), delimiter=task.settings.delimiter))
     if len(rows) > task.settings.row_limit:
@@ -50,12 +50,12 @@ async def report(task: TaskContext[Settings]) -> None:
         await lines.append(f"{name}: {total:g}\n")
     await lines.close()
     content = json.dumps(sums).encode()
-    made = Part(raw=content, media_type="application/json", filename="sums.json")
-    await task.artifact("file").append(made, last=True)
+    file = Part(raw=content, media_type="application/json", filename="sums.json")
+    await task.artifact("file").append(file, last=True)
 
 
 def number(cell: str | None) -> float:
-    """Return what a cell adds: text adds nothing."""
+    """Return the number in a cell; 0 for text."""
     try:
         return float(cell or 0)
     except ValueError:

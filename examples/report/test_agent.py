@@ -1,4 +1,4 @@
-"""Tests of the agent, on a mesh of their own: `pytest report`, in the folder of examples."""
+"""Tests of the agent, each on a local mesh: run `pytest report` in the folder of examples."""
 
 import json
 
@@ -28,7 +28,7 @@ async def test_it_asks_for_a_file() -> None:
 
 
 @async_test
-async def test_its_settings_are_heeded() -> None:
+async def test_its_settings_apply() -> None:
     table = Part(raw=b"a;b\n1;2\n3;4\n", media_type="text/csv")
     async with mesh(report, options={"report": {"delimiter": ";", "row_limit": 1}}) as m:
         answer = await m.ask(table)

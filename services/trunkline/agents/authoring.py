@@ -1,4 +1,4 @@
-"""The `@agent` decorator, and the agent that it makes of a function."""
+"""The `@agent` decorator, and the agent that it builds from a function."""
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -38,12 +38,12 @@ class FunctionAgent:
     """Cancels work that the agent has delegated outside the mesh. Such work is a child task called
     `NAME:ID`, with the agent's name; the function gets the ID, and may get it more than once."""
     settings_type: type[Any] | None = None
-    """The type of its settings; None: it takes none."""
+    """The type of the agent's settings; None: it has none."""
     settings: object = None
-    """Its settings, once its host or `with_settings` has set them."""
+    """The agent's settings, once its host or `with_settings` has set them."""
     lifespan: Lifespan | None = None
-    """Opened while the agent is served. The agent joins the mesh at the first call of the function
-    that the lifespan gets; each call says that the agent's card has changed."""
+    """Opened while the agent is served. It gets a function that reports a changed card; the agent
+    joins the mesh at its first call."""
 
     def with_settings(self, settings: object) -> "FunctionAgent":
         """Return the agent with these settings; its host then reads none.
@@ -132,17 +132,17 @@ def agent(
         input_modes: the media types of parts that the agent takes; others are refused.
         output_modes: the media types of the parts that it makes.
         concurrency: how many turns run at once; None: no limit.
-        repeatable: after the death of a host, the turn runs again from its start, and what it had
-            written is cut off. For functions that have no effects outside the task.
-        resumable: after the death of a host, the function is called again with all that it had
-            written in place, and cuts back with `task.rewind`. For functions that remember how far
-            they came. The turn of an agent that is neither fails, unless it had not begun.
+        repeatable: after its host died, the turn runs again from its start, and its earlier output
+            is cut. For functions without effects outside the task.
+        resumable: after its host died, the function is called again, its earlier output stays,
+            and `task.rewind` cuts it back. For functions that store how far they got. If an agent
+            is neither, its running turns fail.
         timeout_s: the longest life of a task in seconds; the caller's earlier deadline holds.
         direct_replies: the function may return a Message, which makes no task.
         routable: a supervisor may choose the agent.
         settings: a pydantic model or a dataclass. The host reads it before it serves the agent,
             from `[agent.NAME.options]` of `trunkline.toml` and from TRUNKLINE_AGENT_NAME_FIELD
-            variables, which take precedence. The function finds it as `task.settings`.
+            variables, which take precedence. The function reads it as `task.settings`.
 
     Raises:
         ConfigurationError: the name is not valid, there is no description, the function is not
@@ -160,25 +160,25 @@ def agent(
         is_asynchronous = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(
             function
         )
-        known_as = name or getattr(function, "__name__", "").replace("_", "-")
+        agent_name = name or getattr(function, "__name__", "").replace("_", "-")
         if not is_asynchronous:
-            raise ConfigurationError(f"agent {known_as!r}", "its function must be `async def`")
-        _check_name(known_as)
+            raise ConfigurationError(f"agent {agent_name!r}", "its function must be `async def`")
+        _check_name(agent_name)
         if settings is not None:
-            validate_options_type(known_as, settings)
+            validate_options_type(agent_name, settings)
         about = description or _first_paragraph(function)
         if not about:
             problem = "it has no description: pass `description`, or give its function a docstring"
-            raise ConfigurationError(f"agent {known_as!r}", problem)
+            raise ConfigurationError(f"agent {agent_name!r}", problem)
         skill = agent_card_pb2.AgentSkill(
-            id=known_as,
-            name=known_as,
+            id=agent_name,
+            name=agent_name,
             description=about,
-            tags=tags or [known_as],
+            tags=tags or [agent_name],
             examples=examples,
         )
         card = agent_card_pb2.AgentCard(
-            name=known_as,
+            name=agent_name,
             description=about,
             version=version,
             default_input_modes=input_modes,

@@ -1,4 +1,4 @@
-"""Serving agents from Python: `run` as a process, `serve` in a program, `load_agent` by name."""
+"""Serves agents: `run` as a process, `serve` within a program. `load_agent` imports one by name."""
 
 import argparse
 import importlib
@@ -15,14 +15,14 @@ from trunkline.tasks.agent import Agent
 
 
 def run(*agents: Agent) -> None:
-    """Put agents on a mesh and serve them until SIGTERM or Ctrl-C, then finish what runs.
+    """Serve agents on a mesh until SIGTERM or Ctrl-C, then drain the running turns.
 
     Reads the command line: `--mesh HOST:PORT` (or TRUNKLINE_MESH) is the mesh to join, `--listen
     HOST:PORT` the address to serve on, `--advertise HOST[:PORT]` the address that others use, and
     `--data DIR` the folder of the journal. Prints `ready agent=NAME grpc=HOST:PORT` for each agent
-    once it is registered. While another process serves an agent of that name, it prints `standby
-    agent=NAME …` and takes over when the other one is gone. Exits with 1 and one line on stderr
-    when it can't continue.
+    once it is registered. While another process serves an agent of that name, this one prints
+    `standby agent=NAME …` and takes over when the other one is gone. If it can't continue, it
+    exits with 1 and one line on stderr.
     """
     flags = _parse(agents)
     _quiet_grpc()
@@ -44,18 +44,18 @@ async def serve(
     data_dir: Path | None = None,
     insecure: bool | None = None,
 ) -> None:
-    """Put agents on a mesh and serve them until this is canceled: for programs with a loop.
+    """Serve agents on a mesh until the call is canceled; for programs with an event loop.
 
     Settings come from `trunkline.toml` and the environment, as for `run`; arguments other than
-    None take precedence. Unlike `run`, this handles no signals, prints nothing and leaves logging
-    alone. When it is canceled, running turns get the usual grace to end.
+    None take precedence. Unlike `run`, this handles no signals, prints nothing and does not
+    configure logging. On cancellation, running turns get the usual grace period.
 
     Raises:
-        ConfigurationError: a setting is wrong.
-        PeerUnavailableError: the agents can't be served any more; the log has the cause.
+        ConfigurationError: a setting is not valid.
+        PeerUnavailableError: the agents can't be served any longer; the log has the cause.
     """
     _quiet_grpc()
-    # gRPC loads slowly, and a module that only defines agents does not need it.
+    # Imported late: gRPC loads slowly, and modules that only define agents do not need it.
     from trunkline.agents.hosting import join_mesh
 
     flags = {
@@ -67,11 +67,11 @@ async def serve(
     }
     async with join_mesh(lambda _: agents, load_settings(flags)) as status:
         await status.failed.wait()
-    raise PeerUnavailableError("this host", "it can't serve its agents any more; see the log")
+    raise PeerUnavailableError("this host", "it can't serve its agents any longer; see the log")
 
 
 def _quiet_grpc() -> None:
-    """Keep gRPC from logging each connection that closes; it reads this when it is imported."""
+    """Keep gRPC from logging each connection that closes. Call before gRPC is imported."""
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 
@@ -79,17 +79,24 @@ def _parse(agents: Sequence[Agent]) -> Mapping[str, object]:
     names = ", ".join(agent.card.name for agent in agents)
     parser = argparse.ArgumentParser(description=f"Serve on a mesh: {names}")
     parser.add_argument("--mesh", metavar="HOST:PORT", help="the mesh to join")
-    parser.add_argument("--listen", metavar="HOST:PORT", help="serve here [127.0.0.1:0]")
-    parser.add_argument("--advertise", metavar="HOST[:PORT]", help="others reach it there")
-    parser.add_argument("--data", metavar="DIR", dest="data_dir", help="folder of the journal")
     parser.add_argument(
-        "--insecure", action="store_const", const=True, help="listen on other than loopback"
+        "--listen", metavar="HOST:PORT", help="the address to serve on [127.0.0.1:0]"
+    )
+    parser.add_argument(
+        "--advertise", metavar="HOST[:PORT]", help="the address that other processes use"
+    )
+    parser.add_argument("--data", metavar="DIR", dest="data_dir", help="the folder of the journal")
+    parser.add_argument(
+        "--insecure",
+        action="store_const",
+        const=True,
+        help="serve other machines, without authentication",
     )
     return vars(parser.parse_args())
 
 
 async def _serve(agents: Sequence[Agent], settings: Settings) -> int:
-    # gRPC and the exporters load slowly; a module that only defines agents does not need them.
+    # Imported late: gRPC and the exporters load slowly.
     from trunkline.agents.hosting import join_mesh
 
     return await runtime.serve(
@@ -100,7 +107,7 @@ async def _serve(agents: Sequence[Agent], settings: Settings) -> int:
 
 
 def load_agent(spec: str) -> Agent:
-    """Import an agent by `MODULE:NAME`; the current folder is put on the path.
+    """Import an agent by `MODULE:NAME`, from the current folder or the Python path.
 
     Raises:
         ConfigurationError: there is no such module or name, or it is not an agent.
@@ -121,5 +128,5 @@ def load_agent(spec: str) -> Agent:
         raise ConfigurationError(where, f"module {module_name} has no {name}")
     if not (hasattr(agent, "card") and hasattr(agent, "run")):
         raise ConfigurationError(where, "is not an agent; decorate the function with @agent")
-    found: Agent = agent
-    return found
+    loaded: Agent = agent
+    return loaded

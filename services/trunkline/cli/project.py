@@ -1,4 +1,4 @@
-"""`trunkline new agent`: creates a project with an agent, its settings and its tests."""
+"""The command `trunkline new agent`: creates a project with an agent, its settings and tests."""
 
 import keyword
 import re
@@ -38,7 +38,9 @@ def _group() -> None:
 
 @new.command("agent")
 def new_agent(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the agent.", show_default=False)],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The agent's name.", show_default=False)
+    ],
     folder: Annotated[
         Path | None, typer.Argument(metavar="[DIR]", help="The folder to create. [NAME]")
     ] = None,
@@ -72,20 +74,20 @@ def create_project(name: str, folder: Path | None, *, with_graph: bool, as_json:
         "version": metadata.version("trunkline"),
     }
     kind = "langgraph" if with_graph else "function"
-    made = {
+    contents = {
         path.format(module=module): _render_template(source.replace("KIND", kind), values)
         for source, path in _FILES.items()
     }
     settings = "" if with_graph else _render_template("function.trunkline.toml", values)
-    made["trunkline.toml"] = _render_template("trunkline.toml", values) + settings
-    for path, text in made.items():
+    contents["trunkline.toml"] = _render_template("trunkline.toml", values) + settings
+    for path, text in contents.items():
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
     if as_json:
-        print_json({"agent": name, "folder": str(folder), "files": sorted(made)})
+        print_json({"agent": name, "folder": str(folder), "files": sorted(contents)})
     else:
-        for path in sorted(made):
+        for path in sorted(contents):
             print(folder / path)
     return 0
 
@@ -101,8 +103,8 @@ def _check_name(name: str, module: str) -> None:
             "does not end with a hyphen"
         )
         raise ConfigurationError(where, problem)
-    is_ours = module in _RESERVED or find_spec(f"trunkline_agents.{module}")
-    if keyword.iskeyword(module) or is_ours or find_spec(module):
+    is_reserved = module in _RESERVED or find_spec(f"trunkline_agents.{module}")
+    if keyword.iskeyword(module) or is_reserved or find_spec(module):
         raise ConfigurationError(where, "the name is taken; choose another")
 
 

@@ -1,4 +1,4 @@
-"""What tests of agents need: a mesh of their own, and a model that says what it is told.
+"""Tools for tests of agents: a mesh for each test, and a chat model with scripted replies.
 
 >>> import asyncio
 >>> from trunkline import agent
@@ -13,15 +13,14 @@
 >>> answer.state, answer.text
 ('completed', 'Hello, Ada!')
 
-It works under any test runner; nothing needs to be installed beside Trunkline. The mesh is a real
-one (journal, leases, gRPC) in a temporary folder, without a port: it takes some 50 ms. `help` of
-each of these says more:
+Works with any test runner and needs no other package. The mesh is complete (journal, leases, gRPC)
+and uses a temporary folder instead of a port; it starts in about 50 ms. See `help` of each:
 
-- `mesh(agent, …)` opens a `Mesh` for a block: ask its agents, stream, look at tasks, cancel them.
-- `Answer` is what came of a turn: its state, text, artifacts, tools and approvals.
-- `Stream` is a turn while it runs.
-- `ScriptedModel` reasons as a test tells it, with a `Call` for each call of a tool.
-- `@async_test` lets runners that know no coroutines run one as a test.
+- `mesh(agent, …)` opens a `Mesh` for a block: ask its agents, stream, get and cancel tasks.
+- `Answer` is the result of a turn: its state, text, artifacts, tools and approvals.
+- `Stream` yields the events of a running turn.
+- `ScriptedModel` is a chat model with scripted replies; a `Call` is a scripted tool call.
+- `@async_test` turns a coroutine function into a plain test, for runners without asyncio support.
 """
 
 import os
@@ -35,8 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "Call", "Mesh", "ScriptedModel", "Stream", "async_test", "mesh"]
 
-# Loaded when they are asked for: LangChain only for whoever scripts a model.
-_HOMES = {
+# Imported on first use, so that only tests with a ScriptedModel need LangChain.
+_MODULES = {
     "Answer": "trunkline.testing.results",
     "Call": "trunkline.testing.scripted_model",
     "Mesh": "trunkline.testing.local_mesh",
@@ -48,8 +47,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Before gRPC is loaded: it would tell people about every connection that is closed.
+    # Set before gRPC is imported, which otherwise logs each connection that closes.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

@@ -1,4 +1,4 @@
-"""A mesh for tests of agents: ask, stream, cancel, and look at what came of it."""
+"""A mesh within the process of a test: ask its agents, stream, cancel, and inspect the results."""
 
 import asyncio
 import functools
@@ -35,53 +35,55 @@ async def mesh(
     data_dir: Path | None = None,
     timeout_s: float = 30.0,
 ) -> AsyncIterator["Mesh"]:
-    """Open a mesh with these agents for the length of a block.
+    """Open a mesh with these agents for the duration of a block. At its end, running turns stop.
 
-    `bundled` are names of agents that ship, `supervisor` for example, or that an MCP file has;
-    `models` are chat models of LangChain's, a `ScriptedModel` for example, that some of them reason
-    with, by their names.
-    `options` are what `[agent.NAME.options]` tables would be, by the agents' names, `settings` any
-    others, by their names in `Settings`. With `data_dir`, tasks and conversations are still there
-    for the next mesh on it. No wait of the test takes longer than `timeout_s`. Whatever runs at the
-    block's end is stopped.
+    Args:
+        agents: the agents to serve; the first one is the default of `Mesh`.
+        bundled: names of bundled agents, `supervisor` for example, or of agents in an MCP file.
+        models: LangChain chat models, a `ScriptedModel` for example, by the names of the bundled
+            agents that use them.
+        options: the `[agent.NAME.options]` tables, by the names of the agents.
+        settings: any other settings, by their names in `Settings`.
+        data_dir: keeps tasks and conversations for the next mesh on this folder.
+        timeout_s: the limit of each wait of the test.
 
     Raises:
-        ConfigurationError: there is no agent, or something that was said makes no sense.
-        TimeoutError: an agent doesn't come onto the mesh; one of another place may be away.
+        ConfigurationError: there is no agent, or an argument is not valid.
+        TimeoutError: an agent did not join the mesh; a remote one may be unreachable.
     """
     if not (agents or bundled):
-        raise ConfigurationError("mesh", "give it an agent")
+        raise ConfigurationError("mesh", "pass at least one agent")
     with ExitStack() as stack:
         if data_dir is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="trunkline-"))
             data_dir = Path(folder)
-        given = build_settings(data_dir, options or {}, settings or {})
+        mesh_settings = build_settings(data_dir, options or {}, settings or {})
         failure: BaseException | None = None
-        shipped = BundledAgents(bundled, models or {})
-        async with open_mesh(agents, shipped, given) as (directory, names):
+        bundled_agents = BundledAgents(bundled, models or {})
+        async with open_mesh(agents, bundled_agents, mesh_settings) as (directory, names):
             first = agents[0].card.name if agents else bundled[0]
             try:
                 await wait_for_agents(directory, names, timeout_s=timeout_s)
                 yield Mesh(directory, default_agent=first, timeout_s=timeout_s)
             except (asyncio.CancelledError, GeneratorExit):
                 raise
-            except BaseException as error:  # noqa: BLE001  raised again below, as it is
-                # Not out of the groups of tasks that the mesh is made of.
+            except BaseException as error:  # noqa: BLE001  raised again below
+                # Raised outside the mesh, whose task groups would wrap it in an ExceptionGroup.
                 failure = error
         if failure is not None:
             raise failure
 
 
 class Mesh:
-    """A mesh that is open. Agents are named; without a name it is the first one.
+    """An open mesh. Methods with an `agent` argument default to the first agent.
 
-    What is refused raises the TrunklineError that a caller over gRPC gets; a wait that takes too
-    long raises TimeoutError.
+    Errors are the TrunklineErrors that a gRPC caller gets. A wait that exceeds the mesh's
+    `timeout_s` raises TimeoutError.
     """
 
     def __init__(self, directory: Directory, *, default_agent: str, timeout_s: float) -> None:
         self.directory = directory
-        """Who is on the mesh, and clients of their hosts."""
+        """The agents on the mesh, and clients for their hosts."""
         self._default_agent = default_agent
         self._timeout_s = timeout_s
 
@@ -92,15 +94,15 @@ class Mesh:
         task: Answer | str | None = None,
         context: Answer | str | None = None,
     ) -> Answer:
-        """Give an agent a message and wait until its turn is over.
+        """Send a message to an agent and wait until its turn is over.
 
-        The message is made of texts and parts, or is one. `task` goes on with a task that asked
-        for something, `context` begins a new one in the same conversation.
+        `content` is texts and parts, or one message. `task` continues a task that asked for input;
+        `context` starts a new task in the same conversation.
         """
-        found = await self._send(content, agent, task, context, return_immediately=False)
-        if isinstance(found, message_pb2.Message):
-            return Answer(None, found)
-        return Answer(found)
+        result = await self._send(content, agent, task, context, return_immediately=False)
+        if isinstance(result, message_pb2.Message):
+            return Answer(None, result)
+        return Answer(result)
 
     async def submit(
         self,
@@ -109,11 +111,11 @@ class Mesh:
         task: Answer | str | None = None,
         context: Answer | str | None = None,
     ) -> Answer:
-        """Give an agent a message; return the task as soon as it exists."""
-        found = await self._send(content, agent, task, context, return_immediately=True)
-        if isinstance(found, message_pb2.Message):
-            return Answer(None, found)
-        return Answer(found)
+        """Send a message to an agent; return the task as soon as it exists."""
+        result = await self._send(content, agent, task, context, return_immediately=True)
+        if isinstance(result, message_pb2.Message):
+            return Answer(None, result)
+        return Answer(result)
 
     @asynccontextmanager
     async def stream(
@@ -123,69 +125,70 @@ class Mesh:
         task: Answer | str | None = None,
         context: Answer | str | None = None,
     ) -> AsyncIterator[Stream]:
-        """Give an agent a message and follow the turn; leaving the block doesn't end it."""
+        """Send a message to an agent and watch the turn; leaving the block does not cancel it."""
         after = 0
         if task is not None:
             before = (await self.get(task)).snapshot
             after = 0 if before is None else before.sequence
-        begun = await self.submit(*content, agent=agent, task=task, context=context)
-        if begun.snapshot is None:
-            yield Stream(begun, None)
+        initial = await self.submit(*content, agent=agent, task=task, context=context)
+        if initial.snapshot is None:
+            yield Stream(initial, None)
             return
-        client = self.directory.client_for_task(begun.task_id)
+        client = self.directory.client_for_task(initial.task_id)
         async with (
             client.watch_task(
-                begun.task_id, account="", after=after, with_snapshot=False, until_turn_ends=True
+                initial.task_id, account="", after=after, with_snapshot=False, until_turn_ends=True
             ) as batches,
-            aclosing(_timely(aiter(batches), self._timeout_s)) as timely,
+            aclosing(_with_timeout(aiter(batches), self._timeout_s)) as limited,
         ):
-            yield Stream(begun, timely)
+            yield Stream(initial, limited)
 
     async def get(self, task: Answer | str) -> Answer:
-        """Return a task as it stands now."""
+        """Return the current state of a task."""
         task_id = _task_id(task)
         return Answer(await self.directory.client_for_task(task_id).get_task(task_id, account=""))
 
     async def wait_until(
         self, task: Answer | str, predicate: Callable[[Answer], bool] | None = None
     ) -> Answer:
-        """Follow a task until the predicate holds of it; without one, until its turn is over.
+        """Watch a task until the predicate holds for it; by default until its turn is over.
 
         Raises:
-            TimeoutError: it never did.
+            TimeoutError: the predicate did not hold in time, or the task ended before.
         """
-        wanted = predicate or (lambda answer: answer.state not in {"submitted", "working"})
+        is_reached = predicate or (lambda answer: answer.state not in {"submitted", "working"})
         task_id = _task_id(task)
         client = self.directory.client_for_task(task_id)
         async with (
             asyncio.timeout(self._timeout_s),
             client.watch_task(task_id, account="") as batches,
         ):
-            found = await self.get(task_id)
-            if wanted(found):
-                return found
+            current = await self.get(task_id)
+            if is_reached(current):
+                return current
             async for _ in batches:
-                found = await self.get(task_id)
-                if wanted(found):
-                    return found
-        raise TimeoutError(f"task {task_id} ended otherwise, as {found.state}: {found.status_text}")
+                current = await self.get(task_id)
+                if is_reached(current):
+                    return current
+        outcome = f"{current.state}: {current.status_text}"
+        raise TimeoutError(f"task {task_id} ended before the predicate held, as {outcome}")
 
     async def cancel(self, task: Answer | str, *, reason: str = "") -> Answer:
-        """Cancel a task and all that it called; return it, ended."""
+        """Cancel a task and its children; return the ended task."""
         task_id = _task_id(task)
         client = self.directory.client_for_task(task_id)
         return Answer(await client.cancel_task(task_id, account="", reason=reason))
 
     async def read(self, part: part_pb2.Part) -> bytes:
-        """Return the content of a part of an answer: its bytes, or what its URL leads to.
+        """Return the content of a part of an answer, inline or behind its URL.
 
         Raises:
-            TrunklineError: there is nothing there, or nothing may be fetched from there.
+            TrunklineError: there is no such content, or nothing may be fetched from that URL.
         """
         if not part.url:
             return part.raw or part.text.encode()
-        async with ContentResolver(self.directory).open(part.url, ANONYMOUS_ACCOUNT) as pieces:
-            return b"".join([piece async for piece in pieces])
+        async with ContentResolver(self.directory).open(part.url, ANONYMOUS_ACCOUNT) as chunks:
+            return b"".join([chunk async for chunk in chunks])
 
     async def _send(
         self,
@@ -218,11 +221,11 @@ class Mesh:
             )
 
     async def _agent_of(self, task_id: str) -> str:
-        found = (await self.get(task_id)).snapshot
-        return "" if found is None else found.agent
+        snapshot = (await self.get(task_id)).snapshot
+        return "" if snapshot is None else snapshot.agent
 
 
-async def _timely(
+async def _with_timeout(
     batches: AsyncIterator[list[bytes]], timeout_s: float
 ) -> AsyncGenerator[list[bytes], None]:
     while True:
@@ -239,32 +242,35 @@ def _task_id(task: Answer | str) -> str:
 
 
 def _message(content: Sequence[Content]) -> message_pb2.Message:
-    """Return a user's message of texts and parts; a message is taken as it is."""
+    """Return a user's message of texts and parts, or a copy of a message."""
     message = message_pb2.Message()
-    for one in content:
-        match one:
+    for item in content:
+        match item:
             case str():
-                message.parts.add(text=one)
+                message.parts.add(text=item)
             case part_pb2.Part():
-                message.parts.append(one)
+                message.parts.append(item)
             case _:
-                message.MergeFrom(one)
+                message.MergeFrom(item)
     message.role = message_pb2.ROLE_USER
     message.message_id = message.message_id or str(uuid.uuid4())
     return message
 
 
-_Given = ParamSpec("_Given")
-_Returned = TypeVar("_Returned")
+_Params = ParamSpec("_Params")
+_Result = TypeVar("_Result")
 
 
 def async_test(
-    test: Callable[_Given, Coroutine[Any, Any, _Returned]],
-) -> Callable[_Given, _Returned]:
-    """Make a plain test of an asynchronous one: pytest, fixtures included, needs no plugin then."""
+    test: Callable[_Params, Coroutine[Any, Any, _Result]],
+) -> Callable[_Params, _Result]:
+    """Turn a coroutine function into a plain test, which pytest runs without a plugin.
+
+    Fixtures work, because the signature is kept.
+    """
 
     @functools.wraps(test)
-    def run(*args: _Given.args, **kwargs: _Given.kwargs) -> _Returned:
+    def run(*args: _Params.args, **kwargs: _Params.kwargs) -> _Result:
         return asyncio.run(test(*args, **kwargs))
 
     return run

@@ -1,4 +1,4 @@
-"""Opens the mesh of a test: a registry, a host and its agents, over a socket in a folder."""
+"""Opens the mesh of a test: a registry, a host and its agents on a Unix socket."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence, Set
 from contextlib import (
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BundledAgents:
-    """Agents that ship, by their names."""
+    """The bundled agents of a test's mesh."""
 
     names: Sequence[str]
     models: Mapping[str, "BaseChatModel"]
-    """What some of them reason with, by their names."""
+    """Chat models by the names of the agents that use them."""
 
     def with_model(self, agent: Agent) -> Agent:
-        """Return an agent with the model that it is to reason with.
+        """Return the agent with its model from `models`; unchanged without one.
 
         Raises:
-            ConfigurationError: it is to have one, and doesn't reason.
+            ConfigurationError: the agent has a model here, but uses none.
         """
         from trunkline.reasoning import ReasoningAgent
         from trunkline.reasoning.models import Model
@@ -50,11 +50,11 @@ class BundledAgents:
 
 
 def build_settings(
-    data_dir: Path, options: Mapping[str, Mapping[str, object]], given: Mapping[str, Any]
+    data_dir: Path, options: Mapping[str, Mapping[str, object]], overrides: Mapping[str, Any]
 ) -> Settings:
     """Return the settings of a test's mesh; `options` are those of agents, by their names."""
-    # What still runs when the test is over is stopped: nobody waits for it.
-    settings = Settings(**{"drain_grace_s": 0.0, **given, "data_dir": data_dir})
+    # Without a grace period, a test ends at once while turns still run.
+    settings = Settings(**{"drain_grace_s": 0.0, **overrides, "data_dir": data_dir})
     tables = dict(settings.agent_options)
     for name, table in options.items():
         tables[name] = replace(tables.get(name, AgentSettings()), options=table)
@@ -65,12 +65,12 @@ def build_settings(
 async def open_mesh(
     agents: Sequence[Agent], bundled: "BundledAgents", settings: Settings
 ) -> AsyncIterator[tuple[Directory, Set[str]]]:
-    """Serve agents, and some of those that ship, until the block ends; yield who will be there.
+    """Serve agents and bundled agents until the block ends; yield a directory and all names.
 
     Raises:
-        ConfigurationError: a name is unknown or there twice, or what is set makes no sense.
+        ConfigurationError: a name is unknown or used twice, or a setting is not valid.
     """
-    attendance = AgentReadiness()
+    readiness = AgentReadiness()
     async with AsyncExitStack() as stack:
         local = stack.enter_context(socket_address())
         channels = ChannelPool.from_settings(settings)
@@ -80,7 +80,7 @@ async def open_mesh(
         server.add_registry(await stack.enter_async_context(RegistryServicer(settings.lease_s)))
         tools: AbstractAsyncContextManager[object] = nullcontext()
         if bundled.names:
-            # LangGraph and MCP: not for tests that want neither.
+            # These import LangGraph and MCP, which tests without bundled agents do not need.
             from trunkline.agents.plugins import load_plugins
             from trunkline.mesh.agents import build_agents
             from trunkline.mesh.tools import add_tool_adapter, load_mcp_config
@@ -88,12 +88,12 @@ async def open_mesh(
             plugins = load_plugins()
             config = load_mcp_config(settings, plugins)
             tools = add_tool_adapter(server, config, settings, directory)
-            made = build_agents(
+            built = build_agents(
                 settings, config, directory, plugins=plugins, names=bundled.names, others=agents
             )
-            agents = [bundled.with_model(agent) for agent in made]
+            agents = [bundled.with_model(agent) for agent in built]
         hosts = await stack.enter_async_context(
-            open_host(agents, directory=directory, settings=settings, readiness=attendance)
+            open_host(agents, directory=directory, settings=settings, readiness=readiness)
         )
         add_host_services(server, hosts)
         await server.start(local)
@@ -108,17 +108,17 @@ async def open_mesh(
                 address=local,
                 settings=settings,
                 services=server.services,
-                readiness=attendance,
+                readiness=readiness,
             )
         )
         yield directory, {agent.card.name for agent in agents}
 
 
 async def wait_for_agents(directory: Directory, names: Set[str], *, timeout_s: float) -> None:
-    """Wait until the mesh knows agents: remote ones have to be reached first.
+    """Wait until all agents have joined the mesh; remote ones join when they can be reached.
 
     Raises:
-        TimeoutError: it doesn't know them all.
+        TimeoutError: an agent is missing.
     """
     try:
         await directory.wait_until(
@@ -126,5 +126,8 @@ async def wait_for_agents(directory: Directory, names: Set[str], *, timeout_s: f
         )
     except PeerTimeoutError:
         missing = ", ".join(sorted(names - set(directory.list_agents())))
-        text = f"not on the mesh after {timeout_s:g} s: {missing}; can what is remote be reached?"
+        text = (
+            f"not on the mesh after {timeout_s:g} s: {missing}; check that remote agents can be "
+            "reached"
+        )
         raise TimeoutError(text) from None

@@ -1,4 +1,4 @@
-"""What came of a message to an agent, for tests to look at."""
+"""The results of a message to an agent, for assertions of tests."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,51 +12,48 @@ from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, snapsho
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A task as it stands at the end of a turn, or a direct reply."""
+    """The state of a task, usually at the end of a turn, or a direct reply."""
 
     snapshot: snapshot_pb2.TaskSnapshot | None
-    """All that the journal knows of the task; None: the agent replied directly."""
+    """The complete state of the task in the journal; None: the agent replied directly."""
     reply: message_pb2.Message | None = None
-    """The direct reply, if it is one."""
+    """The direct reply, if any."""
 
     @property
     def state(self) -> str:
-        """Return `completed`, `failed`, `canceled`, `rejected`, `input-required`, and so on.
-
-        The others are `auth-required`, `submitted` and `working`. A direct reply is `completed`.
-        """
+        """The state of the task, by its name in `TaskState`. A direct reply is `completed`."""
         if self.snapshot is None:
             return "completed"
         return state_name(self.snapshot.task.status.state)
 
     @property
     def text(self) -> str:
-        """The text of the artifacts, one behind the other; without any, what the agent said.
+        """The text of the artifacts, joined by newlines; without any, the status text.
 
-        Of a supervisor, the whole answer that it has put together of what others made.
+        The text of a supervisor's task is its synthesis of the other agents' artifacts.
         """
-        texts = [_text_of(artifact.parts) for artifact in self._whole() or self.artifacts]
+        texts = [_text_of(artifact.parts) for artifact in self._syntheses() or self.artifacts]
         return "\n".join(text for text in texts if text) or self.status_text
 
     @property
     def status_text(self) -> str:
-        """The text of the direct reply or of the status: a question, what is wrong."""
+        """The text of the status, for example a question or an error, or of the direct reply."""
         return _text_of(self._message().parts)
 
     @property
     def artifacts(self) -> Sequence[artifact_pb2.Artifact]:
-        """What was made, in order: each has a `name` and `parts`."""
+        """The artifacts of the task, in order; each has a `name` and `parts`."""
         return () if self.snapshot is None else self.snapshot.task.artifacts
 
     @property
     def parts(self) -> Sequence[part_pb2.Part]:
-        """All parts of the artifacts; without any, those of what the agent said."""
-        made = [part for artifact in self.artifacts for part in artifact.parts]
-        return made or list(self._message().parts)
+        """The parts of all artifacts; without any, those of the status or the direct reply."""
+        parts = [part for artifact in self.artifacts for part in artifact.parts]
+        return parts or list(self._message().parts)
 
     @property
     def data(self) -> list[Any]:
-        """The data parts of all that, as JSON values."""
+        """The data parts among `parts`, as JSON values."""
         return [to_json(part.data) for part in self.parts if part.HasField("data")]
 
     @property
@@ -64,8 +61,8 @@ class Answer:
         """The task's metadata, as JSON values."""
         if self.snapshot is None:
             return {}
-        found: Mapping[str, Any] = to_json(self.snapshot.task.metadata)
-        return found
+        metadata: Mapping[str, Any] = to_json(self.snapshot.task.metadata)
+        return metadata
 
     @property
     def tools(self) -> list[str]:
@@ -76,7 +73,7 @@ class Answer:
 
     @property
     def approvals(self) -> list[snapshot_pb2.ApprovalInfo]:
-        """The calls that wait for a person's approval."""
+        """The pending approvals of the task."""
         if self.snapshot is None:
             return []
         return pending_approvals(self.snapshot.approvals)
@@ -93,11 +90,11 @@ class Answer:
             self._message().context_id if self.snapshot is None else self.snapshot.task.context_id
         )
 
-    def _whole(self) -> list[artifact_pb2.Artifact]:
+    def _syntheses(self) -> list[artifact_pb2.Artifact]:
         if self.snapshot is None:
             return []
-        told = zip(self.snapshot.task.artifacts, self.snapshot.artifacts, strict=True)
-        return [one for one, info in told if info.kind == event_pb2.ARTIFACT_KIND_SYNTHESIS]
+        pairs = zip(self.snapshot.task.artifacts, self.snapshot.artifacts, strict=True)
+        return [each for each, info in pairs if info.kind == event_pb2.ARTIFACT_KIND_SYNTHESIS]
 
     def _message(self) -> message_pb2.Message:
         if self.snapshot is not None:
@@ -110,11 +107,11 @@ def _text_of(parts: Iterable[part_pb2.Part]) -> str:
 
 
 class Stream:
-    """The events of a turn, in order, from the first one on: iterate it, once."""
+    """The events of a turn, in order, from the first one on. Can be iterated once."""
 
-    def __init__(self, begun: Answer, batches: AsyncIterator[list[bytes]] | None) -> None:
-        self.task = begun
-        """The task as it began, or the direct reply: then there are no events."""
+    def __init__(self, task: Answer, batches: AsyncIterator[list[bytes]] | None) -> None:
+        self.task = task
+        """The task at the start of the turn, or a direct reply, which has no events."""
         self._batches = batches
 
     @property
@@ -123,7 +120,7 @@ class Stream:
         return self.task.task_id
 
     async def __aiter__(self) -> AsyncIterator[event_pb2.Event]:
-        """Yield `trunkline.v1.Event`s; `WhichOneof("event")` says what each one is."""
+        """Yield `trunkline.v1.Event`s; `WhichOneof("event")` is the type of each."""
         if self._batches is None:
             return
         async for batches in self._batches:
@@ -132,7 +129,7 @@ class Stream:
                     yield event
 
     async def text_chunks(self) -> AsyncIterator[str]:
-        """Yield the pieces of text of the artifacts, as they were written."""
+        """Yield the text of the artifacts in the chunks that the agent wrote."""
         async for event in self:
             if event.HasField("delta"):
                 delta = event.delta

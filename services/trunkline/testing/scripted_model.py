@@ -1,4 +1,4 @@
-"""A chat model that says what a test tells it. Imports LangChain."""
+"""A chat model with scripted replies. Imports LangChain."""
 
 import json
 import re
@@ -32,15 +32,15 @@ Reply: TypeAlias = (
 
 
 class ScriptedModel(BaseChatModel):
-    """Gives one reply after the other, whatever it is asked, and streams texts word by word.
+    """A chat model that returns its replies in order and streams texts word by word.
 
-    A reply is a text, a tool call or several, a message as it is, an exception to raise, or a
-    function that makes one of these from the messages. Being asked more often than there are
-    replies is an AssertionError.
+    A reply is a text, one or several tool calls, a message, an exception to raise, or a function
+    from the request's messages to one of these. A request after the last reply raises
+    AssertionError.
     """
 
     _replies: list[Any] = PrivateAttr(default_factory=list)
-    _asked: list[list[BaseMessage]] = PrivateAttr(default_factory=list)
+    _requests: list[list[BaseMessage]] = PrivateAttr(default_factory=list)
     _tools: list[str] = PrivateAttr(default_factory=list)
 
     def __init__(self, *replies: Reply) -> None:
@@ -50,17 +50,17 @@ class ScriptedModel(BaseChatModel):
     @property
     def requests(self) -> Sequence[Sequence[BaseMessage]]:
         """The messages of each request so far."""
-        return self._asked
+        return self._requests
 
     @property
     def tools(self) -> Sequence[str]:
-        """The names of the tools that it was offered last."""
+        """The names of the tools that were bound last."""
         return self._tools
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether every reply was given."""
-        return len(self._asked) >= len(self._replies)
+        """All replies have been used."""
+        return len(self._requests) >= len(self._replies)
 
     def bind_tools(
         self,
@@ -69,7 +69,7 @@ class ScriptedModel(BaseChatModel):
         tool_choice: str | None = None,
         **kwargs: object,
     ) -> Runnable[LanguageModelInput, AIMessage]:
-        """Note what is offered: the script says what is called."""
+        """Record the tools for `tools`; the script alone decides which are called."""
         self._tools = [_name_of(tool) for tool in tools]
         return self
 
@@ -101,11 +101,12 @@ class ScriptedModel(BaseChatModel):
             yield generation
 
     def _next(self, messages: list[BaseMessage]) -> AIMessage:
-        place = len(self._asked)
-        self._asked.append(list(messages))
-        if place >= len(self._replies):
-            raise AssertionError(f"the script has {len(self._replies)} replies; one more was asked")
-        reply = self._replies[place]
+        index = len(self._requests)
+        self._requests.append(list(messages))
+        if index >= len(self._replies):
+            problem = f"got request {index + 1}; add a reply to the script"
+            raise AssertionError(f"the script has {len(self._replies)} replies but {problem}")
+        reply = self._replies[index]
         if callable(reply):
             reply = reply(messages)
         if isinstance(reply, BaseException):
@@ -123,24 +124,26 @@ def _message(reply: str | Call | Sequence[Call] | AIMessage) -> AIMessage:
             return _message([reply])
         case _:
             calls = [
-                tool_call(name=one.tool, args=one.arguments, id=f"call-{uuid.uuid4().hex[:8]}")
-                for one in reply
+                tool_call(name=call.tool, args=call.arguments, id=f"call-{uuid.uuid4().hex[:8]}")
+                for call in reply
             ]
             return AIMessage("", tool_calls=calls)
 
 
 def _chunks(reply: AIMessage) -> Iterator[AIMessageChunk]:
     """Yield a message as a provider streams it: its words, then the calls."""
-    identity = reply.id or f"scripted-{uuid.uuid4().hex[:12]}"
-    for piece in re.findall(r"\s*\S+\s*", reply.text) or [""]:
-        yield AIMessageChunk(content=piece, id=identity)
+    message_id = reply.id or f"scripted-{uuid.uuid4().hex[:12]}"
+    for word in re.findall(r"\s*\S+\s*", reply.text) or [""]:
+        yield AIMessageChunk(content=word, id=message_id)
     calls = [
-        tool_call_chunk(name=one["name"], args=json.dumps(one["args"]), id=one["id"], index=index)
-        for index, one in enumerate(reply.tool_calls)
+        tool_call_chunk(
+            name=call["name"], args=json.dumps(call["args"]), id=call["id"], index=index
+        )
+        for index, call in enumerate(reply.tool_calls)
     ]
     yield AIMessageChunk(
         content="",
-        id=identity,
+        id=message_id,
         tool_call_chunks=calls,
         response_metadata=dict(reply.response_metadata),
         usage_metadata=reply.usage_metadata,
