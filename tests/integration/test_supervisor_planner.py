@@ -166,7 +166,7 @@ async def test_a_plan_that_cannot_be_run_is_mended_by_the_model(
             [Reply(calls=(Call("make_plan", '{"steps": nothing'),))] * 2,
             "neither make_plan nor ask_user was called",
         ),
-        ([refuse(401)], f"{NAME} could not be asked for a plan"),
+        ([refuse(401)], f"{NAME} could not be called for a plan"),
     ],
 )
 async def test_without_a_plan_that_can_be_run_the_scores_plan_and_the_journal_says_why(
