@@ -96,7 +96,7 @@ class ResumingStream(TaskStream):
         self, directory: TaskDirectory, task_id: str, account: str, patience_s: float
     ) -> None:
         super().__init__(None, self._read())
-        self.task_id = task_id
+        self.task_id: str = task_id
         """The task's id. If the mesh chooses it, it is empty until the stream is open."""
         self._directory = directory
         self._account = account
@@ -335,7 +335,7 @@ class SubmitStream(ResumingStream):
         if self._has_started:
             return self._watch(until_turn_ends=True)
         if self._message.task_id:
-            self.task_id = self._message.task_id
+            self.task_id: str = self._message.task_id
             if self._tries > 1 and await self._has_arrived():
                 return self._watch(until_turn_ends=True)
         elif self._is_named:

@@ -43,7 +43,9 @@ class JournalFiles:
     def __init__(self, journal: Journal, open_remote: OpenRemote | None = None) -> None:
         self._journal = journal
         self._open_remote = open_remote
-        self.blobs = None if journal.path is None else BlobStore(blob_folder(journal.path))
+        self.blobs: BlobStore | None = (
+            None if journal.path is None else BlobStore(blob_folder(journal.path))
+        )
         """None if the journal is in memory; parts then stay inline."""
 
     @property

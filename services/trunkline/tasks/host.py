@@ -67,12 +67,12 @@ class TaskHost:
         self._open_remote = open_remote
         self._answer_remote = answer_parent
         self._admissions = AdmissionControl(agents, self._settings)
-        self.push_configs = PushConfigs(Outbox(self._settings.webhook_retry))
+        self.push_configs: PushConfigs = PushConfigs(Outbox(self._settings.webhook_retry))
         """The webhooks of the tasks in all journals, and their outbox."""
         self._group = asyncio.TaskGroup()
         self._closing = asyncio.Event()
         self._is_draining = False
-        self.primary = self._build_host(journal, checkpoint_path)
+        self.primary: JournalHost = self._build_host(journal, checkpoint_path)
         self._hosts = {journal.id: self.primary}
         self._hidden: set[str] = set()
         # The ids of journals that were served here before.

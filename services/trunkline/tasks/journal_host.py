@@ -58,30 +58,30 @@ class JournalHost:
     ) -> None:
         """The arguments are those of `TaskHost`; `admissions` and `push_configs` are shared."""
         self.journal = journal
-        self.agents = {agent.card.name: agent for agent in agents}
+        self.agents: dict[str, Agent] = {agent.card.name: agent for agent in agents}
         self._settings = settings
-        self.lease = JournalLease(journal, self._settings.lease_s, on_lost=self._stop)
+        self.lease: JournalLease = JournalLease(journal, self._settings.lease_s, on_lost=self._stop)
         self._push_configs = push_configs
-        self.is_draining = False
+        self.is_draining: bool = False
         """True once new tasks are refused, except children of running tasks."""
         self._group = asyncio.TaskGroup()
         self._admissions = admissions
-        self.flush_scheduler = FlushScheduler(
+        self.flush_scheduler: FlushScheduler = FlushScheduler(
             self._settings.flush_interval_s,
             journal_id=journal.id,
             on_fenced=self.lease.mark_lost,
         )
         self._deadlines = DeadlineTimer(self._expire)
-        self.slots = TaskSlots(self._admissions, on_release=self._on_release)
-        self.files = JournalFiles(journal, open_remote)
+        self.slots: TaskSlots = TaskSlots(self._admissions, on_release=self._on_release)
+        self.files: JournalFiles = JournalFiles(journal, open_remote)
         self._turns = TurnFactory(
             journal, self.flush_scheduler, self._settings, checkpoint_path, self.files
         )
-        self.terminator = TaskTerminator(
+        self.terminator: TaskTerminator = TaskTerminator(
             self._group, self.slots, load=self._turns.load, cancel_child=cancel_child
         )
         self._orphans = OrphanedChildren(journal, cancel_child)
-        self.submit_handler = SubmitHandler(
+        self.submit_handler: SubmitHandler = SubmitHandler(
             journal,
             self._settings,
             slots=self.slots,
@@ -91,7 +91,7 @@ class JournalHost:
             push_configs=self._push_configs,
             files=self.files,
         )
-        self.approval_router = ApprovalRouter(
+        self.approval_router: ApprovalRouter = ApprovalRouter(
             journal,
             self.agents,
             slots=self.slots,

@@ -16,7 +16,7 @@ class JournalLease:
 
     def __init__(self, journal: Journal, lease_s: float, *, on_lost: Callable[[], None]) -> None:
         """`on_lost` is called once, when the lease is lost or released."""
-        self.lost = asyncio.Event()
+        self.lost: asyncio.Event = asyncio.Event()
         """Set when the lease is lost or released; nothing is written or answered after that."""
         self._journal = journal
         self._lease_s = lease_s

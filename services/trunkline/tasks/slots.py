@@ -35,19 +35,19 @@ class TaskSlot:
     )
 
     def __init__(self, task_id: str, context: TurnRuntime | None = None) -> None:
-        self.task_id = task_id
-        self.context = context
+        self.task_id: str = task_id
+        self.context: TurnRuntime | None = context
         """The context of the turn; None until it is read."""
         self.creation: TaskCreation | None = None
         """The write of the created event, while it is in progress."""
         self.admission: AgentQueue | None = None
         self.runner: asyncio.Task[None] | None = None
-        self.runner_done = asyncio.Event()
+        self.runner_done: asyncio.Event = asyncio.Event()
         self.termination: asyncio.Task[None] | None = None
         """The asyncio task that ends this task, if its code does not."""
-        self.released = asyncio.Event()
+        self.released: asyncio.Event = asyncio.Event()
         """Set when the slot is free again."""
-        self.is_stopped = False
+        self.is_stopped: bool = False
 
     def stop(self) -> None:
         """Cancel the agent's code and refuse its further writes."""

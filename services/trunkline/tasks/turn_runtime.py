@@ -83,9 +83,9 @@ class TurnRuntime:
             for call in latest.tool_calls
             if not call.HasField("finished")
         }
-        self.children = OpenChildren(latest)
+        self.children: OpenChildren = OpenChildren(latest)
         """The children that have not ended."""
-        self.pending_approvals = PendingApprovals(latest, path=self.path)
+        self.pending_approvals: PendingApprovals = PendingApprovals(latest, path=self.path)
         """The approvals that the task and its children requested, and the answers."""
         # The artifacts that earlier attempts at this turn wrote, and whether each is closed.
         self._written = {} if attempt is None else attempt.written_artifacts()

@@ -63,8 +63,8 @@ class TaskWatch:
         until_turn_ends: bool = False,
     ) -> None:
         """`until_head` ends the watch at the head, `until_turn_ends` also where a turn ends."""
-        self.task_id = task_id
-        self.is_over = False
+        self.task_id: str = task_id
+        self.is_over: bool = False
         """True when the last event of the watch was taken."""
         self._journal = journal
         self._cursor = after

@@ -60,7 +60,7 @@ class Outbox:
     """
 
     def __init__(self, retry: RetryPolicy | None = None) -> None:
-        self.retry = retry or RetryPolicy()
+        self.retry: RetryPolicy = retry or RetryPolicy()
         self._journals: dict[str, Journal] = {}
         # The ids of journals that have moved away: their tasks get a retryable error.
         self._released: set[str] = set()
