@@ -158,7 +158,7 @@ def test_a_supervisor_that_is_to_ask_itself_or_has_a_taken_name_is_refused(tmp_p
     with pytest.raises(ConfigurationError, match="it can't ask itself"):
         made("team", "team")
     with pytest.raises(ConfigurationError, match="an installed agent has this name"):
-        made("math", "echo")
+        made("echo", "supervisor")
 
 
 async def _names_down(mesh: SmallMesh, snapshot: snapshot_pb2.TaskSnapshot) -> list[str]:

@@ -430,7 +430,7 @@ async def test_a_peer_that_sends_nonsense_breaks_the_protocol_and_is_left_alone(
         for _ in range(3):
             with pytest.raises(PeerProtocolError, match=f"{address} broke the protocol"):
                 await client.get_task("a-1", account="")
-        with pytest.raises(PeerUnavailableError, match="it kept failing, at last: it sends what"):
+        with pytest.raises(PeerUnavailableError, match="at last: it sent a message"):
             await client.get_task("a-1", account="")
 
 

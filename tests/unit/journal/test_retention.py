@@ -108,7 +108,7 @@ async def test_a_reader_between_two_batches_gets_the_error_and_not_silence(
         (sealed,) = journal.read(task_id, cursor, limit_bytes=1)
         cursor += parse_header(sealed).count
     await until_compacted(journal, task_id)
-    with pytest.raises(CursorExpiredError, match=f"behind {cursor} "):
+    with pytest.raises(CursorExpiredError, match=f"after {cursor} "):
         journal.read(task_id, cursor, limit_bytes=1)
 
 
