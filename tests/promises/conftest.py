@@ -1,4 +1,4 @@
-"""Two sizes for each promise: small ones that CI runs, and those that `make prove` runs."""
+"""Two sizes of each promise test: the small one of CI, and the full one of `make prove`."""
 
 import random
 import secrets
@@ -10,13 +10,13 @@ import pytest
 from harness.promise_scale import PromiseScale
 
 _HERE = Path(__file__).parent
-# An hour is far above what any proof needs, three minutes above what CI's size does.
+# No proof needs an hour, and no test of CI's size three minutes.
 _PROVE_TIMEOUT_S = 3600
 _CI_TIMEOUT_S = 180
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give these tests the time they need."""
+    """Set the timeouts of these tests."""
     timeout_s = _PROVE_TIMEOUT_S if config.getoption("--prove") else _CI_TIMEOUT_S
     for item in items:
         if _HERE in item.path.parents:
@@ -25,20 +25,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
-    """What everything random in the test comes from; printed when the test fails."""
-    given: int | None = request.config.getoption("--seed")
-    seed = secrets.randbelow(2**32) if given is None else given
+    """The seed of all randomness in the test, printed when the test fails."""
+    option: int | None = request.config.getoption("--seed")
+    seed = secrets.randbelow(2**32) if option is None else option
     sys.stdout.write(f"--seed {seed}\n")
     return seed
 
 
 @pytest.fixture
 def rng(seed: int) -> random.Random:
-    """The test's own generator."""
+    """The random generator of the test."""
     return random.Random(seed)
 
 
 @pytest.fixture
 def scale(request: pytest.FixtureRequest, seed: int) -> PromiseScale:
-    """Which size runs, and where its figures go."""
+    """The size of the test, and the report of its figures."""
     return PromiseScale(request.node.name, seed, is_proof=request.config.getoption("--prove"))

@@ -1,4 +1,4 @@
-"""Promise 8: approval bubbles up and survives restarts, and what was approved is called once."""
+"""Promise 8: approvals bubble up and survive restarts; an approved call is made exactly once."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ REJECTED = event_pb2.APPROVAL_DECISION_REJECTED
 
 
 def mcp_file(folder: Path) -> Path:
-    """Two shops whose orders need approval: their annotations say that they change things."""
+    """Configure two shops whose orders need approval, as their annotations declare."""
     servers = {
         name: {
             "command": sys.executable,
@@ -49,21 +49,21 @@ def mcp_file(folder: Path) -> Path:
 
 
 class Mesh(Protocol):
-    """A mesh of processes that ends and comes back."""
+    """A mesh of processes that a test stops and restarts."""
 
     @property
     def address(self) -> str:
-        """Where its registry is."""
+        """The address of its registry."""
 
     @property
     def url(self) -> str:
-        """Where its bridge is."""
+        """The URL of its bridge."""
 
     async def start(self) -> None:
-        """Bring it up, or up again."""
+        """Start it, or restart it."""
 
-    async def stop(self, how: signal.Signals) -> None:
-        """End all of its processes."""
+    async def stop(self, kill_signal: signal.Signals) -> None:
+        """End all of its processes with a signal."""
 
 
 class OneProcess:
@@ -93,14 +93,14 @@ class OneProcess:
         )
         self._life = await self._stack.enter_async_context(opening)
 
-    async def stop(self, how: signal.Signals) -> None:
+    async def stop(self, kill_signal: signal.Signals) -> None:
         assert self._life is not None
-        os.killpg(self._life.process.pid, how)
+        os.killpg(self._life.process.pid, kill_signal)
         await self._life.process.wait()
 
 
 class OneServiceEach:
-    """Registry, bridge, tool adapter and each agent in a process of its own."""
+    """Registry, bridge, tool adapter and each agent in separate processes."""
 
     def __init__(self, stack: AsyncExitStack, folder: Path) -> None:
         self._stack = stack
@@ -124,7 +124,7 @@ class OneServiceEach:
                 "--mcp",
                 str(mcp_file(self._folder)),
                 agents=("supervisor", *FRUIT),
-                # All come back before anybody takes over what another one had been doing.
+                # Every process is back before another host's takeover begins.
                 environment={"TRUNKLINE_LEASE_S": "60"},
             )
             self._services = await self._stack.enter_async_context(opening)
@@ -134,18 +134,18 @@ class OneServiceEach:
             for name in names:
                 group.create_task(self._services.restart(name))
 
-    async def stop(self, how: signal.Signals) -> None:
+    async def stop(self, kill_signal: signal.Signals) -> None:
         assert self._services is not None
         processes = list(self._services.processes.values())
         for process in processes:
-            process.send_signal(how)
+            process.send_signal(kill_signal)
         for process in processes:
             await process.wait()
 
 
 @dataclass
 class Person:
-    """Somebody who asks for things and approves them, whatever becomes of the mesh meanwhile."""
+    """A user who requests orders and approves them while the mesh dies and restarts."""
 
     mesh: Mesh
 
@@ -160,13 +160,13 @@ class Person:
         if task_id:
             message["taskId"] = task_id
         answer = await call(self.mesh.url, "/", "SendMessage", {"message": message})
-        found: str = answer["result"]["task"]["id"]
-        return found
+        task: str = answer["result"]["task"]["id"]
+        return task
 
     async def until(
-        self, task_id: str, is_so: Callable[[snapshot_pb2.TaskSnapshot], bool]
+        self, task_id: str, is_true: Callable[[snapshot_pb2.TaskSnapshot], bool]
     ) -> snapshot_pb2.TaskSnapshot:
-        """Ask for a task until it is so."""
+        """Poll a task until the predicate is true."""
         async with self.directory() as directory, asyncio.timeout(PATIENCE_S):
             while True:
                 try:
@@ -174,7 +174,7 @@ class Person:
                 except (PeerError, TaskNotFoundError):
                     pass
                 else:
-                    if is_so(task):
+                    if is_true(task):
                         return task
                 await asyncio.sleep(POLL_S)
 
@@ -185,7 +185,7 @@ class Person:
         *,
         meanwhile: Callable[[], Awaitable[None]] | None = None,
     ) -> bool:
-        """Answer at the host of whoever asks; False: nobody said whether it was taken."""
+        """Answer at the root task's host. Return False if the call failed before a response."""
         task_id = approval_id.rpartition(".")[0]
         request = task_service_pb2.AnswerApprovalRequest(
             task_id=task_id, approval_id=approval_id, decision=decision
@@ -195,7 +195,7 @@ class Person:
                 lambda mesh: mesh.knows_task_host(task_id), timeout_s=PATIENCE_S
             )
 
-            async def give() -> bool:
+            async def send_answer() -> bool:
                 try:
                     await directory.client_for_task(task_id).answer_approval(request)
                 except (PeerError, TaskNotFoundError):
@@ -203,18 +203,18 @@ class Person:
                 return True
 
             async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
-                given = group.create_task(give())
+                answered = group.create_task(send_answer())
                 if meanwhile is not None:
                     await meanwhile()
-            return given.result()
+            return answered.result()
 
 
 def is_settled(task: snapshot_pb2.TaskSnapshot) -> bool:
     return task.task.status.state in INTERRUPTED | TERMINAL
 
 
-def said(task: snapshot_pb2.TaskSnapshot) -> str:
-    """All that a task has said."""
+def all_text(task: snapshot_pb2.TaskSnapshot) -> str:
+    """Return all text of a task."""
     parts = [part for one in task.task.artifacts for part in one.parts]
     parts += [part for one in task.task.history for part in one.parts]
     return "\n".join(part.text for part in (*parts, *task.task.status.message.parts))
@@ -222,42 +222,44 @@ def said(task: snapshot_pb2.TaskSnapshot) -> str:
 
 @dataclass
 class Trial:
-    """Two orders, approved in some order while the mesh dies at some point."""
+    """Two orders, approved in random order, with a kill of the mesh at a random point."""
 
     person: Person
     rng: random.Random
     number: int
     expected: Counter[str]
 
-    async def run(self, harm: signal.Signals) -> None:
+    async def run(self, kill_signal: signal.Signals) -> None:
         mesh = self.person.mesh
         task_id = await self.person.ask(f"order {self.number} apples and order {self.number} pears")
-        asked = await self.person.until(task_id, is_settled)
-        assert asked.task.status.state == State.TASK_STATE_INPUT_REQUIRED, said(asked)
-        await mesh.stop(harm)
+        waiting = await self.person.until(task_id, is_settled)
+        assert waiting.task.status.state == State.TASK_STATE_INPUT_REQUIRED, all_text(waiting)
+        await mesh.stop(kill_signal)
         await mesh.start()
-        still = await self.person.until(task_id, is_settled)
-        assert still.approvals == asked.approvals
-        paths = sorted(list(one.requested.path) for one in still.approvals)
+        current = await self.person.until(task_id, is_settled)
+        assert current.approvals == waiting.approvals
+        paths = sorted(list(one.requested.path) for one in current.approvals)
         assert paths == [["supervisor", name] for name in FRUIT]
         first, second = self.rng.sample(range(2), 2)
-        await self._answer_and_kill(still, first)
-        left = await self.person.until(task_id, self._has_acted_on(first))
+        await self._answer_and_kill(current, first)
+        remaining = await self.person.until(task_id, self._has_acted_on(first))
         decision = self.rng.choice((APPROVED, REJECTED))
         if self.rng.random() < 0.5:
             await self.person.ask("approve" if decision == APPROVED else "reject no", task_id)
         else:
-            assert await self.person.answer(left.approvals[second].requested.approval_id, decision)
+            assert await self.person.answer(
+                remaining.approvals[second].requested.approval_id, decision
+            )
         ended = await self.person.until(task_id, lambda now: now.task.status.state in TERMINAL)
         self._expect(ended, first, APPROVED)
         self._expect(ended, second, decision)
 
     async def _answer_and_kill(self, task: snapshot_pb2.TaskSnapshot, index: int) -> None:
-        """Approve one call, and kill all processes at some point from there on."""
+        """Approve one call, and kill all processes at a random point after the request."""
         approval_id = task.approvals[index].requested.approval_id
 
         async def kill() -> None:
-            # Somewhere from the request to the end: after turns of the loop, not after a time.
+            # The point is a number of event loop iterations, not a time.
             for _ in range(self.rng.randrange(6000)):
                 await asyncio.sleep(0)
             await self.person.mesh.stop(signal.SIGKILL)
@@ -268,15 +270,15 @@ class Trial:
             now = await self.person.until(task.task.id, is_settled)
             if now.approvals[index].HasField("answered"):
                 return
-            # Nobody had taken it.
+            # The kill came before the answer was committed.
             await self.person.answer(approval_id, APPROVED)
 
     def _has_acted_on(self, index: int) -> Callable[[snapshot_pb2.TaskSnapshot], bool]:
-        def is_so(task: snapshot_pb2.TaskSnapshot) -> bool:
+        def is_true(task: snapshot_pb2.TaskSnapshot) -> bool:
             answered = task.approvals[index].HasField("answered")
             return answered and is_settled(task) and task.turn > 1
 
-        return is_so
+        return is_true
 
     def _expect(
         self,
@@ -284,10 +286,10 @@ class Trial:
         index: int,
         decision: event_pb2.ApprovalDecision.ValueType,
     ) -> None:
-        """Note what must be in the shops' books: one line, none, or, if that is said, either."""
+        """Record the expected lines of a shop's order file: one, none, or either if both fit."""
         fruit = ended.approvals[index].requested.path[-1]
         order = f"{self.number} {fruit}"
-        text = said(ended)
+        text = all_text(ended)
         if decision == REJECTED:
             self.expected[order] = 0
             assert f"{fruit}/order was not called. It was rejected" in text
@@ -305,7 +307,7 @@ async def test_approval_bubbles_up_and_survives_restarts(
     rng: random.Random,
     shape: Callable[[AsyncExitStack, Path], Mesh],
 ) -> None:
-    """Whatever is killed between question, answer and call, each approved call is made once."""
+    """After a kill between question, answer and call, each approved call is made exactly once."""
     is_one = shape is OneProcess
     rounds = scale.pick(ci=1, prove=60 if is_one else 20)
     expected: Counter[str] = Counter()

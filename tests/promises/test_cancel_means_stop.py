@@ -15,28 +15,28 @@ from trunkline.client import ChannelPool, HostClient
 from trunkline.v1 import event_pb2, task_pb2, task_service_pb2
 
 HARNESS = Path(__file__).parents[1] / "harness"
-# As many races as run at the same time.
+# The number of concurrent races.
 RACES_AT_ONCE = 16
 
 
 async def states(channels: ChannelPool, mesh: MeshProcess) -> Counter[str]:
-    """How many tasks are in which state."""
+    """Count tasks by state."""
     client = HostClient(channels.get(mesh.mesh_address))
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     request = task_service_pb2.ListTasksRequest(account="anonymous", page_size=100)
     while True:
         page = await client.list_tasks(request)
-        found.update(task_pb2.TaskState.Name(row.status.state) for row in page.tasks)
+        counts.update(task_pb2.TaskState.Name(row.status.state) for row in page.tasks)
         if not page.next_page_token:
-            return found
+            return counts
         request.page_token = page.next_page_token
 
 
 async def test_cancel_means_stop(tmp_path: Path, scale: PromiseScale) -> None:
-    """Three hops and a blocked MCP tool: all of it stops, and the tool is told."""
+    """Three hops and a blocked MCP tool: all stop, and the tool receives the cancellation."""
     runs = scale.pick(ci=20, prove=1000)
     answered: list[float] = []
-    told: list[float] = []
+    cancel_times_s: list[float] = []
     async with (
         running_mesh(tmp_path, *mcp_flags(tmp_path)) as mesh,
         blocked_tool() as tool,
@@ -53,24 +53,24 @@ async def test_cancel_means_stop(tmp_path: Path, scale: PromiseScale) -> None:
                 canceled = await call(mesh.http_url, "/", "CancelTask", {"id": task_id})
                 answered.append(time.perf_counter() - started)
                 await ended.wait()
-                told.append(time.perf_counter() - started)
+                cancel_times_s.append(time.perf_counter() - started)
             assert canceled["result"]["status"]["state"] == "TASK_STATE_CANCELED"
-        # The supervisor's task and the agent's, of every run, and nothing that still works.
+        # Each run leaves a supervisor task and an agent task, and no task that still works.
         assert await states(channels, mesh) == {"TASK_STATE_CANCELED": 2 * runs}
-    scale.report(runs=runs, answered=percentiles(answered), tool_told=percentiles(told))
+    scale.report(runs=runs, answered=percentiles(answered), tool_told=percentiles(cancel_times_s))
 
 
 async def race(mesh: MeshProcess, channels: ChannelPool, rng: random.Random) -> str:
-    """Let a cancel race with an end; return the outcome that everybody saw."""
-    way = rng.choice(("complete", "fail", "ask", "answer"))
-    first = "ask" if way == "answer" else way
+    """Race a cancel with the end of a turn; return the outcome that all readers agree on."""
+    outcome_kind = rng.choice(("complete", "fail", "ask", "answer"))
+    first = "ask" if outcome_kind == "answer" else outcome_kind
     params: Json = {"message": user_message(f"{first} {rng.randrange(12)}")}
     fold = ClientFold()
     async with sse(mesh.http_url, "/agents/racer", "SendStreamingMessage", params) as answer:
         events = answer.events()
         fold.apply(await anext(events))
-        if way == "answer":
-            # Until it asks; the answer then races with the cancel.
+        if outcome_kind == "answer":
+            # Wait for the question; the answer then races with the cancel.
             async for event in events:
                 fold.apply(event)
         task_id = fold.task_id
@@ -80,7 +80,7 @@ async def race(mesh: MeshProcess, channels: ChannelPool, rng: random.Random) -> 
             canceling = group.create_task(
                 call(mesh.http_url, "/agents/racer", "CancelTask", {"id": task_id})
             )
-            if way == "answer":
+            if outcome_kind == "answer":
                 message = user_message(f"complete {rng.randrange(8)}", taskId=task_id)
                 group.create_task(
                     call(mesh.http_url, "/agents/racer", "SendMessage", {"message": message})
@@ -93,13 +93,13 @@ async def race(mesh: MeshProcess, channels: ChannelPool, rng: random.Random) -> 
     if "result" in canceled:
         assert state == canceled["result"]["status"]["state"] == "TASK_STATE_CANCELED"
     else:
-        # -32002: the task had ended before the cancel took hold.
+        # -32002: the task ended before the cancel took effect.
         assert canceled["error"]["code"] == -32002, canceled
         assert state in ("TASK_STATE_COMPLETED", "TASK_STATE_FAILED")
     if fold.has_ended:
         assert fold.state == state
-        wanted = {one["artifactId"]: one["parts"][0]["text"] for one in task.get("artifacts", ())}
-        assert fold.texts == wanted
+        expected = {one["artifactId"]: one["parts"][0]["text"] for one in task.get("artifacts", ())}
+        assert fold.texts == expected
     else:
         assert fold.state == "TASK_STATE_INPUT_REQUIRED"
     assert await ends(channels, mesh, task_id) == [state]
@@ -107,8 +107,8 @@ async def race(mesh: MeshProcess, channels: ChannelPool, rng: random.Random) -> 
 
 
 async def ends(channels: ChannelPool, mesh: MeshProcess, task_id: str) -> list[str]:
-    """The terminal states in a task's journal, which must be its last event, and but one."""
-    found: list[str] = []
+    """Return the terminal states in a task's journal. There must be one, as the last event."""
+    end_states: list[str] = []
     client = HostClient(channels.get(mesh.mesh_address))
     async with client.watch_task(
         task_id, account="anonymous", after=0, with_snapshot=False
@@ -116,11 +116,11 @@ async def ends(channels: ChannelPool, mesh: MeshProcess, task_id: str) -> list[s
         async for batches in stream:
             for sealed in batches:
                 for event in event_pb2.EventBatch.FromString(sealed).events:
-                    assert not found, "something came behind the end"
+                    assert not end_states, "something came behind the end"
                     state = event.status.status.state
                     if state in ENDED:
-                        found.append(task_pb2.TaskState.Name(state))
-    return found
+                        end_states.append(task_pb2.TaskState.Name(state))
+    return end_states
 
 
 ENDED = (
@@ -134,7 +134,7 @@ ENDED = (
 async def test_a_race_with_cancel_has_one_outcome(
     tmp_path: Path, scale: PromiseScale, rng: random.Random
 ) -> None:
-    """Cancel against completion, failure, a question and an answer: the same for every reader."""
+    """Cancel races with completion, failure, a question and an answer; every reader agrees."""
     races = scale.pick(ci=150, prove=10_000)
     outcomes: Counter[str] = Counter()
     turns = asyncio.Semaphore(RACES_AT_ONCE)

@@ -1,4 +1,4 @@
-"""Promise 6: a deadline is absolute, the same on every hop, and the whole tree ends with it."""
+"""Promise 6: a deadline is absolute, is the same on every hop, and ends the whole tree of tasks."""
 
 import asyncio
 import os
@@ -20,16 +20,16 @@ HARNESS = Path(__file__).parents[1]
 
 
 async def the_tree(client: HostClient, root_id: str) -> list[snapshot_pb2.TaskSnapshot]:
-    """A task and all its descendants."""
+    """Return a task and all its descendants."""
     root = await client.get_task(root_id, account="anonymous")
-    found = [root]
+    tree = [root]
     for child in root.children:
-        found += await the_tree(client, child.started.task_id)
-    return found
+        tree += await the_tree(client, child.started.task_id)
+    return tree
 
 
 async def warm_up(mesh: MeshProcess, tool: BlockedTool) -> None:
-    """Have the mesh load what the first question loads, which takes longer than the deadlines."""
+    """Load what a first question needs, because that takes longer than the deadlines."""
     params = {"message": user_message(tool.question)}
     async with sse(mesh.http_url, "/", "SendStreamingMessage", params) as answer:
         first = await anext(answer.events())
@@ -40,12 +40,12 @@ async def warm_up(mesh: MeshProcess, tool: BlockedTool) -> None:
 
 
 async def test_deadlines_travel(tmp_path: Path, scale: PromiseScale) -> None:
-    """Bridge, supervisor, agent and a blocked tool: all of it ends with the caller's time."""
+    """Bridge, supervisor, agent and a blocked tool all end at the caller's deadline."""
     runs = scale.pick(ci=2, prove=200)
-    # In CI as long as the way down to the tool may take on a machine that has much else to do.
+    # CI's timeout covers the way to the tool on a busy machine.
     given_s = scale.pick(ci=2.0, prove=0.5)
     late: list[float] = []
-    told: list[float] = []
+    cancel_delays_s: list[float] = []
     async with (
         running_mesh(tmp_path, *mcp_flags(tmp_path)) as mesh,
         blocked_tool() as tool,
@@ -64,25 +64,27 @@ async def test_deadlines_travel(tmp_path: Path, scale: PromiseScale) -> None:
             ended = await tool.begins()
             async with asyncio.timeout(PATIENCE_S):
                 await ended.wait()
-            told_at = datetime.now(UTC)
+            canceled_at = datetime.now(UTC)
             assert fold.state == "TASK_STATE_FAILED"
             tree = await the_tree(client, fold.task_id)
             assert [one.agent for one in tree] == ["supervisor", "hold"]
-            # The child meets the deadline itself, or its parent is first and cancels it.
+            # The child meets the deadline, or its parent does first and cancels it.
             assert tree[0].task.status.state == FAILED
             assert {one.task.status.state for one in tree} <= {FAILED, CANCELED}
             (deadline,) = {one.deadline.ToDatetime(tzinfo=UTC) for one in tree}
             ends = [one.task.status.timestamp.ToDatetime(tzinfo=UTC) for one in tree]
             assert deadline <= max(ends)
             late.append((ended_at - deadline).total_seconds())
-            told.append((told_at - deadline).total_seconds())
+            cancel_delays_s.append((canceled_at - deadline).total_seconds())
     if scale.is_proof:
         assert max(late) <= 0.25, late
-    scale.report(runs=runs, stream_ended_late=percentiles(late), tool_told_late=percentiles(told))
+    scale.report(
+        runs=runs, stream_ended_late=percentiles(late), tool_told_late=percentiles(cancel_delays_s)
+    )
 
 
 async def test_a_stream_s_own_timeout_ends_only_the_stream(tmp_path: Path) -> None:
-    """A call that is given up, over gRPC and over SSE, leaves its task alone."""
+    """A caller's timeout, over gRPC and over SSE, does not end its task."""
     async with running_mesh(tmp_path) as mesh, ChannelPool(ping_s=PATIENCE_S) as channels:
         client = HostClient(channels.get(mesh.mesh_address))
         message = message_pb2.Message(
@@ -111,7 +113,7 @@ async def test_a_stream_s_own_timeout_ends_only_the_stream(tmp_path: Path) -> No
 
 
 async def test_an_agent_has_a_default_deadline_that_a_caller_may_shorten(tmp_path: Path) -> None:
-    """`timeout_s` of the agent, for tasks that come without a deadline or with a later one."""
+    """An agent's `timeout_s` applies to tasks without a deadline or with a later one."""
     flags = ("--agent", "harness.agents.slow_agent:slow")
     environment = {"PYTHONPATH": os.pathsep.join((str(HARNESS), os.environ.get("PYTHONPATH", "")))}
     async with running_mesh(tmp_path, *flags, environment=environment) as mesh:
@@ -126,13 +128,13 @@ async def test_an_agent_has_a_default_deadline_that_a_caller_may_shorten(tmp_pat
                     fold.apply(event)
             assert fold.state == "TASK_STATE_FAILED"
             deadline = await deadline_of(mesh, fold.task_id)
-            given = float(header.get("Trunkline-Timeout", "1.0"))
-            # It was counted from some moment after the request was sent.
-            assert (deadline - started).total_seconds() >= min(given, 1.0)
+            timeout_s = float(header.get("Trunkline-Timeout", "1.0"))
+            # The deadline counts from a moment after the request was sent.
+            assert (deadline - started).total_seconds() >= min(timeout_s, 1.0)
 
 
 async def deadline_of(mesh: MeshProcess, task_id: str) -> datetime:
-    """A task's absolute deadline."""
+    """Return a task's absolute deadline."""
     async with ChannelPool(ping_s=PATIENCE_S) as channels:
         client = HostClient(channels.get(mesh.mesh_address))
         task = await client.get_task(task_id, account="anonymous")
@@ -140,23 +142,23 @@ async def deadline_of(mesh: MeshProcess, task_id: str) -> datetime:
     return task.deadline.ToDatetime(tzinfo=UTC)
 
 
-async def test_ask_gives_its_timeout_along(tmp_path: Path) -> None:
-    """`trunkline ask --timeout` ends the task, and says so."""
+async def test_ask_sends_its_timeout(tmp_path: Path) -> None:
+    """`trunkline ask --timeout` ends the task and prints the reason."""
     async with running_mesh(tmp_path) as mesh:
-        asking = await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "trunkline.cli", "ask", "wait 600",
             "--url", mesh.http_url, "--timeout", "0.5",
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
-        _, said = await asking.communicate()
-    assert asking.returncode == 1
-    assert b"deadline" in said
+        _, err = await process.communicate()
+    assert process.returncode == 1
+    assert b"deadline" in err
 
 
 async def test_no_hidden_limit_ends_what_takes_over_a_minute(
     tmp_path: Path, scale: PromiseScale
 ) -> None:
-    """A silent task goes on as long as it takes, asked by a stream and by one call."""
+    """A silent task may run for any time, over a stream and over a unary call."""
     seconds = scale.pick(ci=3, prove=70)
     async with running_mesh(tmp_path) as mesh, ChannelPool(ping_s=PATIENCE_S) as channels:
         client = HostClient(channels.get(mesh.mesh_address))

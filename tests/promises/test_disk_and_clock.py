@@ -1,4 +1,4 @@
-"""A full disk, a damaged file, a clock that jumps: one clear error, and nothing is lost."""
+"""A full disk, a damaged file, a clock that jumps: one clear error, and no data loss."""
 
 import asyncio
 import contextlib
@@ -27,40 +27,40 @@ from harness.mesh.processes import MeshProcess, running_mesh
 from harness.promise_scale import PromiseScale
 
 HARNESS = Path(__file__).parents[1] / "harness"
-# The write-ahead log has its bound of 16 MiB, beside what is kept.
+# In addition to the data, the write-ahead log has its limit of 16 MiB.
 BOUND_BYTES = 20 * 1024 * 1024
 UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 
 def journal_of(folder: Path) -> Path:
-    """The journal's file of a mesh in one process."""
+    """Return the journal file of a single-process mesh."""
     (file,) = (folder / "data" / "journals").glob("*.db")
     return file
 
 
 def fill_disk(mesh: MeshProcess, folder: Path) -> None:
-    """Let no file of the mesh grow any more."""
+    """Stop the growth of every file of the mesh."""
     journal = journal_of(folder)
     largest = max(one.stat().st_size for one in journal.parent.iterdir())
-    # To SQLite that is a write that fails half way, as on a disk that runs full. Nothing is
-    # rewritten in place, so whatever is below the limit goes on to work.
+    # SQLite sees a write that fails half way, as on a full disk. Writes to existing pages still
+    # succeed, because nothing is rewritten beyond the limit.
     resource.prlimit(mesh.process.pid, resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
 
 
 def free_disk(mesh: MeshProcess) -> None:
-    """Let them grow again."""
+    """Let the files grow again."""
     resource.prlimit(mesh.process.pid, resource.RLIMIT_FSIZE, UNLIMITED)
 
 
 async def submit(mesh: MeshProcess, text: str) -> tuple[int, Json]:
-    """Submit to echo; return the HTTP status and the answer."""
+    """Submit to echo; return the HTTP status and the JSON."""
     params: Json = {"message": user_message(text), "configuration": {"returnImmediately": True}}
     status, _, body = await send(mesh.http_url, "/agents/echo", "SendMessage", params)
     return status, body
 
 
-async def until_refused(mesh: MeshProcess) -> tuple[int, Json]:
-    """Submit until there is no room left for another task; return how that was answered."""
+async def submit_until_refused(mesh: MeshProcess) -> tuple[int, Json]:
+    """Submit until a task is refused for lack of space; return that response."""
     for _ in range(2000):
         status, body = await submit(mesh, "x" * 2000)
         if "error" in body:
@@ -68,8 +68,8 @@ async def until_refused(mesh: MeshProcess) -> tuple[int, Json]:
     raise AssertionError("it took everything")
 
 
-async def until_taken(mesh: MeshProcess) -> None:
-    """Submit until it is taken: another write that failed meanwhile may still be on its way."""
+async def submit_until_accepted(mesh: MeshProcess) -> None:
+    """Submit until a task is accepted: an earlier write that fails may still be in progress."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             _, body = await submit(mesh, "as ready as before")
@@ -78,10 +78,10 @@ async def until_taken(mesh: MeshProcess) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_a_full_disk_loses_nothing_and_is_over_when_there_is_room(
+async def test_a_full_disk_loses_nothing_and_ends_when_space_is_free(
     tmp_path: Path, scale: PromiseScale
 ) -> None:
-    """A task that streams into a full disk waits, and goes on; new ones are refused with why."""
+    """A full disk pauses a streaming task and refuses new ones; free space resumes both."""
     times = scale.pick(ci=2, prove=20)
     numbers = 400
     async with running_mesh(tmp_path) as mesh:
@@ -93,11 +93,11 @@ async def test_a_full_disk_loses_nothing_and_is_over_when_there_is_room(
                 for _ in range(20):
                     fold.apply(await anext(events))
                 fill_disk(mesh, tmp_path)
-                status, error = await until_refused(mesh)
+                status, error = await submit_until_refused(mesh)
                 assert status == 503, error
                 assert "journal" in error["message"], error
                 assert "disk" in error["message"] or "space" in error["message"], error
-                # Whoever wants a stream is told at once, too.
+                # Streaming requests are refused at once, too.
                 with pytest.raises(RefusedError) as refused:
                     async with sse(mesh.http_url, "/agents/echo", "SendStreamingMessage", params):
                         pass
@@ -114,8 +114,8 @@ async def test_a_full_disk_loses_nothing_and_is_over_when_there_is_room(
             again = ClientFold()
             again.take_task(task)
             assert again.texts == fold.texts
-            await until_taken(mesh)
-    # What was acknowledged is there after a restart, too.
+            await submit_until_accepted(mesh)
+    # Acknowledged tasks still exist after a restart.
     async with running_mesh(tmp_path) as mesh:
         found = await call(mesh.http_url, "/agents/echo", "GetTask", {"id": fold.task_id})
         again.take_task(found["result"])
@@ -124,14 +124,14 @@ async def test_a_full_disk_loses_nothing_and_is_over_when_there_is_room(
 
 
 async def data(*arguments: str) -> tuple[int, Json]:
-    """Run `trunkline data …`; return its exit code and what it told."""
+    """Run `trunkline data …`; return its exit code and its output."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "trunkline.cli", "data", *arguments, "--json",
         stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    told, _ = await process.communicate()
+    output, _ = await process.communicate()
     assert process.returncode is not None
-    return process.returncode, json.loads(told) if told else {}
+    return process.returncode, json.loads(output) if output else {}
 
 
 async def ask_all(mesh: MeshProcess, questions: Sequence[str]) -> dict[str, ClientFold]:
@@ -147,8 +147,8 @@ async def ask_all(mesh: MeshProcess, questions: Sequence[str]) -> dict[str, Clie
     return folds
 
 
-async def same_tasks(mesh: MeshProcess, folds: dict[str, ClientFold]) -> None:
-    """Every task is there as it was."""
+async def check_unchanged(mesh: MeshProcess, folds: dict[str, ClientFold]) -> None:
+    """Assert that every task is unchanged."""
     for task_id, fold in folds.items():
         answer = await call(mesh.http_url, "/agents/echo", "GetTask", {"id": task_id})
         again = ClientFold()
@@ -156,12 +156,12 @@ async def same_tasks(mesh: MeshProcess, folds: dict[str, ClientFold]) -> None:
         assert (again.state, again.texts) == (fold.state, fold.texts)
 
 
-async def test_a_damaged_file_is_told_and_a_backup_brings_it_back(tmp_path: Path) -> None:
-    """`trunkline data check` finds it, the mesh says so in one line, `restore` mends it."""
+async def test_a_damaged_file_is_reported_and_restored_from_a_backup(tmp_path: Path) -> None:
+    """`trunkline data check` and the mesh report the damage, and `restore` repairs it."""
     folder, backup = tmp_path / "data", tmp_path / "backup"
     async with running_mesh(tmp_path) as mesh:
         folds = await ask_all(mesh, ["one", "count 300", "fail as told"])
-        # While it runs.
+        # While the mesh runs.
         code, _ = await data("backup", str(backup), "--data", str(folder))
         assert code == 0
         assert (await data("check", "--data", str(folder)))[0] == 0
@@ -173,9 +173,9 @@ async def test_a_damaged_file_is_told_and_a_backup_brings_it_back(tmp_path: Path
     journal.write_bytes(content)
     code, _ = await data("check", "--data", str(folder))
     assert code == 1
-    # The mesh says so and works without it, in a new one.
-    with (tmp_path / "said").open("wb") as said:
-        async with running_mesh(tmp_path, stderr=said) as mesh:
+    # The mesh reports the damage and starts with a new journal.
+    with (tmp_path / "said").open("wb") as stderr_file:
+        async with running_mesh(tmp_path, stderr=stderr_file) as mesh:
             await ask_all(mesh, ["as ready as before"])
     (line,) = [one for one in (tmp_path / "said").read_text().splitlines() if journal.name in one]
     assert "error" in line
@@ -184,11 +184,11 @@ async def test_a_damaged_file_is_told_and_a_backup_brings_it_back(tmp_path: Path
     code, _ = await data("restore", str(backup), "--data", str(folder))
     assert code == 0
     async with running_mesh(tmp_path) as mesh:
-        await same_tasks(mesh, folds)
+        await check_unchanged(mesh, folds)
 
 
 async def test_a_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
-    """An hour back, two days forth, while a task streams: no gap, no end, no lease lost."""
+    """The clock jumps an hour back and two days ahead during a stream: no gap, no lost lease."""
     offset = tmp_path / "offset"
     offset.write_text("0")
     environment = {
@@ -200,13 +200,13 @@ async def test_a_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
         folds = await ask_all(mesh, ["before"])
         for jump_s in (-3600, 2 * 24 * 3600, -7 * 24 * 3600):
             fold = ClientFold()
-            # Longer than it takes until a lease is looked at, and renewed.
+            # Longer than the interval of lease renewals.
             params = {"message": user_message("count 60 25")}
             async with sse(mesh.http_url, "/agents/echo", "SendStreamingMessage", params) as answer:
                 events = answer.events()
                 for _ in range(10):
                     fold.apply(await anext(events))
-                # At once: the clock, which is read all the time, never shows half a number.
+                # An atomic replace, because the clock may read the file at any moment.
                 (tmp_path / "next").write_text(str(jump_s))
                 (tmp_path / "next").replace(offset)
                 async for event in events:
@@ -214,8 +214,8 @@ async def test_a_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
             assert fold.state == "TASK_STATE_COMPLETED"
             assert list(fold.texts.values()) == ["".join(f"{n} " for n in range(1, 61))]
             folds[fold.task_id] = fold
-        await same_tasks(mesh, folds)
-        # The newest first, whatever the clock said.
+        await check_unchanged(mesh, folds)
+        # The newest first, even though the clock jumped.
         listed = await call(mesh.http_url, "/agents/echo", "ListTasks", {})
         assert [task["id"] for task in listed["result"]["tasks"]] == list(reversed(folds))
 
@@ -223,7 +223,7 @@ async def test_a_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
 async def test_the_store_stays_bounded_under_steady_load(
     tmp_path: Path, scale: PromiseScale
 ) -> None:
-    """What has ended is compacted and forgotten while more comes: nothing of it takes room."""
+    """Ended tasks are compacted and forgotten under load, and their space is reused."""
     rounds = scale.pick(ci=8, prove=60)
     streams, numbers, size_bytes = 8, 150, 200
     environment = {"TRUNKLINE_COMPACT_AFTER_S": "0.2", "TRUNKLINE_RETAIN_S": "1"}
@@ -239,23 +239,23 @@ async def test_the_store_stays_bounded_under_steady_load(
             await load()
             await all_forgotten(mesh, tmp_path)
             sizes.append(size_of(tmp_path))
-        # The log begins anew when it is long, now and then. Each round writes some 4 MB: without
-        # an end of it the files would be more than this.
+        # The log restarts occasionally, when it is long. Each round writes some 4 MB, so without
+        # checkpoints the files would exceed this limit.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE_S):
-                while size_of(tmp_path) > BOUND_BYTES:  # noqa: ASYNC110  nobody tells
+                while size_of(tmp_path) > BOUND_BYTES:  # noqa: ASYNC110  no event to wait for
                     await asyncio.sleep(0.05)
         assert size_of(tmp_path) <= BOUND_BYTES
     scale.report(rounds=rounds, files_mb=[round(one / 1e6, 1) for one in sizes[-3:]])
 
 
 def size_of(folder: Path) -> int:
-    """How much room the journal takes, with its log."""
+    """Return the size of the journal and its log."""
     return sum(one.stat().st_size for one in journal_of(folder).parent.iterdir())
 
 
 def rows_of(folder: Path) -> dict[str, int]:
-    """How many rows the journal has of what tasks leave."""
+    """Return the number of rows that tasks leave in the journal."""
     counting, tables = "SELECT count(*) FROM ", ("commits", "settled", "tasks", "folds")
     with closing(sqlite3.connect(journal_of(folder), timeout=PATIENCE_S)) as file:
         counted = [file.execute(counting + table).fetchone() for table in tables]
@@ -263,7 +263,7 @@ def rows_of(folder: Path) -> dict[str, int]:
 
 
 async def all_forgotten(mesh: MeshProcess, folder: Path) -> None:
-    """Wait until no task is left: retention is over, and what was kept is gone from the file."""
+    """Wait until retention has removed every task from the file."""
     try:
         async with asyncio.timeout(PATIENCE_S):
             while True:

@@ -1,6 +1,6 @@
-"""Files of any size pass every hop in little memory, are gone on with after a cut, and stay whole.
+"""Files of any size pass every hop in bounded memory, resume after a cut, and stay intact.
 
-It is not a promise by number: design section 4 has it of ArtifactService.
+This promise has no number. It is in design section 4, under ArtifactService.
 """
 
 import asyncio
@@ -27,25 +27,25 @@ _TESTS = Path(__file__).parents[1]
 
 
 def status_bytes(pid: int, name: str) -> int:
-    """A figure of a process's memory, as Linux tells it."""
+    """Return a memory figure of a process, as Linux reports it."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     (line,) = (line for line in lines if line.startswith(f"{name}:"))
     return int(line.split()[1]) * 1024
 
 
 class Memory:
-    """What each process has at most, above what it had when this began."""
+    """The peak memory growth of each process since construction."""
 
     def __init__(self, services: Services) -> None:
         self._pids = {name: process.pid for name, process in services.processes.items()}
         self._idle = {}
         for name, pid in self._pids.items():
-            # From here on the peak is counted anew.
+            # Reset the peak counter.
             Path(f"/proc/{pid}/clear_refs").write_text("5")
             self._idle[name] = status_bytes(pid, "VmRSS")
 
-    def gained(self) -> dict[str, int]:
-        """Bytes by the name of the service."""
+    def peak_growth(self) -> dict[str, int]:
+        """Return the growth in bytes, by the name of the service."""
         return {
             name: status_bytes(pid, "VmHWM") - self._idle[name] for name, pid in self._pids.items()
         }
@@ -54,7 +54,7 @@ class Memory:
 async def download(
     client: httpx2.AsyncClient, url: str, size_bytes: int, cuts: Iterable[int]
 ) -> str:
-    """Read a file on as many connections as there are cuts, and one; return its checksum."""
+    """Read a file over `cuts` + 1 connections; return its checksum."""
     digest, at, etag = hashlib.sha256(), 0, ""
     for cut in (*sorted(cuts), size_bytes):
         headers = {"range": f"bytes={at}-", "if-range": etag} if at else {}
@@ -72,10 +72,10 @@ async def download(
 
 @asynccontextmanager
 async def reads_nothing(url: str) -> AsyncIterator[None]:
-    """Ask for a file, and leave it where it is."""
+    """Request a file, and read nothing of it."""
     at = urlsplit(url)
     with socket.socket() as connection:
-        # Little room at our end: what isn't read stays with the server.
+        # A small receive buffer: unread data stays with the server.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.setblocking(False)
         loop = asyncio.get_running_loop()
@@ -117,7 +117,7 @@ def texts(task: Json) -> str:
 async def test_files_of_any_size_pass_every_hop_in_little_memory(
     tmp_path: Path, scale: PromiseScale, rng: random.Random
 ) -> None:
-    """Made by an agent, through a supervisor, cut on the way; and read by an agent from a URL."""
+    """An agent behind a supervisor makes a file, read with cuts; another reads one from a URL."""
     count = scale.pick(ci=20, prove=210)
     seed, size_bytes = rng.randrange(1_000_000), count * PIECE_BYTES
     expected = await checksum(seed, count)
@@ -149,7 +149,7 @@ async def test_files_of_any_size_pass_every_hop_in_little_memory(
             (url,) = (part["url"] for part in parts if "url" in part)
             return str(url)
 
-        # What is loaded at the first use is no part of a file.
+        # Loading at the first use must not count as memory of the file.
         small = await ask("file 1 1")
         await download(client, url_of(small), PIECE_BYTES, ())
         await ask("look at this file", {"url": url_of(small)})
@@ -162,16 +162,16 @@ async def test_files_of_any_size_pass_every_hop_in_little_memory(
             for _ in range(stalled):
                 await readers.enter_async_context(reads_nothing(url))
             assert await download(client, url, size_bytes, cuts) == expected
-        async with site(seed, count) as elsewhere:
-            told = texts(await ask("look at this file", {"url": elsewhere}))
-        assert f"{size_bytes} {expected}" in told
-        # Nor does a message that leads back to it bring it anywhere in one piece.
+        async with site(seed, count) as origin_url:
+            description = texts(await ask("look at this file", {"url": origin_url}))
+        assert f"{size_bytes} {expected}" in description
+        # A message with the file's URL back to the mesh does not load it in one piece either.
         assert expected in texts(await ask("look at this file", {"url": url}))
 
-        gained = memory.gained()
-        assert max(gained.values()) <= ABOVE_IDLE_BYTES, gained
+        peak_growth = memory.peak_growth()
+        assert max(peak_growth.values()) <= ABOVE_IDLE_BYTES, peak_growth
 
-        # Its host is killed under a reader, and another one takes its journal over.
+        # Its host is killed during a read, and another host takes over its journal.
         await services.launch("others", "agents", "--agent", _AGENT)
         await services.ready("others", state="standby")
         async with client.stream("GET", url) as response:
@@ -187,5 +187,5 @@ async def test_files_of_any_size_pass_every_hop_in_little_memory(
             size_mib=round(size_bytes / MIB),
             cuts=len(cuts),
             stalled=stalled,
-            gained_mib={name: round(more / MIB, 1) for name, more in gained.items()},
+            gained_mib={name: round(more / MIB, 1) for name, more in peak_growth.items()},
         )

@@ -1,4 +1,4 @@
-"""Promise 12: whatever clients send or leave out, the error is clear, and others are served."""
+"""Promise 12: every malformed request gets a clear error, and other clients are still served."""
 
 import asyncio
 import random
@@ -26,52 +26,54 @@ from harness.promise_scale import PromiseScale, percentiles
 
 MIB = 1024 * 1024
 ECHO = "/agents/echo"
-# Those who are slow are ended by it, and nobody who is good, on a busy machine either.
+# It ends slow clients, and is long enough for good ones on a busy machine.
 REQUEST_TIMEOUT_S = 3.0
 # The id of a task's first event.
 BEGINNING = "1.1"
 _RESET = struct.pack("ii", 1, 0)
 
 
-class Held(NamedTuple):
-    """What a process holds of the system."""
+class ProcessResources(NamedTuple):
+    """The system resources of a process."""
 
     files: int
     threads: int
     rss_bytes: int
 
 
-def held(mesh: MeshProcess) -> Held:
-    """Look at the mesh's process."""
-    place = Path(f"/proc/{mesh.process.pid}")
-    status = dict(line.split(":", 1) for line in (place / "status").read_text().splitlines())
+def measure(mesh: MeshProcess) -> ProcessResources:
+    """Measure the mesh's process."""
+    proc_folder = Path(f"/proc/{mesh.process.pid}")
+    status = dict(line.split(":", 1) for line in (proc_folder / "status").read_text().splitlines())
     rss_bytes = int(status["VmRSS"].split()[0]) * 1024
-    return Held(len(list((place / "fd").iterdir())), int(status["Threads"]), rss_bytes)
+    return ProcessResources(
+        len(list((proc_folder / "fd").iterdir())), int(status["Threads"]), rss_bytes
+    )
 
 
-async def released(mesh: MeshProcess, before: Held, *, spare: int = 10) -> None:
-    """Wait until the process has no more files open than before, but a few of its own."""
+async def released(mesh: MeshProcess, before: ProcessResources, *, spare: int = 10) -> None:
+    """Wait until the number of open files is back to that of `before`, plus a few spare ones."""
     async with asyncio.timeout(PATIENCE_S):
-        while held(mesh).files > before.files + spare:  # noqa: ASYNC110  nobody tells
+        while measure(mesh).files > before.files + spare:  # noqa: ASYNC110  no event to wait for
             await asyncio.sleep(0.05)
 
 
 async def new_targets(mesh: MeshProcess) -> Targets:
-    """A task that has ended, and one that waits for input."""
-    found = []
+    """Create an ended task and one that waits for input."""
+    task_ids = []
     for text in ("hello", "ask what?"):
         params = {"message": user_message(text)}
         _, _, body = await send(mesh.http_url, ECHO, "SendMessage", params)
-        found.append(str(body["result"]["task"]["id"]))
-    return Targets(*found)
+        task_ids.append(str(body["result"]["task"]["id"]))
+    return Targets(*task_ids)
 
 
 async def test_mutated_requests(tmp_path: Path, scale: PromiseScale, rng: random.Random) -> None:
-    """Never an internal error, a hang or growth; after each batch the next request is served."""
+    """No internal error, no hang, no growth; a valid request succeeds after each batch."""
     batches = scale.pick(ci=4, prove=300)
     http_each, grpc_each = scale.pick(ci=(75, 25), prove=(80, 20))
     statuses: Counter[str] = Counter()
-    seen: list[Held] = []
+    samples: list[ProcessResources] = []
     async with (
         running_mesh(tmp_path, "--default", "echo") as mesh,
         grpc.aio.insecure_channel(mesh.a2a_grpc_address) as channel,
@@ -94,37 +96,39 @@ async def test_mutated_requests(tmp_path: Path, scale: PromiseScale, rng: random
             await over_grpc.provoke_raw()
             await over_http.is_served()
             await over_grpc.is_served()
-            seen.append(held(mesh))
-        await released(mesh, seen[0])
-        seen.append(held(mesh))
-    assert max(one.threads for one in seen) <= seen[0].threads + 16
+            samples.append(measure(mesh))
+        await released(mesh, samples[0])
+        samples.append(measure(mesh))
+    assert max(one.threads for one in samples) <= samples[0].threads + 16
     if scale.is_proof:
-        # By then all caches are full: of the newest 10,000 traces, for one.
-        late = [one.rss_bytes for one in seen[len(seen) * 2 // 3 :]]
-        assert max(late) - late[0] <= 24 * MIB
-        rss = [one.rss_bytes // MIB for one in (seen[0], seen[len(seen) // 2], seen[-1])]
+        # By then every cache is full, for example that of the newest 10,000 traces.
+        late_bytes = [one.rss_bytes for one in samples[len(samples) * 2 // 3 :]]
+        assert max(late_bytes) - late_bytes[0] <= 24 * MIB
+        rss = [
+            one.rss_bytes // MIB for one in (samples[0], samples[len(samples) // 2], samples[-1])
+        ]
         scale.report(rss_mib=rss, **{k.replace(" ", "_"): n for k, n in statuses.most_common()})
 
 
 @asynccontextmanager
 async def connected(mesh: MeshProcess, *, room_bytes: int = 0) -> AsyncIterator[socket.socket]:
-    """A connection that is left as a client that dies leaves it."""
-    place = urlsplit(mesh.http_url)
+    """Open a connection, and reset it as a dying client does."""
+    address = urlsplit(mesh.http_url)
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         if room_bytes:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room_bytes)
         connection.setblocking(False)
         loop = asyncio.get_running_loop()
-        await loop.sock_connect(connection, (place.hostname, place.port))
+        await loop.sock_connect(connection, (address.hostname, address.port))
         yield connection
 
 
-async def ended_by_server(mesh: MeshProcess, sent: bytes) -> bytes:
-    """Send the beginning of a request, and return what comes until the server has enough of it."""
+async def ended_by_server(mesh: MeshProcess, request: bytes) -> bytes:
+    """Send the beginning of a request; return the received bytes once the server closes."""
     loop = asyncio.get_running_loop()
     async with connected(mesh) as connection, asyncio.timeout(PATIENCE_S):
-        await loop.sock_sendall(connection, sent)
+        await loop.sock_sendall(connection, request)
         pieces = []
         with suppress(ConnectionError):
             while piece := await loop.sock_recv(connection, 4096):
@@ -133,7 +137,7 @@ async def ended_by_server(mesh: MeshProcess, sent: bytes) -> bytes:
 
 
 async def vanish(mesh: MeshProcess, rng: random.Random) -> None:
-    """Leave at any byte of a request or of its answer."""
+    """Disconnect at a random byte of a request or its response."""
     loop = asyncio.get_running_loop()
     method = rng.choice(("SendMessage", "SendStreamingMessage"))
     params = {"message": user_message(rng.choice(("hello", "count 200", "wait 0.05")))}
@@ -143,42 +147,44 @@ async def vanish(mesh: MeshProcess, rng: random.Random) -> None:
             await loop.sock_sendall(connection, request[: rng.randrange(len(request))])
         else:
             await loop.sock_sendall(connection, request)
-            left = rng.randrange(1, 3000)
-            while left > 0 and (piece := await loop.sock_recv(connection, left)):
-                left -= len(piece)
+            remaining = rng.randrange(1, 3000)
+            while remaining > 0 and (piece := await loop.sock_recv(connection, remaining)):
+                remaining -= len(piece)
 
 
-async def served(mesh: MeshProcess, took_s: list[float], until: asyncio.Event) -> None:
-    """Be a good client all the while."""
-    while not until.is_set():
+async def send_valid_requests(
+    mesh: MeshProcess, durations_s: list[float], stop: asyncio.Event
+) -> None:
+    """Send valid requests until `until` is set; record the durations."""
+    while not stop.is_set():
         began = time.perf_counter()
         params = {"message": user_message("hello")}
         status, _, body = await send(mesh.http_url, ECHO, "SendMessage", params)
         assert status == 200
         assert body["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
-        took_s.append(time.perf_counter() - began)
+        durations_s.append(time.perf_counter() - began)
 
 
 async def test_slow_and_vanishing_clients(
     tmp_path: Path, scale: PromiseScale, rng: random.Random
 ) -> None:
-    """Slow ones are ended, those that vanish leave nothing, and a good one is served meanwhile."""
-    slow, gone = scale.pick(ci=30, prove=1000), scale.pick(ci=60, prove=5000)
-    took_s: list[float] = []
+    """Slow clients are disconnected, vanished ones leave nothing, a good one is served."""
+    slow, vanishing = scale.pick(ci=30, prove=1000), scale.pick(ci=60, prove=5000)
+    durations_s: list[float] = []
     is_over = asyncio.Event()
     environment = {"TRUNKLINE_REQUEST_TIMEOUT_S": str(REQUEST_TIMEOUT_S)}
     async with running_mesh(tmp_path, environment=environment) as mesh:
         await new_targets(mesh)
-        before = held(mesh)
+        before = measure(mesh)
         params = {"message": user_message("hello")}
         whole = request_bytes("x", ECHO, "SendMessage", params, None)
         async with asyncio.TaskGroup() as group:
-            group.create_task(served(mesh, took_s, is_over))
+            group.create_task(send_valid_requests(mesh, durations_s, is_over))
             waiting = [
                 group.create_task(ended_by_server(mesh, whole[: rng.randrange(len(whole))]))
                 for _ in range(slow)
             ]
-            for _ in range(gone // 10):
+            for _ in range(vanishing // 10):
                 async with asyncio.TaskGroup() as batch:
                     for _ in range(10):
                         batch.create_task(vanish(mesh, rng))
@@ -187,12 +193,18 @@ async def test_slow_and_vanishing_clients(
         answers = Counter(one.result().split(b"\r\n")[0].decode() for one in waiting)
         assert set(answers) <= {"", "HTTP/1.1 408 Request Timeout"}
         await released(mesh, before)
-        after = held(mesh)
+        after = measure(mesh)
     assert after.threads <= before.threads + 16
-    gained = after.rss_bytes - before.rss_bytes
-    assert gained <= 96 * MIB
-    good = percentiles(took_s)
-    scale.report(slow=slow, vanished=gone, gained_mib=gained // MIB, good=good, **_named(answers))
+    growth_bytes = after.rss_bytes - before.rss_bytes
+    assert growth_bytes <= 96 * MIB
+    latencies = percentiles(durations_s)
+    scale.report(
+        slow=slow,
+        vanished=vanishing,
+        gained_mib=growth_bytes // MIB,
+        good=latencies,
+        **_named(answers),
+    )
 
 
 def _named(answers: Counter[str]) -> dict[str, int]:
@@ -200,7 +212,7 @@ def _named(answers: Counter[str]) -> dict[str, int]:
 
 
 async def stall(mesh: MeshProcess, task_id: str, readers: int, stack: AsyncExitStack) -> None:
-    """Begin streams of a task over HTTP and over gRPC, and read no further than their beginning."""
+    """Open streams of a task over HTTP and over gRPC, and stop reading after the beginning."""
     loop = asyncio.get_running_loop()
     host = urlsplit(mesh.http_url).netloc
     resume = {"Last-Event-ID": BEGINNING}
@@ -212,7 +224,7 @@ async def stall(mesh: MeshProcess, task_id: str, readers: int, stack: AsyncExitS
         connections.append(connection)
     subscription = a2a_pb2.SubscribeToTaskRequest(id=task_id).SerializeToString()
     for _ in range(readers):
-        # A channel of its own for each, or they would share a connection.
+        # Separate channels, because calls of one channel share a connection.
         options = [("grpc.use_local_subchannel_pool", 1)]
         channel = grpc.aio.insecure_channel(mesh.a2a_grpc_address, options=options)
         await stack.enter_async_context(channel)
@@ -225,7 +237,7 @@ async def stall(mesh: MeshProcess, task_id: str, readers: int, stack: AsyncExitS
 
 
 async def test_stalled_readers_hold_bounded_memory(tmp_path: Path, scale: PromiseScale) -> None:
-    """Streams whose readers take nothing, of a task far larger than what each may hold."""
+    """Stalled streams of a task that is far larger than the buffer of each."""
     readers, events = scale.pick(ci=(10, 10_000), prove=(150, 40_000))
     async with running_mesh(tmp_path, "--default", "echo") as mesh:
         params = {"message": user_message(f"count {events} 0 100")}
@@ -233,39 +245,39 @@ async def test_stalled_readers_hold_bounded_memory(tmp_path: Path, scale: Promis
             task_id = (await anext(answer.events())).result["task"]["id"]
             async for _ in answer.events():
                 pass
-        fresh = held(mesh)
+        fresh = measure(mesh)
         async with AsyncExitStack() as stack:
-            # The first ones make room that later ones use again.
+            # The first streams allocate memory that later ones reuse.
             await stall(mesh, task_id, readers, stack)
         await released(mesh, fresh)
-        before = held(mesh)
+        before = measure(mesh)
         async with AsyncExitStack() as stack:
             await stall(mesh, task_id, readers, stack)
             resume = {"Last-Event-ID": BEGINNING}
             subscription = {"id": task_id}
-            # Others are served, and read all of it.
+            # Other clients are served, and read the whole task.
             async with sse(mesh.http_url, ECHO, "SubscribeToTask", subscription, resume) as answer:
                 assert sum([1 async for _ in answer.events()]) >= events
-            gained = held(mesh).rss_bytes - before.rss_bytes
+            growth_bytes = measure(mesh).rss_bytes - before.rss_bytes
         await released(mesh, before)
-    # A window of the mesh, a batch of events, a write, and what the system buffers.
-    assert gained <= 32 * MIB + 2 * readers * MIB
+    # A flow-control window, a batch of events, a write, and the system's buffers.
+    assert growth_bytes <= 32 * MIB + 2 * readers * MIB
     scale.report(
         readers=2 * readers,
         task=f"{events * 100 // MIB}MiB",
-        gained=f"{gained // MIB}MiB",
+        gained=f"{growth_bytes // MIB}MiB",
         peak_before=f"{(before.rss_bytes - fresh.rss_bytes) // MIB}MiB",
     )
 
 
 async def test_a_flood_of_connections(tmp_path: Path, scale: PromiseScale) -> None:
-    """As many as are allowed are served; those above are told so; and when they go, all is well."""
+    """Connections up to the limit are served, others are refused; then service recovers."""
     limit = scale.pick(ci=100, prove=2000)
     environment = {"TRUNKLINE_CONNECTION_LIMIT": str(limit)}
     async with running_mesh(tmp_path, environment=environment) as mesh:
         probe = HttpProbe(mesh.http_url)
         await probe.is_served()
-        before = held(mesh)
+        before = measure(mesh)
         async with AsyncExitStack() as flood:
             for _ in range(limit):
                 await flood.enter_async_context(connected(mesh))
@@ -276,8 +288,8 @@ async def test_a_flood_of_connections(tmp_path: Path, scale: PromiseScale) -> No
                     refused[(await read_answer(reader)).status] += 1
                 writer.transport.abort()
             assert set(refused) == {503}
-            gained = held(mesh).rss_bytes - before.rss_bytes
+            growth_bytes = measure(mesh).rss_bytes - before.rss_bytes
         await released(mesh, before)
         await probe.is_served()
-    assert gained <= 16 * MIB + limit * MIB // 32
-    scale.report(limit=limit, refused=refused[503], gained_mib=gained // MIB)
+    assert growth_bytes <= 16 * MIB + limit * MIB // 32
+    scale.report(limit=limit, refused=refused[503], gained_mib=growth_bytes // MIB)

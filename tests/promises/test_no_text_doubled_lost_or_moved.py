@@ -1,4 +1,4 @@
-"""Promises 1 and 3: whatever streams through whatever, each text arrives once and in its place."""
+"""Promises 1 and 3: each streamed text arrives exactly once and in order over any hops."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ TASKS_AT_ONCE = 8
 
 
 def branching(directory: Directory) -> FunctionAgent:
-    """An agent that writes itself while it forwards what several others write."""
+    """Return an agent that writes its own text while it forwards the texts of several children."""
 
     async def forward(task: TaskContext, seed: int) -> None:
         message = message_pb2.Message(
@@ -43,9 +43,9 @@ def branching(directory: Directory) -> FunctionAgent:
 
     @agent(name="branch", description="Forwards.", tags=["branch"])
     async def branch(task: TaskContext) -> None:
-        own, *children = map(int, task.text.split())
+        own_seed, *children = map(int, task.text.split())
         async with asyncio.TaskGroup() as group:
-            group.create_task(act(task, own))
+            group.create_task(act(task, own_seed))
             for seed in children:
                 group.create_task(forward(task, seed))
 
@@ -53,16 +53,17 @@ def branching(directory: Directory) -> FunctionAgent:
 
 
 async def check_one(url: str, directory: Directory, seeds: list[int]) -> int:
-    """Run one task; compare what every kind of reader gets. Return how many events there were."""
-    # The wire names what children write alike, so texts are compared; hardly two are the same.
-    wanted = sorted(text for seed in seeds for text in texts_of(seed).values())
+    """Run one task; compare the texts of every kind of reader. Return the number of events."""
+    # The wire gives artifacts of several children the same name, so the test compares texts, which
+    # hardly ever coincide.
+    expected = sorted(text for seed in seeds for text in texts_of(seed).values())
     fold = ClientFold()
     params = {"message": user_message(" ".join(map(str, seeds)))}
     async with sse(url, "/agents/branch", "SendStreamingMessage", params) as answer:
         async for event in answer.events():
             fold.apply(event)
     assert fold.state == "TASK_STATE_COMPLETED"
-    assert sorted(fold.texts.values()) == wanted
+    assert sorted(fold.texts.values()) == expected
     task = (await call(url, "/agents/branch", "GetTask", {"id": fold.task_id}))["result"]
     again = ClientFold()
     again.take_task(task)
@@ -71,7 +72,7 @@ async def check_one(url: str, directory: Directory, seeds: list[int]) -> int:
 
 
 async def check_journal(directory: Directory, task_id: str) -> int:
-    """A task's events have no gap and fold to the task."""
+    """Assert that a task's events have no gap and fold to the task."""
     client = directory.client_for_task(task_id)
     journal: list[bytes] = []
     async with client.watch_task(
@@ -80,7 +81,7 @@ async def check_journal(directory: Directory, task_id: str) -> int:
         async for batches in stream:
             journal += batches
     snapshot = await client.get_task(task_id, account="anonymous")
-    # The fold refuses gaps, appends before a create and whatever follows the end.
+    # The fold rejects gaps, appends before a create, and events after the end.
     assert fold_batches(task_id, journal) == snapshot
     return snapshot.sequence
 
@@ -88,13 +89,14 @@ async def check_journal(directory: Directory, task_id: str) -> int:
 async def test_no_text_doubled_lost_or_moved(
     tmp_path: Path, scale: PromiseScale, rng: random.Random
 ) -> None:
-    """Fuzzed tasks with up to eight children that stream at once, from two other processes."""
+    """Fuzzed tasks with up to eight concurrent streaming children in two other processes."""
     tasks = scale.pick(ci=60, prove=10_000)
     events = children = 0
     path = os.pathsep.join((str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")))
     async with AsyncExitStack() as stack:
         bridged = await stack.enter_async_context(
-            # Bridge, host and clients share this process: a short lease would be a matter of luck.
+            # Bridge, host and clients share this process, so a short lease would make the test
+            # flaky.
             open_bridged_mesh(tmp_path, BridgeSettings(default_agent="branch"), lease_s=30)
         )
         leaf = await stack.enter_async_context(

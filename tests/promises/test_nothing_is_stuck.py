@@ -1,4 +1,4 @@
-"""Promise 4: whatever dies or freezes, its tasks go on, run again, or fail with the reason."""
+"""Promise 4: after any death or freeze, a task resumes, runs again, or fails with the reason."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ from trunkline.journal.events import parse_header
 LEASE_S = 1.0
 NUMBERS = 300
 WHOLE = "".join(f"{n} " for n in range(1, NUMBERS + 1))
-# What each agent is asked: about a second and a half of numbers.
+# The request to each agent: about a second and a half of numbers.
 QUESTIONS = {"echo": f"count {NUMBERS} 5", "once": f"{NUMBERS} 5"}
 HARM = ("kill", "kill and restart", "freeze")
 
@@ -30,7 +30,7 @@ def environment() -> dict[str, str]:
 
 
 class Trial:
-    """One task, and what is done to the process that runs it."""
+    """One task, and the harm to the process that runs it."""
 
     def __init__(
         self, services: Services, agent: str, harm: str, at: int, *, process: str = ""
@@ -43,11 +43,11 @@ class Trial:
         self.harmed_at: float | None = None
         self.news_after_s: float | None = None
         self.is_back_in_time = False
-        """It was restarted before its lease was over: nobody else took its tasks."""
+        """True if it restarted within its lease, so no other host took its tasks over."""
         self._at = at
 
     async def run(self, *, state: str = "ready") -> ClientFold:
-        """Follow the task to its end, and put the process back: then it is in this state."""
+        """Follow the task to its end, and restore the process to this state."""
         url = self.services.http_url
         fold = await stream_with_reconnects(
             url, f"/agents/{self.agent}", QUESTIONS[self.agent], on_event=self._on_event
@@ -60,7 +60,7 @@ class Trial:
     async def _on_event(self, _fold: ClientFold, _event: WireEvent) -> None:
         self.seen += 1
         if self.harmed_at is not None and self.news_after_s is None:
-            # What was on its way comes at once; a new life's first event takes its time.
+            # Buffered events arrive at once; the first event of a restarted process takes longer.
             since_s = time.monotonic() - self.harmed_at
             if since_s > 0.2:
                 self.news_after_s = since_s
@@ -72,7 +72,7 @@ class Trial:
                 await self.services.kill(self.process)
                 if self.harm == "kill and restart":
                     await self.services.restart(self.process)
-                    # When it was killed, of its lease a part was over already.
+                    # At the kill, part of its lease was already over.
                     self.is_back_in_time = time.monotonic() - self.harmed_at < LEASE_S / 2
 
     async def _back(self, state: str) -> None:
@@ -80,21 +80,21 @@ class Trial:
         if self.harmed_at is None or self.harm == "kill and restart":
             return
         if self.harm == "freeze":
-            # It was taken for dead, and killed before its tasks were taken over.
+            # It was declared dead, and killed before the takeover of its tasks.
             async with asyncio.timeout(PATIENCE_S):
                 await process.wait()
         await self.services.restart(self.process, state=state)
 
 
 async def check(trial: Trial, fold: ClientFold, directory: Directory) -> str:
-    """The task ended well, or with the reason, and its journal is one. Return how it ended."""
+    """Assert that the task ended well or with the reason, in one journal. Return its end."""
     url, path = trial.services.http_url, f"/agents/{trial.agent}"
     task: Json = {}
     async with asyncio.timeout(PATIENCE_S):
         while not task:
-            found = await call(url, path, "GetTask", {"id": fold.task_id})
-            # While the host that was restarted registers again, nobody can say.
-            task = found.get("result", {})
+            snapshot = await call(url, path, "GetTask", {"id": fold.task_id})
+            # Until the restarted host has registered, the directory lists no host for the task.
+            task = snapshot.get("result", {})
     again = ClientFold()
     again.take_task(task)
     assert (again.state, again.texts) == (fold.state, fold.texts)
@@ -103,7 +103,7 @@ async def check(trial: Trial, fold: ClientFold, directory: Directory) -> str:
     if fold.state == "TASK_STATE_COMPLETED":
         assert text == WHOLE
         return "completed"
-    # Only an agent that may run again does, and only on a host that runs it.
+    # Only a repeatable agent runs again, and only on a host that has it.
     assert fold.state == "TASK_STATE_FAILED", task
     assert trial.agent == "once" or not trial.is_back_in_time, task
     said = "".join(part["text"] for part in task["status"]["message"]["parts"])
@@ -113,7 +113,7 @@ async def check(trial: Trial, fold: ClientFold, directory: Directory) -> str:
 
 
 async def check_epochs(directory: Directory, task_id: str) -> None:
-    """No life of a journal wrote anything once the next one had begun."""
+    """Assert that no epoch of a journal has events after the start of the next one."""
     async with directory.watch(
         task_id, account="anonymous", after=0, with_snapshot=False
     ) as stream:
@@ -122,7 +122,7 @@ async def check_epochs(directory: Directory, task_id: str) -> None:
 
 
 async def test_nothing_is_stuck(tmp_path: Path, scale: PromiseScale, rng: random.Random) -> None:
-    """Hosts are killed, and frozen past their lease and thawed, at any point of a task."""
+    """Hosts are killed, or frozen past their lease and thawed, at any point of a task."""
     trials = scale.pick(ci=6, prove=60)
     outcomes: Counter[str] = Counter()
     news: list[float] = []
@@ -141,20 +141,20 @@ async def test_nothing_is_stuck(tmp_path: Path, scale: PromiseScale, rng: random
             harm = HARM[number % 3]
             trial = Trial(services, agent, harm, rng.randrange(1, NUMBERS))
             fold = await trial.run()
-            how = await check(trial, fold, directory)
-            outcomes[f"{agent} {harm}: {how}"] += 1
+            end = await check(trial, fold, directory)
+            outcomes[f"{agent} {harm}: {end}"] += 1
             if trial.news_after_s is not None:
                 news.append(trial.news_after_s)
     if scale.is_proof:
-        # Of those that were not restarted at once; a restart waits for no lease.
+        # Only of those that did not restart at once, because a restart does not wait for the lease.
         assert max(news) <= 2 * LEASE_S + 0.5, news
     scale.report(trials=trials, news_after=percentiles(news), **outcomes)
 
 
-async def test_a_standby_goes_on_where_a_host_died(
+async def test_a_standby_resumes_the_tasks_of_a_dead_host(
     tmp_path: Path, scale: PromiseScale, rng: random.Random
 ) -> None:
-    """Two processes run one agent: whichever is killed, the other completes what it was doing."""
+    """Two processes run one agent; after a kill of either, the other completes its tasks."""
     trials = scale.pick(ci=2, prove=40)
     news: list[float] = []
     async with (
@@ -181,7 +181,7 @@ async def test_a_standby_goes_on_where_a_host_died(
 async def test_clients_that_vanish_change_nothing(
     tmp_path: Path, scale: PromiseScale, rng: random.Random
 ) -> None:
-    """Whoever asked may be gone at any moment: the task ends as if nobody had left."""
+    """A client may disconnect at any moment: its task still completes."""
     tasks = scale.pick(ci=10, prove=300)
     async with running_services(tmp_path, agents=("echo",), environment=environment()) as services:
         asked: list[str] = []
@@ -209,7 +209,7 @@ async def test_clients_that_vanish_change_nothing(
 
 
 async def until_completed(services: Services, task_id: str) -> None:
-    """Wait for a task's end; it must be completion."""
+    """Wait for a task's end, and assert that it completed."""
     url, path = services.http_url, "/agents/echo"
     async with asyncio.timeout(PATIENCE_S):
         while True:
@@ -225,17 +225,17 @@ async def until_completed(services: Services, task_id: str) -> None:
 async def test_sigterm_under_load_loses_nothing(
     tmp_path: Path, scale: PromiseScale, victim: str
 ) -> None:
-    """What was accepted is finished before a host leaves; a bridge's readers go on elsewhere."""
+    """A host finishes accepted tasks before it exits; readers of a bridge resume elsewhere."""
     streams = scale.pick(ci=12, prove=100)
     async with running_services(tmp_path, agents=("echo",), environment=environment()) as services:
-        begun = asyncio.Event()
+        started = asyncio.Event()
         count = 0
 
         async def on_event(_fold: ClientFold, event: WireEvent) -> None:
             nonlocal count
             count += "task" in event.result
             if count >= streams:
-                begun.set()
+                started.set()
 
         async def one() -> ClientFold:
             return await stream_with_reconnects(
@@ -244,7 +244,7 @@ async def test_sigterm_under_load_loses_nothing(
 
         async with asyncio.TaskGroup() as group:
             following = [group.create_task(one()) for _ in range(streams)]
-            await begun.wait()
+            await started.wait()
             assert await services.terminate(victim) == 0
             await services.restart(victim)
         for task in following:

@@ -1,6 +1,6 @@
-"""Outbound resilience: who fails is named, and slows nobody who doesn't call him.
+"""Outbound resilience: an error names the failed peer, and calls to other peers are not delayed.
 
-Each hop has a breaker, which is seen from outside to go through its three states.
+Each hop has a circuit breaker. These tests observe its three states from outside.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from trunkline.client import ChannelPool, ToolClient, run_in_background
 from trunkline.v1 import tool_service_pb2
 
 TESTS = Path(__file__).parents[1]
-# In the flooder's pieces, which have a kilobyte each.
+# In pieces of the flooder, one kilobyte each.
 MIB = 1024
 
 
@@ -37,7 +37,7 @@ def environment(**settings: str) -> dict[str, str]:
 
 
 async def ask(url: str, text: str, path: str = "/") -> tuple[str, str]:
-    """Ask; return the task's state and what it says at last: the answer, or why there is none."""
+    """Ask; return the task's state and its final text: the answer, or the reason of a failure."""
     async with asyncio.timeout(PATIENCE_S):
         response = await call(url, path, "SendMessage", {"message": user_message(text)})
     if "error" in response:
@@ -51,8 +51,8 @@ async def ask(url: str, text: str, path: str = "/") -> tuple[str, str]:
 
 
 async def follow(url: str, text: str) -> tuple[str, str]:
-    """Ask as `ask` does, and read the answer as it comes: it may be long."""
-    state, said = "", [""]
+    """Ask as `ask` does, but stream the answer, because it may be long."""
+    state, pieces = "", [""]
     async with sse(url, "/", "SendStreamingMessage", {"message": user_message(text)}) as answer:
         async for event in answer.events():
             if status := event.result.get("statusUpdate"):
@@ -60,15 +60,15 @@ async def follow(url: str, text: str) -> tuple[str, str]:
             if update := event.result.get("artifactUpdate"):
                 parts = [part["text"] for part in update["artifact"]["parts"]]
                 if not update.get("append"):
-                    said = []
-                said += parts
-    return state, "".join(said)
+                    pieces = []
+                pieces += parts
+    return state, "".join(pieces)
 
 
-async def until(look: Callable[[], Awaitable[bool]]) -> None:
-    """Look again and again until it is so."""
+async def until(predicate: Callable[[], Awaitable[bool]]) -> None:
+    """Poll until the predicate is true."""
     async with asyncio.timeout(PATIENCE_S):
-        while not await look():  # noqa: ASYNC110  other processes tell nobody
+        while not await predicate():  # noqa: ASYNC110  other processes have no event to wait for
             await asyncio.sleep(0.05)
 
 
@@ -80,7 +80,7 @@ def script(source: str) -> Json:
 
 
 def mcp_file(folder: Path, sign: Path) -> str:
-    """Servers that can't be started while a file exists, hang, talk nonsense; beside good ones."""
+    """Configure servers that hang, send garbage, or fail to start while the file `sign` exists."""
     frail = (
         f"import os, sys\nif os.path.exists({str(sign)!r}): sys.exit(7)\n"
         f"os.execv(sys.executable, [sys.executable, {AWKWARD!r}])"
@@ -96,7 +96,7 @@ def mcp_file(folder: Path, sign: Path) -> str:
 
 
 async def tool_servers(mesh_address: str) -> dict[str, Json]:
-    """What `trunkline tools --json` says of the servers, by name."""
+    """Return the servers in `trunkline tools --json`, by name."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "trunkline.cli", "tools", "--json", "--mesh", mesh_address,
         stdout=asyncio.subprocess.PIPE,
@@ -108,7 +108,7 @@ async def tool_servers(mesh_address: str) -> dict[str, Json]:
 
 
 async def test_a_tool_server_that_fails_harms_no_other(tmp_path: Path) -> None:
-    """Its breaker opens, is half-open once it starts again, and is closed by calls that work."""
+    """Its breaker opens, is half-open after a restart, and closes after a successful call."""
     sign = tmp_path / "broken"
     sign.touch()
     flags = ("--mcp", mcp_file(tmp_path, sign))
@@ -119,46 +119,46 @@ async def test_a_tool_server_that_fails_harms_no_other(tmp_path: Path) -> None:
     ):
         tools = ToolClient(channels.get(mesh.mesh_address))
 
-        async def is_so(name: str, breaker: str, *, is_ready: bool) -> bool:
+        async def has_breaker(name: str, breaker: str, *, is_ready: bool) -> bool:
             (server,) = (await tools.list_tools((name,))).servers
             has_state = (server.state == tool_service_pb2.TOOL_SERVER_STATE_READY) == is_ready
             return has_state and server.breaker == breaker
 
         for name in ("frail", "stuck", "noisy"):
-            # One after the other: while a probe is under way a breaker is half-open.
-            await until(partial(is_so, name, "open", is_ready=False))
+            # One after the other, because a breaker is half-open while its probe runs.
+            await until(partial(has_breaker, name, "open", is_ready=False))
         shown = await tool_servers(mesh.mesh_address)
         assert {shown[name]["state"] for name in ("frail", "stuck", "noisy")} == {
             "TOOL_SERVER_STATE_FAILED"
         }
-        said = shown["frail"]["error"]
-        assert said.startswith("it kept failing, at last: it exited with code 7"), said
+        error = shown["frail"]["error"]
+        assert error.startswith("it kept failing, at last: it exited with code 7"), error
 
         assert await ask(mesh.http_url, "what is 2+2") == ("COMPLETED", "4")
-        state, said = await ask(mesh.http_url, "@frail repeat hello")
+        state, error = await ask(mesh.http_url, "@frail repeat hello")
         assert state == "FAILED"
-        assert "tool server 'frail' is down: it kept failing" in said
-        state, said = await ask(mesh.http_url, "what is 2+2; @stuck do something")
+        assert "tool server 'frail' is down: it kept failing" in error
+        state, error = await ask(mesh.http_url, "what is 2+2; @stuck do something")
         assert state == "COMPLETED"
-        assert said.startswith("4")
-        assert "tool server 'stuck' is down: it kept failing" in said
+        assert error.startswith("4")
+        assert "tool server 'stuck' is down: it kept failing" in error
 
         sign.unlink()
-        await until(partial(is_so, "frail", "half-open", is_ready=True))
+        await until(partial(has_breaker, "frail", "half-open", is_ready=True))
         assert (await tool_servers(mesh.mesh_address))["frail"]["breaker"] == "half-open"
         assert await ask(mesh.http_url, "@frail repeat hello") == ("COMPLETED", "hello")
         shown = await tool_servers(mesh.mesh_address)
         assert {shown[name]["breaker"] for name in ("frail", "math", "currency")} == {"closed"}
 
 
-# The hops from host to host.
+# The hops between hosts.
 
 
 @asynccontextmanager
 async def running_trouble(folder: Path) -> AsyncIterator[Services]:
-    """A mesh with a good agent and bad ones, each host a process; `garbler` is this process."""
+    """Run a mesh of processes with a good agent and bad ones; `garbler` is in this process."""
     module = "harness.agents.misbehaving_agents"
-    # Longer than elsewhere: who is busy with a flood must not be taken for dead.
+    # The lease is long, so that a host busy with a flood is not declared dead.
     async with open_services(folder, environment=environment(lease_s="15")) as services:
         await services.start("registry", "registry")
         await services.launch("bridge", "bridge")
@@ -170,19 +170,19 @@ async def running_trouble(folder: Path) -> AsyncIterator[Services]:
         for name in ("bridge", "supervisor", "echo", "hanger", "flapper"):
             await services.ready(name)
         async with nonsense_host(services.mesh_address, "garbler"):
-            await until(partial(are_known, services, "garbler", "flapper"))
+            await until(partial(are_listed, services, "garbler", "flapper"))
             yield services
 
 
-async def are_known(services: Services, *agents: str) -> bool:
-    """Whether the bridge knows these agents."""
+async def are_listed(services: Services, *agents: str) -> bool:
+    """Return True if the bridge lists these agents."""
     async with httpx.AsyncClient(base_url=services.http_url, timeout=PATIENCE_S) as client:
         paths = [f"/agents/{name}/.well-known/agent-card.json" for name in agents]
         return all([(await client.get(path)).status_code == 200 for path in paths])
 
 
 async def flap(services: Services, rng: random.Random) -> None:
-    """Kill the flapper and start it again, for ever."""
+    """Kill the flapper and restart it, in an endless loop."""
     while True:
         await asyncio.sleep(rng.uniform(1, 3))
         await services.kill("flapper")
@@ -191,7 +191,7 @@ async def flap(services: Services, rng: random.Random) -> None:
 
 
 async def test_outbound_resilience(tmp_path: Path, scale: PromiseScale, rng: random.Random) -> None:
-    """Agents that hang, talk nonsense, flood and flap: each is named, and the others work on."""
+    """Agents hang, send garbage, flood and flap: each error names its agent; the others work."""
     rounds = scale.pick(ci=3, prove=100)
     quiet: list[float] = []
     troubled: list[float] = []
@@ -204,11 +204,11 @@ async def test_outbound_resilience(tmp_path: Path, scale: PromiseScale, rng: ran
             times.append(time.perf_counter() - began)
 
     async def bad(url: str) -> None:
-        state, said = await ask(
+        state, text = await ask(
             url, "@echo alpha; @hanger wait; @garbler speak; @flooder pour 300; @echo omega"
         )
-        assert state == "COMPLETED", said
-        lines = said.split("\n")
+        assert state == "COMPLETED", text
+        lines = text.split("\n")
         assert (lines[0], lines[-1]) == ("alpha", "omega"), lines
         assert lines[1].startswith('Could not answer "wait": '), lines
         assert lines[1].endswith("(agent hanger)."), lines
@@ -217,8 +217,8 @@ async def test_outbound_resilience(tmp_path: Path, scale: PromiseScale, rng: ran
         assert lines[3].startswith("xxxx"), lines
 
     async def flapping(url: str) -> None:
-        state, said = await ask(url, "@flapper once")
-        assert (state, said) == ("COMPLETED", "flapped once") or "flapper" in said, (state, said)
+        state, text = await ask(url, "@flapper once")
+        assert (state, text) == ("COMPLETED", "flapped once") or "flapper" in text, (state, text)
         flaps[state.lower()] += 1
 
     async with running_trouble(tmp_path) as services:
@@ -237,33 +237,33 @@ async def test_outbound_resilience(tmp_path: Path, scale: PromiseScale, rng: ran
 
 
 async def test_the_breaker_of_a_host_goes_through_its_states(tmp_path: Path) -> None:
-    """Seen at the bridge: closed, open when the host is gone, half-open, closed when it is back."""
-    # The lease is long: a host that is on the mesh and can't be reached is what breakers are for.
+    """Seen from the bridge: closed, open when the host dies, half-open, closed once it is back."""
+    # The lease is long: a breaker is for a host that is still listed and can't be reached.
     variables = environment(lease_s="120", breaker_open_s="1")
     async with open_services(tmp_path, environment=variables) as services:
         await services.start("registry", "registry")
         await services.start("echo", "agents", "echo")
         await services.start("bridge", "bridge", "--default", "echo")
-        await until(partial(are_known, services, "echo"))
+        await until(partial(are_listed, services, "echo"))
         url = services.http_url
 
-        async def is_so(state: str) -> bool:
+        async def has_breaker(state: str) -> bool:
             async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_S) as client:
                 breakers = (await client.get("/readyz")).json().get("breakers", {})
             return bool(breakers.get(services._addresses["echo"]) == state)
 
-        async def asked(state: str) -> bool:
+        async def ask_reaches(state: str) -> bool:
             await send(url, "/", "SendMessage", params(), {"Trunkline-Timeout": "1"})
-            return await is_so(state)
+            return await has_breaker(state)
 
         def params() -> Json:
             return {"message": user_message("hello")}
 
         assert await ask(url, "hello") == ("COMPLETED", "hello")
-        assert await is_so("closed")
+        assert await has_breaker("closed")
         await services.kill("echo")
-        await until(partial(asked, "open"))
-        await until(partial(is_so, "half-open"))
+        await until(partial(ask_reaches, "open"))
+        await until(partial(has_breaker, "half-open"))
         await services.restart("echo")
-        await until(partial(asked, "closed"))
+        await until(partial(ask_reaches, "closed"))
         assert await ask(url, "hello again") == ("COMPLETED", "hello again")

@@ -1,4 +1,4 @@
-"""Limits per agent, priorities that overtake, and far more work than can be done."""
+"""Limits per agent, priorities, and a load far above capacity."""
 
 import asyncio
 import os
@@ -38,18 +38,18 @@ MIB = 1024 * 1024
 
 
 def environment() -> dict[str, str]:
-    """A mesh with a short queue, and the agent of this test."""
+    """Return the environment of a mesh with a short queue and this test's agent."""
     path = os.pathsep.join((str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")))
     return {"PYTHONPATH": path, "TRUNKLINE_QUEUE_LIMIT": str(QUEUE_LIMIT)}
 
 
 def rss_bytes(pid: int) -> int:
-    """Resident memory of a process now."""
+    """Return the resident memory of a process, in bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
 
 
 async def submit(client: HostClient, text: str, *, priority: int = 0) -> str:
-    """Submit to the worker; return the task's id. OverloadedError."""
+    """Submit to the worker; return the task's id. Raises OverloadedError."""
     answer = await client.send_message(
         agent="worker",
         message=message_pb2.Message(
@@ -63,8 +63,8 @@ async def submit(client: HostClient, text: str, *, priority: int = 0) -> str:
 
 
 async def states(client: HostClient) -> Counter[str]:
-    """How many of the worker's tasks are in which state."""
-    found: Counter[str] = Counter()
+    """Count the worker's tasks by state."""
+    counts: Counter[str] = Counter()
     for state in (
         task_pb2.TASK_STATE_SUBMITTED, task_pb2.TASK_STATE_WORKING,
         task_pb2.TASK_STATE_COMPLETED, task_pb2.TASK_STATE_FAILED, task_pb2.TASK_STATE_CANCELED,
@@ -72,12 +72,12 @@ async def states(client: HostClient) -> Counter[str]:
         request = task_service_pb2.ListTasksRequest(
             account="anonymous", agent="worker", state=state, page_size=1
         )
-        found[task_pb2.TaskState.Name(state)] = (await client.list_tasks(request)).total_size
-    return +found
+        counts[task_pb2.TaskState.Name(state)] = (await client.list_tasks(request)).total_size
+    return +counts
 
 
 async def test_priorities_overtake_and_a_full_queue_says_so_at_once(tmp_path: Path) -> None:
-    """All places taken, the queue filled: the next one is refused, the urgent one goes first."""
+    """All slots busy and the queue full: the next task is refused, the urgent one runs first."""
     async with (
         running_mesh(tmp_path, *FLAGS, environment=environment()) as mesh,
         ChannelPool(ping_s=PATIENCE_S) as channels,
@@ -96,20 +96,20 @@ async def test_priorities_overtake_and_a_full_queue_says_so_at_once(tmp_path: Pa
             async with sse(mesh.http_url, "/agents/worker", "SendStreamingMessage", params):
                 pass
         assert refused.value.status == 429
-        # One place becomes free for an urgent task, and only then the others get theirs.
+        # One slot is freed for the urgent task; only then do the others run.
         await client.cancel_task(waiting.pop(), account="anonymous")
         urgent = await submit(client, "urgent", priority=10)
         for task_id in blocking:
             await client.cancel_task(task_id, account="anonymous")
         ends = [await ended_at(client, task_id) for task_id in (urgent, *waiting)]
-        # As many as run side by side end together; beyond that the order is that of priority.
+        # Tasks that run concurrently end together; the order among the batches is that of priority.
         assert ends[0] <= sorted(ends)[CONCURRENCY - 1]
         for n in range(len(ends) - 2 * CONCURRENCY):
             assert ends[n] <= ends[n + 2 * CONCURRENCY]
 
 
 async def all_ended(client: HostClient) -> None:
-    """Follow whatever has not ended yet to its end."""
+    """Follow every unfinished task to its end."""
     for state in (task_pb2.TASK_STATE_SUBMITTED, task_pb2.TASK_STATE_WORKING):
         request = task_service_pb2.ListTasksRequest(
             account="anonymous", agent="worker", state=state, page_size=100
@@ -120,7 +120,7 @@ async def all_ended(client: HostClient) -> None:
 
 
 async def ended_at(client: HostClient, task_id: str) -> int:
-    """Wait for a task's completion; return when that was, in ns."""
+    """Wait for a task's completion; return its time in ns."""
     async with client.watch_task(task_id, account="anonymous", after=0) as stream:
         async for _ in stream:
             pass
@@ -132,7 +132,7 @@ async def ended_at(client: HostClient, task_id: str) -> int:
 async def test_ten_times_the_capacity(
     tmp_path: Path, scale: PromiseScale, rng: random.Random
 ) -> None:
-    """What is accepted ends, what isn't is told at once, and nothing grows."""
+    """Accepted tasks end, others are refused at once, and memory does not grow."""
     seconds = scale.pick(ci=2, prove=60)
     rate = 10 * CONCURRENCY / WORK_S
     outcomes: Counter[str] = Counter()
@@ -145,12 +145,12 @@ async def test_ten_times_the_capacity(
         client = HostClient(channels.get(mesh.mesh_address))
         async with asyncio.TaskGroup() as group:
             for second in range(seconds):
-                behind = time.monotonic() + 1
+                next_second = time.monotonic() + 1
                 for _ in range(int(rate)):
                     group.create_task(offer(mesh, outcomes, rng.random()))
                 rss.append(rss_bytes(pid))
-                # The next second begins when this one is over, however fast the answers are.
-                await asyncio.sleep(max(0.0, behind - time.monotonic()))
+                # The next second starts when this one is over, however fast the responses are.
+                await asyncio.sleep(max(0.0, next_second - time.monotonic()))
                 assert second < seconds
         offered = int(rate) * seconds
         assert outcomes.total() == offered
@@ -159,11 +159,11 @@ async def test_ten_times_the_capacity(
         assert outcomes["accepted"] >= QUEUE_LIMIT
         await all_ended(client)
         assert await states(client) == {"TASK_STATE_COMPLETED": outcomes["accepted"]}
-        # It is as ready as before.
+        # The agent is as ready as before.
         assert await ended_at(client, await submit(client, "once more"))
         rss.append(rss_bytes(pid))
     if scale.is_proof:
-        # From a third of the time on, all there is to fill is full.
+        # After a third of the time, every bounded buffer is full.
         assert max(rss[seconds // 3 :]) - min(rss[seconds // 3 :]) <= 32 * MIB, rss
     scale.report(
         offered=offered, rss_mib=[one // MIB for one in (rss[0], max(rss), rss[-1])], **outcomes
@@ -171,7 +171,7 @@ async def test_ten_times_the_capacity(
 
 
 async def offer(mesh: MeshProcess, outcomes: Counter[str], delay_s: float) -> None:
-    """Send one message at some moment of the second; note whether it was taken."""
+    """Send a message after a delay; record the outcome."""
     await asyncio.sleep(delay_s)
     params: Json = {"message": user_message("work")}
     if delay_s < 0.9:

@@ -1,4 +1,4 @@
-"""Promise 2: after a cut connection, however often, a reader holds what an uncut one does."""
+"""Promise 2: after any number of cuts, a reader has received the same events as an uncut one."""
 
 import random
 from collections.abc import Sequence
@@ -16,41 +16,44 @@ from trunkline.v1 import event_pb2, snapshot_pb2
 EVENTS = 1000
 
 
-def told(events: Sequence[WireEvent]) -> list[tuple[str, Json]]:
-    """Ids and content, for comparison."""
+def comparable_events(events: Sequence[WireEvent]) -> list[tuple[str, Json]]:
+    """Return the ids and contents of events, for comparison."""
     return [(event.id, event.result) for event in events]
 
 
 async def read_cut(
     url: str, task_id: str, last_event_id: str, *, rng: random.Random, cuts: int
 ) -> tuple[list[WireEvent], int]:
-    """Read what follows an event on many connections, cut anywhere; return also how many."""
-    seen: list[WireEvent] = []
+    """Read the events after `last_event_id` over many connections, each cut at a random point.
+
+    Return the events and the number of cuts.
+    """
+    received: list[WireEvent] = []
     has_ended = False
-    done = 0
+    cut_count = 0
     while not has_ended:
         headers = {"Last-Event-ID": last_event_id}
         params = {"id": task_id}
         async with sse(url, "/agents/echo", "SubscribeToTask", params, headers) as answer:
-            # Of a few events, none at all, or half of one that is on its way.
-            left = rng.randrange(3) if done < cuts else EVENTS * 2
-            if left:
+            # A cut comes after a few events, before the first one, or in the middle of one.
+            remaining = rng.randrange(3) if cut_count < cuts else EVENTS * 2
+            if remaining:
                 async for event in answer.events():
-                    seen.append(event)
+                    received.append(event)
                     last_event_id = event.id
-                    left -= 1
-                    if not left:
+                    remaining -= 1
+                    if not remaining:
                         break
                 else:
                     has_ended = True
             if not has_ended:
                 answer.cut()
-                done += 1
-    return seen, done
+                cut_count += 1
+    return received, cut_count
 
 
 async def test_resume_anywhere(tmp_path: Path, scale: PromiseScale, rng: random.Random) -> None:
-    """A 1,000-event task, cut at many random points, while it runs and after it has ended."""
+    """A 1,000-event task is cut at many random points, while it runs and after it has ended."""
     cuts = scale.pick(ci=40, prove=1000)
     async with running_mesh(tmp_path) as mesh:
         url = mesh.http_url
@@ -59,14 +62,15 @@ async def test_resume_anywhere(tmp_path: Path, scale: PromiseScale, rng: random.
             events = answer.events()
             first = await anext(events)
             task_id = first.result["task"]["id"]
-            # Most of it while the task is running; the uncut reader reads along, in the background
+            # Most cuts happen while the task runs. The uncut reader's events wait in its socket
+            # buffer.
             # of its socket.
-            live, live_cuts = await read_cut(url, task_id, first.id, rng=rng, cuts=cuts)
+            during, live_cuts = await read_cut(url, task_id, first.id, rng=rng, cuts=cuts)
             uncut = [first, *[event async for event in events]]
-        assert told([first, *live]) == told(uncut)
+        assert comparable_events([first, *during]) == comparable_events(uncut)
         assert len(uncut) > EVENTS
-        late, late_cuts = await read_cut(url, task_id, first.id, rng=rng, cuts=cuts)
-        assert told([first, *late]) == told(uncut)
+        after, late_cuts = await read_cut(url, task_id, first.id, rng=rng, cuts=cuts)
+        assert comparable_events([first, *after]) == comparable_events(uncut)
         await grpc_reader_resumes(mesh.mesh_address, task_id, rng=rng, cuts=cuts)
     scale.report(events=len(uncut), cuts_live=live_cuts, cuts_after_the_end=late_cuts, grpc=cuts)
 
@@ -75,18 +79,18 @@ async def test_resume_anywhere(tmp_path: Path, scale: PromiseScale, rng: random.
 async def test_resume_after_a_kill(
     tmp_path: Path, scale: PromiseScale, rng: random.Random, victim: str
 ) -> None:
-    """A process dies at any point of a task: what its reader holds in the end is the task."""
+    """A process is killed at a random point of a task; its reader still gets the whole task."""
     kills = scale.pick(ci=1, prove=50)
     environment = {"TRUNKLINE_LEASE_S": "1"}
     async with running_services(tmp_path, agents=("echo",), environment=environment) as services:
         for _ in range(kills):
             at = rng.randrange(1, EVENTS)
-            seen = 0
+            received = 0
 
             async def on_event(fold: ClientFold, _event: WireEvent) -> None:
-                nonlocal seen
-                seen += 1
-                if seen == at:  # noqa: B023  read within this round of the loop
+                nonlocal received
+                received += 1
+                if received == at:  # noqa: B023  read within this iteration of the loop
                     await services.kill(victim)
                     await services.restart(victim)
 
@@ -96,12 +100,12 @@ async def test_resume_after_a_kill(
             assert fold.state == "TASK_STATE_COMPLETED"
             whole = "".join(f"{n} " for n in range(1, EVENTS + 1))
             assert list(fold.texts.values()) == [whole]
-            assert await told_by_get_task(services, fold.task_id) == fold.texts
+            assert await read_task_texts(services, fold.task_id) == fold.texts
     scale.report(victim=victim, kills=kills)
 
 
-async def told_by_get_task(services: Services, task_id: str) -> dict[str, str]:
-    """The texts of a task as it stands."""
+async def read_task_texts(services: Services, task_id: str) -> dict[str, str]:
+    """Return the texts of a task by GetTask."""
     again = ClientFold()
     answer = await call(services.http_url, "/agents/echo", "GetTask", {"id": task_id})
     again.take_task(answer["result"])
@@ -109,7 +113,7 @@ async def told_by_get_task(services: Services, task_id: str) -> dict[str, str]:
 
 
 async def grpc_reader_resumes(address: str, task_id: str, *, rng: random.Random, cuts: int) -> None:
-    """The same by WatchTask: every batch is a cursor."""
+    """The same by WatchTask: each batch is a cursor."""
     async with ChannelPool(ping_s=PATIENCE_S) as channels:
         client = HostClient(channels.get(address))
         whole = await client.get_task(task_id, account="anonymous")
@@ -131,7 +135,7 @@ async def grpc_reader_resumes(address: str, task_id: str, *, rng: random.Random,
 
 
 def take(batch: event_pb2.EventBatch, cursor: int, texts: list[str]) -> int:
-    """Add the texts of what is behind a cursor; return the cursor behind the batch."""
+    """Add the texts of the events after a cursor; return the cursor after the batch."""
     sequence = batch.header.first_sequence
     assert sequence <= cursor + 1
     for event in batch.events:
@@ -145,5 +149,5 @@ def take(batch: event_pb2.EventBatch, cursor: int, texts: list[str]) -> int:
 
 
 def text_of(snapshot: snapshot_pb2.TaskSnapshot) -> str:
-    """The joined text of a task's artifacts."""
+    """Return the joined text of a task's artifacts."""
     return "".join(part.text for one in snapshot.task.artifacts for part in one.parts)

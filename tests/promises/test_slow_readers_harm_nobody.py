@@ -1,4 +1,4 @@
-"""Promise 7: one stalled reader changes nothing for the others, and catches up whole."""
+"""Promise 7: one stalled reader does not affect the others, and receives everything later."""
 
 import asyncio
 import random
@@ -18,17 +18,17 @@ MIB = 1024 * 1024
 
 
 def rss_bytes(pid: int) -> int:
-    """Resident memory of a process now."""
+    """Return the resident memory of a process, in bytes."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * 4096
 
 
 @asynccontextmanager
 async def stalled(mesh: MeshProcess, task_id: str, last_event_id: str) -> AsyncIterator[None]:
-    """A reader whose connection is open, and who reads nothing."""
+    """Open a stream, and read nothing from it."""
     at = urlsplit(mesh.http_url)
     with socket.socket() as connection:
-        # Little room at our end: what isn't read stays with the server.
+        # A small receive buffer: unread data stays with the server.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.setblocking(False)
         loop = asyncio.get_running_loop()
@@ -39,7 +39,7 @@ async def stalled(mesh: MeshProcess, task_id: str, last_event_id: str) -> AsyncI
 
 
 async def count_all(mesh: MeshProcess, task_id: str, last_event_id: str) -> int:
-    """Follow a task to its end as cheaply as possible; return how many events came."""
+    """Follow a task to its end as cheaply as possible; return the number of events."""
     at = urlsplit(mesh.http_url)
     reader, writer = await asyncio.open_connection(at.hostname, at.port, limit=MIB)
     writer.write(subscription(mesh.http_url, "/agents/echo", task_id, last_event_id))
@@ -57,7 +57,7 @@ async def count_all(mesh: MeshProcess, task_id: str, last_event_id: str) -> int:
 async def run(
     mesh: MeshProcess, *, readers: int, events: int, is_one_stalled: bool
 ) -> tuple[float, int]:
-    """Let readers follow a task; return the seconds it took and how much memory the mesh gained."""
+    """Let readers follow a task; return the duration in seconds and the mesh's memory growth."""
     params = {"message": user_message(f"count {events}")}
     before_bytes = rss_bytes(mesh.process.pid)
     started = time.perf_counter()
@@ -65,17 +65,19 @@ async def run(
         first = await anext(answer.events())
         task_id = first.result["task"]["id"]
         async with asyncio.TaskGroup() as group:
-            live = [group.create_task(count_all(mesh, task_id, first.id)) for _ in range(readers)]
+            counters = [
+                group.create_task(count_all(mesh, task_id, first.id)) for _ in range(readers)
+            ]
             if is_one_stalled:
                 async with stalled(mesh, task_id, first.id):
-                    await asyncio.wait(live)
-                    gained = rss_bytes(mesh.process.pid) - before_bytes
+                    await asyncio.wait(counters)
+                    growth_bytes = rss_bytes(mesh.process.pid) - before_bytes
             else:
-                await asyncio.wait(live)
-                gained = rss_bytes(mesh.process.pid) - before_bytes
-    took_s = time.perf_counter() - started
-    # Working, each number, the end; all of them behind the first event.
-    assert {task.result() for task in live} == {events + 2}
+                await asyncio.wait(counters)
+                growth_bytes = rss_bytes(mesh.process.pid) - before_bytes
+    duration_s = time.perf_counter() - started
+    # Working, each number, completed: all of them after the first event.
+    assert {task.result() for task in counters} == {events + 2}
     fold = ClientFold()
     fold.apply(first)
     async with sse(
@@ -86,36 +88,37 @@ async def run(
             fold.apply(event)
     assert fold.state == "TASK_STATE_COMPLETED"
     assert list(fold.texts.values()) == ["".join(f"{n} " for n in range(1, events + 1))]
-    return took_s, gained
+    return duration_s, growth_bytes
 
 
 async def test_slow_readers_harm_nobody(
     tmp_path: Path, scale: PromiseScale, rng: random.Random
 ) -> None:
-    """Readers of a long task with a stalled one among them, and without, in turns."""
+    """Readers of a long task with a stalled one among them, and without it, in alternation."""
     readers = scale.pick(ci=9, prove=99)
     events = scale.pick(ci=3000, prove=50_000)
     repetitions = scale.pick(ci=1, prove=5)
-    took: dict[bool, list[float]] = {True: [], False: []}
-    gained: dict[bool, list[int]] = {True: [], False: []}
+    times_s: dict[bool, list[float]] = {True: [], False: []}
+    growth_bytes: dict[bool, list[int]] = {True: [], False: []}
     async with running_mesh(tmp_path) as mesh:
-        # The first run makes room that later ones use again.
+        # The first run allocates memory that later runs reuse.
         await run(mesh, readers=readers, events=events, is_one_stalled=False)
         for _ in range(repetitions):
             for is_one_stalled in rng.sample([True, False], 2):
-                took_s, more = await run(
+                duration_s, more = await run(
                     mesh, readers=readers, events=events, is_one_stalled=is_one_stalled
                 )
-                took[is_one_stalled].append(took_s)
-                gained[is_one_stalled].append(more)
+                times_s[is_one_stalled].append(duration_s)
+                growth_bytes[is_one_stalled].append(more)
     if scale.is_proof:
-        with_it, without = statistics.median(took[True]), statistics.median(took[False])
-        assert min(took[False]) * 0.95 <= with_it <= max(took[False]) * 1.05
-        assert max(gained[True]) <= 16 * MIB + max(0, max(gained[False]))
+        stalled, free = times_s[True], times_s[False]
+        stalled_s, free_s = statistics.median(stalled), statistics.median(free)
+        assert min(free) * 0.95 <= stalled_s <= max(free) * 1.05
+        assert max(growth_bytes[True]) <= 16 * MIB + max(0, max(growth_bytes[False]))
         scale.report(
             readers=readers,
             events=events,
-            with_stalled_s=f"{with_it:.2f} ({min(took[True]):.2f} to {max(took[True]):.2f})",
-            without_s=f"{without:.2f} ({min(took[False]):.2f} to {max(took[False]):.2f})",
-            gained_mib=[round(one / MIB, 1) for one in gained[True]],
+            with_stalled_s=f"{stalled_s:.2f} ({min(stalled):.2f} to {max(stalled):.2f})",
+            without_s=f"{free_s:.2f} ({min(free):.2f} to {max(free):.2f})",
+            gained_mib=[round(one / MIB, 1) for one in growth_bytes[True]],
         )

@@ -1,4 +1,4 @@
-"""Promise 9: submit is idempotent by key, also across a kill; plain A2A requests never are."""
+"""Promise 9: a submit with a key is idempotent, even across a kill; a plain request never is."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, snapshot_pb
 from trunkline_bridge.protocol import RESUME_EXTENSION
 
 RESUME = {"A2A-Extensions": RESUME_EXTENSION}
-# As many as a client has open at once.
+# The number of requests that a client has in flight.
 AT_ONCE = 100
 
 
@@ -28,7 +28,7 @@ def a_message(message_id: str) -> message_pb2.Message:
 
 
 async def submit(client: HostClient, message_id: str) -> str | None:
-    """Submit with a key; return the task's id, or None when nobody said whether it was taken."""
+    """Submit with a key; return the task's id, or None if the call failed without a response."""
     submission = message_service_pb2.Submission(account="acme", caller="clerk", idempotent=True)
     try:
         answer = await client.send_message(
@@ -45,21 +45,21 @@ async def submit(client: HostClient, message_id: str) -> str | None:
 
 
 async def submit_many(channels: ChannelPool, address: str, message_id: str, count: int) -> set[str]:
-    """Submit over and over, many at once; return the ids of all tasks that were named."""
+    """Submit repeatedly and concurrently; return the ids of all tasks in responses."""
     client = HostClient(channels.get(address))
-    found: set[str] = set()
+    task_ids: set[str] = set()
     turns = asyncio.Semaphore(AT_ONCE)
 
     async def one() -> None:
         async with turns:
             task_id = await submit(client, message_id)
             if task_id is not None:
-                found.add(task_id)
+                task_ids.add(task_id)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(count):
             group.create_task(one())
-    return found
+    return task_ids
 
 
 async def tasks_of(channels: ChannelPool, address: str, account: str) -> list[str]:
@@ -70,34 +70,34 @@ async def tasks_of(channels: ChannelPool, address: str, account: str) -> list[st
 
 
 async def test_submit_once(tmp_path: Path, scale: PromiseScale, rng: random.Random) -> None:
-    """A thousand submits with one key, concurrently and across a kill -9, make one task."""
+    """A thousand submits with one key, concurrent and across a SIGKILL, create one task."""
     count = scale.pick(ci=120, prove=1000)
     kills = scale.pick(ci=1, prove=3)
     message_id = f"once-{rng.getrandbits(64):x}"
-    found: set[str] = set()
+    task_ids: set[str] = set()
     async with ChannelPool() as channels, asyncio.TaskGroup() as group:
         for _ in range(kills):
             async with running_mesh(tmp_path) as mesh:
                 submitting = group.create_task(
                     submit_many(channels, mesh.mesh_address, message_id, count // (kills + 1))
                 )
-                # Somewhere in the middle of them: after a number of turns of the loop, not a time.
+                # The kill comes after a random number of event loop iterations, not after a time.
                 for _ in range(rng.randrange(2000)):
                     await asyncio.sleep(0)
                 os.killpg(mesh.process.pid, signal.SIGKILL)
                 await mesh.process.wait()
-                found |= await submitting
+                task_ids |= await submitting
         async with running_mesh(tmp_path) as mesh:
-            found |= await submit_many(
+            task_ids |= await submit_many(
                 channels, mesh.mesh_address, message_id, count // (kills + 1)
             )
-            assert await tasks_of(channels, mesh.mesh_address, "acme") == sorted(found)
-    assert len(found) == 1, found
-    scale.report(submits=count, kills=kills, tasks=len(found))
+            assert await tasks_of(channels, mesh.mesh_address, "acme") == sorted(task_ids)
+    assert len(task_ids) == 1, task_ids
+    scale.report(submits=count, kills=kills, tasks=len(task_ids))
 
 
 async def test_plain_anonymous_requests_are_always_new(tmp_path: Path, scale: PromiseScale) -> None:
-    """One messageId many times makes as many tasks; with the resume extension it makes one."""
+    """Repeated messageIds create a task each; with the resume extension they create one task."""
     count = scale.pick(ci=20, prove=200)
     message = user_message("echo hello")
     async with running_mesh(tmp_path) as mesh:

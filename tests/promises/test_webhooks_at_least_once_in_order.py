@@ -1,4 +1,4 @@
-"""Promise 9: webhooks are at least once and in order, whatever fails between host and receiver."""
+"""Promise 9: webhooks arrive at least once and in order after any failure of host or receiver."""
 
 import asyncio
 import base64
@@ -26,12 +26,12 @@ NUMBERS = 60
 WHOLE = "".join(f"{n} " for n in range(1, NUMBERS + 1))
 KEY = secrets.token_bytes(32)
 PATIENCE_S = 120.0
-# Of posts: refused, taken without an answer, and not taken without an answer.
+# Shares of posts: refused, accepted without a response, and dropped without a response.
 REFUSED, LOST, CUT = 0.03, 0.03, 0.03
 
 
 class Copy:
-    """What a receiver makes of one task's posts, each of their names once."""
+    """A receiver's copy of one task, which applies each post id once."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -60,7 +60,7 @@ class Copy:
 
 
 class Trial:
-    """Tasks with webhooks, a receiver that has its moods, and processes that are killed."""
+    """Tasks with webhooks, an unreliable receiver, and processes that are killed."""
 
     def __init__(self, services: Services, rng: random.Random, kills: int, posts: int) -> None:
         self.copies: dict[str, Copy] = {}
@@ -68,26 +68,26 @@ class Trial:
         self._services = services
         self._rng = rng
         self._count = 0
-        # At which post who is killed, before it is answered.
+        # The posts at which a process is killed before the response, with that process.
         at = sorted(rng.sample(range(2, posts), kills))
         self._plan = {post: ("bridge", "echo")[n % 2] for n, post in enumerate(at)}
         self._is_up = asyncio.Lock()
 
     async def decide(self, received: ReceivedPost) -> Answer:
-        """Take a post, or not; in between, somebody may be killed."""
+        """Accept a post or refuse it; at some posts, kill a process first."""
         check_signature(received)
         self._count += 1
-        mood = self._rng.random()
-        if mood < REFUSED:
+        chance = self._rng.random()
+        if chance < REFUSED:
             return status(503)
-        if mood < REFUSED + CUT:
+        if chance < REFUSED + CUT:
             return None
         task_id = received.id.split(".")[0]
         self.copies.setdefault(task_id, Copy()).take(received)
         victim = self._plan.pop(self._count, "")
         if victim:
             await self._kill(victim)
-        return None if mood > 1 - LOST else OK
+        return None if chance > 1 - LOST else OK
 
     async def _kill(self, victim: str) -> None:
         async with self._is_up:
@@ -104,7 +104,7 @@ def check_signature(received: ReceivedPost) -> None:
 
 
 async def submit(services: Services, receiver: WebhookReceiver) -> str:
-    """Begin a task with a webhook, and return its id; not taken, it is sent again."""
+    """Begin a task with a webhook; return its id. A refused submit is retried."""
     params: Json = {
         "message": user_message(f"count {NUMBERS} 10"),
         "configuration": {
@@ -125,7 +125,7 @@ async def submit(services: Services, receiver: WebhookReceiver) -> str:
 async def test_webhooks_at_least_once_in_order(
     tmp_path: Path, scale: PromiseScale, rng: random.Random
 ) -> None:
-    """Receivers refuse, hang up before and after they took a post; bridge and host are killed."""
+    """Receivers refuse and hang up before and after they accept; bridge and host are killed."""
     tasks = scale.pick(ci=6, prove=100)
     kills = scale.pick(ci=2, prove=20)
     environment = {
@@ -150,7 +150,7 @@ async def test_webhooks_at_least_once_in_order(
         )
     for name in names:
         copy = trial.copies[name]
-        # In order, from the first to the last, and the text as if nothing had happened.
+        # In order from first to last, with the complete text.
         assert copy.order == sorted(copy.order), copy.order
         assert copy.states == [
             "TASK_STATE_SUBMITTED", "TASK_STATE_WORKING", "TASK_STATE_COMPLETED",
