@@ -167,7 +167,7 @@ async def test_a_call_whose_server_fails_is_made_again_only_if_it_is_harmless() 
 @pytest.mark.parametrize(
     ("status", "problem"),
     [
-        (401, "it does not take the credentials of its entry (HTTP 401)"),
+        (401, "it does not accept the credentials of its entry (HTTP 401)"),
         (403, "it answers with HTTP 403"),
         (404, "it answers with HTTP 404"),
         (308, "it answers with HTTP 308"),

@@ -22,7 +22,7 @@ from trunkline.client.breaker import DEFAULT_SETTINGS, BreakerSettings
 from trunkline.errors import ConfigurationError, ToolServerUnavailableError
 from trunkline.v1 import agent_card_pb2
 
-# Words in tool names that are no use as tags.
+# Words in tool names that say too little to be tags.
 _STOP_WORDS = {"a", "all", "and", "by", "do", "for", "from", "get", "in", "list", "of", "run"}
 _STOP_WORDS |= {"server", "set", "the", "to", "tool", "with"}
 
@@ -51,7 +51,7 @@ _Pattern: TypeAlias = Annotated[str, Field(max_length=4000), AfterValidator(_che
 
 
 class _ArgumentRule(_Strict):
-    """The rule that makes an argument from a match, beyond a template or a literal."""
+    """An argument of a `MatchRule` that is more than a template or a literal."""
 
     source: Annotated[str | None, Field(alias="from")] = None
     map: dict[str, Any] = {}
@@ -78,10 +78,10 @@ def _check_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_argument(where: str, rule: object) -> None:
-    """Raise for a rule that can't be filled. Each element of a list is a separate rule."""
+    """Raise PydanticCustomError for an invalid rule. Each element of a list is a separate rule."""
     if isinstance(rule, list):
-        for number, one in enumerate(rule):
-            _check_argument(f"{where}.{number}", one)
+        for number, item in enumerate(rule):
+            _check_argument(f"{where}.{number}", item)
     if isinstance(rule, dict):
         try:
             _ArgumentRule.model_validate(rule)
@@ -179,7 +179,7 @@ class McpConfig:
 
     servers: Mapping[str, ServerConfig]
     disabled: frozenset[str] = frozenset()
-    """Names that the file takes away, also from plugins."""
+    """Names of disabled entries. They also disable the servers of plugins."""
     plugin_servers: Mapping[str, str] = field(default_factory=dict)
     """By server, the agent of the plugin that brings it. No other agent is made for the server,
     also if an entry of the file replaces it."""
@@ -376,14 +376,14 @@ def expand_variables(server: str, text: str) -> str:
 
     def value(reference: re.Match[str]) -> str:
         name, default = reference.groups()
-        found = os.environ.get(name)
+        own = os.environ.get(name)
         # As in a shell, the default also replaces an empty value.
         if default is not None:
-            return found or default
-        if found is None:
+            return own or default
+        if own is None:
             problem = f"its entry needs the environment variable {name}, which is not set"
             raise ToolServerUnavailableError(server, problem)
-        return found
+        return own
 
     return _REFERENCE.sub(value, text)
 
@@ -392,6 +392,6 @@ def expand_all_variables(server: str, texts: Mapping[str, str]) -> dict[str, str
     """Apply `expand_variables` to each value of a mapping.
 
     Raises:
-        ToolServerUnavailableError: as `expand`.
+        ToolServerUnavailableError: the environment has no such variable.
     """
     return {name: expand_variables(server, text) for name, text in texts.items()}

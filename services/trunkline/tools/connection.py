@@ -50,7 +50,7 @@ class RequestOutcome:
     problem: str = ""
 
 
-request_outcome: ContextVar[RequestOutcome | None] = ContextVar("sending", default=None)
+request_outcome: ContextVar[RequestOutcome | None] = ContextVar("request_outcome", default=None)
 """Set around a call. The MCP SDK sends each message in the context of its caller."""
 
 

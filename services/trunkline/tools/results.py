@@ -17,8 +17,8 @@ def failed_result(text: str) -> tool_service_pb2.ToolResult:
 
 
 ContentUploader: TypeAlias = Callable[[bytes, part_pb2.Part], Awaitable[part_pb2.Part]]
-"""Stores content with the task of a call, and returns a part that refers to it. The given part
-describes the content."""
+"""Stores content with the task of a call, and returns a part that refers to it. The part that it
+receives describes the content."""
 
 # Characters of a stored text that stay in the result.
 _EXCERPT_CHARS = 4000
@@ -69,7 +69,7 @@ async def _upload_texts(
             result.content.add(text=text, media_type="application/json")
         result.ClearField("structured_content")
     while result.ByteSize() > limit_bytes:
-        index, longest = max(enumerate(result.content), key=lambda one: len(one[1].text))
+        index, longest = max(enumerate(result.content), key=lambda item: len(item[1].text))
         if len(longest.text) <= _EXCERPT_CHARS:
             return
         reference = await upload(longest.text.encode(), longest)

@@ -72,17 +72,17 @@ class ToolServer:
         self._telemetry = telemetry
         self._on_change = on_change
         self._session: McpSession | None = None
-        self._moved = asyncio.Event()
+        self._state_changed = asyncio.Event()
         # Set when the tools have changed, and when the server may be down.
-        self._must_list = asyncio.Event()
-        self._began = 0.0
+        self._list_requested = asyncio.Event()
+        self._started_at = 0.0
         self._was_ready = False
         self._has_expired = False
         # Consecutive failures. A long run without failure resets them.
         self._failures = 0
         # A server without calls may be stopped for idleness. The next call starts it again.
         self._is_idle = False
-        self._wanted = asyncio.Event()
+        self._start_requested = asyncio.Event()
         self._calls = 0
         self._last_use = 0.0
 
@@ -94,18 +94,18 @@ class ToolServer:
         backoff = Backoff(first_s=settings.restart_delay_s, limit_s=settings.restart_delay_max_s)
         reported = ""
         while True:
-            self._wanted.clear()
+            self._start_requested.clear()
             problem = await self._run_once(group)
             if not problem:
                 reported = ""
-                await self._wanted.wait()
+                await self._start_requested.wait()
                 continue
             if self._has_expired:
                 logger.info("tool_server.session_expired", extra={"server": self.name})
-                self._become(State.TOOL_SERVER_STATE_STARTING, problem)
+                self._set_state(State.TOOL_SERVER_STATE_STARTING, problem)
                 await asyncio.sleep(settings.restart_delay_s)
                 continue
-            self._fall(problem)
+            self._mark_down(problem)
             if not self._was_ready:
                 self.breaker.on_failure(problem)
             cause, _, _ = problem.partition(STDERR_SEPARATOR)
@@ -119,7 +119,7 @@ class ToolServer:
             await asyncio.sleep(max(backoff.next_s(), self.breaker.retry_in_s))
             # With an open breaker the state stays FAILED, so that calls fail at once.
             if self.breaker.is_closed:
-                self._become(State.TOOL_SERVER_STATE_STARTING, problem)
+                self._set_state(State.TOOL_SERVER_STATE_STARTING, problem)
 
     async def call(
         self,
@@ -148,7 +148,7 @@ class ToolServer:
                 return await self._call(tool, arguments, on_progress)
         except TimeoutError as error:
             if limit_s == own_s:
-                self._doubt(f"{tool} took more than {own_s:g} s")
+                self._check_alive(f"{tool} took more than {own_s:g} s")
             peer = f"tool {self.name}/{tool}"
             raise PeerTimeoutError(peer, f"it may take {limit_s:g} s") from error
         finally:
@@ -176,17 +176,17 @@ class ToolServer:
             attempt += 1
             trace.get_current_span().set_attribute(telemetry.TOOL_ATTEMPT, attempt)
 
-    def _doubt(self, problem: str) -> None:
+    def _check_alive(self, problem: str) -> None:
         """Record a call that exceeded the server's own limit, and check that it still answers."""
         if self._session is not None:
             self.breaker.on_failure(problem)
-        # Listing the tools is quick, so it tells a slow tool from a dead server; see _follow.
-        self._must_list.set()
+        # Listing is quick even where a tool is slow, so `_relist_on_change` detects a dead server.
+        self._list_requested.set()
 
     async def wait_settled(self) -> None:
         """Wait until it is no longer starting."""
         while self.state == State.TOOL_SERVER_STATE_STARTING:
-            await self._moved.wait()
+            await self._state_changed.wait()
 
     async def _ready(self) -> "McpSession":
         """Return the session, and wait for it unless the breaker is open."""
@@ -196,8 +196,8 @@ class ToolServer:
             raise self.breaker.refusal_error()
         if self._is_idle:
             self._is_idle = False
-            self._become(State.TOOL_SERVER_STATE_STARTING)
-            self._wanted.set()
+            self._set_state(State.TOOL_SERVER_STATE_STARTING)
+            self._start_requested.set()
         await self.wait_settled()
         if self._session is None:
             raise ToolServerUnavailableError(self.name, self.error)
@@ -208,7 +208,7 @@ class ToolServer:
 
         The result is empty if the server was stopped for idleness.
         """
-        self._began = asyncio.get_running_loop().time()
+        self._started_at = asyncio.get_running_loop().time()
         self._was_ready = self._has_expired = False
         try:
             async with self._open(group) as connection:
@@ -243,32 +243,32 @@ class ToolServer:
     async def _serve(self, connection: ServerConnection, group: asyncio.TaskGroup) -> str:
         # Loading mcp takes a second, so it is loaded lazily and while the child process starts.
         sessions = await runtime.load_in_thread(importlib.import_module, "trunkline.tools.session")
-        self._must_list.clear()
+        self._list_requested.clear()
         async with AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(self._connect_timeout_s):
                     opening = sessions.open_session(
-                        connection, on_tools_changed=self._must_list.set
+                        connection, on_tools_changed=self._list_requested.set
                     )
                     session: McpSession = await stack.enter_async_context(opening)
                     await self._list(session)
             except TimeoutError:
                 problem = f"it did not answer within {self._connect_timeout_s:g} s"
                 # At once: callers need not wait until the process has been stopped.
-                self._fall(problem)
+                self._mark_down(problem)
                 return problem
             except Exception:
                 if not connection.has_ended.is_set():
                     raise
                 return await connection.describe_failed_start()
             watchers = [
-                group.create_task(session.watch_tools(self._must_list.set)),
-                group.create_task(self._follow(connection, session)),
+                group.create_task(session.watch_tools(self._list_requested.set)),
+                group.create_task(self._relist_on_change(connection, session)),
                 group.create_task(self._probe()),
             ]
             try:
                 self._session, self._was_ready = session, True
-                self._become(State.TOOL_SERVER_STATE_READY)
+                self._set_state(State.TOOL_SERVER_STATE_READY)
                 if not self._calls:
                     self.breaker.on_start()
                 if await self._is_unused(connection):
@@ -276,7 +276,7 @@ class ToolServer:
                     return ""
                 self._has_expired = connection.is_expired
                 # Set the state before any failed call is repeated. The cause is known later.
-                self._fall("it has ended")
+                self._mark_down("it has ended")
             finally:
                 self._session = None
                 for watcher in watchers:
@@ -306,11 +306,11 @@ class ToolServer:
     async def _list(self, session: "McpSession") -> None:
         self.tools = await session.list_tools(self._config.trunkline)
 
-    async def _follow(self, connection: ServerConnection, session: "McpSession") -> None:
+    async def _relist_on_change(self, connection: ServerConnection, session: "McpSession") -> None:
         """List the tools again when they have changed, or to check that the server answers."""
         while True:
-            await self._must_list.wait()
-            self._must_list.clear()
+            await self._list_requested.wait()
+            self._list_requested.clear()
             try:
                 async with asyncio.timeout(self._connect_timeout_s):
                     await self._list(session)
@@ -328,23 +328,26 @@ class ToolServer:
         """List the tools of a remote server periodically, which also detects that it is down."""
         while self._config.url:
             await asyncio.sleep(self._settings.probe_s)
-            self._must_list.set()
+            self._list_requested.set()
 
-    def _fall(self, problem: str) -> None:
+    def _mark_down(self, problem: str) -> None:
         self._session = None
         self.tools = {}
-        if asyncio.get_running_loop().time() - self._began > self._settings.restart_delay_max_s:
+        if (
+            asyncio.get_running_loop().time() - self._started_at
+            > self._settings.restart_delay_max_s
+        ):
             self._failures = 0
         # A server that was ready usually restarts quickly, so calls wait for it.
         is_back_soon = self._was_ready and (self._failures == 0 or self._has_expired)
-        self._become(
+        self._set_state(
             State.TOOL_SERVER_STATE_STARTING if is_back_soon else State.TOOL_SERVER_STATE_FAILED,
             problem,
         )
 
-    def _become(self, state: State.ValueType, error: str = "") -> None:
+    def _set_state(self, state: State.ValueType, error: str = "") -> None:
         self.state = state
         self.error = error
-        self._moved.set()
-        self._moved = asyncio.Event()
+        self._state_changed.set()
+        self._state_changed = asyncio.Event()
         self._on_change()

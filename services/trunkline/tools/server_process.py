@@ -46,7 +46,7 @@ def build_environment(own: Mapping[str, str], telemetry: Mapping[str, str]) -> d
 class ServerProcess:
     """A running MCP server. It leads its own process group, which is killed with it.
 
-    Implements trunkline.tools.connection.Link.
+    Implements trunkline.tools.connection.ServerConnection.
     """
 
     is_expired = False
@@ -62,8 +62,8 @@ class ServerProcess:
         self._stdout = process.stdout
         self._stderr = process.stderr
         self._problem = ""
-        self._words = StderrTail(secrets)
-        self._has_said_all = asyncio.Event()
+        self._stderr_tail = StderrTail(secrets)
+        self._stderr_ended = asyncio.Event()
 
     @property
     def pid(self) -> int:
@@ -109,9 +109,9 @@ class ServerProcess:
         problem = await self.describe_end("before it was ready")
         with suppress(TimeoutError):
             async with asyncio.timeout(_PIPE_TIMEOUT_S):
-                await self._has_said_all.wait()
-        said = self._words.last_lines()
-        return f"{problem}{STDERR_SEPARATOR}{said}" if said else problem
+                await self._stderr_ended.wait()
+        tail = self._stderr_tail.last_lines()
+        return f"{problem}{STDERR_SEPARATOR}{tail}" if tail else problem
 
     async def _cause(self) -> str:
         if self._problem:
@@ -133,7 +133,7 @@ class ServerProcess:
         """
         self.has_ended.set()
         async with asyncio.TaskGroup() as group:
-            # A full stdout would keep it from exiting.
+            # A full stdout would block its exit.
             drain = group.create_task(self._drop_output())
             try:
                 self._stdin.close()
@@ -158,10 +158,10 @@ class ServerProcess:
             if rest:
                 self._log(rest)
         finally:
-            self._has_said_all.set()
+            self._stderr_ended.set()
 
     def _log(self, line: bytes) -> None:
-        extra = {"server": self.name, "line": self._words.add_line(line)}
+        extra = {"server": self.name, "line": self._stderr_tail.add_line(line)}
         logger.debug("tool_server.stderr", extra=extra)
 
     async def _drop_output(self) -> None:
@@ -298,12 +298,12 @@ class ChildProcess:
                 ours.close()
             raise
         finally:
-            for one in theirs:
-                one.close()
+            for end in theirs:
+                end.close()
         opened: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
         try:
             for ours, _ in pairs:
-                opened.append(await _opened(ours, limit_bytes))
+                opened.append(await _open_streams(ours, limit_bytes))
         except BaseException:
             # The caller has no reference to the process, so it has to be killed here.
             os.killpg(process.pid, signal.SIGKILL)
@@ -324,7 +324,7 @@ class ChildProcess:
         self._has_exited.set()
 
 
-class _UntilEnd(asyncio.StreamReaderProtocol):
+class _CloseOnEofProtocol(asyncio.StreamReaderProtocol):
     """Closes the socket when the child closes its end, since it will read nothing more."""
 
     def eof_received(self) -> bool:
@@ -332,12 +332,12 @@ class _UntilEnd(asyncio.StreamReaderProtocol):
         return False
 
 
-async def _opened(
+async def _open_streams(
     ours: socket.socket, limit_bytes: int
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=limit_bytes)
-    protocol = _UntilEnd(reader)
+    protocol = _CloseOnEofProtocol(reader)
     ours.setblocking(False)
     transport, _ = await loop.create_connection(lambda: protocol, sock=ours)
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)

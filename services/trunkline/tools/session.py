@@ -92,23 +92,23 @@ class McpSession:
             CallNotDeliveredError: the server ended before the call, or dropped the session.
             PeerProtocolError: the answer is not a valid result, or violates the output schema.
         """
-        note = RequestOutcome()
-        token = request_outcome.set(note)
+        outcome = RequestOutcome()
+        token = request_outcome.set(outcome)
         try:
             result = await self._client.call_tool(
                 tool, dict(arguments), progress_callback=on_progress
             )
             result.content = await self._with_resources(result.content)
         except MCPError as error:
-            if note.is_undelivered:
+            if outcome.is_undelivered:
                 raise CallNotDeliveredError(await self._connection.describe_end()) from error
             if self._connection.has_ended.is_set():
                 problem = await self._connection.describe_end("during the call")
                 raise ToolServerUnavailableError(self._name, problem) from error
-            if note.is_server_down or error.error.code == CONNECTION_CLOSED:
-                problem = note.problem or "the connection broke off during the call"
+            if outcome.is_server_down or error.error.code == CONNECTION_CLOSED:
+                problem = outcome.problem or "the connection broke off during the call"
                 raise ToolServerUnavailableError(self._name, problem) from error
-            return failed_result(note.problem or error.error.message)
+            return failed_result(outcome.problem or error.error.message)
         except (ValidationError, RuntimeError) as error:
             # The SDK raises RuntimeError if the result violates the tool's output schema.
             problem = f"the result of {tool} is not what the server declares"
@@ -143,9 +143,12 @@ class McpSession:
         try:
             read = await self._client.read_resource(link.uri)
         except (MCPError, ValidationError):
-            # An unreadable link is still more than nothing.
+            # The link alone still tells the caller that the resource exists.
             return [link]
-        return [mcp_types.EmbeddedResource(type="resource", resource=one) for one in read.contents]
+        return [
+            mcp_types.EmbeddedResource(type="resource", resource=content)
+            for content in read.contents
+        ]
 
     async def watch_tools(self, on_tools_changed: Callable[[], None]) -> None:
         """Subscribe to tool list changes, if the protocol version needs a subscription."""

@@ -23,7 +23,9 @@ class StderrTail:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         lines = {line.strip() for secret in secrets for line in secret.splitlines()}
         # The longest first, since one may be part of another.
-        self._secrets = sorted((one for one in lines if len(one) >= _SECRET_CHARS), key=len)[::-1]
+        self._secrets = sorted((line for line in lines if len(line) >= _SECRET_CHARS), key=len)[
+            ::-1
+        ]
         self._lines: deque[str] = deque(maxlen=_TAIL_LINES)
 
     def add_line(self, line: bytes) -> str:
@@ -34,7 +36,7 @@ class StderrTail:
         for secret in self._secrets:
             text = text.replace(secret, "[hidden]")
         if not text.isprintable():
-            text = "".join(one if one.isprintable() else " " for one in text)
+            text = "".join(char if char.isprintable() else " " for char in text)
         text = text.rstrip()
         if _is_informative(text):
             # Errors are shown to callers, so local paths are removed.

@@ -84,7 +84,7 @@ class _Client(httpx2.AsyncClient):
         """Send a request. A network error results in an error response."""
         if self._endpoint.has_ended.is_set():
             if request.method == "DELETE":
-                # The session is gone already. The SDK accepts 405 for a server without DELETE.
+                # The session has ended. The SDK accepts 405 for a server without DELETE.
                 return httpx2.Response(httpx2.codes.METHOD_NOT_ALLOWED, request=request)
             return self._undelivered(request, await self._endpoint.describe_end())
         if request.method == "DELETE" or _NOTIFICATION in request.content[:200]:
@@ -101,9 +101,9 @@ class _Client(httpx2.AsyncClient):
             self._endpoint.mark_broken(problem)
             return self._undelivered(request, problem)
         except httpx2.TransportError as error:
-            note = request_outcome.get()
-            if note is not None:
-                note.is_server_down = True
+            outcome = request_outcome.get()
+            if outcome is not None:
+                outcome.is_server_down = True
             self._endpoint.transport_error = f"the connection broke off ({type(error).__name__})"
             return _answer(request, self._endpoint.transport_error)
 
@@ -112,25 +112,25 @@ class _Client(httpx2.AsyncClient):
         status = response.status_code
         if request.method != "POST" or status < httpx2.codes.MULTIPLE_CHOICES:
             return response
-        endpoint, note = self._endpoint, request_outcome.get()
+        endpoint, outcome = self._endpoint, request_outcome.get()
         endpoint.transport_error = f"it answers with HTTP {status}"
         is_expired = MCP_SESSION_ID in request.headers and _says_no_session(response)
         is_refused = status == httpx2.codes.UNAUTHORIZED
         if is_expired:
             endpoint.expire()
         elif is_refused:
-            endpoint.mark_broken("it does not take the credentials of its entry (HTTP 401)")
-        if note is not None:
-            note.is_undelivered = is_expired or is_refused
-            note.is_server_down = status in _DOWN
+            endpoint.mark_broken("it does not accept the credentials of its entry (HTTP 401)")
+        if outcome is not None:
+            outcome.is_undelivered = is_expired or is_refused
+            outcome.is_server_down = status in _DOWN
             if not _is_message(response):
-                note.problem = endpoint.transport_error
+                outcome.problem = endpoint.transport_error
         return response
 
     def _undelivered(self, request: httpx2.Request, problem: str) -> httpx2.Response:
-        note = request_outcome.get()
-        if note is not None:
-            note.is_undelivered = True
+        outcome = request_outcome.get()
+        if outcome is not None:
+            outcome.is_undelivered = True
         return _answer(request, problem)
 
     def _unreachable(self, error: Exception) -> str:
