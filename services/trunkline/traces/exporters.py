@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Final
 
 import grpc
-from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
@@ -15,6 +14,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from trunkline import telemetry
 from trunkline.client.backoff import Backoff
 from trunkline.errors import TrunklineError
+from trunkline.traces.encoding import encode
 from trunkline.traces.spans import read_records
 from trunkline.traces.store import SpanStore
 
@@ -41,7 +41,7 @@ class StoreExporter(SpanExporter):
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Add spans to the store."""
         try:
-            self._store.add(read_records(encode_spans(spans).resource_spans))
+            self._store.add(read_records(encode(spans).resource_spans))
         except TrunklineError:
             return SpanExportResult.FAILURE
         return SpanExportResult.SUCCESS
@@ -64,9 +64,7 @@ class MeshExporter(SpanExporter):
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Send spans."""
         try:
-            self._stub.Export(
-                encode_spans(spans), timeout=_EXPORT_TIMEOUT_S, metadata=self._metadata
-            )
+            self._stub.Export(encode(spans), timeout=_EXPORT_TIMEOUT_S, metadata=self._metadata)
         except grpc.RpcError:
             return SpanExportResult.FAILURE
         return SpanExportResult.SUCCESS
