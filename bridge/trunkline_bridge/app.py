@@ -1,4 +1,4 @@
-"""Composes the bridge: its routes over HTTP, its gRPC handlers and its webhooks."""
+"""Composes the bridge: its HTTP routes, its gRPC handlers and its webhook delivery."""
 
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -30,13 +30,13 @@ from trunkline_bridge.webhooks.signatures import WebhookSigner
 
 
 class Bridge:
-    """The public side of a mesh: every registered agent speaks A2A here.
+    """The public side of a mesh: serves every registered agent over A2A.
 
-    The bridge has no state between requests and looks up each agent anew, so an agent is public as
-    soon as it registers. `app` is an ASGI application; `grpc` handles A2A's calls over gRPC.
+    The bridge stores nothing between requests and looks up the agent of each request, so an agent
+    is public as soon as it registers. `app` is an ASGI application; `grpc` has the gRPC handlers.
 
-    The process that serves them keeps `directory` open, fills in `endpoints`, and before it stops
-    calls `abort_requests` and `grpc.abort_all`.
+    The process that serves them keeps `directory` open and fills in `addresses`. Before it stops,
+    it calls `abort_requests` and `grpc.abort_all`.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Bridge:
         *,
         authenticator: Authenticator | None = None,
     ) -> None:
-        """Compose the bridge. The default authenticator follows the settings.
+        """Compose the bridge. Without an authenticator, the settings decide how callers log in.
 
         Raises:
             ConfigurationError: a setting is wrong.
@@ -54,9 +54,9 @@ class Bridge:
         settings = settings or BridgeSettings()
         authenticator = authenticator or build_authenticator(settings)
         is_strict = settings.strict_versions
-        self.endpoints = BoundAddresses()
+        self.addresses = BoundAddresses()
         cards = AgentCards(
-            directory, settings, authenticator, self.endpoints, load_signer(settings)
+            directory, settings, authenticator, self.addresses, load_signer(settings)
         )
         callers = CallerFactory(authenticator, settings)
         guard = AddressGuard(settings.allow_webhook)
@@ -65,7 +65,7 @@ class Bridge:
         self._deliverer = WebhookDeliverer(
             directory,
             WebhookSender(guard, signer),
-            lambda: cards.links(""),
+            lambda: cards.file_links(""),
             lease_s=settings.lease_s,
         )
         limits = MessageLimits(settings.body_limit_bytes, settings.request_timeout_s)
@@ -73,18 +73,18 @@ class Bridge:
         in_flight = self._in_flight = InFlightRequests()
         heartbeats = Heartbeats(settings.heartbeat_s)
 
-        def serve(binding: Binding) -> HttpHandler:
+        def build_handler(binding: Binding) -> HttpHandler:
             return HttpHandler(binding, settings, in_flight, heartbeats)
 
         aliases = TaskAliases(directory)
-        jsonrpc = serve(JsonRpcBinding(operations, callers, aliases, is_strict=is_strict))
+        jsonrpc = build_handler(JsonRpcBinding(operations, callers, aliases, is_strict=is_strict))
         rest = RestBinding(operations, callers, is_strict=is_strict)
-        cards_at = CardEndpoints(cards, callers, max_age_s=settings.card_max_age_s)
+        card_endpoints = CardEndpoints(cards, callers, max_age_s=settings.card_max_age_s)
         health = HealthEndpoints(directory, settings.default_agent)
         files = FileBinding(directory, callers, patience_s=settings.patience_s)
 
         def agent_routes() -> list[BaseRoute]:
-            return [Route("/", jsonrpc), *cards_at.routes(), *rest.routes(serve)]
+            return [Route("/", jsonrpc), *card_endpoints.routes(), *rest.routes(build_handler)]
 
         # The most frequent requests come first: the router tries one route after the other.
         self._router = Router(
@@ -92,10 +92,10 @@ class Bridge:
                 Route("/", jsonrpc),
                 Route("/agents/{agent:segment}", jsonrpc),
                 mount("/agents/{agent:segment}", agent_routes()),
-                Route(f"{FILES_PATH}{{path:path}}", serve(files)),
+                Route(f"{FILES_PATH}{{path:path}}", build_handler(files)),
                 Route("/healthz", Page(health.health)),
                 Route("/readyz", Page(health.readiness)),
-                *cards_at.key_routes(),
+                *card_endpoints.key_routes(),
                 *agent_routes(),
             ],
             redirect_slashes=False,
@@ -109,7 +109,7 @@ class Bridge:
 
     @property
     def in_flight_count(self) -> int:
-        """The number of requests in flight: streams, and calls that wait for a turn."""
+        """The number of HTTP requests and gRPC calls in flight, streams included."""
         return len(self._in_flight) + len(self.grpc)
 
     def abort_requests(self) -> None:

@@ -1,10 +1,10 @@
 """Converts errors of the mesh to errors of A2A, by one table for all bindings.
 
-A WireError is an error of A2A. Errors of the mesh are converted by their class. Errors that only
-the protocol has (a malformed envelope, an unknown method or version) are raised as WireErrors.
+`to_wire_error` converts an error of the mesh by its class. Errors that exist only in the protocol
+(a malformed envelope, an unknown method or version) are raised as WireErrors in the first place.
 
 Text and metadata are redacted: local addresses and paths appear only in our logs and traces. The
-advice uses A2A's terms, since callers do not have our command line.
+advice in a text names methods of A2A, since callers do not have our command line.
 """
 
 import logging
@@ -30,7 +30,7 @@ class ErrorKind(NamedTuple):
     reason: str
     http_status: int
     grpc_code: "code_pb2.Code.ValueType" = code_pb2.INVALID_ARGUMENT
-    """google.rpc.Code: the status over gRPC, and the name of the status over HTTP+JSON."""
+    """google.rpc.Code: the gRPC status, and the member `status` of an error over HTTP+JSON."""
 
 
 PARSE_ERROR = ErrorKind(-32700, "INVALID_REQUEST", 400)
@@ -122,14 +122,17 @@ ERROR_KINDS: Mapping[type[errors.TrunklineError], ErrorKind] = {
 
 @dataclass(eq=False)
 class WireError(Exception):
-    """An error of A2A: its kind, a text for people, and details."""
+    """An error of A2A, ready for any binding."""
 
     kind: ErrorKind
     text: str
+    """The message for people."""
     metadata: Mapping[str, str] = field(default_factory=dict)
+    """The metadata of the ErrorInfo, by camel-case keys."""
     violations: tuple[tuple[str, str], ...] = ()
-    """Wrong fields, each by its name and the problem."""
+    """Invalid fields, each with its name and the problem."""
     retry_after_s: str = ""
+    """Seconds after which a retry may succeed, as in `Retry-After`; empty: unknown."""
     challenge: str = ""
     """The `WWW-Authenticate` header of UNAUTHENTICATED (RFC 9110, 11.6.1)."""
 
@@ -146,10 +149,10 @@ class WireError(Exception):
         return headers
 
     def details(self) -> list[dict[str, Any]]:
-        """Return the details as ProtoJSON Anys.
+        """Return the details (google.rpc error details) as ProtoJSON.
 
-        They are one ErrorInfo, a BadRequest if fields are wrong, and a RetryInfo if a retry may
-        succeed. The RetryInfo serves errors without headers, such as the last event of a stream.
+        There is always an ErrorInfo. Invalid fields add a BadRequest, and a possible retry adds a
+        RetryInfo, for errors without headers such as the last event of a stream.
         """
         info = {
             "@type": f"{_TYPES}ErrorInfo",
@@ -173,9 +176,9 @@ def invalid_params(*violations: tuple[str, str]) -> WireError:
 
 
 def to_wire_error(error: Exception) -> WireError:
-    """Return an error as a WireError.
+    """Convert an error to a WireError.
 
-    An unexpected error is logged here and becomes an internal error with nothing but a trace id.
+    An unexpected error is logged, and the internal error that replaces it has only a trace id.
     """
     if isinstance(error, WireError):
         return error
@@ -199,19 +202,20 @@ def to_wire_error(error: Exception) -> WireError:
 
 
 def _camel_case_keys(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Return metadata with keys in camel case, as A2A has them."""
-    words = {name: name.split("_") for name in metadata}
-    return {
-        parts[0] + "".join(part.capitalize() for part in parts[1:]): metadata[name]
-        for name, parts in words.items()
-    }
+    """Return metadata with camel-case keys, which A2A uses, instead of snake-case ones."""
+
+    def convert(name: str) -> str:
+        first, *others = name.split("_")
+        return first + "".join(word.capitalize() for word in others)
+
+    return {convert(name): value for name, value in metadata.items()}
 
 
 _ADVICE: Final[Mapping[type[errors.TrunklineError], str]] = {
-    errors.AgentNotFoundError: "; agents' cards tell their addresses and tenants",
-    errors.TaskNotFoundError: "; ask at its agent's address, as the account that began it",
-    errors.WebhookNotFoundError: "; create it, or list those that there are",
-    # The methods of A2A that return a snapshot.
+    errors.AgentNotFoundError: "; the card of an agent has its address and tenant",
+    errors.TaskNotFoundError: "; use its agent's address and the account that created it",
+    errors.WebhookNotFoundError: "; create it, or list the existing ones",
+    # These methods return a snapshot.
     errors.CursorExpiredError: (
         " (GetTask, or SubscribeToTask without Last-Event-ID while the task runs)"
     ),
@@ -221,7 +225,7 @@ _ADVICE: Final[Mapping[type[errors.TrunklineError], str]] = {
 def redact_error(error: errors.TrunklineError) -> tuple[str, dict[str, str]]:
     """Return the text and metadata of an error without addresses and paths of the mesh.
 
-    They are logged with the original metadata.
+    The original metadata of a PeerError is logged.
     """
     metadata = error.metadata()
     if isinstance(error, errors.PeerError):
@@ -235,5 +239,5 @@ def redact_error(error: errors.TrunklineError) -> tuple[str, dict[str, str]]:
 
 
 def _add_advice(problem: str) -> str:
-    """Add what to do next if the text has no advice, which would follow a semicolon."""
+    """Append advice to a problem that has none. Advice follows a semicolon."""
     return problem if ";" in problem else f"{problem}; try again in a few seconds"

@@ -11,10 +11,15 @@ class TokenSettings:
     keys: str
     """The issuer's public keys: the URL or path of a JWKS."""
     issuer: str
+    """The required claim `iss`."""
     audience: str
+    """The required claim `aud`."""
     algorithms: tuple[str, ...] = ("RS256", "ES256", "EdDSA")
+    """The accepted signature algorithms (RFC 7518, RFC 8037)."""
     account_claim: str = "sub"
+    """The claim that names the caller's account."""
     leeway_s: float = 30.0
+    """Tolerated difference between the clocks, in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,17 +37,17 @@ class BridgeSettings:
     heartbeat_s: float = 15.0
     """Seconds between comments in a silent stream. Above 30, proxies may cut the stream."""
     patience_s: float = 30.0
-    """Seconds that streams and waiting calls wait for an unreachable host of their task."""
+    """Seconds that a stream or a waiting call tolerates an unreachable host of its task."""
     auth_wait_s: float = 600.0
     """Seconds that the stream of a message stays open while the task waits for credentials."""
     blocking_limit_s: float = 3600.0
-    """Seconds that SendMessage waits for the end of a turn before it times out."""
+    """Seconds that SendMessage waits for the end of a turn before it fails with a timeout."""
     card_max_age_s: int = 60
     """Seconds that clients may cache a card."""
     lease_s: float = 10.0
     """Seconds until another bridge takes over the webhooks of a killed one."""
     allow_webhook: tuple[str, ...] = ()
-    """Hosts that webhooks may use although they are not public or lack https; HOST or HOST:PORT."""
+    """Hosts whose webhooks may use http or a private address, each as HOST or HOST:PORT."""
     webhook_secret: str = field(default="", repr=False)
     """Secret that signs webhooks, in the form of Standard Webhooks (whsec_ and base64).
 

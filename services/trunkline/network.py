@@ -1,4 +1,4 @@
-"""Facts that network code of every layer needs: addresses of this machine, and Retry-After."""
+"""Facts that network code of every layer needs: addresses of this machine, and HTTP dates."""
 
 import ipaddress
 import math
@@ -48,6 +48,18 @@ def parse_retry_after(text: str, *, limit_s: float) -> float:
     return min(max(seconds, 0.0), limit_s) if math.isfinite(seconds) else 0.0
 
 
+def parse_http_date(text: str) -> datetime | None:
+    """Return the time of an HTTP date (RFC 9110, 5.6.7); None: it is invalid."""
+    if not text or len(text) > _MAX_LENGTH:
+        return None
+    try:
+        date = parsedate_to_datetime(text)
+    # The parser raises any of these for an invalid date.
+    except (ValueError, OverflowError, IndexError, TypeError):
+        return None
+    return date.replace(tzinfo=UTC) if date.tzinfo is None else date
+
+
 def _parse_host(address: str) -> str:
     try:
         return str(ipaddress.ip_address(address))
@@ -61,11 +73,5 @@ def _parse_host(address: str) -> str:
 
 
 def _seconds_until(text: str) -> float:
-    try:
-        date = parsedate_to_datetime(text)
-    # The parser raises any of these for an invalid date.
-    except (ValueError, OverflowError, IndexError, TypeError):
-        return 0.0
-    if date.tzinfo is None:
-        date = date.replace(tzinfo=UTC)
-    return (date - datetime.now(UTC)).total_seconds()
+    date = parse_http_date(text)
+    return 0.0 if date is None else (date - datetime.now(UTC)).total_seconds()

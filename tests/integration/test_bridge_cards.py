@@ -82,7 +82,7 @@ async def test_the_original_path_has_the_original_fields(bridged: BridgedMesh) -
 
 
 async def test_grpc_is_on_the_card_while_it_is_served(bridged: BridgedMesh) -> None:
-    bridged.bridge.endpoints.grpc = "127.0.0.1:50052"
+    bridged.bridge.addresses.grpc = "127.0.0.1:50052"
     card = await read(bridged, f"/agents/echo{CARD}")
     found = [one for one in card["supportedInterfaces"] if one["protocolBinding"] == "GRPC"]
     assert found == [
@@ -97,7 +97,7 @@ async def test_grpc_is_on_the_card_while_it_is_served(bridged: BridgedMesh) -> N
     # From another machine nobody reaches what listens on loopback.
     far = await read(bridged, CARD, Host="mesh.example")
     assert {binding for _, binding, _ in addresses(far)} == {"JSONRPC", "HTTP+JSON"}
-    bridged.bridge.endpoints.grpc = "0.0.0.0:50052"
+    bridged.bridge.addresses.grpc = "0.0.0.0:50052"
     far = await read(bridged, CARD, Host="mesh.example:8000")
     assert far["supportedInterfaces"][2]["url"] == "mesh.example:50052"
 

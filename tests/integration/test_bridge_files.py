@@ -160,7 +160,7 @@ async def test_a_file_is_its_accounts_alone_and_tells_others_nothing(bridged: Br
         await _get(bridged, url.replace("/artifacts/", "/artifacts/%2e%2e%2f")),
     ):
         assert answer.status_code == 404
-        assert answer.json()["error"]["message"].startswith("no such file here")
+        assert answer.json()["error"]["message"].startswith("no such file;")
 
 
 async def test_big_content_may_be_sent_and_shows_as_a_url_in_the_history(

@@ -70,7 +70,7 @@ async def test_over_grpc_it_is_resumed_behind_the_last_event(tmp_path: Path) -> 
             open_bridge_grpc(bridged) as grpc,
         ):
             relay.target = grpc.address
-            bridged.bridge.endpoints.grpc = relay.address
+            bridged.bridge.addresses.grpc = relay.address
             await bridged.mesh.join(leaf)
             remote = RemoteSettings(url=bridged.url, name="far", bindings=("GRPC",))
             async with connect_remote_agent(remote) as found:

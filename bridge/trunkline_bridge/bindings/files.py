@@ -6,7 +6,7 @@ import logging
 import re
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import quote
 
 from google.rpc import code_pb2
@@ -17,71 +17,19 @@ from trunkline.errors import ArtifactNotFoundError, TaskNotFoundError, Trunkline
 from trunkline_bridge.bindings.http_handler import HttpRequest, HttpResponse, Response
 from trunkline_bridge.edge import tracing
 from trunkline_bridge.edge.caller import CallerFactory
-from trunkline_bridge.edge.http import METHOD_NOT_ALLOWED, ResponseSender, rest_error_body
+from trunkline_bridge.edge.http import ResponseSender, method_not_allowed_error, rest_error_body
 from trunkline_bridge.edge.in_flight import Connection, find_connection
+from trunkline_bridge.edge.preconditions import (
+    ByteRange,
+    UnsatisfiableRangeError,
+    if_match_fails,
+    if_none_match_fails,
+    parse_range,
+)
 from trunkline_bridge.errors import ErrorKind, WireError
 from trunkline_bridge.projection.links import find_reference_at_path
 from trunkline_bridge.streams.sse import Heartbeats
 from trunkline_bridge.versions.json_values import dumps
-
-_RANGE = re.compile(r"bytes=\s*(\d{0,18})-(\d{0,18})\s*", re.ASCII | re.IGNORECASE)
-
-
-class ByteRange(NamedTuple):
-    """A range of bytes, from `begin` up to but excluding `end`."""
-
-    begin: int
-    end: int
-
-
-class UnsatisfiableRangeError(Exception):
-    """The range begins behind the end of the file."""
-
-
-def parse_range(
-    given: str | None, condition: str | None, *, etag: str, size: int
-) -> ByteRange | None:
-    """Return the bytes that `Range` requests, if `If-Range` holds; None: the whole file.
-
-    Several ranges, other units and malformed ranges are ignored.
-
-    Raises:
-        UnsatisfiableRangeError: the range begins behind the end of the file.
-    """
-    if given is None or (condition is not None and condition.strip() != etag):
-        return None
-    found = _RANGE.fullmatch(given)
-    if found is None:
-        return None
-    first, last = found.groups()
-    if not first:
-        if not last:
-            return None
-        if not int(last) or not size:
-            raise UnsatisfiableRangeError
-        return ByteRange(max(0, size - int(last)), size)
-    if last and int(last) < int(first):
-        return None
-    if int(first) >= size:
-        raise UnsatisfiableRangeError
-    return ByteRange(int(first), min(int(last) + 1, size) if last else size)
-
-
-def fails_if_match(given: str | None, *, etag: str) -> bool:
-    """Return whether `If-Match` lacks the tag of the file, by strong comparison."""
-    if given is None:
-        return False
-    tags = {tag.strip() for tag in given.split(",")}
-    return "*" not in tags and etag not in tags
-
-
-def matches_if_none_match(given: str | None, *, etag: str) -> bool:
-    """Return whether `If-None-Match` has the tag of the file, by weak comparison."""
-    if given is None:
-        return False
-    tags = {tag.strip().removeprefix("W/") for tag in given.split(",")}
-    return "*" in tags or etag in tags
-
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +46,6 @@ _ALLOWED_METHODS: Final = "GET, HEAD, OPTIONS"
 _WRITE_TIMEOUT_S: Final = 60.0
 _MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(?:; ?[\w.+-]+=[\w.+-]+)*", re.ASCII)
 _DEFAULT_MEDIA_TYPE: Final = "application/octet-stream"
-_SHOWN_LENGTH: Final = 100
 
 
 class FileBinding:
@@ -112,7 +59,7 @@ class FileBinding:
     method_hint = ""
 
     def __init__(self, directory: Directory, callers: CallerFactory, *, patience_s: float) -> None:
-        """`patience_s` is how long to wait for the host of a file."""
+        """`patience_s` is the time to wait for an unreachable host of a file."""
         self.artifacts = ArtifactClient(directory, patience_s=patience_s)
         self.callers = callers
 
@@ -138,15 +85,14 @@ class FileCall:
             self._headers = {"allow": _ALLOWED_METHODS}
             if method == "OPTIONS":
                 return HttpResponse(status=204, content_type="", headers=self._headers)
-            text = f"{method[:_SHOWN_LENGTH]} is not served here; send {_ALLOWED_METHODS}"
-            raise WireError(METHOD_NOT_ALLOWED, text)
+            raise method_not_allowed_error(method, allowed=_ALLOWED_METHODS)
         identity = await self._binding.callers.authenticate(request.headers)
         reference = find_reference_at_path(scope["path_params"]["path"])
         if reference is None:
             raise _file_not_found()
         tracing.name_request_span("GetArtifact", "")
         try:
-            # The response depends on the file's size and digest, which come with any read.
+            # This download is only for the file's size and digest. The response may need a range.
             async with self._binding.artifacts.open(reference, account=identity.account) as file:
                 metadata = file
         except (TaskNotFoundError, ArtifactNotFoundError):
@@ -167,9 +113,11 @@ class FileCall:
         self._headers = {"etag": etag, "accept-ranges": "bytes"}
         # The order of RFC 9110, 13.2.2. Files have no modification date, so date conditions are
         # ignored.
-        if fails_if_match(get(b"if-match"), etag=etag):
-            raise WireError(PRECONDITION_FAILED, f"this file is {etag}; none that If-Match has")
-        if matches_if_none_match(get(b"if-none-match"), etag=etag):
+        if if_match_fails(get(b"if-match"), etag=etag):
+            raise WireError(
+                PRECONDITION_FAILED, f"the ETag of this file, {etag}, isn't in If-Match"
+            )
+        if if_none_match_fails(get(b"if-none-match"), etag=etag):
             return HttpResponse(status=304, content_type="", headers=self._headers)
         size = file.size_bytes
         # Only GET has ranges (RFC 9110, 14.2).
@@ -178,7 +126,7 @@ class FileCall:
             part = parse_range(range_header, get(b"if-range"), etag=etag, size=size)
         except UnsatisfiableRangeError:
             self._headers["content-range"] = f"bytes */{size}"
-            text = f"the file has {size} bytes; ask for some of these"
+            text = f"the file has only {size} bytes"
             raise WireError(RANGE_NOT_SATISFIABLE, text) from None
         headers = {**self._headers, **_file_headers(file)}
         status, (begin, end) = 200, ByteRange(0, size)
@@ -204,7 +152,7 @@ class _FileResponse:
     connection: Connection | None
 
     async def send(self, sender: ResponseSender, _heartbeats: Heartbeats) -> None:
-        """Send all of it."""
+        """Send the bytes; after the response began, an error closes the connection."""
         try:
             async with self.content as chunks:
                 await sender.start(self.status, self.headers)
@@ -223,13 +171,13 @@ class _FileResponse:
         await sender.finish()
 
     def last_event(self, _error: WireError) -> bytes | None:
-        """Return None: a file can't report errors."""
+        """Return None: a file can't contain an error."""
         return None
 
     async def _abort(self, error: Exception) -> None:
-        """Close the connection: its length was announced, so only that shows the file is cut."""
+        """Close the connection, which tells the client that the announced length is not reached."""
         if self.connection is not None:
-            logger.warning("file.cut", extra={"reason": str(error) or "the reader takes nothing"})
+            logger.warning("file.cut", extra={"reason": str(error) or "the client reads nothing"})
             await self.connection.abort()
 
 
@@ -257,5 +205,5 @@ def _content_disposition(filename: str) -> str:
 
 
 def _file_not_found() -> WireError:
-    text = "no such file here; it is deleted with its task, and only its account may read it"
+    text = "no such file; files are deleted with their task, and only its account may read them"
     return WireError(FILE_NOT_FOUND, text)

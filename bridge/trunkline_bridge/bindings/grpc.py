@@ -97,7 +97,7 @@ class MessageLimits:
             async with asyncio.timeout(self.timeout_s):
                 body = await context.read()
         except TimeoutError:
-            text = f"the message has not come within {self.timeout_s:g} s; send it again"
+            text = f"the message did not arrive within {self.timeout_s:g} s; send it again"
             raise WireError(_MESSAGE_TIMEOUT, text) from None
         if not isinstance(body, bytes):
             # grpc's mark for the end of the client's messages, and for one too large for grpc.

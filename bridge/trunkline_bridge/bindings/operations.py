@@ -505,7 +505,7 @@ class Operations:
 
     def _links(self, caller: Caller) -> FileLinks:
         """Return the links by which the caller fetches files."""
-        return self._cards.links(caller.origin)
+        return self._cards.file_links(caller.origin)
 
     def _watch(self, caller: Caller, task_id: str) -> AbstractAsyncContextManager[TaskStream]:
         """Open a stream of a task that begins with its snapshot."""

@@ -1,4 +1,4 @@
-"""A2A's HTTP+JSON binding, in both of its versions."""
+"""A2A's HTTP+JSON binding, in v1.0 and v0.3."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -18,7 +18,7 @@ from trunkline_bridge.bindings.operations import Operations
 from trunkline_bridge.bindings.rest_request import PathParams, read_body, read_query
 from trunkline_bridge.edge import tracing
 from trunkline_bridge.edge.caller import CallerFactory, extension_headers, resolve_agent
-from trunkline_bridge.edge.http import METHOD_NOT_ALLOWED
+from trunkline_bridge.edge.http import method_not_allowed_error
 from trunkline_bridge.edge.pages import mount
 from trunkline_bridge.edge.version_header import check_version
 from trunkline_bridge.errors import WireError
@@ -26,8 +26,6 @@ from trunkline_bridge.streams.event_renderer import EventFrame, EventRenderer
 from trunkline_bridge.versions.json_values import Json, dumps
 from trunkline_bridge.versions.v0_3.rest_methods import RestV03
 from trunkline_bridge.versions.v1_0.json_methods import RestV1
-
-_SHOWN_LENGTH = 100
 
 
 class RestVersion(Protocol):
@@ -45,7 +43,11 @@ class RestVersion(Protocol):
         ...
 
     def parameters(self, operation: str, params: Json, path: PathParams) -> Json:
-        """Return the parameters with those of the path. WireError: they contradict each other."""
+        """Return the parameters of a body or query together with those of the path.
+
+        Raises:
+            WireError: they contradict each other.
+        """
         ...
 
     def find_tenant(self, params: Json) -> str:
@@ -68,12 +70,12 @@ class RestBinding:
         self._v1_0 = RestV1(operations)
         self._v0_3 = RestV03(operations)
 
-    def routes(self, serve: Callable[[Binding], ASGIApp]) -> list[BaseRoute]:
-        """Return the routes below an agent's address; `serve` makes an application of each."""
+    def routes(self, build_handler: Callable[[Binding], ASGIApp]) -> list[BaseRoute]:
+        """Return the routes below an agent's address; `build_handler` builds the application."""
 
         def routes(version: RestVersion) -> list[BaseRoute]:
             return [
-                Route(path, serve(RestResource(self, version, operations)))
+                Route(path, build_handler(RestResource(self, version, operations)))
                 for path, operations in version.routes.items()
             ]
 
@@ -93,7 +95,7 @@ class RestResource:
     def __init__(
         self, binding: RestBinding, version: RestVersion, operations: Mapping[str, str]
     ) -> None:
-        """`operations` are by HTTP method."""
+        """`operations` are the names of operations by HTTP method."""
         self.binding = binding
         self.version = version
         self.operations = operations
@@ -107,7 +109,10 @@ class RestResource:
         return RestCall(self)
 
     def find_operation(self, method: str) -> str | None:
-        """Return the operation of an HTTP method; a stream has no HEAD."""
+        """Return the operation of an HTTP method; None: the path does not serve it.
+
+        HEAD is served like GET, except for streams.
+        """
         operation = self.operations.get("GET" if method == "HEAD" else method)
         return None if method == "HEAD" and operation in self.version.streams else operation
 
@@ -132,8 +137,7 @@ class RestCall:
         operation = resource.find_operation(method)
         if operation is None:
             self._headers = {"allow": resource.allowed}
-            text = f"{method[:_SHOWN_LENGTH]} is not served here; send {resource.allowed}"
-            raise WireError(METHOD_NOT_ALLOWED, text)
+            raise method_not_allowed_error(method, allowed=resource.allowed)
         identity = await binding.callers.authenticate(headers)
         query = scope["query_string"]
         check_version(headers, query, version=version.version, is_strict=binding.is_strict)
@@ -161,7 +165,7 @@ class RestCall:
         return EventStreamResponse(events, renderer, self._headers)
 
     def error_response(self, error: WireError) -> HttpResponse:
-        """Return an error under its HTTP status."""
+        """Return an error with its HTTP status."""
         version = self._resource.version
         body = dumps(version.error_body(error)).encode("utf-8")
         return HttpResponse(body, error.kind.http_status, version.media_type, self._headers)

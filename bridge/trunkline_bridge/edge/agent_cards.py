@@ -1,4 +1,4 @@
-"""Builds the cards of agents, with the interfaces at which this bridge serves them."""
+"""Builds the cards of agents, with the interfaces by which this bridge serves them."""
 
 import re
 from collections.abc import Iterator
@@ -22,22 +22,28 @@ if TYPE_CHECKING:
 
 
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9._\-\[\]:]{1,255}")
+_RESUME_DESCRIPTION = (
+    "Events of streams carry ids. SubscribeToTask, or a streamed message that is sent again, "
+    "continues after the event that Last-Event-ID names (over gRPC in the metadata), also when the "
+    "task has ended. A request that activates the extension is submitted at most once per message "
+    "id; sent again, it attaches to its task."
+)
 
 
 @dataclass(slots=True)
 class BoundAddresses:
-    """The addresses of this bridge. The server fills them in when they are bound."""
+    """The addresses of this bridge, filled in when its servers have bound them."""
 
     http: str = ""
     """URL without a trailing slash."""
     grpc: str = ""
-    """HOST:PORT of the gRPC server; empty: there is none."""
+    """HOST:PORT of the gRPC server; empty: none runs."""
 
     def grpc_address_for(self, base_url: str) -> str:
-        """Return the gRPC address for a caller that used a URL; empty: unreachable for it.
+        """Return the gRPC address for a caller that reached `base_url`; empty: it has none.
 
-        If the server listens on all interfaces, it is the host of the URL. If it listens on
-        loopback, only callers on this machine get an address.
+        A server on all network interfaces has the host of the URL. A server on loopback is only for
+        callers on this machine.
         """
         if not self.grpc:
             return ""
@@ -51,14 +57,14 @@ class BoundAddresses:
 
 
 def is_origin(text: str) -> bool:
-    """Return whether a text is a valid scheme and host."""
+    """Return whether a text is an http(s) scheme and a valid host."""
     return _ORIGIN.fullmatch(text) is not None
 
 
 def check_origin(origin: str) -> str:
-    """Return the scheme and host of a request. WireError: the Host header is invalid."""
+    """Return the scheme and host of a request. WireError: its Host header is invalid."""
     if not is_origin(origin):
-        raise WireError(INVALID_REQUEST, "the Host header is missing or not a host's name")
+        raise WireError(INVALID_REQUEST, "the Host header is missing or invalid")
     return origin
 
 
@@ -67,7 +73,7 @@ def agent_interfaces(
 ) -> Iterator[agent_card_pb2.AgentInterface]:
     """Yield the interfaces of an agent, the preferred first: v1.0 before v0.3.
 
-    `at_root` is the default agent at the bridge's own URL. Over gRPC, v0.3 cannot name an agent,
+    `at_root` gives the default agent the bridge's own URL. Over gRPC, v0.3 cannot name an agent,
     so only the default one has that interface.
     """
     rest_url = base_url if at_root else f"{base_url}/agents/{agent}"
@@ -87,14 +93,6 @@ def agent_interfaces(
             )
 
 
-_RESUME_DESCRIPTION = (
-    "Events of streams carry ids. SubscribeToTask, or a streamed message that is sent again, goes "
-    "on behind the event that Last-Event-ID names (over gRPC in the metadata), also when the task "
-    "has ended. A request that activates the extension is submitted at most once per message id; "
-    "sent again, it attaches to its task."
-)
-
-
 class AgentCards:
     """Cards of the registered agents, as messages of A2A v1.0."""
 
@@ -102,14 +100,14 @@ class AgentCards:
         self,
         directory: Directory,
         settings: BridgeSettings,
-        access: Authenticator,
-        endpoints: BoundAddresses,
+        authenticator: Authenticator,
+        addresses: BoundAddresses,
         signer: "CardSigner | None" = None,
     ) -> None:
         self._directory = directory
         self._settings = settings
-        self._security = access.security
-        self._endpoints = endpoints
+        self._security = authenticator.security
+        self._addresses = addresses
         self._signer = signer
 
     @property
@@ -118,12 +116,12 @@ class AgentCards:
         return self._signer.public_keys if self._signer else None
 
     def public_card(self, agent: str, *, origin: str) -> agent_card_pb2.AgentCard:
-        """Return the public card; without a name, that of the default agent at the bridge's URL.
+        """Return an agent's public card; an empty name is the default agent at the bridge's URL.
 
-        `origin` is the scheme and host that the caller used, if it is known.
+        `origin` is the scheme and host of the request's URL; empty: unknown.
 
         Raises:
-            AgentNotFoundError: no living host has it.
+            AgentNotFoundError: no live host has the agent.
             WireError: the Host header is invalid.
         """
         base_url = self._base_url(origin)
@@ -133,15 +131,15 @@ class AgentCards:
         """Return the extended card, for authenticated callers.
 
         Raises:
-            AgentNotFoundError: no living host has it.
-            UnsupportedOperationError: there is none, since all callers are anonymous.
-            WireError: the caller is anonymous (UNAUTHENTICATED).
+            AgentNotFoundError: no live host has the agent.
+            UnsupportedOperationError: there is no extended card, since all callers are anonymous.
+            WireError: the caller is anonymous (UNAUTHENTICATED), or the Host header is invalid.
         """
         if self._security.is_anonymous_only:
             problem = "all callers are anonymous here, so agents have only the public card"
             raise UnsupportedOperationError("GetExtendedAgentCard", problem)
         if not caller.is_authenticated:
-            text = "the extended card is for callers that say who they are; send credentials"
+            text = "the extended card is for authenticated callers; send credentials"
             raise WireError(UNAUTHENTICATED, text, challenge=self._security.challenge)
         is_default = caller.agent == self._settings.default_agent
         base_url = self._base_url(caller.origin)
@@ -159,7 +157,7 @@ class AgentCards:
             agent_interfaces(
                 agent,
                 base_url=base_url,
-                grpc=self._endpoints.grpc_address_for(base_url),
+                grpc=self._addresses.grpc_address_for(base_url),
                 is_default=agent == self._settings.default_agent,
                 at_root=at_root,
             )
@@ -180,20 +178,20 @@ class AgentCards:
         card.ClearField("security_requirements")
         card.security_requirements.extend(self._security.requirements)
 
-    def links(self, origin: str) -> FileLinks:
-        """Return the links to files for a caller that used this scheme and host, if known."""
+    def file_links(self, origin: str) -> FileLinks:
+        """Return the links to files for a caller that used this scheme and host; empty: unknown."""
         if self._settings.public_url:
             return FileLinks(self._settings.public_url.rstrip("/"))
-        return FileLinks(origin if is_origin(origin) else self._endpoints.http)
+        return FileLinks(origin if is_origin(origin) else self._addresses.http)
 
     def _base_url(self, origin: str) -> str:
         if self._settings.public_url:
             return self._settings.public_url.rstrip("/")
-        # Otherwise a caller could get our signature on a card with addresses of its choice.
+        # With the Host header, a caller could get a signed card with addresses of its choice.
         if self._signer is not None:
-            return self._endpoints.http
+            return self._addresses.http
         # Over gRPC the host name that a caller used is unknown.
-        return check_origin(origin) if origin else self._endpoints.http
+        return check_origin(origin) if origin else self._addresses.http
 
     def _signed(self, card: agent_card_pb2.AgentCard, base_url: str) -> agent_card_pb2.AgentCard:
         card.ClearField("signatures")
@@ -203,7 +201,11 @@ class AgentCards:
 
 
 def load_signer(settings: BridgeSettings) -> "CardSigner | None":
-    """Return the signer of cards, if they are signed. ConfigurationError: the key is unusable."""
+    """Return the signer of cards; None: cards are not signed.
+
+    Raises:
+        ConfigurationError: the key is unusable.
+    """
     if settings.card_key is None:
         return None
     # Imported only for signing: cryptography is slow to load.

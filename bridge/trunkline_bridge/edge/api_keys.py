@@ -28,7 +28,7 @@ from trunkline.identity import ANONYMOUS_ACCOUNT
 
 logger = logging.getLogger(__name__)
 
-# How long a removed key may still be accepted.
+# Interval of checks for changes of the file: a removed key may be accepted for so long.
 RELOAD_INTERVAL_S = 1.0
 
 _PREFIX = "tk_"
@@ -56,7 +56,7 @@ def is_caller_name(name: object) -> TypeGuard[str]:
 
 
 def is_account_name(account: object) -> TypeGuard[str]:
-    """Return whether a value is a valid account. The account of anonymous callers is not."""
+    """Return whether a value is a valid account other than that of anonymous callers."""
     return is_caller_name(account) and account != ANONYMOUS_ACCOUNT
 
 
@@ -66,7 +66,7 @@ def generate_key() -> str:
 
 
 def hash_key(key: str) -> str:
-    """Return the hash of a key for the file. Random keys need no slow hash."""
+    """Return the hash of a key for the file. A fast hash is enough for random keys."""
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -84,7 +84,7 @@ def load_keys(path: Path) -> Sequence[ApiKey]:
         raise ConfigurationError(str(path), f"is not TOML: {error}") from error
     entries = table.pop("key", [])
     if table or not isinstance(entries, list):
-        raise ConfigurationError(str(path), "holds [[key]] tables and nothing else")
+        raise ConfigurationError(str(path), "must contain only [[key]] tables")
     keys = [
         _parse_key(entry, where=f"{path}: key {number}") for number, entry in enumerate(entries, 1)
     ]
@@ -117,7 +117,7 @@ def save_keys(path: Path, keys: Sequence[ApiKey]) -> None:
 class ApiKeyFile:
     """The keys of a file. Changes of the file take effect within a second.
 
-    If the file becomes unreadable, it has no keys.
+    While the file is unreadable or malformed, no key is accepted.
     """
 
     def __init__(self, path: Path, now: Callable[[], float] = monotonic) -> None:
@@ -129,14 +129,14 @@ class ApiKeyFile:
         self._keys = load_keys(path)
 
     def find(self, key: str) -> ApiKey | None:
-        """Return the entry of a key, in constant time; None: unknown."""
+        """Return the entry of a key; None: unknown. The time does not depend on the key."""
         self._reload_if_changed()
         digest = hash_key(key)
-        found = None
-        for known in self._keys:
-            if hmac.compare_digest(known.sha256, digest):
-                found = known
-        return found
+        match = None
+        for entry in self._keys:
+            if hmac.compare_digest(entry.sha256, digest):
+                match = entry
+        return match
 
     def _reload_if_changed(self) -> None:
         now = self._now()
@@ -156,25 +156,25 @@ class ApiKeyFile:
 
 def _file_version(path: Path) -> tuple[int, int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _parse_key(entry: object, *, where: str) -> ApiKey:
     if not isinstance(entry, dict) or set(entry) != {"name", "account", "sha256"}:
-        raise ConfigurationError(where, "has name, account and sha256")
+        raise ConfigurationError(where, "must have name, account and sha256, and nothing else")
     name, account, digest = entry["name"], entry["account"], entry["sha256"]
     if not is_caller_name(name):
-        raise ConfigurationError(where, "its name is 1 to 200 characters, without quotes")
+        raise ConfigurationError(where, "name must be 1 to 200 characters, without quotes")
     if not is_account_name(account):
         problem = (
-            f"its account is 1 to 200 characters, without quotes, and not {ANONYMOUS_ACCOUNT!r}"
+            f"account must be 1 to 200 characters, without quotes, and not {ANONYMOUS_ACCOUNT!r}"
         )
         raise ConfigurationError(where, problem)
     if not isinstance(digest, str) or _SHA256.fullmatch(digest) is None:
-        raise ConfigurationError(where, "its sha256 is 64 hexadecimal digits, in lower case")
+        raise ConfigurationError(where, "sha256 must be 64 hexadecimal digits, in lower case")
     return ApiKey(name, account, digest)
 
 

@@ -48,7 +48,8 @@ def build_authenticator(settings: BridgeSettings) -> Authenticator:
 class CredentialAuthenticator:
     """Identifies callers by an API key, in X-API-Key or as a bearer token, or by a JWT.
 
-    Wrong credentials are rejected, even beside valid ones or where anonymous callers are admitted.
+    Wrong credentials are always rejected, even if others in the request are valid or anonymous
+    callers are admitted.
     """
 
     def __init__(
@@ -74,48 +75,48 @@ class CredentialAuthenticator:
         return self._security
 
     async def authenticate(self, parameters: ServiceParameters) -> Identity:
-        """Return the identity of a caller. Two credentials must be of the same account.
+        """Return the identity of a caller. Two credentials must belong to one account.
 
         Raises:
             WireError: credentials are missing or wrong (UNAUTHENTICATED).
-            PeerUnavailableError: the keys of tokens cannot be fetched.
+            PeerUnavailableError: the keys that verify tokens cannot be fetched.
         """
         key, authorization = parameters.get(b"x-api-key"), parameters.get(b"authorization")
-        by_key = self._identify_api_key(key) if key is not None else None
-        by_bearer = (
+        key_identity = self._identify_api_key(key) if key is not None else None
+        bearer_identity = (
             await self._identify_authorization(authorization) if authorization is not None else None
         )
-        if by_key and by_bearer and by_key.account != by_bearer.account:
-            _reject(f"{KEY_HEADER} and Authorization are of two accounts; send one of them")
-        identity = by_key or by_bearer
+        if key_identity and bearer_identity and key_identity.account != bearer_identity.account:
+            _reject(f"{KEY_HEADER} and Authorization belong to two accounts; send one of them")
+        identity = key_identity or bearer_identity
         if identity is None and not self._admits_anonymous:
             ways = f"an API key in {KEY_HEADER}, or a" if self._keys else "a"
-            text = f"callers have to say who they are: send {ways} bearer token in Authorization"
+            text = f"credentials are required: send {ways} bearer token in Authorization"
             _reject(text, challenge=_CHALLENGE)
         return identity or Identity()
 
     def _identify_api_key(self, key: str) -> Identity:
-        return self._find_identity(key) or _reject("the API key is not known here")
+        return self._find_identity(key) or _reject("the API key is unknown")
 
     async def _identify_authorization(self, authorization: str) -> Identity:
         scheme, _, credential = authorization.partition(" ")
         if scheme.lower() != "bearer":
-            _reject("Authorization has another scheme than Bearer")
+            _reject("the scheme of Authorization must be Bearer")
         return await self._identify_bearer(credential.strip())
 
     async def _identify_bearer(self, credential: str) -> Identity:
         if identity := self._find_identity(credential):
             return identity
         if self._tokens is None or credential.count(".") != _TOKEN_DOTS:
-            _reject("the bearer token is not known here")
+            _reject("the bearer token is unknown")
         try:
             return await self._tokens.verify(credential)
         except InvalidTokenError as error:
             _reject(str(error))
 
     def _find_identity(self, key: str) -> Identity | None:
-        found = self._keys.find(key) if self._keys else None
-        return Identity(found.account, found.name, is_authenticated=True) if found else None
+        entry = self._keys.find(key) if self._keys else None
+        return Identity(entry.account, entry.name, is_authenticated=True) if entry else None
 
     def _schemes(self) -> Iterator[tuple[str, security_scheme_pb2.SecurityScheme]]:
         if self._keys is not None:
@@ -140,11 +141,11 @@ class CredentialAuthenticator:
 def _validate_token_settings(settings: TokenSettings) -> None:
     for name in ("issuer", "audience"):
         if not getattr(settings, name):
-            problem = "is missing; tokens are good for one issuer and one audience only"
+            problem = "is required: tokens are accepted from one issuer for one audience"
             raise ConfigurationError(f"jwt_{name}", problem)
     source = urlsplit(settings.keys)
     if source.scheme == "http" and not HostPort(source.hostname or "", 0).is_loopback:
-        problem = "keys that come unprotected can be anybody's; use https, or a file"
+        problem = "keys that are fetched without TLS can be forged; use https, or a file"
         raise ConfigurationError("jwt_keys", problem)
     if not settings.algorithms or not SIGNATURE_ALGORITHMS.issuperset(settings.algorithms):
         problem = f"choose among {', '.join(sorted(SIGNATURE_ALGORITHMS))}"

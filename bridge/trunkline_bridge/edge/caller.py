@@ -1,4 +1,4 @@
-"""Callers: their identity, agent and version, and the service parameters of their request."""
+"""Callers: their identity, and the service parameters of their request."""
 
 import math
 import re
@@ -39,19 +39,19 @@ class Identity:
     """The identity of a caller."""
 
     account: str = ANONYMOUS_ACCOUNT
-    """The account that owns the tasks."""
+    """The account, which owns the tasks of all its callers."""
     name: str = ANONYMOUS_ACCOUNT
-    """The caller within the account. Message ids are unique per caller."""
+    """The name of the caller within the account. Message ids are unique per caller."""
     is_authenticated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SecurityRequirements:
-    """The authentication that cards declare; empty if all callers are anonymous."""
+    """The authentication that agent cards declare; empty if all callers are anonymous."""
 
     schemes: Mapping[str, security_scheme_pb2.SecurityScheme] = field(default_factory=dict)
     requirements: Sequence[security_scheme_pb2.SecurityRequirement] = ()
-    """Alternatives. An empty one admits anonymous callers."""
+    """Alternatives: a caller must satisfy one. An empty one admits anonymous callers."""
     challenge: str = ""
     """The `WWW-Authenticate` header for missing credentials (RFC 9110, 11.6.1)."""
 
@@ -73,7 +73,8 @@ class Authenticator(Protocol):
         """Return the identity of a caller.
 
         Raises:
-            WireError: required credentials are missing, or they are wrong (UNAUTHENTICATED).
+            WireError: credentials are wrong, or are missing although required (UNAUTHENTICATED).
+            PeerUnavailableError: the credentials cannot be checked now.
         """
         ...
 
@@ -92,17 +93,21 @@ class AnonymousAuthenticator:
 
 
 class Caller(NamedTuple):
-    """The caller of a request and what else comes beside its parameters.
+    """The caller of a request, with the addressed agent and the service parameters.
 
-    A tuple, since each request creates one.
+    A tuple, because each request creates one.
     """
 
     agent: str
+    """The name of the addressed agent."""
     version: str = V1_0
     """The protocol version of the request, as major and minor."""
     extensions: frozenset[str] = frozenset()
+    """The URIs of the extensions that the request activates."""
     deadline: datetime | None = None
+    """The deadline of a task that the request creates."""
     last_event_id: str | None = None
+    """The event after which the request resumes a stream."""
     account: str = ANONYMOUS_ACCOUNT
     name: str = ANONYMOUS_ACCOUNT
     is_authenticated: bool = False
@@ -112,7 +117,7 @@ class Caller(NamedTuple):
 
     @property
     def is_older(self) -> bool:
-        """True before A2A 1.0, whose streams end with the turn."""
+        """True for versions before 1.0, in which streams end with the turn."""
         return self.version != V1_0
 
     @property
@@ -131,7 +136,11 @@ class CallerFactory:
     def build_caller(
         self, identity: Identity, parameters: ServiceParameters, *, agent: str, version: str
     ) -> Caller:
-        """Return the caller. WireError: a service parameter is wrong."""
+        """Return the caller; an empty `agent` is the default one.
+
+        Raises:
+            WireError: a service parameter is invalid.
+        """
         return Caller(
             agent=agent or self._settings.default_agent,
             version=version,
@@ -153,36 +162,36 @@ def request_origin(parameters: ServiceParameters) -> str:
 
 
 def resolve_agent(path_agent: str, tenants: Iterable[str]) -> str:
-    """Return the agent of a request. A tenant of A2A is the name of an agent here.
+    """Return the agent that a request names; empty: the default one.
 
-    `path_agent` is empty at the default agent's address, where a tenant may name another.
+    A tenant of A2A is the name of an agent. `path_agent` is empty at the default agent's address,
+    where a tenant may name any agent.
 
     Raises:
-        WireError: path and tenants contradict each other.
+        WireError: the path and the tenants name different agents, or a tenant is no valid name.
     """
     agent = path_agent
     for tenant in tenants:
         if not tenant:
             continue
         if _NAME.fullmatch(tenant) is None or agent not in ("", tenant):
-            shown = tenant[:100]
-            problem = f"{shown!r} is not the agent that the rest of the request names"
+            problem = f"{tenant[:100]!r} is not the agent that the rest of the request names"
             raise invalid_params(("tenant", problem))
         agent = tenant
     return agent
 
 
 def parse_extensions(parameters: ServiceParameters) -> frozenset[str]:
-    """Return the URIs of the extensions that a request activates, by the new or the old header."""
-    fields = (parameters.get(b"a2a-extensions"), parameters.get(b"x-a2a-extensions"))
-    if fields == (None, None):
+    """Return the URIs of the extensions that a request activates, from the new and old header."""
+    headers = (parameters.get(b"a2a-extensions"), parameters.get(b"x-a2a-extensions"))
+    if headers == (None, None):
         return frozenset()
-    uris = ",".join(field for field in fields if field).split(",")
+    uris = ",".join(header for header in headers if header).split(",")
     return frozenset(uri.strip() for uri in uris if uri.strip())
 
 
 def extension_headers(caller: Caller, parameters: ServiceParameters) -> dict[str, str]:
-    """Return the header that lists the active extensions, named like the request's."""
+    """Return the header that lists the active extensions, under the name that the request used."""
     if RESUME_EXTENSION not in caller.extensions:
         return {}
     is_older = parameters.get(b"a2a-extensions") is None
@@ -190,7 +199,7 @@ def extension_headers(caller: Caller, parameters: ServiceParameters) -> dict[str
 
 
 def parse_deadline(header: str | None) -> datetime | None:
-    """Return the deadline that a `Trunkline-Timeout: SECONDS` header asks for."""
+    """Return the deadline of a `Trunkline-Timeout: SECONDS` header. WireError: it is invalid."""
     if header is None:
         return None
     try:

@@ -1,13 +1,12 @@
-"""Serves cards over HTTP with validators for conditional requests (RFC 9110, 8.8 and 13.1)."""
+"""Serves agent cards over HTTP, also to conditional requests (RFC 9110, 8.8 and 13.1)."""
 
 import hashlib
 import json
 from collections import OrderedDict
 from collections.abc import Callable
 from datetime import UTC, datetime
-from email.utils import format_datetime, parsedate_to_datetime
+from email.utils import format_datetime
 
-from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -18,6 +17,7 @@ from trunkline_bridge.edge.agent_cards import AgentCards
 from trunkline_bridge.edge.caller import CallerFactory, request_origin
 from trunkline_bridge.edge.http import RequestHeaders, error_response
 from trunkline_bridge.edge.pages import Page
+from trunkline_bridge.edge.preconditions import is_not_modified
 from trunkline_bridge.errors import WireError, to_wire_error
 from trunkline_bridge.protocol import (
     CARD_PATH,
@@ -35,9 +35,9 @@ _MAX_ENTRIES = 1024
 
 
 def card_etag(body: Json) -> str:
-    """Return a weak tag of a card without its signatures, some of which are random.
+    """Return a weak ETag of a card, the same on all bridges of a mesh.
 
-    All bridges of a mesh have the same tag for the same card.
+    It ignores the signatures, because some algorithms sign with randomness.
     """
     unsigned = {name: value for name, value in body.items() if name != "signatures"}
     digest = hashlib.sha256(json.dumps(unsigned, sort_keys=True).encode("utf-8")).hexdigest()
@@ -45,54 +45,26 @@ def card_etag(body: Json) -> str:
 
 
 class ModificationTimes:
-    """Modification times of representations, as observed by this bridge."""
+    """The times at which this bridge first saw the current ETag of each representation."""
 
     def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._now = now
         self._seen: OrderedDict[str, tuple[str, datetime]] = OrderedDict()
 
     def last_modified(self, name: str, etag: str) -> datetime:
-        """Return the second since when a representation has had this tag."""
-        tag, when = self._seen.get(name, ("", datetime.min.replace(tzinfo=UTC)))
-        if tag != etag:
-            when = self._now().replace(microsecond=0)
-        self._seen[name] = (etag, when)
+        """Return when the ETag of a representation last changed, in whole seconds."""
+        previous, modified = self._seen.get(name, ("", datetime.min.replace(tzinfo=UTC)))
+        if previous != etag:
+            modified = self._now().replace(microsecond=0)
+        self._seen[name] = (etag, modified)
         self._seen.move_to_end(name)
         while len(self._seen) > _MAX_ENTRIES:
             self._seen.popitem(last=False)
-        return when
-
-
-def is_not_modified(headers: Headers, *, etag: str, modified: datetime) -> bool:
-    """Return whether a conditional request gets a 304: by its tag, or else by its date."""
-    tags = headers.get("if-none-match")
-    if tags is not None:
-        return _etag_matches(tags, etag)
-    given = headers.get("if-modified-since")
-    if given is None:
-        return False
-    try:
-        since = parsedate_to_datetime(given)
-    except ValueError:
-        return False
-    if since.tzinfo is None:
-        since = since.replace(tzinfo=UTC)
-    return modified <= since
-
-
-def format_http_date(time: datetime) -> str:
-    """Return a time in the format of HTTP headers."""
-    return format_datetime(time, usegmt=True)
-
-
-def _etag_matches(tags: str, etag: str) -> bool:
-    """Return whether a list of tags has a tag, by weak comparison (RFC 9110, 13.1.2)."""
-    given = {tag.strip().removeprefix("W/") for tag in tags.split(",")}
-    return "*" in given or etag.removeprefix("W/") in given
+        return modified
 
 
 class CardEndpoints:
-    """The public cards, the public keys, and the extended card as v0.2 requests it, by GET."""
+    """Serves the public cards, the keys that verify them, and v0.2's path of the extended card."""
 
     def __init__(self, cards: AgentCards, callers: CallerFactory, *, max_age_s: int) -> None:
         self._cards = cards
@@ -104,7 +76,7 @@ class CardEndpoints:
         """Return the routes below an agent's address."""
         return [
             Route(CARD_PATH, Page(self._card)),
-            Route(LEGACY_CARD_PATH, Page(self._original_card)),
+            Route(LEGACY_CARD_PATH, Page(self._legacy_card)),
             Route(LEGACY_EXTENDED_PATH, Page(self._extended_card)),
         ]
 
@@ -113,28 +85,33 @@ class CardEndpoints:
         return [Route(KEYS_PATH, Page(self._keys))] if self._cards.public_keys else []
 
     async def _card(self, request: Request) -> Response:
-        return self._public(request, merged_card_json)
+        return self._respond(request, merged_card_json)
 
-    async def _original_card(self, request: Request) -> Response:
-        return self._public(request, v0_1_card_json)
+    async def _legacy_card(self, request: Request) -> Response:
+        return self._respond(request, v0_1_card_json)
 
-    def _public(
-        self, request: Request, form: Callable[[agent_card_pb2.AgentCard], Json]
+    def _respond(
+        self, request: Request, render: Callable[[agent_card_pb2.AgentCard], Json]
     ) -> Response:
         agent = request.path_params.get("agent", "")
         origin = request_origin(RequestHeaders(request.scope))
         try:
-            body = form(self._cards.public_card(agent, origin=origin))
+            body = render(self._cards.public_card(agent, origin=origin))
         except (TrunklineError, WireError) as error:
             return error_response(to_wire_error(error))
         etag = card_etag(body)
         modified = self._modified.last_modified(f"{origin} {request.scope['path']}", etag)
         headers = {
             "etag": etag,
-            "last-modified": format_http_date(modified),
+            "last-modified": format_datetime(modified, usegmt=True),
             "cache-control": f"public, max-age={self._max_age_s}",
         }
-        if is_not_modified(request.headers, etag=etag, modified=modified):
+        if is_not_modified(
+            request.headers.get("if-none-match"),
+            request.headers.get("if-modified-since"),
+            etag=etag,
+            modified=modified,
+        ):
             return Response(status_code=304, headers=headers)
         return Response(json_values.dumps(body), headers=headers, media_type="application/json")
 

@@ -1,7 +1,7 @@
 """Limits on uvicorn's connections: their number, and the time and size of request heads.
 
-uvicorn has none of these limits. A client that sends a byte a second or an endless head would keep
-its connection, and its memory, for ever.
+A request head is the request line and the headers. uvicorn has none of these limits: a client that
+sends a byte a second or an endless head could occupy a connection and its memory without end.
 """
 
 import asyncio
@@ -28,13 +28,13 @@ TOO_MANY_CONNECTIONS = ErrorKind(
 )
 
 MAX_HEAD_BYTES = 64 * 1024
-"""Limit on the request line and headers. They are read in pieces of this size, so a larger head
-passes if it ends within its second piece."""
+"""Limit of a request head. It is parsed in pieces of this size, so a head that ends in its second
+piece passes."""
 
 _PHRASES = {400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fields Too Large"}
-_NOT_HTTP = "this is not a request as HTTP/1.1 has it"
-_TOO_LARGE = f"the request's line and headers are longer than {MAX_HEAD_BYTES} bytes; send less"
-# How long to discard data after an error response: clients often miss a response before a reset.
+_NOT_HTTP = "this is not a valid HTTP/1.1 request"
+_TOO_LARGE = f"the request line and headers are longer than {MAX_HEAD_BYTES} bytes; shorten them"
+# Time to discard data after an error response. A reset at once often hides the response.
 _LINGER_S = 2.0
 _UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 # Limit on pipelined requests. Browsers and SDKs do not pipeline.
@@ -46,13 +46,16 @@ class ConnectionLimits:
     """Limits on connections."""
 
     max_connections: int = 2000
-    """Open at the same time. Further connections get a 503 response."""
+    """Limit of open connections. Further ones get a 503 response and are closed."""
     request_timeout_s: float = 30.0
-    """Time for a request head to arrive, and idle time between requests, in seconds."""
+    """Limit of the time for a request head, and of the idle time between requests, in seconds."""
 
 
 def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: ANN401, C901  uvicorn has several, and no type for them
-    """Return a uvicorn protocol with limits. A lost connection stops its requests."""
+    """Return a subclass of a uvicorn protocol with limits.
+
+    It also stops the requests of a connection when that is lost.
+    """
 
     class LimitedProtocol(protocol):  # type: ignore[misc]
         def connection_made(self, transport: asyncio.Transport) -> None:
@@ -77,7 +80,7 @@ def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: 
             self.connection.stop_requests()
 
         def data_received(self, data: bytes) -> None:
-            # Pieces limit a head that arrives in one read.
+            # A head of any length may arrive in one read, so it is parsed in pieces.
             for start in range(0, len(data), MAX_HEAD_BYTES):
                 if self._is_rejected or self.transport.is_closing():
                     return
@@ -95,10 +98,10 @@ def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: 
         def on_headers_complete(self) -> None:
             # One piece may contain thousands of requests.
             if len(self.pipeline) >= _MAX_PIPELINED:
-                raise ValueError("too many requests are sent ahead of their answers")
+                raise ValueError("too many pipelined requests")
             if self.parser.should_upgrade():
                 # CONNECT, or an Upgrade header split across pieces: its body would be lost.
-                raise ValueError("no other protocol is spoken here")
+                raise ValueError("protocol upgrades are not supported")
             super().on_headers_complete()
 
         def _start_asgi_task(self, cycle: Any, app: Any) -> None:  # noqa: ANN401  uvicorn's
@@ -120,7 +123,7 @@ def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: 
                     self.transport.abort()
             elif waited_s > limits.request_timeout_s and self._is_between_requests():
                 if self._head_bytes:
-                    text = f"no whole request has come within {limits.request_timeout_s:g} s"
+                    text = f"the request did not arrive within {limits.request_timeout_s:g} s"
                     self._reject(WireError(REQUEST_TIMEOUT, text))
                 else:
                     self.transport.close()
@@ -130,7 +133,7 @@ def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: 
             return self.cycle is None or self.cycle.response_complete
 
         def _reject(self, error: WireError) -> None:
-            """Respond in place of the application if no response is under way, and read no more."""
+            """Read no more and respond with an error, or just close during another response."""
             if self._is_rejected or self.transport.is_closing():
                 return
             is_idle = self.cycle is None or (
@@ -166,9 +169,9 @@ def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: 
 
 
 def _remove_upgrade(piece: bytes) -> bytes:
-    """Rename the Upgrade header of a request: no other protocol is served.
+    """Rename the Upgrade header of a request, because no other protocol is served.
 
-    Clients in Java send one with the first request, and httptools would take the body for data of
+    Java clients send one with their first request. httptools would then treat the body as data of
     the other protocol.
     """
     if _UPGRADE.search(piece) is None:

@@ -1,4 +1,4 @@
-"""HTTP for all bindings: request headers and bodies, responses, pages and their errors."""
+"""HTTP for all bindings: request headers and bodies, responses, and errors of HTTP itself."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ REQUEST_TIMEOUT = ErrorKind(-32600, "INVALID_REQUEST", 408)
 ROUTE_NOT_FOUND = ErrorKind(-32601, "METHOD_NOT_FOUND", 404, code_pb2.NOT_FOUND)
 METHOD_NOT_ALLOWED = ErrorKind(-32601, "METHOD_NOT_FOUND", 405, code_pb2.UNIMPLEMENTED)
 
-# Errors of HTTP itself or of the whole server. Every binding reports them by HTTP status.
+# Errors of HTTP itself or of the whole server. JSON-RPC reports all others with HTTP's 200.
 HTTP_LEVEL_KINDS = frozenset(
     {
         PAYLOAD_TOO_LARGE,
@@ -46,10 +46,14 @@ HTTP_LEVEL_KINDS = frozenset(
 # Limits on reading the rest of a rejected body.
 _DRAIN_BYTES = 64 * 1024 * 1024
 _DRAIN_S = 5.0
+_SHOWN_LENGTH = 100
 
 
 class RequestHeaders:
-    """The headers of a request, and `:scheme` as in HTTP/2. Repeated headers become one list."""
+    """The headers of a request, with `:scheme` as in HTTP/2. Repeated headers are joined by commas.
+
+    They are A2A's service parameters over HTTP.
+    """
 
     __slots__ = ("_values",)
 
@@ -69,20 +73,21 @@ class RequestHeaders:
 def check_content_type(headers: RequestHeaders) -> None:
     """Check that a body is declared as JSON without compression.
 
-    The declaration may be missing unless a browser sends the request: browsers let pages of other
+    The declaration may be missing unless a web page sends the request: browsers let pages of other
     sites post anything but JSON without a preflight request.
 
     Raises:
-        WireError: it is declared as something else (415).
+        WireError: the body is declared as something else (415).
     """
-    declared = headers.get(b"content-type") or ""
-    kind = declared.partition(";")[0].strip().lower()
-    is_json = kind.startswith("application/") and kind.endswith(("/json", "+json", "json-rpc"))
+    content_type = headers.get(b"content-type") or ""
+    media_type = content_type.partition(";")[0].strip().lower()
+    is_json = media_type.startswith("application/") and media_type.endswith(
+        ("/json", "+json", "json-rpc")
+    )
     is_from_page = headers.get(b"origin") is not None
-    if not is_json and (kind or is_from_page):
-        raise WireError(
-            UNSUPPORTED_MEDIA_TYPE, f"content type {kind[:100]!r} is not JSON; use application/json"
-        )
+    if not is_json and (media_type or is_from_page):
+        text = f"content type {media_type[:100]!r} is not JSON; use application/json"
+        raise WireError(UNSUPPORTED_MEDIA_TYPE, text)
     encoding = (headers.get(b"content-encoding") or "").strip().lower()
     if encoding not in ("", "identity"):
         # A few compressed bytes may expand to any size.
@@ -91,7 +96,7 @@ def check_content_type(headers: RequestHeaders) -> None:
 
 
 async def parse_json_body(body: bytes) -> Any:  # noqa: ANN401  any JSON value
-    """Return the JSON of a body. A large one is parsed in a thread. WireError: it is not JSON."""
+    """Return the JSON of a body. A large body is parsed in a thread. WireError: it is not JSON."""
     if len(body) <= INLINE_PARSE_BYTES:
         return parse_json(body)
     return await asyncio.to_thread(parse_json, body)
@@ -122,9 +127,9 @@ class RequestBody:
         """Return the body.
 
         Raises:
-            WireError: the body is larger than the limit (413), and the rest has not been read; or
-                it did not arrive in time (408).
-            ClientDisconnect: the client disconnected before it had sent all of it.
+            WireError: the body is larger than the limit (413) or did not arrive in time (408); the
+                rest of it has not been read.
+            ClientDisconnect: the client disconnected before the end of the body.
         """
         if self._declared_bytes > self._limit_bytes:
             raise self._too_large()
@@ -132,7 +137,7 @@ class RequestBody:
             async with asyncio.timeout(self._timeout_s):
                 return await self._read()
         except TimeoutError:
-            text = f"the body has not come within {self._timeout_s:g} s; send it again"
+            text = f"the body did not arrive within {self._timeout_s:g} s; send it again"
             raise WireError(REQUEST_TIMEOUT, text) from None
 
     async def _read(self) -> bytes:
@@ -146,7 +151,7 @@ class RequestBody:
         return b"".join(chunks)
 
     async def drain(self) -> None:
-        """Read the rest of the body and discard it, within limits."""
+        """Read the rest of the body and discard it: at most 64 MiB and for at most 5 s."""
         remaining_bytes = _DRAIN_BYTES
         with contextlib.suppress(TimeoutError, ClientDisconnect):
             async with asyncio.timeout(_DRAIN_S):
@@ -178,8 +183,14 @@ def rest_error_body(error: WireError) -> Json:
     }
 
 
+def method_not_allowed_error(method: str, *, allowed: str, hint: str = "") -> WireError:
+    """Return the error for an HTTP method that a path does not serve."""
+    text = f"{method[:_SHOWN_LENGTH]} is not served here; send {allowed}{hint}"
+    return WireError(METHOD_NOT_ALLOWED, text)
+
+
 def error_response(error: WireError, *, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """Return an error as the response to a request outside the bindings."""
+    """Return an error as the response to a request that no binding serves."""
     all_headers = {"cache-control": "no-store", **error.headers(), **(headers or {})}
     return JSONResponse(
         rest_error_body(error), status_code=error.kind.http_status, headers=all_headers
@@ -187,7 +198,7 @@ def error_response(error: WireError, *, headers: Mapping[str, str] | None = None
 
 
 class ResponseSender:
-    """Sends one response and knows how far it got."""
+    """Sends one response and records its progress."""
 
     __slots__ = ("has_started", "is_complete", "send")
 
@@ -203,11 +214,11 @@ class ResponseSender:
         await self.send({"type": "http.response.start", "status": status, "headers": raw})
 
     async def write(self, body: bytes) -> None:
-        """Send a piece of the body that is not the last one."""
+        """Send a chunk of the body; `finish` sends the last one."""
         await self.send({"type": "http.response.body", "body": body, "more_body": True})
 
     async def finish(self, body: bytes = b"") -> None:
-        """Send the last piece of the body."""
+        """Send the last chunk of the body."""
         self.is_complete = True
         await self.send({"type": "http.response.body", "body": body})
 

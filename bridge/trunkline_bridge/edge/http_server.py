@@ -44,8 +44,8 @@ async def serve_http(
 ) -> AsyncIterator[str]:
     """Serve an application while a block runs; yield its URL with the actual port.
 
-    On exit, no connection is accepted, and requests in flight have `grace_s` seconds to finish.
-    Then `abort_requests` ends the rest with an error, and all connections are closed.
+    On exit, the server accepts no more connections, and requests in flight have `grace_s` seconds
+    to finish. Then `abort_requests` ends the rest with an error, and all connections are closed.
 
     Raises:
         ConfigurationError: the address can't be bound.
@@ -118,13 +118,13 @@ class _EmbeddedServer(uvicorn.Server):
 
 
 def raise_open_file_limit(connections: int) -> None:
-    """Raise the limit of open files for that many connections, as far as the system allows."""
-    wanted = connections + _RESERVED_FILES
+    """Raise the process's limit of open files to fit `connections`, up to the system's maximum."""
+    required = connections + _RESERVED_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY:
-        wanted = min(wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        required = min(required, hard)
+    if soft != resource.RLIM_INFINITY and soft < required:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (required, hard))
 
 
 def _enable_keep_alive(listener: socket.socket) -> None:

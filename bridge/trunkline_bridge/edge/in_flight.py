@@ -1,6 +1,6 @@
-"""Tracks requests in flight: stops them when the client disconnects or the process shuts down.
+"""Tracks requests in flight and stops them if the client disconnects or the process shuts down.
 
-Our own server reports a lost connection through a `Connection`, which costs nothing until then.
+Our own server reports a lost connection through a `Connection`, without a task for each request.
 Under any other ASGI server a task waits for `http.disconnect`.
 """
 
@@ -41,8 +41,11 @@ class _InFlightRequest:
             self.reason = reason
             self._task.cancel()
 
-    def is_stopped(self) -> bool:
-        """Return whether the current cancellation is ours alone."""
+    def absorb_cancellation(self) -> bool:
+        """Consume the cancellation by `stop`, if there was one.
+
+        Return False if the cancellation, or another one, came from outside.
+        """
         return self.reason is not None and self._task.uncancel() == 0
 
 
@@ -52,14 +55,17 @@ class Connection:
     __slots__ = ("_abort", "_requests")
 
     def __init__(self, abort: Callable[[], None] | None = None) -> None:
-        """`abort` closes the connection at once."""
+        """`abort` closes the connection at once; None: the server does not allow it."""
         self._requests: list[_InFlightRequest] = []
         self._abort = abort
 
     async def abort(self) -> None:
         """Close the connection in the middle of a response, if the server allows it.
 
-        Closing cancels the requests on it, usually the calling task as well.
+        That cancels the requests on it, so this call usually ends by its own cancellation.
+
+        Raises:
+            TimeoutError: the calling task serves no request of this connection.
         """
         if self._abort is None:
             return
@@ -83,14 +89,14 @@ class Connection:
 
 
 def find_connection(scope: Scope) -> Connection | None:
-    """Return the connection of a request; None unless our own server serves it."""
+    """Return the connection of a request; None under another server than ours."""
     connection: Connection | None = scope.get("state", {}).get(CONNECTION_KEY)
     return connection
 
 
 @asynccontextmanager
 async def watch_connection(receive: Receive) -> AsyncIterator[Connection]:
-    """Yield a connection that ASGI's `http.disconnect` ends. The body must have been read."""
+    """Yield a connection whose requests stop on `http.disconnect`. The body must have been read."""
     connection = Connection()
 
     async def watch() -> None:
@@ -105,7 +111,7 @@ async def watch_connection(receive: Receive) -> AsyncIterator[Connection]:
 class InFlightRequests:
     """The requests that this process is serving.
 
-    The end of a request ends no task of the mesh, only the call that waits for it.
+    Stopping a request does not stop the task of the mesh that it waits for.
     """
 
     def __init__(self) -> None:
@@ -139,7 +145,7 @@ class InFlightRequests:
         try:
             await work
         except asyncio.CancelledError:
-            if not request.is_stopped():
+            if not request.absorb_cancellation():
                 raise
             if request.reason is _StopReason.ABORTED:
                 with contextlib.suppress(TimeoutError):

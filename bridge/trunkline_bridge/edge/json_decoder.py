@@ -7,17 +7,16 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 MAX_VALUES: Final = 50_000
-"""Limit on the values of a request. Checking one takes the event loop up to 10 µs."""
+"""Limit of the values in a request. Checking one blocks the event loop for up to 10 µs."""
 TOO_MANY_VALUES: Final = f"more than {MAX_VALUES} values; send large data as raw, or by url"
 INLINE_PARSE_BYTES: Final = 64 * 1024
 """Bodies up to this size are parsed in the event loop, larger ones in a thread."""
-
-
-MAX_NESTING = 100
+MAX_NESTING: Final = 100
+"""Limit of the levels of objects and arrays."""
 
 # Escapes of surrogates (\ud800 to \udfff), which may be unpaired.
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-# No double has more integer digits, and int() is slow for very many.
+# No double has more integer digits, and int() is slow for long texts.
 _INTEGER_DIGITS = 309
 
 
@@ -25,14 +24,14 @@ def decode_json(body: bytes) -> Any:  # noqa: ANN401  any JSON value
     """Return the value of a JSON text in UTF-8.
 
     Raises:
-        ValueError: it is not JSON (RFC 8259), or ambiguous: a repeated name in an object, NaN, a
-            number beyond a double, an unpaired surrogate; or it is nested too deeply.
+        ValueError: the text is not JSON (RFC 8259), is nested too deeply, or has a value that
+            parsers read differently: a repeated name in an object, NaN, a number beyond a double,
+            or an unpaired surrogate. The error quotes nothing of the body.
     """
     text = _decode_utf8(body)
     try:
         value = _DECODER.decode(text)
     except json.JSONDecodeError as error:
-        # Its text quotes nothing of the body.
         raise ValueError(str(error)) from None
     except RecursionError:
         raise ValueError(f"nested deeper than {MAX_NESTING} levels") from None
@@ -40,7 +39,7 @@ def decode_json(body: bytes) -> Any:  # noqa: ANN401  any JSON value
     if openings > MAX_NESTING and nesting_depth(value) > MAX_NESTING:
         raise ValueError(f"nested deeper than {MAX_NESTING} levels")
     if _SURROGATE.search(body) is not None:
-        _check_whole_characters(value)
+        _check_no_surrogates(value)
     return value
 
 
@@ -62,7 +61,7 @@ def has_more_values(value: object, limit: int) -> bool:
 def _layers(value: object) -> Iterator[list[dict[str, Any] | list[Any]]]:
     """Yield the objects and arrays of each level, outermost first, without recursion."""
     layer = [value]
-    while containers := [one for one in layer if isinstance(one, dict | list)]:
+    while containers := [item for item in layer if isinstance(item, dict | list)]:
         yield containers
         layer = [
             inner
@@ -102,11 +101,11 @@ def _parse_int(text: str) -> int:
     return int(text)
 
 
-def _check_whole_characters(value: object) -> None:
+def _check_no_surrogates(value: object) -> None:
     try:
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
-        raise ValueError("a text has half a character (a lone surrogate)") from None
+        raise ValueError("a string contains an unpaired surrogate") from None
 
 
 # Built once: building takes longer than decoding a small request.

@@ -1,4 +1,4 @@
-"""Verifies JWTs by the keys of a JWKS (RFC 7517, RFC 7519; hardened as RFC 8725 advises)."""
+"""Verifies JWTs by the keys of a JWKS (RFC 7517, RFC 7519), as RFC 8725 recommends."""
 
 import asyncio
 import json
@@ -8,9 +8,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from trunkline.errors import PeerUnavailableError
+from trunkline_bridge.documents import fetch_document
 from trunkline_bridge.edge.api_keys import is_account_name, is_caller_name
 from trunkline_bridge.edge.caller import Identity
-from trunkline_bridge.http_client import fetch_document
 from trunkline_bridge.settings import TokenSettings
 
 if TYPE_CHECKING:
@@ -26,16 +26,17 @@ SIGNATURE_ALGORITHMS = frozenset(
 
 # Age at which a set is fetched again, so that removed keys disappear.
 MAX_AGE_S = 300.0
-# Age up to which a set is used if it cannot be fetched again.
+# Age up to which a set is used if fetches fail.
 MAX_STALE_S = 24 * 3600.0
-# Least interval between fetches because of unknown key ids.
+# Minimum interval between two fetches: a token with an unknown key id may cause one.
 REFRESH_INTERVAL_S = 30.0
-# The same after a failed fetch.
+# Minimum interval after a failed fetch.
 RETRY_INTERVAL_S = 2.0
+_MAX_TOKEN_LENGTH = 8192
 
 
 class JwkSet:
-    """Public keys by their ids. They are fetched at the first use."""
+    """The public keys of a JWKS, fetched at the first use and refreshed later."""
 
     def __init__(self, source: str, now: Callable[[], float] = monotonic) -> None:
         """`source` is an http(s) URL or the path of a file."""
@@ -48,12 +49,14 @@ class JwkSet:
         self._built: dict[tuple[str, str], PyJWK] = {}
 
     async def find(self, key_id: str | None, algorithm: str) -> "PyJWK | None":
-        """Return the key with an id, for an algorithm; without an id, the only key that fits.
+        """Return the key with an id, for an algorithm; without an id, the only suitable key.
+
+        None: there is no such key, or several.
 
         Raises:
             PeerUnavailableError: the keys cannot be fetched.
         """
-        # Wait for a fetch under way only if the key is unknown: it may bring the key.
+        # Wait for a fetch in progress only if the key is unknown: the new set may have it.
         if self._lock.locked() and not self._has(key_id):
             async with self._lock:
                 pass
@@ -63,27 +66,27 @@ class JwkSet:
         if self._fetched_at is None or self._now() - self._fetched_at > MAX_STALE_S:
             problem = "they can't be fetched now; try again in a few seconds"
             raise PeerUnavailableError("the keys of tokens", problem)
-        return self._key(key_id, algorithm)
+        return self._build_key(key_id, algorithm)
 
-    def _key(self, key_id: str | None, algorithm: str) -> "PyJWK | None":
+    def _build_key(self, key_id: str | None, algorithm: str) -> "PyJWK | None":
         from jwt import PyJWK, PyJWTError
 
-        if key_id is not None and (found := self._built.get((key_id, algorithm))):
-            return found
-        fitting = []
+        if key_id is not None and (cached := self._built.get((key_id, algorithm))):
+            return cached
+        candidates = []
         for key in self._keys:
             if key_id not in (None, key.get("kid")) or key.get("alg", algorithm) != algorithm:
                 continue
             try:
-                fitting.append(PyJWK(dict(key), algorithm))
+                candidates.append(PyJWK(dict(key), algorithm))
             except PyJWTError:
-                # The key is of another type than the algorithm needs.
+                # The algorithm needs a key of another type.
                 continue
-        if len(fitting) != 1:
+        if len(candidates) != 1:
             return None
         if key_id is not None:
-            self._built[key_id, algorithm] = fitting[0]
-        return fitting[0]
+            self._built[key_id, algorithm] = candidates[0]
+        return candidates[0]
 
     def _has(self, key_id: str | None) -> bool:
         return any(key_id in (None, key.get("kid")) for key in self._keys)
@@ -121,7 +124,7 @@ def parse_key_set(text: str | bytes) -> Sequence[Mapping[str, Any]]:
         raise ValueError("is not JSON") from error
     keys = value.get("keys") if isinstance(value, dict) else None
     if not isinstance(keys, list):
-        raise ValueError("is no set of keys: it has no list `keys`")
+        raise ValueError("is no JWKS: it has no list `keys`")
     return [
         key
         for key in keys
@@ -131,11 +134,8 @@ def parse_key_set(text: str | bytes) -> Sequence[Mapping[str, Any]]:
     ]
 
 
-_MAX_TOKEN_LENGTH = 8192
-
-
 class InvalidTokenError(Exception):
-    """A token is invalid. The text has the reason and no content of the token."""
+    """A token is invalid. The text gives the reason and quotes nothing of the token."""
 
 
 class TokenVerifier:
@@ -157,7 +157,7 @@ class TokenVerifier:
         name = claims.get("sub", account)
         if not is_account_name(account) or not is_caller_name(name):
             claim = self._settings.account_claim
-            raise InvalidTokenError(f"the token's claims (sub, {claim}) name no account and caller")
+            raise InvalidTokenError(f"the token's claims sub and {claim} are no caller and account")
         return Identity(account, name, is_authenticated=True)
 
     async def _claims(self, token: str) -> dict[str, Any]:
@@ -170,12 +170,10 @@ class TokenVerifier:
             header = jwt.get_unverified_header(token)
             algorithm, key_id = header.get("alg"), header.get("kid")
             if algorithm not in self._settings.algorithms:
-                raise InvalidTokenError(
-                    "the token is signed by an algorithm that isn't allowed here"
-                )
+                raise InvalidTokenError("the token's signature algorithm is not allowed")
             key = await self._keys.find(key_id, algorithm)
             if key is None:
-                raise InvalidTokenError("the token is signed by a key that isn't known here")
+                raise InvalidTokenError("the token is signed by an unknown key")
             claims: dict[str, Any] = jwt.decode(
                 token,
                 key,
@@ -190,9 +188,7 @@ class TokenVerifier:
         except (jwt.ImmatureSignatureError, jwt.InvalidIssuedAtError) as error:
             raise InvalidTokenError("the token is not valid yet") from error
         except (jwt.InvalidAudienceError, jwt.InvalidIssuerError) as error:
-            raise InvalidTokenError(
-                "the token is not for here: its issuer or audience differ"
-            ) from error
+            raise InvalidTokenError("the token has another issuer or audience") from error
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
             raise InvalidTokenError("the token is not valid") from error
         return claims

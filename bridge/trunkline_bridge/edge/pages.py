@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from trunkline.client import Directory
 from trunkline.errors import TrunklineError
-from trunkline_bridge.edge.http import METHOD_NOT_ALLOWED, ROUTE_NOT_FOUND, error_response
+from trunkline_bridge.edge.http import ROUTE_NOT_FOUND, error_response, method_not_allowed_error
 from trunkline_bridge.errors import WireError, to_wire_error
 from trunkline_bridge.protocol import CARD_PATH
 
@@ -18,7 +18,7 @@ _SHOWN_LENGTH = 100
 
 
 class Page:
-    """Serves GET and HEAD by a Starlette endpoint function, and refuses other methods."""
+    """An ASGI application that serves GET and HEAD with one endpoint function."""
 
     def __init__(self, function: Callable[[Request], Awaitable[Response]]) -> None:
         self._app = request_response(function)
@@ -32,33 +32,33 @@ class Page:
 
 
 def mount(path: str, routes: Sequence[BaseRoute]) -> Mount:
-    """Return routes below a path. Unlike Starlette's own, no path is redirected."""
+    """Return a mount of routes that, unlike Starlette's default, redirects no path."""
     return Mount(path, Router(routes, redirect_slashes=False, default=not_found))
 
 
 async def not_found(scope: Scope, receive: Receive, send: Send) -> None:
-    """Respond that no route has the path of a request."""
-    # Not from the URL: that includes the Host header, which may contain anything.
+    """Respond with 404: no route matches the path."""
+    # `Request.url` would include the Host header, which may contain anything.
     path = unquote(scope["path"])[:_SHOWN_LENGTH]
     text = (
-        f"nothing is served at {path}; agents are at /agents/NAME (JSON-RPC), and below it "
-        f"(HTTP+JSON: /message:send, /tasks and so on, of A2A 0.3 /v1/message:send and so on); "
-        f"their cards are below it at {CARD_PATH}"
+        f"nothing is served at {path}; an agent has JSON-RPC at /agents/NAME and HTTP+JSON below "
+        f"that (/message:send, /tasks and others; A2A 0.3: /v1/message:send and others); its card "
+        f"is below that at {CARD_PATH}"
     )
     await error_response(WireError(ROUTE_NOT_FOUND, text))(scope, receive, send)
 
 
 def method_not_allowed(method: str, *, allowed: str, hint: str = "") -> JSONResponse:
     """Return the response to an HTTP method that a path does not serve."""
-    text = f"{method[:_SHOWN_LENGTH]} is not served here; send {allowed}{hint}"
-    return error_response(WireError(METHOD_NOT_ALLOWED, text), headers={"allow": allowed})
+    error = method_not_allowed_error(method, allowed=allowed, hint=hint)
+    return error_response(error, headers={"allow": allowed})
 
 
 class HealthEndpoints:
     """The handlers of `/healthz` and `/readyz`."""
 
     def __init__(self, directory: Directory, default_agent: str) -> None:
-        """`default_agent` decides whether the bridge is ready."""
+        """Prepare the handlers; the bridge is ready if `default_agent` is."""
         self._directory = directory
         self._default_agent = default_agent
 
@@ -67,10 +67,9 @@ class HealthEndpoints:
         return JSONResponse({"status": "ok"}, headers={"cache-control": "no-store"})
 
     async def readiness(self, _request: Request) -> Response:
-        """Respond whether requests would reach the default agent: 200, or 503 with the problem.
+        """Respond with 200 if the default agent is registered, else with 503 and the problem.
 
-        The body also has the states of the circuit breakers, by the address of each host that was
-        called and by the names of its agents.
+        The body has the state of each circuit breaker, by host address and by agent name.
         """
         body: dict[str, object]
         try:

@@ -1,7 +1,7 @@
 """Parses the A2A version of a request from its header or query (A2A v1.0, §3.6)."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from urllib.parse import parse_qs
 
 from trunkline_bridge.edge.caller import ServiceParameters
@@ -16,12 +16,14 @@ _SHOWN_LENGTH = 20
 def parse_version(
     parameters: ServiceParameters, query: bytes = b"", *, served: Collection[str]
 ) -> str:
-    """Return the version that a request names, as major and minor; empty: none.
+    """Return the version that a request names, as major and minor; empty if it names none.
+
+    The header wins over the query.
 
     Raises:
-        WireError: the version is not served.
+        WireError: the version is not one of `served`.
     """
-    named = (parameters.get(b"a2a-version") or _queried(query)).strip()
+    named = (parameters.get(b"a2a-version") or _query_version(query)).strip()
     if not named or named in served:
         return named
     match = _VERSION.fullmatch(named)
@@ -33,9 +35,9 @@ def parse_version(
 def check_version(
     parameters: ServiceParameters, query: bytes = b"", *, version: str, is_strict: bool
 ) -> None:
-    """Check that a request names the version of its path or package, or none.
+    """Check that a request names `version`, or none.
 
-    With `is_strict`, a request that names none is in v0.3, as the specification says.
+    With `is_strict`, a request that names none is in v0.3 (A2A v1.0, §3.6).
 
     Raises:
         WireError: the request is in another version.
@@ -53,16 +55,13 @@ def version_not_supported(named: str, served: Collection[str]) -> WireError:
 
 def version_required(served: Collection[str]) -> WireError:
     """Return the error for a request that must name its version."""
-    return _error("without A2A-Version this would be A2A 0.3, which has no such method", served)
+    return _error("a request without A2A-Version is A2A 0.3, which has no such method", served)
 
 
 def _error(text: str, served: Collection[str]) -> WireError:
-    versions: Sequence[str] = list(served)
-    advice = f"; send A2A-Version: {' or '.join(versions)}"
-    return WireError(
-        VERSION_NOT_SUPPORTED, text + advice, {"supportedVersions": ", ".join(versions)}
-    )
+    advice = f"; send A2A-Version: {' or '.join(served)}"
+    return WireError(VERSION_NOT_SUPPORTED, text + advice, {"supportedVersions": ", ".join(served)})
 
 
-def _queried(query: bytes) -> str:
+def _query_version(query: bytes) -> str:
     return parse_qs(query.decode("latin-1")).get("A2A-Version", [""])[-1] if query else ""

@@ -8,6 +8,7 @@ from trunkline.cli.terminal import print_json, print_table, say
 from trunkline.errors import ConfigurationError, InvalidArgumentError, PeerProtocolError
 from trunkline.settings import load_settings
 from trunkline.v1 import agent_card_pb2
+from trunkline_bridge.documents import fetch_document
 from trunkline_bridge.edge.api_keys import (
     ApiKey,
     generate_key,
@@ -17,7 +18,6 @@ from trunkline_bridge.edge.api_keys import (
     load_keys,
     save_keys,
 )
-from trunkline_bridge.http_client import fetch_document
 from trunkline_bridge.protocol import CARD_PATH
 from trunkline_bridge.versions.card_json import parse_card
 from trunkline_bridge.versions.v1_0.json_writer import agent_card_json

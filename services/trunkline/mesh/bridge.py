@@ -115,8 +115,8 @@ async def open_bridge(
         ) as address,
         run_in_background(bridge.deliver_webhooks()),
     ):
-        bridge.endpoints.http = url
-        bridge.endpoints.grpc = settings.public_grpc or address
+        bridge.addresses.http = url
+        bridge.addresses.grpc = settings.public_grpc or address
         yield {"http": url, "a2a-grpc": address}
 
 

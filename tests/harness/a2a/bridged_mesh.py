@@ -198,5 +198,5 @@ async def open_bridged_mesh(
             httpx2.AsyncClient(trust_env=False, timeout=PATIENCE_S) as client,
             run_in_background(bridge.deliver_webhooks()),
         ):
-            bridge.endpoints.http = url
+            bridge.addresses.http = url
             yield BridgedMesh(mesh, bridge, url, client)

@@ -76,7 +76,7 @@ async def open_bridge_grpc(bridged: BridgedMesh, grace_s: float = 1.0) -> AsyncI
         serve_grpc(bridge.grpc, host="127.0.0.1", port=0, grace_s=grace_s) as address,
         grpc.aio.insecure_channel(address) as channel,
     ):
-        bridge.endpoints.grpc = address
+        bridge.addresses.grpc = address
         v1 = a2a_pb2_grpc.A2AServiceStub(channel)  # type: ignore[no-untyped-call]
         v0_3 = a2a_v0_3_pb2_grpc.A2AServiceStub(channel)  # type: ignore[no-untyped-call]
         yield GrpcMesh(bridged, address, channel, v1, v0_3)

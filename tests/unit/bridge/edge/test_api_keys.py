@@ -76,10 +76,10 @@ ENTRY = '[[key]]\nname = "a"\naccount = "b"\nsha256 = "' + "0" * 64 + '"\n'
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("[[key]]\n", "has name, account and sha256"),
-        (ENTRY + 'key = "secret"\n', "has name, account and sha256"),
+        ("[[key]]\n", "must have name, account and sha256"),
+        (ENTRY + 'key = "secret"\n', "must have name, account and sha256"),
         (ENTRY + ENTRY, "the same name"),
-        ("other = 1\n" + ENTRY, "nothing else"),
+        ("other = 1\n" + ENTRY, "must contain only"),
         (ENTRY.replace('"b"', '"anonymous"'), "account"),
         (ENTRY.replace('"b"', '""'), "account"),
         (ENTRY.replace('"b"', "1"), "account"),

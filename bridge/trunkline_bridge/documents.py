@@ -13,7 +13,8 @@ async def fetch_document(source: str) -> bytes:
     """Return the content of a URL or a file.
 
     Raises:
-        PeerUnavailableError: it cannot be read, is larger than 1 MiB or takes more than 5 s.
+        PeerUnavailableError: it cannot be read; or a URL sends more than 1 MiB or needs more than
+            5 s.
     """
     if not source.startswith(("http://", "https://")):
         try:
@@ -31,8 +32,8 @@ async def fetch_document(source: str) -> bytes:
             if response.status_code != 200:
                 raise PeerUnavailableError(source, f"responds with HTTP {response.status_code}")
             content = b""
-            async for piece in response.aiter_bytes():
-                content += piece
+            async for chunk in response.aiter_bytes():
+                content += chunk
                 if len(content) > _LIMIT_BYTES:
                     raise PeerUnavailableError(source, f"sends more than {_LIMIT_BYTES} bytes")
             return content
