@@ -449,11 +449,20 @@ class _PlanFold:
 def initial_snapshot(
     task_id: str, created: event_pb2.TaskCreated, *, epoch: int
 ) -> snapshot_pb2.TaskSnapshot:
-    """Return the state after a created event that is not committed yet. It has no times."""
+    """Return the state after a created event that is not committed yet.
+
+    It has no times; `set_create_time` adds them after the commit.
+    """
     snapshot = snapshot_pb2.TaskSnapshot(sequence=1, epoch=epoch)
     snapshot.task.id = task_id
     _apply_created(snapshot, created, _NO_HEADER.time)
     return snapshot
+
+
+def set_create_time(snapshot: snapshot_pb2.TaskSnapshot, time_ns: int) -> None:
+    """Set the times of an initial snapshot to the time of the commit."""
+    snapshot.create_time.FromNanoseconds(time_ns)
+    snapshot.task.status.timestamp.CopyFrom(snapshot.create_time)
 
 
 def _apply_created(

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from google.protobuf import struct_pb2
@@ -36,6 +36,8 @@ class CreateResult:
 
     task_id: str
     is_new: bool
+    time_ns: int = field(default=0, compare=False)
+    """The time of the commit; 0 for an existing task."""
 
 
 class DraftSource(Protocol):
@@ -221,7 +223,7 @@ class CommitBuilder:
             self.group.keys.append(record)
         if pending.webhook is not None:
             self.group.webhooks[pending.webhook.key] = pending.webhook
-        return CreateResult(task_id, is_new=True)
+        return CreateResult(task_id, is_new=True, time_ns=self._time_ns)
 
     def _bind(self, pending: PendingAlias) -> str:
         """Return the id of the task that the alias is bound to after the group."""

@@ -1,24 +1,31 @@
-"""Handlers of unary methods, and the encoding of event streams around sealed batches."""
+"""Handlers of unary methods and of streams of tasks, around sealed batches."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import grpc
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
+from trunkline.errors import InvalidArgumentError
 from trunkline.journal.events import encode_varint
-from trunkline.tasks.watch import TaskWatch, WatchFrame
-from trunkline.v1 import message_pb2, message_service_pb2, task_service_pb2
+from trunkline.tasks.watch import TaskWatch
 
 _Request = TypeVar("_Request", bound=Message)
 
 
+class UnaryContext(Protocol):
+    """The part of gRPC's context that our unary methods use. Calls on a trunk have it, too."""
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        """Call `callback` when the response is sent."""
+        ...
+
+
 def unary_handler(
-    method: Callable[[_Request, "grpc.aio.ServicerContext[Any, Any]"], Awaitable[Message]],
-    request: type[_Request],
+    method: Callable[[_Request, Any], Awaitable[Message]], request: type[_Request]
 ) -> "grpc.RpcMethodHandler[Any, Any]":
-    """Return the handler of a method with one request and one response."""
+    """Return the handler of a method that takes a request and a `UnaryContext`."""
     return grpc.unary_unary_rpc_method_handler(
         method,
         request_deserializer=request.FromString,
@@ -40,49 +47,65 @@ class OpenStream:
     """
 
     first: bytes
-    watch: TaskWatch | None
+    watch: TaskWatch | None = None
+    on_sent: Callable[[], None] | None = None
+    """Called when the first response is sent; never, if the reader leaves before."""
 
 
-StreamOpener: TypeAlias = Callable[[bytes], Awaitable[OpenStream]]
-"""Opens a stream from its serialized request, and raises the errors of the request."""
+@dataclass(frozen=True, slots=True)
+class StreamMethod(Generic[_Request]):
+    """A method that streams a task, over trunks and by plain gRPC."""
+
+    open: Callable[[_Request], Awaitable[OpenStream]]
+    """Opens a stream, and raises the errors of the request."""
+    request: type[_Request]
+    batches_field: int
+    """The number of the response's field for batches."""
+
+    def handler(self) -> "grpc.RpcMethodHandler[Any, Any]":
+        """Return the handler for plain gRPC. Its responses are serialized already."""
+        return grpc.unary_stream_rpc_method_handler(
+            self._stream, request_deserializer=self.request.FromString
+        )
+
+    async def open_serialized(self, serialized: bytes) -> OpenStream:
+        """Open the stream of a serialized request."""
+        return await self.open(parse_request(self.request.FromString, serialized))
+
+    async def _stream(self, request: _Request, _context: object) -> AsyncIterator[bytes]:
+        stream = await self.open(request)
+        if stream.watch is None:
+            yield stream.first
+            return
+        first: bytes | None = stream.first
+        async for batches in stream.watch:
+            for response in encode_responses(batches, self.batches_field, first=first):
+                yield response
+            if first is not None and stream.on_sent is not None:
+                stream.on_sent()
+            first = None
 
 
-def encode_watch_responses(frame: WatchFrame) -> Iterator[bytes]:
-    """Yield the WatchTaskResponses of a frame: one, or several for a large frame."""
-    response = task_service_pb2.WatchTaskResponse
-    return _encode_responses(
-        frame,
-        snapshot_field=response.SNAPSHOT_FIELD_NUMBER,
-        batches_field=response.BATCHES_FIELD_NUMBER,
-    )
+def parse_request(parse: Callable[[bytes], _Request], serialized: bytes) -> _Request:
+    """Return the request of a call on a trunk. InvalidArgumentError: it can't be read."""
+    try:
+        return parse(serialized)
+    except DecodeError:
+        raise InvalidArgumentError("request", "can't be read as the method's") from None
 
 
-def encode_message_responses(frame: WatchFrame) -> Iterator[bytes]:
-    """Yield the StreamMessageResponses of a frame: one, or several for a large frame."""
-    response = message_service_pb2.StreamMessageResponse
-    return _encode_responses(
-        frame,
-        snapshot_field=response.SNAPSHOT_FIELD_NUMBER,
-        batches_field=response.BATCHES_FIELD_NUMBER,
-    )
-
-
-def encode_direct_reply(message: message_pb2.Message) -> bytes:
-    """Return the StreamMessageResponse of a direct reply."""
-    return message_service_pb2.StreamMessageResponse(message=message).SerializeToString()
-
-
-def _encode_responses(
-    frame: WatchFrame, *, snapshot_field: int, batches_field: int
+def encode_responses(
+    batches: Sequence[bytes], batches_field: int, *, first: bytes | None = None
 ) -> Iterator[bytes]:
-    pending: list[bytes] = []
-    size_bytes = 0
-    if frame.snapshot is not None:
-        content = frame.snapshot.SerializeToString()
-        pending += _encode_field(snapshot_field, content)
-        size_bytes = len(content)
-    for batch in frame.batches:
-        if pending and size_bytes + len(batch) > MESSAGE_BYTES:
+    """Yield the responses for batches that are ready together: one, or several if they are large.
+
+    `first` is the stream's first response, with which batches travel. Even empty it is sent: the
+    first event may take long, and the reader must learn that the stream is open.
+    """
+    pending = [] if first is None else [first]
+    size_bytes = len(first or b"")
+    for batch in batches:
+        if size_bytes and size_bytes + len(batch) > MESSAGE_BYTES:
             yield b"".join(pending)
             pending, size_bytes = [], 0
         pending += _encode_field(batches_field, batch)

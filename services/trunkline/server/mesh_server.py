@@ -21,7 +21,7 @@ from trunkline.server import (
     trunk_servicer,
     webhook_servicer,
 )
-from trunkline.server.handlers import StreamOpener
+from trunkline.server.handlers import StreamMethod
 from trunkline.server.interceptor import CallInterceptor
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.outbox import Outbox
@@ -71,12 +71,12 @@ class MeshServer:
     def add_message_service(self, host: TaskHost) -> None:
         """Serve MessageService for the agents of a host."""
         servicer = message_servicer.MessageServicer(host)
-        self._add_to_trunk(message_servicer.SERVICE, servicer.handlers(), servicer.stream_openers())
+        self._add_to_trunk(message_servicer.SERVICE, servicer.handlers(), servicer.streams())
 
     def add_task_service(self, host: TaskHost) -> None:
         """Serve TaskService for the tasks of a host."""
         servicer = task_servicer.TaskServicer(host)
-        self._add_to_trunk(task_servicer.SERVICE, servicer.handlers(), servicer.stream_openers())
+        self._add_to_trunk(task_servicer.SERVICE, servicer.handlers(), servicer.streams())
 
     def add_webhook_service(self, outbox: Outbox) -> None:
         """Serve WebhookService for the webhooks of a host."""
@@ -146,7 +146,7 @@ class MeshServer:
         self,
         service: str,
         handlers: "dict[str, grpc.RpcMethodHandler[Any, Any]]",
-        streams: dict[str, StreamOpener],
+        streams: dict[str, StreamMethod[Any]],
     ) -> None:
         self._add_handlers(service, handlers)
         self._trunks.add_methods(service, handlers, streams)

@@ -1,18 +1,11 @@
 """The servicer of trunkline.v1.TaskService: reads, watches and cancels the tasks of a host."""
 
-from collections.abc import AsyncIterator
 from typing import Any, TypeAlias
 
 import grpc
 
-from trunkline.server.handlers import (
-    OpenStream,
-    StreamOpener,
-    encode_watch_responses,
-    unary_handler,
-)
+from trunkline.server.handlers import OpenStream, StreamMethod, unary_handler
 from trunkline.tasks.host import TaskHost
-from trunkline.tasks.watch import TaskWatch
 from trunkline.v1 import task_service_pb2
 
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
@@ -45,16 +38,18 @@ class TaskServicer:
         )
         return task_service_pb2.CancelTaskResponse(snapshot=snapshot)
 
-    async def WatchTask(
-        self, request: task_service_pb2.WatchTaskRequest, _context: _Context
-    ) -> AsyncIterator[bytes]:
-        watch = self._watch(request)
-        if not request.with_snapshot and watch.is_at_head:
-            # The first event may take long. An empty response shows that the watch is open.
-            yield b""
-        async for frame in watch:
-            for response in encode_watch_responses(frame):
-                yield response
+    async def WatchTask(self, request: task_service_pb2.WatchTaskRequest) -> OpenStream:
+        watch = self._host.watch(
+            request.task_id,
+            account=request.account,
+            after=request.after_sequence if request.HasField("after_sequence") else None,
+            epoch=request.epoch,
+            with_snapshot=request.with_snapshot,
+            until_head=request.until_head,
+            until_turn_ends=request.until_turn_ends,
+        )
+        response = task_service_pb2.WatchTaskResponse(snapshot=await watch.snapshot())
+        return OpenStream(response.SerializeToString(), watch)
 
     async def AnswerApproval(
         self, request: task_service_pb2.AnswerApprovalRequest, _context: _Context
@@ -113,29 +108,14 @@ class TaskServicer:
         task_id = self._host.resolve_alias(request.account, request.alias)
         return task_service_pb2.ResolveTaskAliasResponse(task_id=task_id)
 
-    async def open_watch_task(self, request: bytes) -> OpenStream:
-        """Open the stream of WatchTask for a trunk."""
-        watch = self._watch(task_service_pb2.WatchTaskRequest.FromString(request))
-        response = task_service_pb2.WatchTaskResponse(snapshot=await watch.snapshot())
-        return OpenStream(response.SerializeToString(), watch)
-
-    def _watch(self, request: task_service_pb2.WatchTaskRequest) -> TaskWatch:
-        return self._host.watch(
-            request.task_id,
-            account=request.account,
-            after=request.after_sequence if request.HasField("after_sequence") else None,
-            epoch=request.epoch,
-            with_snapshot=request.with_snapshot,
-            until_head=request.until_head,
-            until_turn_ends=request.until_turn_ends,
-        )
-
-    def stream_openers(self) -> dict[str, StreamOpener]:
-        """Return the openers of streams on a trunk, by method name."""
-        return {"WatchTask": self.open_watch_task}
+    def streams(self) -> dict[str, StreamMethod[Any]]:
+        """Return the streaming methods by name."""
+        contract = task_service_pb2
+        batches_field = contract.WatchTaskResponse.BATCHES_FIELD_NUMBER
+        return {"WatchTask": StreamMethod(self.WatchTask, contract.WatchTaskRequest, batches_field)}
 
     def handlers(self) -> "dict[str, grpc.RpcMethodHandler[Any, Any]]":
-        """Return the handlers by method name. Responses of streams are serialized already."""
+        """Return the handlers by method name."""
         contract = task_service_pb2
         return {
             "GetTask": unary_handler(self.GetTask, contract.GetTaskRequest),
@@ -158,7 +138,5 @@ class TaskServicer:
             "ResolveTaskAlias": unary_handler(
                 self.ResolveTaskAlias, contract.ResolveTaskAliasRequest
             ),
-            "WatchTask": grpc.unary_stream_rpc_method_handler(
-                self.WatchTask, request_deserializer=contract.WatchTaskRequest.FromString
-            ),
+            **{name: method.handler() for name, method in self.streams().items()},
         }

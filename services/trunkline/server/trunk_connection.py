@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import grpc
 
@@ -20,7 +20,7 @@ from trunkline.errors import (
     UnsupportedOperationError,
 )
 from trunkline.server.calls import ServerCall
-from trunkline.server.handlers import StreamOpener
+from trunkline.server.handlers import OpenStream
 from trunkline.server.status import to_trunk_end
 from trunkline.tasks.watch import TaskWatch
 from trunkline.v1 import trunk_service_pb2
@@ -40,12 +40,24 @@ _THIS_HOST: Final = "this host"
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
+TrunkMethod: TypeAlias = Callable[[bytes], Awaitable[OpenStream]]
+
+
 @dataclass(frozen=True, slots=True)
 class TrunkMethods:
-    """The methods of a trunk by full name, from serialized requests to serialized responses."""
+    """The methods of a trunk by full name. They take serialized requests."""
 
-    unary: dict[str, Callable[[bytes], Awaitable[bytes]]]
-    streams: dict[str, StreamOpener]
+    unary: dict[str, TrunkMethod]
+    """Their streams have a first response alone."""
+    streams: dict[str, TrunkMethod]
+
+
+class _UnsentFrame(NamedTuple):
+    """A unary response, a first response or an end that waits to be sent."""
+
+    frame: trunk_service_pb2.TrunkFrame
+    size_bytes: int
+    on_sent: Callable[[], None] | None = None
 
 
 class _Stream:
@@ -79,9 +91,10 @@ class TrunkServerConnection:
         self._calls: dict[int, asyncio.Task[None] | _Stream] = {}
         # Streams that may have batches, in the order of their turns.
         self._ready: dict[_Stream, None] = {}
-        # Unary responses, first responses and ends, with their sizes.
-        self._unsent: deque[tuple[int, trunk_service_pb2.TrunkFrame]] = deque()
+        self._unsent: deque[_UnsentFrame] = deque()
         self._unsent_bytes = 0
+        # Calls for when the next message is sent.
+        self._on_sent: list[Callable[[], None]] = []
         self._has_room = asyncio.Event()
         self._has_room.set()
         self._has_work = asyncio.Event()
@@ -159,18 +172,14 @@ class TrunkServerConnection:
             is_stream=open_stream is not None,
         )
         frame = trunk_service_pb2.TrunkFrame(call_id=request.call_id)
-        watch: TaskWatch | None = None
         deadline = asyncio.timeout(timeout_s)
         try:
             with call.activate():
                 async with deadline:
                     self._check_room()
-                    if open_stream is not None:
-                        opened = await open_stream(request.request)
-                        frame.response, watch = opened.first, opened.watch
-                    else:
-                        frame.response = await self._find_unary(request)(request.request)
-                    _check_size(frame.response)
+                    method = open_stream or self._find_unary(request)
+                    stream = await method(request.request)
+                    _check_size(stream.first)
         except asyncio.CancelledError as canceled:
             call.fail(canceled, code="CANCELLED")
             raise
@@ -178,11 +187,12 @@ class TrunkServerConnection:
             error = _timeout_error() if deadline.expired() else raised
             self._end(request.call_id, call, error, frame)
             return
-        if watch is None:
-            self._end(request.call_id, call, None, frame)
+        frame.response = stream.first
+        if stream.watch is None:
+            self._end(request.call_id, call, None, frame, on_sent=stream.on_sent)
             return
-        self._put(frame)
-        self._start(_Stream(request, watch, call), timeout_s)
+        self._put(frame, on_sent=stream.on_sent)
+        self._start(_Stream(request, stream.watch, call), timeout_s)
 
     def _check_room(self) -> None:
         if self._is_draining:
@@ -190,9 +200,7 @@ class TrunkServerConnection:
         if len(self._calls) > MAX_OPEN_CALLS:
             raise OverloadedError(_THIS_HOST, "1")
 
-    def _find_unary(
-        self, request: trunk_service_pb2.TrunkCall
-    ) -> Callable[[bytes], Awaitable[bytes]]:
+    def _find_unary(self, request: trunk_service_pb2.TrunkCall) -> TrunkMethod:
         method = self._methods.unary.get(request.method)
         if method is None:
             raise UnsupportedOperationError(request.method, "this host doesn't serve it")
@@ -218,16 +226,20 @@ class TrunkServerConnection:
         call: ServerCall,
         raised: Exception | None,
         frame: trunk_service_pb2.TrunkFrame,
+        *,
+        on_sent: Callable[[], None] | None = None,
     ) -> None:
         """Send a call's last frame."""
         self._calls.pop(call_id, None)
         _set_end(frame, call, raised)
-        self._put(frame)
+        self._put(frame, on_sent=on_sent)
 
-    def _put(self, frame: trunk_service_pb2.TrunkFrame) -> None:
-        size = frame.ByteSize()
-        self._unsent.append((size, frame))
-        self._unsent_bytes += size
+    def _put(
+        self, frame: trunk_service_pb2.TrunkFrame, *, on_sent: Callable[[], None] | None = None
+    ) -> None:
+        size_bytes = frame.ByteSize()
+        self._unsent.append(_UnsentFrame(frame, size_bytes, on_sent))
+        self._unsent_bytes += size_bytes
         if self._unsent_bytes > MAX_UNSENT_BYTES:
             self._has_room.clear()
         self._has_work.set()
@@ -247,6 +259,10 @@ class TrunkServerConnection:
                 await self._has_work.wait()
                 continue
             await self._context.write(self._next_response())
+            if self._on_sent:
+                callbacks, self._on_sent = self._on_sent, []
+                for callback in callbacks:
+                    callback()
 
     def _next_response(self) -> trunk_service_pb2.ConnectResponse:
         """Return the next message: at most MAX_MESSAGE_BYTES, unless a single frame is larger."""
@@ -254,13 +270,15 @@ class TrunkServerConnection:
         response = trunk_service_pb2.ConnectResponse()
         size = 0
         while self._unsent:
-            frame_bytes, frame = self._unsent[0]
-            if size and size + frame_bytes > MAX_MESSAGE_BYTES:
+            unsent = self._unsent[0]
+            if size and size + unsent.size_bytes > MAX_MESSAGE_BYTES:
                 return response
             self._unsent.popleft()
-            self._unsent_bytes -= frame_bytes
-            response.frames.append(frame)
-            size += frame_bytes
+            self._unsent_bytes -= unsent.size_bytes
+            response.frames.append(unsent.frame)
+            size += unsent.size_bytes
+            if unsent.on_sent is not None:
+                self._on_sent.append(unsent.on_sent)
         self._has_room.set()
         for _ in range(len(self._ready)):
             if size + STREAM_QUANTUM_BYTES > MAX_MESSAGE_BYTES:
@@ -272,7 +290,7 @@ class TrunkServerConnection:
             taken_bytes = self._fill(frame, stream)
             if taken_bytes > STREAM_QUANTUM_BYTES and size:
                 # A single large batch travels alone in the next message.
-                self._unsent.append((taken_bytes, response.frames.pop()))
+                self._unsent.append(_UnsentFrame(response.frames.pop(), taken_bytes))
                 self._unsent_bytes += taken_bytes
                 break
             if frame.batches or frame.HasField("end"):

@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, TypeAlias
 
 import grpc
-from google.protobuf.message import DecodeError
 
-from trunkline.errors import InvalidArgumentError, PeerUnavailableError
-from trunkline.server.handlers import StreamOpener
+from trunkline.errors import PeerUnavailableError
+from trunkline.server.handlers import OpenStream, StreamMethod, parse_request
 from trunkline.server.trunk_connection import TrunkMethods, TrunkServerConnection
 from trunkline.v1 import trunk_service_pb2
 
@@ -29,14 +29,14 @@ class TrunkServicer:
         self,
         service: str,
         handlers: "Mapping[str, grpc.RpcMethodHandler[Any, Any]]",
-        streams: Mapping[str, StreamOpener],
+        streams: Mapping[str, StreamMethod[Any]],
     ) -> None:
-        """Serve the unary handlers of a service, and its streams by their openers."""
+        """Serve the methods of a service: the unary ones by their handlers, and the streams."""
         for name, handler in handlers.items():
             if name not in streams:
                 self._methods.unary[f"{service}/{name}"] = _call_serialized(handler)
-        for name, opener in streams.items():
-            self._methods.streams[f"{service}/{name}"] = opener
+        for name, method in streams.items():
+            self._methods.streams[f"{service}/{name}"] = method.open_serialized
 
     async def Connect(self, _requests: object, context: _Context) -> None:
         """Serve one peer until it leaves."""
@@ -69,20 +69,30 @@ class TrunkServicer:
         }
 
 
+class _TrunkContext:
+    """The `UnaryContext` of a call on a trunk."""
+
+    __slots__ = ("on_done",)
+
+    def __init__(self) -> None:
+        self.on_done: Callable[[], None] | None = None
+
+    def add_done_callback(self, callback: Callable[[object], None]) -> None:
+        """Call `callback` when the response is sent."""
+        self.on_done = partial(callback, self)
+
+
 def _call_serialized(
     handler: "grpc.RpcMethodHandler[Any, Any]",
-) -> Callable[[bytes], Awaitable[bytes]]:
-    # Typed by the handler's maker. Our handlers do not use their context.
+) -> Callable[[bytes], Awaitable[OpenStream]]:
+    # Typed by the handler's maker.
     function: Any = handler.unary_unary
     parse: Any = handler.request_deserializer
     serialize: Any = handler.response_serializer
 
-    async def answer(serialized: bytes) -> bytes:
-        try:
-            request = parse(serialized)
-        except DecodeError:
-            raise InvalidArgumentError("request", "can't be read as the method's") from None
-        response: bytes = serialize(await function(request, None))
-        return response
+    async def answer(serialized: bytes) -> OpenStream:
+        context = _TrunkContext()
+        response = await function(parse_request(parse, serialized), context)
+        return OpenStream(serialize(response), on_sent=context.on_done)
 
     return answer

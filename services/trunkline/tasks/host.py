@@ -168,12 +168,17 @@ class TaskHost:
         agent_name: str,
         message: message_pb2.Message,
         submission: message_service_pb2.Submission,
+        *,
+        is_held: bool = False,
     ) -> SubmitResult | message_pb2.Message:
         """Submit a message, which creates a task, opens a task's next turn, or gets a direct reply.
 
         Returns when the task or the reply exists. Repeating a submission that names its task, or
         is idempotent, returns the existing task. The task runs even if the call is canceled.
         A message that names a task goes to that task's journal.
+
+        The code of a new task begins after this call returns. With `is_held` it waits, for a
+        limited time, until the caller has sent the response and calls `SubmitResult.start`.
 
         Raises:
             AgentNotFoundError, TaskNotFoundError, InvalidArgumentError,
@@ -199,7 +204,10 @@ class TaskHost:
             raise JournalUnavailableError(error.path, error.problem)
         if message.task_id:
             return await host.submit_handler.continue_task(agent, message, submission)
-        return await host.submit_handler.create_task(agent, message, submission)
+        accepted = await host.submit_handler.create_task(agent, message, submission)
+        if not is_held and isinstance(accepted, SubmitResult):
+            accepted.start()
+        return accepted
 
     async def snapshot(self, task_id: str, *, account: str) -> snapshot_pb2.TaskSnapshot:
         """Return the snapshot of a task of the account. TaskNotFoundError."""

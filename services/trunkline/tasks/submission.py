@@ -6,7 +6,7 @@ Also looks up the rows of tasks, limited to those of one account.
 import asyncio
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -18,10 +18,17 @@ from trunkline.errors import (
 )
 from trunkline.identity import ANONYMOUS_ACCOUNT
 from trunkline.journal.events import new_context_id
+from trunkline.journal.fold import set_create_time
 from trunkline.journal.journal import CreateResult, Journal, TaskRow
 from trunkline.journal.store import WebhookRow
 from trunkline.tasks.approvals import is_approval_answer
-from trunkline.v1 import agent_card_pb2, event_pb2, message_pb2, message_service_pb2
+from trunkline.v1 import (
+    agent_card_pb2,
+    event_pb2,
+    message_pb2,
+    message_service_pb2,
+    snapshot_pb2,
+)
 
 
 def find_row(journal: Journal, task_id: str) -> TaskRow | None:
@@ -70,9 +77,9 @@ def build_task_created(
     created.message.task_id = task_id
     created.message.context_id = context_id
     # Presence matters: a task without a deadline has no limit, one without a parent is a root.
-    for field in ("deadline", "parent", "metadata"):
-        if submission.HasField(field):
-            getattr(created, field).CopyFrom(getattr(submission, field))
+    for name in ("deadline", "parent", "metadata"):
+        if submission.HasField(name):
+            getattr(created, name).CopyFrom(getattr(submission, name))
     if timeout_s is not None:
         latest = datetime.now(UTC) + timedelta(seconds=timeout_s)
         if not created.HasField("deadline") or latest < created.deadline.ToDatetime(tzinfo=UTC):
@@ -96,6 +103,36 @@ def idempotency_key(
     return key, hashlib.sha256(content).hexdigest()
 
 
+# A caller that does not read its response delays the agent's code by at most this time.
+_START_LIMIT_S: Final = 1.0
+
+
+class StartGate:
+    """Holds an agent's code back until its caller has the response, or for a limited time.
+
+    The code may block the event loop, and the response would wait for it.
+    """
+
+    __slots__ = ("_opened",)
+
+    def __init__(self) -> None:
+        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def open(self) -> None:
+        """Let the code run. Repeating this is harmless."""
+        if not self._opened.done():
+            self._opened.set_result(None)
+
+    async def wait(self) -> bool:
+        """Wait until the gate is open or the time limit has passed; return True."""
+        timer = asyncio.get_running_loop().call_later(_START_LIMIT_S, self.open)
+        try:
+            await self._opened
+        finally:
+            timer.cancel()
+        return True
+
+
 @dataclass(frozen=True, slots=True)
 class SubmitResult:
     """The task and turn that accepted a message."""
@@ -106,14 +143,25 @@ class SubmitResult:
     """Sequence after which the events that answer the message follow."""
     is_new: bool
     """True if the submission created the task."""
+    snapshot: snapshot_pb2.TaskSnapshot | None = field(default=None, compare=False, repr=False)
+    """The task at `after`, if the submission created it. It is shared: do not change it."""
+    gate: StartGate | None = field(default=None, compare=False, repr=False)
+    """Holds the agent's code back; None: the code runs already."""
+
+    def start(self) -> None:
+        """Let the agent's code run. Repeating this is harmless."""
+        if self.gate is not None:
+            self.gate.open()
 
 
 @dataclass(frozen=True, slots=True)
 class NewTask:
-    """The data that the journal stores when it creates a task."""
+    """The data that the journal stores when it creates a task, and the state that follows."""
 
     task_id: str
     created: event_pb2.TaskCreated
+    snapshot: snapshot_pb2.TaskSnapshot
+    """The state after `created`. It gets its times when the write has ended."""
     key: tuple[str, str]
     """The idempotency key and the content hash; see `idempotency_key`."""
     webhook: WebhookRow | None = None
@@ -127,11 +175,22 @@ class TaskCreation:
     coroutine runs in between.
     """
 
-    def __init__(self, journal: Journal, new: NewTask, on_created: Callable[[bool], None]) -> None:
-        """`on_created` is called once, with True if the write created a task."""
+    def __init__(
+        self,
+        journal: Journal,
+        new: NewTask,
+        on_created: Callable[[bool], None],
+        *,
+        gate: StartGate | None = None,
+    ) -> None:
+        """`on_created` is called once, with True if the write created a task.
+
+        `gate` holds back the code that `on_created` starts.
+        """
         self._journal = journal
         self._new = new
         self._on_created = on_created
+        self._gate = gate
         self.accepted: asyncio.Future[SubmitResult] = asyncio.get_running_loop().create_future()
 
     def begin(self) -> None:
@@ -160,9 +219,16 @@ class TaskCreation:
             return
         result = done.result()
         self._on_created(result.is_new)
+        if not result.is_new:
+            head = self._journal.head(result.task_id)
+            self.accepted.set_result(SubmitResult(result.task_id, 1, head, is_new=False))
+            return
+        snapshot = self._new.snapshot
+        set_create_time(snapshot, result.time_ns)
         # The caller of a new task has seen nothing but its created event.
-        after = 1 if result.is_new else self._journal.head(result.task_id)
-        self.accepted.set_result(SubmitResult(result.task_id, 1, after, result.is_new))
+        self.accepted.set_result(
+            SubmitResult(result.task_id, 1, 1, is_new=True, snapshot=snapshot, gate=self._gate)
+        )
 
 
 _ALIAS_LIMIT_BYTES: Final = 1024

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 from trunkline.errors import (
     InvalidArgumentError,
@@ -15,6 +15,7 @@ from trunkline.errors import (
     TrunklineError,
     UnsupportedOperationError,
 )
+from trunkline.journal.fold import initial_snapshot
 from trunkline.journal.journal import Journal, TaskRow
 from trunkline.journal.store import WebhookRow
 from trunkline.tasks.admission import AdmissionControl
@@ -28,6 +29,7 @@ from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.slots import TaskSlot, TaskSlots
 from trunkline.tasks.submission import (
     NewTask,
+    StartGate,
     SubmitResult,
     TaskCreation,
     build_task_created,
@@ -37,9 +39,6 @@ from trunkline.tasks.submission import (
 )
 from trunkline.tasks.turn_factory import TurnFactory
 from trunkline.v1 import event_pb2, message_pb2, message_service_pb2
-
-# Passes of the event loop from the commit, through the submitting call, to the write to the socket.
-_LOOP_PASSES_TO_REPLY: Final = 5
 
 
 class SubmitHandler:
@@ -94,6 +93,7 @@ class SubmitHandler:
         new = NewTask(
             task_id,
             created,
+            initial_snapshot(task_id, created, epoch=self._journal.epoch),
             idempotency_key(name, message, submission),
             self._build_webhook(task_id, created, submission),
         )
@@ -103,18 +103,28 @@ class SubmitHandler:
             self._deadlines.add(task_id, created.deadline.ToDatetime(tzinfo=UTC))
         if agent.direct_replies:
             return await self._run_direct_replier(agent, slot, new)
+        return await self._create_and_run(agent, slot, new)
+
+    async def _create_and_run(self, agent: Agent, slot: TaskSlot, new: NewTask) -> SubmitResult:
+        """Create a task, and run its agent once the caller has the response."""
+        gate = StartGate()
 
         def on_created(is_new: bool) -> None:  # noqa: FBT001
             self._on_created(new, is_new=is_new)
             if is_new and not slot.is_stopped:
-                self._slots.start(agent, slot, _yield_to_caller)
+                self._slots.start(agent, slot, gate.wait)
             elif slot.termination is None:
                 self._slots.release(slot)
 
-        slot.context = self._turns.build_first(task_id, created)
-        slot.creation = TaskCreation(self._journal, new, on_created)
+        slot.context = self._turns.build(new.snapshot, new.created.message)
+        slot.creation = TaskCreation(self._journal, new, on_created, gate=gate)
         slot.creation.begin()
-        return await slot.creation.wait()
+        try:
+            return await slot.creation.wait()
+        except BaseException:
+            # Nobody gets the response.
+            gate.open()
+            raise
 
     async def _run_direct_replier(
         self, agent: Agent, slot: TaskSlot, new: NewTask
@@ -134,7 +144,7 @@ class SubmitHandler:
             self._journal, new, lambda is_new: self._on_created(new, is_new=is_new)
         )
         slot.creation = creation
-        slot.context = self._turns.build_first(new.task_id, new.created, create=create)
+        slot.context = self._turns.build(new.snapshot, new.created.message, create=create)
         self._slots.start(agent, slot)
         return await self._wait_for_outcome(slot, creation)
 
@@ -246,13 +256,6 @@ class SubmitHandler:
                 "a message to a task that works", "wait until it asks, or start another task"
             )
         return row
-
-
-async def _yield_to_caller() -> bool:
-    """Let the response be sent before the agent's code runs, which may block the event loop."""
-    for _ in range(_LOOP_PASSES_TO_REPLY):
-        await asyncio.sleep(0)
-    return True
 
 
 async def _first_of(futures: Sequence[asyncio.Future[Any]]) -> None:

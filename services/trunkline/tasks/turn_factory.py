@@ -3,14 +3,13 @@
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
-from trunkline.journal.fold import initial_snapshot
 from trunkline.journal.journal import Journal
 from trunkline.tasks.emitter import Emitter, FlushScheduler
 from trunkline.tasks.files import JournalFiles, TaskFiles
 from trunkline.tasks.rewind import Attempt
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.turn_runtime import TurnRuntime
-from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2
+from trunkline.v1 import message_pb2, snapshot_pb2
 
 
 class TurnFactory:
@@ -39,7 +38,10 @@ class TurnFactory:
         create: Callable[[], Awaitable[None]] | None = None,
         attempt: Attempt | None = None,
     ) -> TurnRuntime:
-        """Return the runtime of a turn that starts from a snapshot; see `TurnRuntime`."""
+        """Return the runtime of a turn that starts from a snapshot; see `TurnRuntime`.
+
+        The task is in the journal, or `create` writes it before the first event.
+        """
         emitter = Emitter(
             self._journal,
             snapshot.task.id,
@@ -67,17 +69,3 @@ class TurnFactory:
         snapshot = await self._journal.snapshot(task_id)
         forwarded = await self._journal.forwarded_sequences(task_id)
         return self.build(snapshot, snapshot.task.history[-1], forwarded=forwarded)
-
-    def build_first(
-        self,
-        task_id: str,
-        created: event_pb2.TaskCreated,
-        *,
-        create: Callable[[], Awaitable[None]] | None = None,
-    ) -> TurnRuntime:
-        """Return the runtime of a new task's first turn.
-
-        The task is in the journal as `created`, or `create` writes it before the first event.
-        """
-        snapshot = initial_snapshot(task_id, created, epoch=self._journal.epoch)
-        return self.build(snapshot, created.message, create=create)

@@ -1,7 +1,6 @@
 """Reads a task's events from a cursor on, and follows new ones."""
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from typing import Final
 
 from trunkline.errors import InvalidArgumentError
@@ -10,14 +9,6 @@ from trunkline.task_states import TERMINAL, TURN_END
 from trunkline.v1 import snapshot_pb2
 
 _READ_BYTES: Final = 64 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class WatchFrame:
-    """Sealed batches that are ready for a reader, in order; the first frame has the snapshot."""
-
-    snapshot: snapshot_pb2.TaskSnapshot | None
-    batches: list[bytes]
 
 
 def check_cursor(journal: Journal, task_id: str, after: int, epoch: int) -> None:
@@ -38,7 +29,7 @@ class TaskWatch:
     """A reader of one task: every event after a cursor once, in order, up to the terminal one.
 
     It has a position and no queue, so a slow reader buffers nothing. Either call `take` whenever
-    the `on_ready` listener is called, or iterate.
+    the `on_ready` listener is called, or iterate over lists of batches.
     """
 
     __slots__ = (
@@ -119,14 +110,14 @@ class TaskWatch:
             self._journal.unsubscribe(self.task_id, self._listener)
             self._listener = None
 
-    async def __aiter__(self) -> AsyncIterator[WatchFrame]:
-        """Yield frames until the watch is over; raises as `take` does."""
-        snapshot = await self.snapshot()
-        batches = self.take(_READ_BYTES)
-        if snapshot is not None or batches:
-            yield WatchFrame(snapshot, batches)
+    async def __aiter__(self) -> AsyncIterator[list[bytes]]:
+        """Yield what is ready now, perhaps nothing, and then what follows, until the watch is over.
+
+        Raises what `take` raises.
+        """
+        yield self.take(_READ_BYTES)
         while not self.is_over:
             await self._journal.wait(self.task_id, self._cursor)
             batches = self.take(_READ_BYTES)
             if batches:
-                yield WatchFrame(None, batches)
+                yield batches

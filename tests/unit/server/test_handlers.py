@@ -4,16 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trunkline.server.handlers import (
-    MESSAGE_BYTES,
-    encode_direct_reply,
-    encode_message_responses,
-    encode_watch_responses,
-)
-from trunkline.tasks.watch import WatchFrame
+from trunkline.server.handlers import MESSAGE_BYTES, encode_responses
 from trunkline.v1 import (
     event_pb2,
-    message_pb2,
     message_service_pb2,
     part_pb2,
     snapshot_pb2,
@@ -46,55 +39,55 @@ frames = st.builds(
 )
 
 
+Response = message_service_pb2.StreamMessageResponse | task_service_pb2.WatchTaskResponse
+
+
+@pytest.mark.parametrize(
+    "kind", [message_service_pb2.StreamMessageResponse, task_service_pb2.WatchTaskResponse]
+)
 @given(frames)
-def test_a_frame_reads_back_as_it_was_from_either_stream(
+def test_responses_read_back_as_they_were_from_either_stream(
+    kind: type[Response],
     content: tuple[snapshot_pb2.TaskSnapshot | None, list[event_pb2.EventBatch]],
 ) -> None:
     whole, batches = content
-    frame = WatchFrame(whole, [each.SerializeToString() for each in batches])
-    watched = [
-        task_service_pb2.WatchTaskResponse.FromString(data)
-        for data in encode_watch_responses(frame)
+    first = kind(snapshot=whole).SerializeToString() if whole is not None else None
+    sealed = [each.SerializeToString() for each in batches]
+    responses = [
+        kind.FromString(data)
+        for data in encode_responses(sealed, kind.BATCHES_FIELD_NUMBER, first=first)
     ]
-    streamed = [
-        message_service_pb2.StreamMessageResponse.FromString(data)
-        for data in encode_message_responses(frame)
-    ]
-    for responses in (watched, streamed):
-        assert [each for response in responses for each in response.batches] == batches
-        assert [r.snapshot for r in responses if r.HasField("snapshot")] == (
-            [] if whole is None else [whole]
-        )
-        # The snapshot is where the batches go on from, so it can't come behind any.
-        assert not any(response.HasField("snapshot") for response in responses[1:])
+    assert [each for response in responses for each in response.batches] == batches
+    assert [r.snapshot for r in responses if r.HasField("snapshot")] == (
+        [] if whole is None else [whole]
+    )
+    # The snapshot is where the batches go on from, so it can't come behind any.
+    assert not any(response.HasField("snapshot") for response in responses[1:])
+
+
+FIELD = task_service_pb2.WatchTaskResponse.BATCHES_FIELD_NUMBER
 
 
 def test_batches_that_are_ready_together_travel_in_one_message() -> None:
-    frame = WatchFrame(snapshot("s"), [batch(n).SerializeToString() for n in range(1, 100)])
-    assert len(list(encode_watch_responses(frame))) == 1
+    first = task_service_pb2.WatchTaskResponse(snapshot=snapshot("s")).SerializeToString()
+    batches = [batch(n).SerializeToString() for n in range(1, 100)]
+    assert len(list(encode_responses(batches, FIELD, first=first))) == 1
+    assert len(list(encode_responses(batches, FIELD, first=b""))) == 1
 
 
-def test_a_large_frame_travels_in_several_messages_of_bounded_size() -> None:
-    frame = WatchFrame(None, [batch(n, "x" * 10_000).SerializeToString() for n in range(1, 41)])
-    responses = list(encode_message_responses(frame))
+def test_many_batches_travel_in_several_messages_of_bounded_size() -> None:
+    batches = [batch(n, "x" * 10_000).SerializeToString() for n in range(1, 41)]
+    responses = list(encode_responses(batches, FIELD))
     assert len(responses) == 7
     assert max(map(len, responses)) < MESSAGE_BYTES + 100
 
 
 def test_a_batch_larger_than_the_bound_travels_alone() -> None:
-    frame = WatchFrame(
-        None, [batch(1, "x" * 200_000).SerializeToString(), batch(2).SerializeToString()]
-    )
-    assert len(list(encode_watch_responses(frame))) == 2
+    batches = [batch(1, "x" * 200_000).SerializeToString(), batch(2).SerializeToString()]
+    assert len(list(encode_responses(batches, FIELD))) == 2
+    assert len(list(encode_responses(batches, FIELD, first=b""))) == 2
 
 
-def test_an_empty_frame_sends_nothing() -> None:
-    assert list(encode_watch_responses(WatchFrame(None, []))) == []
-
-
-@pytest.mark.parametrize("text", ["", "hello"])
-def test_a_direct_reply_is_a_response_of_its_own(text: str) -> None:
-    message = message_pb2.Message(message_id="m-1", parts=[part_pb2.Part(text=text)])
-    response = message_service_pb2.StreamMessageResponse.FromString(encode_direct_reply(message))
-    assert response.message == message
-    assert not response.HasField("snapshot")
+def test_without_batches_only_the_first_response_is_sent() -> None:
+    assert list(encode_responses([], FIELD)) == []
+    assert list(encode_responses([], FIELD, first=b"")) == [b""]

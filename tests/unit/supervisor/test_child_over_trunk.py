@@ -83,8 +83,8 @@ async def begin(host: TaskHost, call: TrunkStreamCall) -> str:
     assert isinstance(accepted, SubmitResult)
     call.deliver(frame(BEGUN, at=2))
     async with asyncio.timeout(30):
-        async for shown in host.watch(accepted.task_id, account="", after=0):
-            if any(b"one " in batch for batch in shown.batches):
+        async for batches in host.watch(accepted.task_id, account="", after=0):
+            if any(b"one " in batch for batch in batches):
                 break
     return accepted.task_id
 

@@ -51,8 +51,8 @@ async def racer(task: TaskContext) -> str | None:
 async def outcome_for_reader(host: TaskHost, task_id: str) -> list[State.ValueType]:
     """Read the journal to the end as a subscriber does; return the states told."""
     states: list[State.ValueType] = []
-    async for frame in host.watch(task_id, account="", after=0):
-        for sealed in frame.batches:
+    async for batches in host.watch(task_id, account="", after=0):
+        for sealed in batches:
             events = event_pb2.EventBatch.FromString(sealed).events
             states += [one.status.status.state for one in events if one.HasField("status")]
     return states

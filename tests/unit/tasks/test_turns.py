@@ -33,8 +33,8 @@ from trunkline.v1 import event_pb2, message_pb2, part_pb2, task_service_pb2
 async def states(host: TaskHost, task_id: str) -> list[str]:
     """All states the journal holds, in order."""
     found: list[State.ValueType] = []
-    async for frame in host.watch(task_id, account="", after=0, until_head=True):
-        for data in frame.batches:
+    async for batches in host.watch(task_id, account="", after=0, until_head=True):
+        for data in batches:
             events = event_pb2.EventBatch.FromString(data).events
             found += [event.status.status.state for event in events if event.HasField("status")]
     return [State.Name(state).removeprefix("TASK_STATE_").lower() for state in found]
@@ -63,7 +63,7 @@ async def test_all_that_a_quick_agent_says_is_written_at_once(open_host: OpenHos
     host = await open_host(define(quick))
     snapshot = await finish(host)
     watch = host.watch(snapshot.task.id, account="", after=0, until_head=True)
-    batches = [batch async for frame in watch for batch in frame.batches]
+    batches = [batch async for ready in watch for batch in ready]
     # The task, and the rest.
     assert len(batches) == 2
 

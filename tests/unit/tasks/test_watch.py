@@ -6,13 +6,12 @@ import pytest
 
 from harness.agents.inline_agents import NOTHING, OpenHost, define, finish, message, texts
 from trunkline.errors import InvalidArgumentError
-from trunkline.journal.fold import Fold
+from trunkline.journal.fold import fold_batches
 from trunkline.tasks.context import TaskContext, get_turn_runtime
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
-from trunkline.tasks.watch import WatchFrame
-from trunkline.v1 import event_pb2, snapshot_pb2
+from trunkline.v1 import event_pb2
 
 
 async def speak(task: TaskContext) -> None:
@@ -24,49 +23,39 @@ async def speak(task: TaskContext) -> None:
     await artifact.close()
 
 
-def covered(frames: list[WatchFrame]) -> list[int]:
+def covered(batches: list[bytes]) -> list[int]:
     """The sequences of all batches, in the order they came."""
     sequences: list[int] = []
-    for frame in frames:
-        for data in frame.batches:
-            header = event_pb2.EventBatch.FromString(data).header
-            sequences += range(header.first_sequence, header.first_sequence + header.count)
+    for data in batches:
+        header = event_pb2.EventBatch.FromString(data).header
+        sequences += range(header.first_sequence, header.first_sequence + header.count)
     return sequences
 
 
-async def read(
-    host: TaskHost, task_id: str, after: int | None, **options: bool
-) -> list[WatchFrame]:
-    return [f async for f in host.watch(task_id, account="", after=after, **options)]
+async def read(host: TaskHost, task_id: str, after: int | None, **options: bool) -> list[bytes]:
+    watch = host.watch(task_id, account="", after=after, **options)
+    return [batch async for batches in watch for batch in batches]
 
 
 async def test_a_live_reader_gets_every_event_once_and_then_the_end(open_host: OpenHost) -> None:
     host = await open_host(define(speak))
     accepted = await host.submit("tested", message(), NOTHING)
     assert isinstance(accepted, SubmitResult)
-    frames = await read(host, accepted.task_id, 0)
+    batches = await read(host, accepted.task_id, 0)
     head = (await host.snapshot(accepted.task_id, account="")).sequence
-    assert covered(frames) == list(range(1, head + 1))
+    assert covered(batches) == list(range(1, head + 1))
 
 
 async def test_from_any_cursor_snapshot_and_rest_make_the_same_task(open_host: OpenHost) -> None:
     host = await open_host(define(speak))
     whole = await finish(host)
     for after in range(whole.sequence + 1):
-        frames = await read(host, whole.task.id, after, with_snapshot=True)
-        assert frames[0].snapshot is not None
-        assert covered(frames) == list(range(after + 1, whole.sequence + 1))
-        assert _folded(frames[0].snapshot, frames).task == whole.task
-
-
-def _folded(
-    snapshot: snapshot_pb2.TaskSnapshot, frames: list[WatchFrame]
-) -> snapshot_pb2.TaskSnapshot:
-    fold = Fold(snapshot.task.id, snapshot)
-    for frame in frames:
-        for data in frame.batches:
-            fold.apply(event_pb2.EventBatch.FromString(data))
-    return fold.snapshot()
+        watch = host.watch(whole.task.id, account="", after=after, with_snapshot=True)
+        snapshot = await watch.snapshot()
+        batches = [batch async for ready in watch for batch in ready]
+        assert snapshot is not None
+        assert covered(batches) == list(range(after + 1, whole.sequence + 1))
+        assert fold_batches(whole.task.id, batches, snapshot).task == whole.task
 
 
 async def test_a_turn_s_reader_ends_at_the_question(open_host: OpenHost) -> None:
@@ -77,10 +66,10 @@ async def test_a_turn_s_reader_ends_at_the_question(open_host: OpenHost) -> None
     host = await open_host(define(ask))
     accepted = await host.submit("tested", message(), NOTHING)
     assert isinstance(accepted, SubmitResult)
-    frames = await read(host, accepted.task_id, 0, until_turn_ends=True)
+    batches = await read(host, accepted.task_id, 0, until_turn_ends=True)
     head = await host.snapshot(accepted.task_id, account="")
     assert head.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    assert covered(frames) == list(range(1, head.sequence + 1))
+    assert covered(batches) == list(range(1, head.sequence + 1))
 
 
 async def test_a_reader_that_leaves_changes_nothing(open_host: OpenHost) -> None:
