@@ -1,4 +1,7 @@
-"""Names of A2A that clients and servers share: versions, well-known paths, our extension."""
+"""Names that A2A clients and servers share: versions, headers, well-known paths, our extension.
+
+Over gRPC the headers are metadata.
+"""
 
 from typing import Final
 
@@ -8,6 +11,15 @@ EVENT_ID_KEY = f"{RESUME_EXTENSION}/eventId"
 LAST_EVENT_ID_KEY = f"{RESUME_EXTENSION}/lastEventId"
 """Key in the metadata of a request for the value of the header Last-Event-ID."""
 
+VERSION_HEADER: Final = "a2a-version"
+EXTENSIONS_HEADER: Final = "a2a-extensions"
+LEGACY_EXTENSIONS_HEADER: Final = "x-a2a-extensions"
+"""The name in v0.3."""
+LAST_EVENT_ID_HEADER: Final = "last-event-id"
+TIMEOUT_HEADER: Final = "Trunkline-Timeout"
+"""The deadline of a task, in seconds from now."""
+NOTIFICATION_TOKEN_HEADER: Final = "x-a2a-notification-token"  # noqa: S105  its name
+
 CARD_PATH = "/.well-known/agent-card.json"
 LEGACY_CARD_PATH = "/.well-known/agent.json"
 """Path of the card in v0.1 and v0.2."""
@@ -15,7 +27,6 @@ LEGACY_EXTENDED_PATH = "/agent/authenticatedExtendedCard"
 """Path of the extended card in v0.2, by GET."""
 KEYS_PATH = "/.well-known/jwks.json"
 """Path of the public keys that verify cards, as a JWKS."""
-
 
 V1_0: Final = "1.0"
 V0_3: Final = "0.3"

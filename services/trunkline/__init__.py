@@ -39,9 +39,9 @@ if TYPE_CHECKING:
         TrunklineError,
     )
     from trunkline.mesh.remotes import from_a2a
+    from trunkline.task_states import TaskState
     from trunkline.tasks.approvals import ApprovalAnswer, ApprovalDecision
     from trunkline.tasks.context import TaskContext, get_turn_runtime
-    from trunkline.tasks.lifecycle import TaskState
     from trunkline.tasks.turn_runtime import TurnRuntime
     from trunkline.tasks.writers import ArtifactWriter, PlanWriter, ToolCall
     from trunkline.v1.agent_card_pb2 import AgentSkill
@@ -108,7 +108,7 @@ _MODULES = {
     "ReasoningAgentSpec": "trunkline.agents.plugins",
     "RequestError": "trunkline.errors",
     "TaskContext": "trunkline.tasks.context",
-    "TaskState": "trunkline.tasks.lifecycle",
+    "TaskState": "trunkline.task_states",
     "ToolCall": "trunkline.tasks.writers",
     "TrunklineError": "trunkline.errors",
     "TurnRuntime": "trunkline.tasks.turn_runtime",

@@ -1,8 +1,9 @@
-"""The states of a task that end it, interrupt it, or end its turn: the only list of them.
+"""The states of a task, and those that end it, interrupt it, or end its turn.
 
 `trunkline.tasks.lifecycle` says which state may follow which.
 """
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from trunkline.v1 import task_pb2
@@ -12,6 +13,28 @@ if TYPE_CHECKING:
 else:
     # The generated type exists for type checkers only. At run time a state is an integer.
     StateValue = int
+
+
+class TaskState(StrEnum):
+    """The states of a task, by the names that people read."""
+
+    SUBMITTED = "submitted"
+    """Accepted; the agent has written nothing yet."""
+    WORKING = "working"
+    INPUT_REQUIRED = "input-required"
+    """The agent asks something; the next message continues the task."""
+    AUTH_REQUIRED = "auth-required"
+    """The agent lacks credentials; the next message continues the task."""
+    COMPLETED = "completed"
+    FAILED = "failed"
+    REJECTED = "rejected"
+    CANCELED = "canceled"
+
+    @classmethod
+    def from_proto(cls, state: StateValue) -> "TaskState":
+        """Return the member for a state of the contract. ValueError for an unspecified one."""
+        return cls(state_name(state))
+
 
 TERMINAL: Final[frozenset[StateValue]] = frozenset(
     {

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+MatchRuleJson: TypeAlias = dict[str, Any]
+"""A pattern of questions, and the arguments made of a match, as JSON."""
 MATCH_KEY = "trunkline/match"
-"""In a tool's `_meta`: the patterns of questions it answers, and the arguments made of a match."""
+"""In a tool's `_meta`: its match rules."""
 MENDABLE_KEY = "trunkline/mendable"
 """In an error result's `_meta`: true if a different question could be answered."""
 

@@ -5,6 +5,7 @@ import graphlib
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -33,14 +34,18 @@ PROTO_LINES = 400
 ENTRY_POINTS = {"__init__", "__main__", "entry", "agent"}
 # Path -> why the module may be short. The list only shrinks.
 SMALL_FOR_A_REASON = {
-    "services/trunkline/identity.py": "the work on identity adds to it",
-    "services/trunkline/task_states.py": "one table; the bridge may not import the tasks",
-    "services/trunkline/journal/sqlite/task_id_filter.py": "one data structure",
-    "bridge/trunkline_bridge/protocol.py": "names that the client and the server share",
+    "services/trunkline/identity.py": "one constant; the work on identity adds to it",
+    "services/trunkline/journal/sqlite/task_id_filter.py": "a Bloom filter, with tests of its own",
+    "bridge/trunkline_bridge/protocol.py": "names that clients and servers of A2A share",
 }
+
+# Name of a class or type alias -> why several modules may define it. The list only shrinks.
+SHARED_NAMES = {"Json": "a JSON object, in packages that may not import each other"}
 
 EMPTY_NAMES = {"base", "common", "helpers", "manager", "misc", "util", "utils"}
 
+# Not a constant (LIMIT_S) and not a private name.
+TYPE_NAME = re.compile(r"[A-Z]\w*[a-z]\w*")
 QUESTION_WORDS = re.compile(r"(What|Who|Whoever|Whom|Whose|Whether|Where|Wherever|When|How)\b")
 
 # Home and work folders of a developer's machine, and hosts of package registries.
@@ -190,6 +195,38 @@ def test_docstrings_say_what_a_thing_is_or_does() -> None:
         if QUESTION_WORDS.match(text.strip())
     ]
     assert questions == []
+
+
+def defined_types(statements: list[ast.stmt]) -> Iterator[str]:
+    """Yield the names of the public classes and type aliases that a module defines."""
+    for statement in statements:
+        match statement:
+            case ast.ClassDef(name=name):
+                pass
+            case ast.AnnAssign(target=ast.Name(id=name), annotation=ast.Name(id="TypeAlias")):
+                pass
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Subscript() | ast.Attribute()):
+                pass
+            case ast.If():
+                yield from defined_types(statement.body)
+                continue
+            case _:
+                continue
+        if TYPE_NAME.fullmatch(name):
+            yield name
+
+
+def test_no_two_modules_define_a_type_of_the_same_name() -> None:
+    homes: defaultdict[str, set[str]] = defaultdict(set)
+    for path in modules():
+        for name in defined_types(parse_module(path).body):
+            homes[name].add(relative_name(path))
+    shared = {
+        name: sorted(paths)
+        for name, paths in homes.items()
+        if len(paths) > 1 and name not in SHARED_NAMES
+    }
+    assert shared == {}
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trunkline import agent
+from trunkline import TaskState, agent
 from trunkline.tasks.context import TaskContext
 from trunkline.testing import mesh
 from trunkline.v1 import part_pb2
@@ -33,7 +33,7 @@ async def test_nobody_else_may_read_any_file_of_the_data_directory(tmp_path: Pat
     async with mesh(maker, bundled=["math", "supervisor"], data_dir=data, timeout_s=100) as m:
         assert (await m.ask("what is 1+2", agent="math")).text == "3"
         assert (await m.ask("what is 1+2", agent="supervisor")).text == "3"
-        assert (await m.ask("make it", agent="maker")).state == "completed"
+        assert (await m.ask("make it", agent="maker")).state is TaskState.COMPLETED
         found = {path.relative_to(data): path.stat().st_mode & 0o777 for path in data.rglob("*")}
     kinds = {path.suffix for path in found}
     assert {".artifacts", ".checkpoints", ".db", ".json"} <= kinds, kinds

@@ -36,7 +36,7 @@ from trunkline.errors import (
 )
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import AdapterSettings, McpConfig, ServerConfig, ServerOverlay
-from trunkline.tools.server import State
+from trunkline.tools.server import ToolServerState
 
 PLAIN = ServerConfig(
     command=sys.executable, args=[str(Path(__file__).with_name("plain_server.py"))]
@@ -60,7 +60,7 @@ async def test_tools_are_listed_as_declared_with_what_the_configuration_adds() -
 
 async def test_a_call_made_while_the_server_starts_waits_for_it() -> None:
     async with running(awkward=awkward()) as adapter:
-        assert adapter.list_servers()[0].state == State.TOOL_SERVER_STATE_STARTING
+        assert adapter.list_servers()[0].state == ToolServerState.TOOL_SERVER_STATE_STARTING
         result = await call(adapter, "repeat", text="hello")
     assert [part.text for part in result.content] == ["hello"]
     assert result.structured_content["result"] == "hello"
@@ -122,7 +122,7 @@ async def test_a_killed_server_is_started_again_and_calls_wait_for_it() -> None:
         assert first is not None
         os.kill(first, signal.SIGKILL)
         await wait_until(adapter, lambda: server.error == "it was killed by SIGKILL")
-        assert server.state == State.TOOL_SERVER_STATE_STARTING
+        assert server.state == ToolServerState.TOOL_SERVER_STATE_STARTING
         assert server.tools == {}
         assert (await call(adapter, "repeat", text="again")).content[0].text == "again"
         assert server.pid != first
@@ -133,13 +133,16 @@ async def test_a_server_that_keeps_dying_is_down_until_it_is_back() -> None:
     settings = AdapterSettings(restart_delay_s=0.3, restart_delay_max_s=60.0)
     async with running(settings, awkward=awkward()) as adapter:
         server = adapter.list_servers()[0]
-        for state in (State.TOOL_SERVER_STATE_STARTING, State.TOOL_SERVER_STATE_FAILED):
+        for state in (
+            ToolServerState.TOOL_SERVER_STATE_STARTING,
+            ToolServerState.TOOL_SERVER_STATE_FAILED,
+        ):
             with pytest.raises(ToolServerUnavailableError, match="exited with code 3 during"):
                 await call(adapter, "die", code=3)
             assert server.state == state
         with pytest.raises(ToolServerUnavailableError, match="is down: "):
             await call(adapter, "repeat", text="too early")
-        await wait_until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_READY)
+        await wait_until(adapter, lambda: server.state == ToolServerState.TOOL_SERVER_STATE_READY)
         assert (await call(adapter, "repeat", text="back")).content[0].text == "back"
 
 
@@ -149,7 +152,7 @@ async def test_a_server_that_stops_answering_is_started_again() -> None:
     plain = PLAIN.model_copy(update={"trunkline": ServerOverlay(call_timeout_s=2)})
     async with running(settings, plain=plain) as adapter:
         server = adapter.list_servers()[0]
-        await wait_until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_READY)
+        await wait_until(adapter, lambda: server.state == ToolServerState.TOOL_SERVER_STATE_READY)
         frozen = server.pid
         assert frozen is not None
         os.kill(frozen, signal.SIGSTOP)
@@ -157,7 +160,7 @@ async def test_a_server_that_stops_answering_is_started_again() -> None:
             await call(adapter, "fine", server="plain")
         await wait_until(adapter, lambda: server.error == "it answers nothing any more")
         await vanishes(frozen)
-        await wait_until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_READY)
+        await wait_until(adapter, lambda: server.state == ToolServerState.TOOL_SERVER_STATE_READY)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +182,7 @@ async def test_a_broken_server_says_in_a_line_what_is_wrong_and_harms_no_other(
     settings = AdapterSettings(restart_delay_s=30.0, restart_delay_max_s=30.0, grace_s=0.2)
     async with running(settings, broken=broken) as adapter:
         server = adapter.list_servers(["broken"])[0]
-        await wait_until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
+        await wait_until(adapter, lambda: server.state == ToolServerState.TOOL_SERVER_STATE_FAILED)
         assert problem in server.error
         assert "\n" not in server.error
         with pytest.raises(ToolServerUnavailableError, match="tool server 'broken' is down"):
@@ -194,7 +197,7 @@ async def test_a_server_that_does_not_answer_is_given_up(first_words: str) -> No
     hanging = script(f"{first_words} import time; time.sleep(600)")
     async with running(settings, hanging=hanging) as adapter:
         server = adapter.list_servers()[0]
-        await wait_until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
+        await wait_until(adapter, lambda: server.state == ToolServerState.TOOL_SERVER_STATE_FAILED)
         assert server.error == "it did not answer within 0.5 s"
 
 
@@ -228,7 +231,7 @@ async def test_an_entry_says_how_long_its_server_may_take_to_start() -> None:
     patient = ServerConfig.model_validate({**entry, "trunkline": {"connect_timeout_s": 0.3}})
     async with running(AdapterSettings(grace_s=0.2), patient=patient) as adapter:
         server = adapter.list_servers()[0]
-        await wait_until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
+        await wait_until(adapter, lambda: server.state == ToolServerState.TOOL_SERVER_STATE_FAILED)
         assert server.error == "it did not answer within 0.3 s"
 
 
@@ -244,8 +247,10 @@ async def comes_back_down(adapter: ToolAdapter, *, times: int) -> None:
     """Wait until the only server has failed so often."""
     server = adapter.list_servers()[0]
     for _ in range(times):
-        await wait_until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_STARTING)
-        await wait_until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
+        await wait_until(
+            adapter, lambda: server.state == ToolServerState.TOOL_SERVER_STATE_STARTING
+        )
+        await wait_until(adapter, lambda: server.state == ToolServerState.TOOL_SERVER_STATE_FAILED)
 
 
 async def test_a_server_that_stays_broken_is_logged_once_for_each_problem(
@@ -302,10 +307,12 @@ async def test_a_server_that_was_ready_in_between_is_logged_again(
     async with running(awkward=awkward()) as adapter:
         server = adapter.list_servers()[0]
         for _ in range(2):
-            await wait_until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_READY)
+            await wait_until(
+                adapter, lambda: server.state == ToolServerState.TOOL_SERVER_STATE_READY
+            )
             with pytest.raises(ToolServerUnavailableError):
                 await call(adapter, "die", code=3)
-        await wait_until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_READY)
+        await wait_until(adapter, lambda: server.state == ToolServerState.TOOL_SERVER_STATE_READY)
     assert failures(caplog) == ["it exited with code 3", "it exited with code 3"]
 
 
@@ -328,7 +335,9 @@ async def test_what_is_logged_of_a_server_belongs_to_no_trace(
     with trace.use_span(NonRecordingSpan(start_up)):
         async with running(settings, noisy=noisy) as adapter:
             server = adapter.list_servers()[0]
-            await wait_until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
+            await wait_until(
+                adapter, lambda: server.state == ToolServerState.TOOL_SERVER_STATE_FAILED
+            )
     assert traces == {
         "tool_server.stderr": "",
         "tool_server.stray_line": "",
@@ -343,7 +352,7 @@ async def test_whoever_waits_for_a_server_that_hangs_hears_before_it_is_gone() -
     settings = AdapterSettings(connect_timeout_s=0.5, restart_delay_s=30.0, grace_s=2.0)
     async with running(settings, stubborn=stubborn) as adapter:
         server = adapter.list_servers()[0]
-        await wait_until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
+        await wait_until(adapter, lambda: server.state == ToolServerState.TOOL_SERVER_STATE_FAILED)
         assert server.pid is not None
         with pytest.raises(ToolServerUnavailableError, match=r"did not answer within 0\.5 s"):
             await call(adapter, "any", server="stubborn")
@@ -370,7 +379,7 @@ async def test_a_line_without_end_on_stdout_ends_the_server_not_the_mesh() -> No
     settings = AdapterSettings(restart_delay_s=30.0, restart_delay_max_s=30.0, grace_s=0.2)
     async with running(settings, endless=endless) as adapter:
         server = adapter.list_servers()[0]
-        await wait_until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
+        await wait_until(adapter, lambda: server.state == ToolServerState.TOOL_SERVER_STATE_FAILED)
         assert "it printed a line of more than" in server.error
 
 
@@ -484,7 +493,9 @@ def test_leaving_while_a_server_is_being_stopped_leaves_nothing_open() -> None:
     async def leave() -> None:
         async with running(settings, stubborn=stubborn) as adapter:
             server = adapter.list_servers()[0]
-            await wait_until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
+            await wait_until(
+                adapter, lambda: server.state == ToolServerState.TOOL_SERVER_STATE_FAILED
+            )
 
     with warnings.catch_warnings(record=True) as caught:
         # What others have left behind is none of this test's.

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from harness.mcp.scripted_servers import appears, awkward, call, running, wait_until
-from trunkline.tools.server import State
+from trunkline.tools.server import ToolServerState
 
 IDLE = {"idle_s": 0.2}
 
@@ -14,7 +14,7 @@ async def test_an_unused_server_rests_and_the_next_call_wakes_it() -> None:
         (server,) = adapter.list_servers()
         assert (await call(adapter, "repeat", text="one")).content[0].text == "one"
         await wait_until(adapter, lambda: server.pid is None)
-        assert server.state == State.TOOL_SERVER_STATE_READY
+        assert server.state == ToolServerState.TOOL_SERVER_STATE_READY
         assert "repeat" in server.tools
         results = []
         async with asyncio.TaskGroup() as group:
@@ -42,5 +42,5 @@ async def test_a_server_without_the_setting_never_rests() -> None:
     async with running(awkward=awkward()) as adapter:
         (server,) = adapter.list_servers()
         await call(adapter, "repeat", text="one")
-        assert server.state == State.TOOL_SERVER_STATE_READY
+        assert server.state == ToolServerState.TOOL_SERVER_STATE_READY
         assert server.pid is not None

@@ -29,7 +29,7 @@ from trunkline.errors import (
 )
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import AdapterSettings, ServerConfig
-from trunkline.tools.server import State, ToolServer
+from trunkline.tools.server import ToolServer, ToolServerState
 from trunkline.tools.server_process import ServerProcess
 
 PLAIN = ServerConfig(
@@ -68,7 +68,7 @@ async def test_a_server_that_cannot_be_started_is_left_alone_and_calls_are_told_
     async with running(trusting(), broken=broken_while(sign), fine=awkward()) as adapter:
         (server,) = adapter.list_servers(["broken"])
         await wait_until(adapter, lambda: server.breaker.state == "open")
-        assert server.state == State.TOOL_SERVER_STATE_FAILED
+        assert server.state == ToolServerState.TOOL_SERVER_STATE_FAILED
         for _ in range(3):
             with pytest.raises(ToolServerUnavailableError) as refused:
                 await call(adapter, "repeat", server="broken", text="hello")
@@ -88,7 +88,7 @@ async def test_a_server_that_is_mended_is_probed_by_its_start_and_trusted_after_
         server = only_server(adapter)
         await wait_until(adapter, lambda: server.breaker.state == "open")
         sign.unlink()
-        await wait_until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_READY)
+        await wait_until(adapter, lambda: server.state == ToolServerState.TOOL_SERVER_STATE_READY)
         assert server.breaker.state == "half-open"
         result = await call(adapter, "repeat", server="broken", text="back")
         assert result.content[0].text == "back"

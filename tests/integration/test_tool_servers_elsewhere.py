@@ -17,11 +17,11 @@ from harness.remote.certificates import self_signed
 from trunkline.errors import ToolNotFoundError, ToolServerUnavailableError
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import AdapterSettings, ServerConfig
-from trunkline.tools.server import State
+from trunkline.tools.server import ToolServerState
 
 Handler: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-READY = State.TOOL_SERVER_STATE_READY
-FAILED = State.TOOL_SERVER_STATE_FAILED
+READY = ToolServerState.TOOL_SERVER_STATE_READY
+FAILED = ToolServerState.TOOL_SERVER_STATE_FAILED
 NAME = "elsewhere"
 both = pytest.mark.parametrize("is_older", [False, True], ids=["newer", "older"])
 

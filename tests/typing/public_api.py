@@ -129,7 +129,7 @@ async def tested() -> None:
         assert_type(m, Mesh)
         answer = await m.ask("a", Part(text="b"), context="c")
         assert_type(answer, Answer)
-        assert_type(answer.state, str)
+        assert_type(answer.state, TaskState)
         assert_type((await m.ask("d", task=answer)).text, str)
         await m.ask(3)  # type: ignore[arg-type]
         async with m.stream("e") as stream:

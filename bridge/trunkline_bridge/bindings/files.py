@@ -14,7 +14,7 @@ from google.rpc import code_pb2
 from trunkline.client import Directory
 from trunkline.client.artifacts import ArtifactClient, Download, Reference
 from trunkline.errors import ArtifactNotFoundError, TaskNotFoundError, TrunklineError
-from trunkline_bridge.bindings.http_handler import HttpRequest, HttpResponse, Response
+from trunkline_bridge.bindings.http_handler import BufferedResponse, HttpRequest, Response
 from trunkline_bridge.edge import tracing
 from trunkline_bridge.edge.caller import CallerFactory
 from trunkline_bridge.edge.http import ResponseSender, method_not_allowed_error, rest_error_body
@@ -84,7 +84,7 @@ class FileCall:
         if method not in ("GET", "HEAD"):
             self._headers = {"allow": _ALLOWED_METHODS}
             if method == "OPTIONS":
-                return HttpResponse(status=204, content_type="", headers=self._headers)
+                return BufferedResponse(status=204, content_type="", headers=self._headers)
             raise method_not_allowed_error(method, allowed=_ALLOWED_METHODS)
         identity = await self._binding.callers.authenticate(request.headers)
         reference = find_reference_at_path(scope["path_params"]["path"])
@@ -99,10 +99,10 @@ class FileCall:
             raise _file_not_found() from None
         return self._build_response(request, reference, metadata, identity.account)
 
-    def error_response(self, error: WireError) -> HttpResponse:
+    def error_response(self, error: WireError) -> BufferedResponse:
         """Return an error under its HTTP status."""
         body = dumps(rest_error_body(error)).encode()
-        return HttpResponse(body, error.kind.http_status, headers=self._headers)
+        return BufferedResponse(body, error.kind.http_status, headers=self._headers)
 
     def _build_response(
         self, request: HttpRequest, reference: Reference, file: Download, account: str
@@ -118,7 +118,7 @@ class FileCall:
                 PRECONDITION_FAILED, f"the ETag of this file, {etag}, isn't in If-Match"
             )
         if if_none_match_fails(get(b"if-none-match"), etag=etag):
-            return HttpResponse(status=304, content_type="", headers=self._headers)
+            return BufferedResponse(status=304, content_type="", headers=self._headers)
         size = file.size_bytes
         # Only GET has ranges (RFC 9110, 14.2).
         range_header = None if is_head else get(b"range")
@@ -135,7 +135,7 @@ class FileCall:
             headers["content-range"] = f"bytes {begin}-{end - 1}/{size}"
         headers["content-length"] = str(end - begin)
         if is_head or begin == end:
-            return HttpResponse(status=status, content_type="", headers=headers)
+            return BufferedResponse(status=status, content_type="", headers=headers)
         content = self._binding.artifacts.open(
             reference, account=account, offset=begin, length=end - begin
         )

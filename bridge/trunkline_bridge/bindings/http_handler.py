@@ -1,9 +1,8 @@
 """Serves HTTP requests of all bindings: limits, responses, errors, shutdown."""
 
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
@@ -21,14 +20,12 @@ from trunkline_bridge.errors import WireError, to_wire_error
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.streams.event_renderer import EventRenderer
 from trunkline_bridge.streams.sse import Heartbeats, send_events
-from trunkline_bridge.streams.task_streams import WireEvents
+from trunkline_bridge.streams.task_streams import EventsContext
 
 _SHUTDOWN = PeerUnavailableError(
     "the bridge",
     "it is shutting down; ask again, a stream with the Last-Event-ID that came last",
 )
-
-EventsContext: TypeAlias = AbstractAsyncContextManager[WireEvents]
 
 
 class HttpRequest(NamedTuple):
@@ -56,7 +53,7 @@ class Response(Protocol):
 
 
 @dataclass(slots=True)
-class HttpResponse:
+class BufferedResponse:
     """A response with a whole body. An empty content type stands for no content."""
 
     body: bytes = b""
@@ -117,7 +114,7 @@ class BindingCall(Protocol):
         """
         ...
 
-    def error_response(self, error: WireError) -> HttpResponse:
+    def error_response(self, error: WireError) -> BufferedResponse:
         """Return the response to a request that failed before its response began."""
         ...
 
@@ -231,7 +228,7 @@ class _Exchange:
                 tracing.record_failure(error.kind.reason)
                 await self._sender.finish(last)
 
-    def _error_response(self, error: Exception) -> HttpResponse:
+    def _error_response(self, error: Exception) -> BufferedResponse:
         wire_error = to_wire_error(error)
         tracing.record_failure(wire_error.kind.reason)
         response = self._call.error_response(wire_error)

@@ -4,9 +4,9 @@ import contextlib
 import logging
 
 from trunkline_bridge.bindings.http_handler import (
+    BufferedResponse,
     EventStreamResponse,
     HttpRequest,
-    HttpResponse,
     Response,
 )
 from trunkline_bridge.bindings.jsonrpc_envelope import (
@@ -187,12 +187,12 @@ class JsonRpcCall:
         stream = version.streams.get(call.method)
         if stream is None:
             result = await version.unary[call.method](caller, call.params)
-            return HttpResponse(encode_result(call.request_id, result), headers=self._headers)
+            return BufferedResponse(encode_result(call.request_id, result), headers=self._headers)
         writer, events = stream(caller, call.params)
         renderer = EventRenderer(writer, event_frame(call.request_id, version.error_object))
         return EventStreamResponse(events, renderer, self._headers)
 
-    def error_response(self, error: WireError) -> HttpResponse:
+    def error_response(self, error: WireError) -> BufferedResponse:
         """Return an error, with HTTP's 200 unless HTTP itself or the whole server failed.
 
         It is an event if an older client requested events, since that client reads nothing else.
@@ -202,8 +202,8 @@ class JsonRpcCall:
         body = encode_error(self._request_id, render(error))
         if self._as_event and status == 200:
             body = render_error_event(body)
-            return HttpResponse(body, status, "text/event-stream", self._headers)
-        return HttpResponse(body, status, headers=self._headers)
+            return BufferedResponse(body, status, "text/event-stream", self._headers)
+        return BufferedResponse(body, status, headers=self._headers)
 
     async def _resolve(
         self, request: HttpRequest, identity: Identity, call: JsonRpcRequest
@@ -236,7 +236,7 @@ class JsonRpcCall:
 
     async def _notify(
         self, request: HttpRequest, identity: Identity, call: JsonRpcRequest
-    ) -> HttpResponse:
+    ) -> BufferedResponse:
         """Perform a notification; JSON-RPC has no response to it (JSON-RPC 2.0, 4.1).
 
         A message is submitted, and nothing waits for its turn. Only errors of HTTP are reported.
@@ -256,7 +256,7 @@ class JsonRpcCall:
                 raise
             tracing.record_failure(wire_error.kind.reason)
             logger.info("notification.failed", extra={"reason": wire_error.kind.reason})
-        return HttpResponse(status=204, content_type="")
+        return BufferedResponse(status=204, content_type="")
 
     def _check_content_type(self, request: HttpRequest) -> None:
         """Reject a body that is not declared as JSON. The error has its id if it is JSON."""

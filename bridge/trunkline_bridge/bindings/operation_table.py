@@ -5,7 +5,6 @@ request of an operation, and how the result is rendered.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -18,9 +17,8 @@ from trunkline_bridge.bindings.field_violations import renamed_fields
 from trunkline_bridge.bindings.operations import Operations
 from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.streams.event_renderer import EventWriter
-from trunkline_bridge.streams.task_streams import WireEvents
+from trunkline_bridge.streams.task_streams import EventsContext
 
-EventsContext: TypeAlias = AbstractAsyncContextManager[WireEvents]
 UnaryHandler: TypeAlias = Callable[[Caller, object], Awaitable[object]]
 """Takes the parameters of a method and returns its result as JSON."""
 StreamHandler: TypeAlias = Callable[[Caller, object], tuple[EventWriter, EventsContext]]

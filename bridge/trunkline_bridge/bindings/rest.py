@@ -8,9 +8,9 @@ from starlette.types import ASGIApp
 
 from trunkline_bridge.bindings.http_handler import (
     Binding,
+    BufferedResponse,
     EventStreamResponse,
     HttpRequest,
-    HttpResponse,
     Response,
 )
 from trunkline_bridge.bindings.operation_table import StreamHandler, UnaryHandler
@@ -133,7 +133,9 @@ class RestCall:
         scope, headers, _ = request
         method = scope["method"]
         if method == "OPTIONS":
-            return HttpResponse(status=204, content_type="", headers={"allow": resource.allowed})
+            return BufferedResponse(
+                status=204, content_type="", headers={"allow": resource.allowed}
+            )
         operation = resource.find_operation(method)
         if operation is None:
             self._headers = {"allow": resource.allowed}
@@ -159,13 +161,13 @@ class RestCall:
         if stream is None:
             result = await version.unary[operation](caller, params)
             body = dumps({} if result is None else result).encode("utf-8")
-            return HttpResponse(body, content_type=version.media_type, headers=self._headers)
+            return BufferedResponse(body, content_type=version.media_type, headers=self._headers)
         writer, events = stream(caller, params)
         renderer = EventRenderer(writer, EventFrame("", "", version.error_body))
         return EventStreamResponse(events, renderer, self._headers)
 
-    def error_response(self, error: WireError) -> HttpResponse:
+    def error_response(self, error: WireError) -> BufferedResponse:
         """Return an error with its HTTP status."""
         version = self._resource.version
         body = dumps(version.error_body(error)).encode("utf-8")
-        return HttpResponse(body, error.kind.http_status, version.media_type, self._headers)
+        return BufferedResponse(body, error.kind.http_status, version.media_type, self._headers)

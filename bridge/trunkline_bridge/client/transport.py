@@ -11,7 +11,15 @@ from trunkline import telemetry
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import task_pb2
 from trunkline_bridge.client.interfaces import Interface, ProtocolBinding
-from trunkline_bridge.protocol import RESUME_EXTENSION, V0_3
+from trunkline_bridge.protocol import (
+    EXTENSIONS_HEADER,
+    LAST_EVENT_ID_HEADER,
+    LEGACY_EXTENSIONS_HEADER,
+    RESUME_EXTENSION,
+    TIMEOUT_HEADER,
+    V0_3,
+    VERSION_HEADER,
+)
 
 if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
@@ -76,15 +84,15 @@ class Transport(Protocol):
 
 def service_headers(version: str, options: CallOptions) -> Mapping[str, str]:
     """Return the headers of a call; over gRPC they are its metadata."""
-    headers = {"a2a-version": version}
+    headers = {VERSION_HEADER: version}
     if options.resumes:
-        headers["a2a-extensions"] = RESUME_EXTENSION
+        headers[EXTENSIONS_HEADER] = RESUME_EXTENSION
         if version == V0_3:
-            headers["x-a2a-extensions"] = RESUME_EXTENSION
+            headers[LEGACY_EXTENSIONS_HEADER] = RESUME_EXTENSION
     if options.last_event_id:
-        headers["last-event-id"] = options.last_event_id
+        headers[LAST_EVENT_ID_HEADER] = options.last_event_id
     if options.timeout_s is not None:
-        headers["trunkline-timeout"] = f"{options.timeout_s:.3f}"
+        headers[TIMEOUT_HEADER.lower()] = f"{options.timeout_s:.3f}"
     return headers
 
 

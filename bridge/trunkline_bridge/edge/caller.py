@@ -12,12 +12,21 @@ from trunkline.task_states import TURN_END
 from trunkline.v1 import security_scheme_pb2, task_pb2
 from trunkline_bridge.errors import invalid_params
 from trunkline_bridge.projection.wire_events import V0_1_TURN_END
-from trunkline_bridge.protocol import RESUME_EXTENSION, V0_1, V1_0
+from trunkline_bridge.protocol import (
+    EXTENSIONS_HEADER,
+    LAST_EVENT_ID_HEADER,
+    LEGACY_EXTENSIONS_HEADER,
+    RESUME_EXTENSION,
+    TIMEOUT_HEADER,
+    V0_1,
+    V1_0,
+)
 from trunkline_bridge.settings import BridgeSettings
 
-TIMEOUT_HEADER = "Trunkline-Timeout"
-
-_TIMEOUT = TIMEOUT_HEADER.lower().encode("ascii")
+_TIMEOUT = TIMEOUT_HEADER.lower().encode()
+_EXTENSIONS = EXTENSIONS_HEADER.encode()
+_LEGACY_EXTENSIONS = LEGACY_EXTENSIONS_HEADER.encode()
+_LAST_EVENT_ID = LAST_EVENT_ID_HEADER.encode()
 # Ten years: no datetime overflows by it.
 _MAX_TIMEOUT_S = 10 * 365 * 24 * 3600
 _NAME = re.compile(r"[A-Za-z0-9._\-]{1,200}")
@@ -146,7 +155,7 @@ class CallerFactory:
             version=version,
             extensions=parse_extensions(parameters),
             deadline=parse_deadline(parameters.get(_TIMEOUT)),
-            last_event_id=parameters.get(b"last-event-id"),
+            last_event_id=parameters.get(_LAST_EVENT_ID),
             account=identity.account,
             name=identity.name,
             is_authenticated=identity.is_authenticated,
@@ -183,7 +192,7 @@ def resolve_agent(path_agent: str, tenants: Iterable[str]) -> str:
 
 def parse_extensions(parameters: ServiceParameters) -> frozenset[str]:
     """Return the URIs of the extensions that a request activates, from the new and old header."""
-    headers = (parameters.get(b"a2a-extensions"), parameters.get(b"x-a2a-extensions"))
+    headers = (parameters.get(_EXTENSIONS), parameters.get(_LEGACY_EXTENSIONS))
     if headers == (None, None):
         return frozenset()
     uris = ",".join(header for header in headers if header).split(",")
@@ -194,8 +203,8 @@ def extension_headers(caller: Caller, parameters: ServiceParameters) -> dict[str
     """Return the header that lists the active extensions, under the name that the request used."""
     if RESUME_EXTENSION not in caller.extensions:
         return {}
-    is_older = parameters.get(b"a2a-extensions") is None
-    return {"x-a2a-extensions" if is_older else "a2a-extensions": RESUME_EXTENSION}
+    is_older = parameters.get(_EXTENSIONS) is None
+    return {LEGACY_EXTENSIONS_HEADER if is_older else EXTENSIONS_HEADER: RESUME_EXTENSION}
 
 
 def parse_deadline(header: str | None) -> datetime | None:

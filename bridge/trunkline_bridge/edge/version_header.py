@@ -6,8 +6,9 @@ from urllib.parse import parse_qs
 
 from trunkline_bridge.edge.caller import ServiceParameters
 from trunkline_bridge.errors import VERSION_NOT_SUPPORTED, WireError
-from trunkline_bridge.protocol import V0_3
+from trunkline_bridge.protocol import V0_3, VERSION_HEADER
 
+_HEADER = VERSION_HEADER.encode()
 # Patch versions are ignored.
 _VERSION = re.compile(r"([0-9]{1,4}\.[0-9]{1,4})(?:\.[0-9]{1,9})?", re.ASCII)
 _SHOWN_LENGTH = 20
@@ -23,7 +24,7 @@ def parse_version(
     Raises:
         WireError: the version is not one of `served`.
     """
-    named = (parameters.get(b"a2a-version") or _query_version(query)).strip()
+    named = (parameters.get(_HEADER) or _query_version(query)).strip()
     if not named or named in served:
         return named
     match = _VERSION.fullmatch(named)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence, Set
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from typing import TypeAlias
 
 from trunkline.a2a.v1 import a2a_pb2
@@ -24,6 +24,8 @@ from trunkline_bridge.projection import (
 
 WireEvents: TypeAlias = AsyncGenerator[Sequence[WireEvent], None]
 """Yields the events that are ready together, in order."""
+EventsContext: TypeAlias = AbstractAsyncContextManager[WireEvents]
+"""Opens the events of a stream and closes them."""
 
 read_batch = event_pb2.EventBatch.FromString
 

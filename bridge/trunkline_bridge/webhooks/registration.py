@@ -6,8 +6,8 @@ from typing import Final
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.client import Directory
+from trunkline.client.host import PushConfig
 from trunkline.client.safe_fetch.address_guard import AddressGuard, AddressRefusedError
-from trunkline.v1 import push_notification_pb2
 from trunkline_bridge.errors import invalid_params
 from trunkline_bridge.protocol import V0_1
 
@@ -20,8 +20,6 @@ _ID = re.compile(r"[A-Za-z0-9._~:@!$&'()*+,;=\-]+", re.ASCII)
 # A header value without escaping (RFC 9110, 5.5), without spaces at its ends.
 _VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?", re.ASCII)
 _SCHEME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~\-]{1,64}", re.ASCII)
-
-PushConfig = push_notification_pb2.TaskPushNotificationConfig
 
 
 class WebhookRegistrations:

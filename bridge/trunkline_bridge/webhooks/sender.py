@@ -13,6 +13,7 @@ from opentelemetry.trace import Span
 from trunkline import telemetry
 from trunkline.client.safe_fetch.address_guard import AddressGuard, AddressRefusedError
 from trunkline.v1 import push_notification_pb2, webhook_service_pb2
+from trunkline_bridge.protocol import NOTIFICATION_TOKEN_HEADER, VERSION_HEADER
 from trunkline_bridge.webhooks.attempt import (
     AttemptResult,
     NoResponseError,
@@ -26,7 +27,6 @@ from trunkline_bridge.webhooks.signatures import WebhookSigner
 if TYPE_CHECKING:
     from trunkline_bridge.webhooks.connections import ReceiverConnections
 
-TOKEN_HEADER: Final = "x-a2a-notification-token"  # noqa: S105  its name
 # Limit of one attempt.
 SEND_TIMEOUT_S: Final = 15.0
 # Concurrent posts, of this process and to one host.
@@ -88,7 +88,7 @@ class WebhookSender:
             record_receiver(span, endpoint)
             async with self._limits.slot(endpoint.host):
                 headers = self._headers(webhook.config, post)
-                headers |= {"a2a-version": webhook.version, **telemetry.inject()}
+                headers |= {VERSION_HEADER: webhook.version, **telemetry.inject()}
                 async with asyncio.timeout(self._limit_s):
                     answer = await connections.post(endpoint, headers, post.body)
         except AddressRefusedError as error:
@@ -127,7 +127,7 @@ class WebhookSender:
         if self._signer is not None:
             headers |= self._signer.headers(message_id, timestamp_s, post.body)
         if config.token:
-            headers[TOKEN_HEADER] = config.token
+            headers[NOTIFICATION_TOKEN_HEADER] = config.token
         authentication = config.authentication
         if authentication.scheme and authentication.credentials:
             headers["authorization"] = f"{authentication.scheme} {authentication.credentials}"

@@ -19,7 +19,7 @@ from trunkline.artifacts.blob_writer import (
     metadata_path,
     translate_errors,
 )
-from trunkline.artifacts.content import CHUNK_BYTES, Content, iter_chunks, run_in_thread
+from trunkline.artifacts.content import CHUNK_BYTES, FileContent, iter_chunks, run_in_thread
 from trunkline.artifacts.references import Reference, sanitize_filename
 from trunkline.errors import ArtifactNotFoundError, InvalidArgumentError, JournalUnavailableError
 from trunkline.v1 import part_pb2
@@ -120,7 +120,7 @@ class BlobStore:
     async def put(
         self,
         reference: Reference,
-        content: Content,
+        content: FileContent,
         *,
         media_type: str = "",
         filename: str = "",

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, ParamSpec, TypeAlias, TypeVar
 
-Content: TypeAlias = bytes | Path | AsyncIterator[bytes]
+FileContent: TypeAlias = bytes | Path | AsyncIterator[bytes]
 """Bytes, a file, or chunks as they arrive."""
 
 CHUNK_BYTES: Final = 256 * 1024
@@ -17,7 +17,7 @@ _P = ParamSpec("_P")
 _Result = TypeVar("_Result")
 
 
-async def iter_chunks(content: Content) -> AsyncGenerator[bytes]:
+async def iter_chunks(content: FileContent) -> AsyncGenerator[bytes]:
     """Yield content in chunks of at most CHUNK_BYTES. OSError: a file can't be read."""
     if isinstance(content, bytes):
         for offset in range(0, len(content), CHUNK_BYTES):

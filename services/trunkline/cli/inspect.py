@@ -56,8 +56,8 @@ async def list_tools(mesh: str | None, *, as_json: bool) -> ExitCode:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskFilter:
-    """A filter for tasks. Empty names match everything, except for the account."""
+class TaskQuery:
+    """The tasks to list. Empty names match everything, except for the account."""
 
     account: str
     agent: str
@@ -65,7 +65,7 @@ class TaskFilter:
     limit: int
 
 
-async def list_tasks(mesh: str | None, which: TaskFilter, *, as_json: bool) -> ExitCode:
+async def list_tasks(mesh: str | None, which: TaskQuery, *, as_json: bool) -> ExitCode:
     """Print the latest tasks of all hosts. A host that does not answer is named on stderr."""
     wanted = task_service_pb2.ListTasksRequest(
         account=which.account, agent=which.agent, context_id=which.context_id

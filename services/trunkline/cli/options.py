@@ -10,13 +10,11 @@ import typer
 from trunkline.errors import ConfigurationError
 from trunkline.settings import HostPort, Settings, load_settings
 
-# The account of callers without authentication.
-
 _URL_VARIABLE = "TRUNKLINE_URL"
 _KEY_VARIABLE = "TRUNKLINE_API_KEY"
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Url = Annotated[
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+UrlOption = Annotated[
     str | None,
     typer.Option(
         "--url",
@@ -24,7 +22,7 @@ Url = Annotated[
         metavar="URL",
     ),
 ]
-ApiKey = Annotated[
+ApiKeyOption = Annotated[
     str | None,
     typer.Option(
         "--api-key",
@@ -33,72 +31,72 @@ ApiKey = Annotated[
         show_default=False,
     ),
 ]
-Account = Annotated[
+AccountOption = Annotated[
     str,
     typer.Option("--account", help="The account of the tasks.", metavar="NAME"),
 ]
-Agent = Annotated[
+AgentOption = Annotated[
     str | None,
     typer.Option("--agent", help="Ask this agent instead of the default one.", metavar="NAME"),
 ]
-Files = Annotated[
+FilesOption = Annotated[
     list[str] | None,
     typer.Option(metavar="PATH", help="Also send this file or URL.", show_default=False),
 ]
-Save = Annotated[
+SaveOption = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Save the answer's files there.", show_default=False),
 ]
-Mesh = Annotated[
+MeshOption = Annotated[
     str | None,
     typer.Option("--mesh", help="The mesh's gRPC address. [TRUNKLINE_MESH]", metavar="HOST:PORT"),
 ]
 
 # Options of serving commands.
-Http = Annotated[
+HttpOption = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="Serve A2A over HTTP here. [default: 127.0.0.1:8000]"),
 ]
-A2aGrpc = Annotated[
+A2aGrpcOption = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="Serve A2A over gRPC here. [default: 127.0.0.1:50052]"),
 ]
-Listen = Annotated[
+ListenOption = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="Serve gRPC here. [default: any port of 127.0.0.1]"),
 ]
-Advertise = Annotated[
+AdvertiseOption = Annotated[
     str | None,
     typer.Option(metavar="HOST[:PORT]", help="Its address for others. [default: where it serves]"),
 ]
-Data = Annotated[
+DataOption = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="The data directory. [default: .trunkline]"),
 ]
-McpFile = Annotated[
+McpFileOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="MCP servers, in the mcpServers form.")
 ]
-AgentSpecs = Annotated[
+AgentSpecsOption = Annotated[
     list[str] | None,
     typer.Option(metavar="MODULE:NAME", help="Also run this agent; may be repeated."),
 ]
-Default = Annotated[
+DefaultOption = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="The agent that answers at /. [default: supervisor]"),
 ]
-AllowWebhook = Annotated[
+AllowWebhookOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="HOST[:PORT]",
         help="Allow webhooks to this host, even if private or without https; may be repeated.",
     ),
 ]
-Insecure = Annotated[
+InsecureOption = Annotated[
     bool, typer.Option("--insecure", help="Serve other machines, without authentication.")
 ]
 
-TaskId = Annotated[str, typer.Argument(metavar="ID", help="The task.", show_default=False)]
-ApprovalId = Annotated[
+TaskIdArgument = Annotated[str, typer.Argument(metavar="ID", help="The task.", show_default=False)]
+ApprovalIdArgument = Annotated[
     str,
     typer.Argument(
         metavar="ID", help="The id that `trunkline approvals` shows.", show_default=False

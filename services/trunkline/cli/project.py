@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from trunkline.cli.exits import finish
-from trunkline.cli.options import Json
+from trunkline.cli.options import JsonOption
 from trunkline.cli.terminal import print_json
 from trunkline.errors import ConfigurationError
 from trunkline.settings import ENV_PREFIX
@@ -46,7 +46,7 @@ def new_agent(
     ] = None,
     *,
     langgraph: Annotated[bool, typer.Option("--langgraph", help="Use a LangGraph graph.")] = False,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Create a project for an agent: code, settings, tests, and how to run them."""
     finish(lambda: create_project(name, folder, with_graph=langgraph, as_json=json))

@@ -9,7 +9,7 @@ from typing import Final
 
 import grpc
 
-from trunkline.artifacts.content import Content, iter_chunks
+from trunkline.artifacts.content import FileContent, iter_chunks
 from trunkline.artifacts.references import Reference, parse_reference, sanitize_filename
 from trunkline.client.backoff import RetryWindow
 from trunkline.client.channels import peer_address
@@ -85,7 +85,7 @@ class ArtifactClient:
         self,
         task_id: str,
         account: str,
-        content: Content,
+        content: FileContent,
         *,
         media_type: str = "",
         filename: str = "",
@@ -177,7 +177,7 @@ class _Upload:
     def __init__(
         self,
         begin: artifact_service_pb2.UploadArtifactRequest,
-        content: Content,
+        content: FileContent,
     ) -> None:
         self._begin = begin
         self._content = content

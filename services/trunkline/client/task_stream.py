@@ -15,7 +15,9 @@ from trunkline.v1 import (
     task_service_pb2,
 )
 
-Response: TypeAlias = message_service_pb2.StreamMessageResponse | task_service_pb2.WatchTaskResponse
+TaskStreamResponse: TypeAlias = (
+    message_service_pb2.StreamMessageResponse | task_service_pb2.WatchTaskResponse
+)
 _Call: TypeAlias = (
     grpc.aio.UnaryStreamCall[
         message_service_pb2.StreamMessageRequest, message_service_pb2.StreamMessageResponse
@@ -34,7 +36,9 @@ class TaskStream:
     `take_snapshot` releases it.
     """
 
-    def __init__(self, first: Response | None, batches: AsyncIterator[list[bytes]]) -> None:
+    def __init__(
+        self, first: TaskStreamResponse | None, batches: AsyncIterator[list[bytes]]
+    ) -> None:
         """`first` is the first response. Batches inside it are ignored."""
         self._batches = batches
         self.snapshot: snapshot_pb2.TaskSnapshot | None = None
@@ -82,7 +86,7 @@ async def open_plain_stream(start: Callable[[], _Call], *, peer: str) -> AsyncIt
 
 
 async def _read_batches(
-    call: _Call, response: Response | None, *, peer: str
+    call: _Call, response: TaskStreamResponse | None, *, peer: str
 ) -> AsyncIterator[list[bytes]]:
     while response is not None:
         if response.batches:
@@ -90,7 +94,7 @@ async def _read_batches(
         response = await _read_response(call, peer=peer)
 
 
-async def _read_response(call: _Call, *, peer: str) -> Response | None:
+async def _read_response(call: _Call, *, peer: str) -> TaskStreamResponse | None:
     with translate_errors(peer):
         response = await call.read()
     if isinstance(

@@ -53,7 +53,7 @@ class OpenStream:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamMethod(Generic[_Request]):
+class TaskStreamMethod(Generic[_Request]):
     """A method that streams a task, over trunks and by plain gRPC."""
 
     open: Callable[[_Request], Awaitable[OpenStream]]

@@ -21,7 +21,7 @@ from trunkline.server import (
     trunk_servicer,
     webhook_servicer,
 )
-from trunkline.server.handlers import StreamMethod
+from trunkline.server.handlers import TaskStreamMethod
 from trunkline.server.interceptor import CallInterceptor
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.outbox import Outbox
@@ -146,7 +146,7 @@ class MeshServer:
         self,
         service: str,
         handlers: "dict[str, grpc.RpcMethodHandler[Any, Any]]",
-        streams: dict[str, StreamMethod[Any]],
+        streams: dict[str, TaskStreamMethod[Any]],
     ) -> None:
         self._add_handlers(service, handlers)
         self._trunks.add_methods(service, handlers, streams)

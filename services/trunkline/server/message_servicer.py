@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from trunkline.server.handlers import OpenStream, StreamMethod, UnaryContext, unary_handler
+from trunkline.server.handlers import OpenStream, TaskStreamMethod, UnaryContext, unary_handler
 from trunkline.tasks.host import TaskHost
 from trunkline.v1 import message_pb2, message_service_pb2
 
@@ -55,12 +55,12 @@ class MessageServicer:
         response = message_service_pb2.StreamMessageResponse(snapshot=snapshot)
         return OpenStream(response.SerializeToString(), watch, accepted.start)
 
-    def streams(self) -> dict[str, StreamMethod[Any]]:
+    def streams(self) -> dict[str, TaskStreamMethod[Any]]:
         """Return the streaming methods by name."""
         contract = message_service_pb2
         batches_field = contract.StreamMessageResponse.BATCHES_FIELD_NUMBER
         return {
-            "StreamMessage": StreamMethod(
+            "StreamMessage": TaskStreamMethod(
                 self.StreamMessage, contract.StreamMessageRequest, batches_field
             )
         }

@@ -4,7 +4,7 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from trunkline.server.handlers import OpenStream, StreamMethod, unary_handler
+from trunkline.server.handlers import OpenStream, TaskStreamMethod, unary_handler
 from trunkline.tasks.host import TaskHost
 from trunkline.v1 import task_service_pb2
 
@@ -108,11 +108,13 @@ class TaskServicer:
         task_id = self._host.resolve_alias(request.account, request.alias)
         return task_service_pb2.ResolveTaskAliasResponse(task_id=task_id)
 
-    def streams(self) -> dict[str, StreamMethod[Any]]:
+    def streams(self) -> dict[str, TaskStreamMethod[Any]]:
         """Return the streaming methods by name."""
         contract = task_service_pb2
         batches_field = contract.WatchTaskResponse.BATCHES_FIELD_NUMBER
-        return {"WatchTask": StreamMethod(self.WatchTask, contract.WatchTaskRequest, batches_field)}
+        return {
+            "WatchTask": TaskStreamMethod(self.WatchTask, contract.WatchTaskRequest, batches_field)
+        }
 
     def handlers(self) -> "dict[str, grpc.RpcMethodHandler[Any, Any]]":
         """Return the handlers by method name."""

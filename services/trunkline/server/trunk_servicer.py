@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import grpc
 
 from trunkline.errors import PeerUnavailableError
-from trunkline.server.handlers import OpenStream, StreamMethod, parse_request
+from trunkline.server.handlers import OpenStream, TaskStreamMethod, parse_request
 from trunkline.server.trunk_connection import TrunkMethods, TrunkServerConnection
 from trunkline.v1 import trunk_service_pb2
 
@@ -29,7 +29,7 @@ class TrunkServicer:
         self,
         service: str,
         handlers: "Mapping[str, grpc.RpcMethodHandler[Any, Any]]",
-        streams: Mapping[str, StreamMethod[Any]],
+        streams: Mapping[str, TaskStreamMethod[Any]],
     ) -> None:
         """Serve the methods of a service: the unary ones by their handlers, and the streams."""
         for name, handler in handlers.items():

@@ -126,7 +126,7 @@ def _refuse_boolean(value: object) -> object:
     return value
 
 
-Number: TypeAlias = Annotated[float, Between()]
+NonNegativeSeconds: TypeAlias = Annotated[float, Between()]
 """Zero or more."""
 Seconds: TypeAlias = Annotated[float, Between(0.001, DAY_S)]
 """More than nothing, at most a day."""

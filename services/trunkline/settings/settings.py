@@ -10,7 +10,7 @@ from trunkline.settings.constraints import (
     DAY_S,
     Between,
     FilePath,
-    Number,
+    NonNegativeSeconds,
     OptionalAddress,
     OptionalUrl,
     Texts,
@@ -89,12 +89,12 @@ class Settings:
     task continues to wait. Streams of A2A versions before 1.0 have no such limit."""
     synchronous: Literal["normal", "full"] = "normal"
     """`normal` survives the death of the process, `full` also a power failure, at a higher cost."""
-    cancel_grace_s: Number = 2.0
+    cancel_grace_s: NonNegativeSeconds = 2.0
     """The time that canceled code has for cleaning up before its task is canceled regardless."""
     prewarm: bool = False
     """Load the reasoning libraries at the start. The first question is a second or two faster, and
     an idle mesh is about 55 MB larger."""
-    drain_grace_s: Number = 10.0
+    drain_grace_s: NonNegativeSeconds = 10.0
     """The time that work in progress has for finishing when the mesh stops."""
     model: str = "rules"
     """The model of agents that set none: `provider:name`, or `rules`, which needs no key and no
@@ -121,14 +121,14 @@ class Settings:
     queue_limit: Annotated[int, Between(0, 1_000_000)] = 1000
     """The number of turns that wait for an agent at its concurrency limit. Further ones are
     refused."""
-    compact_after_s: Number = 3600.0
+    compact_after_s: NonNegativeSeconds = 3600.0
     """The time after a task's end for which its single events are retained. After that, only its
     final state is."""
-    retain_s: Number = 30 * DAY_S
+    retain_s: NonNegativeSeconds = 30 * DAY_S
     """The time after its end for which a task is retained."""
     breaker_failures: Annotated[int, Between(1, 1000)] = 5
     """The number of consecutive failures that opens a peer's circuit breaker."""
-    breaker_open_s: Number = 60.0
+    breaker_open_s: NonNegativeSeconds = 60.0
     """The time for which an open breaker refuses calls. Then it lets one call through."""
     breaker_successes: Annotated[int, Between(1, 1000)] = 2
     """The number of consecutive successes that closes a breaker again."""
@@ -158,7 +158,7 @@ class Settings:
     """The allowed signature algorithms of tokens. Only public-key algorithms are possible."""
     jwt_account_claim: str = "sub"
     """The claim that names a token's account."""
-    jwt_leeway_s: Number = 30.0
+    jwt_leeway_s: NonNegativeSeconds = 30.0
     """The tolerated difference between the issuer's clock and ours."""
     anonymous: bool = False
     """Also accept unauthenticated callers. They share one account."""

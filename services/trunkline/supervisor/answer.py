@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from trunkline.supervisor.request_splitter import MAX_STEPS
 from trunkline.supervisor.router import SEARCHED_CHARS, Router, top_agents
 from trunkline.supervisor.step_runner import SupervisorTurn
-from trunkline.supervisor.steps import Outcome, StateValue, Step, failed_outcome
+from trunkline.supervisor.steps import Outcome, Step, failed_outcome
+from trunkline.task_states import StateValue
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import agent_card_pb2, artifact_pb2, event_pb2

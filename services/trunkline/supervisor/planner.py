@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from trunkline.errors import ModelUnavailableError
-from trunkline.reasoning.models import Model, truncation_note
+from trunkline.reasoning.models import Model, OnText, truncation_note
 from trunkline.reasoning.turn_result import ASK_USER
 from trunkline.supervisor.plan_parser import (
     MAKE_PLAN,
@@ -22,8 +22,6 @@ from trunkline.v1 import agent_card_pb2
 
 if TYPE_CHECKING:
     from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
-
-OnText = Callable[[str], Awaitable[None]]
 
 _TRIES: Final = 2
 _REQUEST_CHARS: Final = 32 * 1024

@@ -14,7 +14,8 @@ from trunkline.redaction import redact_addresses
 from trunkline.supervisor.child import ChildLimits, ChildTask
 from trunkline.supervisor.references import fill_references
 from trunkline.supervisor.router import Router
-from trunkline.supervisor.steps import Outcome, StateValue, Step, clip, failed_outcome
+from trunkline.supervisor.steps import Outcome, Step, clip, failed_outcome
+from trunkline.task_states import StateValue
 from trunkline.tasks import approvals
 from trunkline.tasks.lifecycle import State, state_name
 from trunkline.tasks.turn_runtime import TurnRuntime

@@ -2,16 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias, TypedDict
+from typing import TypedDict
 from urllib.parse import unquote, urlsplit
 
 from trunkline.artifacts.references import sanitize_filename
 from trunkline.supervisor.references import find_needed_steps
+from trunkline.task_states import StateValue
 from trunkline.tasks.lifecycle import INTERRUPTED, State
-from trunkline.v1 import event_pb2, message_pb2, part_pb2, task_pb2
-
-# The type of a state. The generated code has it for type checkers only.
-StateValue: TypeAlias = "task_pb2.TaskState.ValueType"
+from trunkline.v1 import event_pb2, message_pb2, part_pb2
 
 LINE_CHARS = 80
 _RECORDED_CHARS = 1000

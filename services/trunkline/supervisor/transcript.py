@@ -7,10 +7,11 @@ from google.protobuf.message import DecodeError
 
 from trunkline.errors import InvalidArgumentError, PeerProtocolError
 from trunkline.journal.events import EventKind, event_count, event_kind
-from trunkline.supervisor.steps import Outcome, StateValue, shorten
+from trunkline.supervisor.steps import Outcome, shorten
+from trunkline.task_states import INTERRUPTED, TERMINAL, StateValue, state_name
 from trunkline.tasks.approvals import is_approval_question, other_text, pending_approvals
 from trunkline.tasks.content import message_text
-from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, state_name
+from trunkline.tasks.lifecycle import State
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, snapshot_pb2
 
 KEPT_CHARS = 256 * 1024

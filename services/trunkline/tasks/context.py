@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 
 from typing_extensions import TypeVar
 
+from trunkline.task_states import TaskState
 from trunkline.tasks.approvals import ApprovalAnswer
 from trunkline.tasks.content import Content
-from trunkline.tasks.files import READ_LIMIT_BYTES, Source
-from trunkline.tasks.lifecycle import TaskState
+from trunkline.tasks.files import READ_LIMIT_BYTES, FileSource
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.tasks.writers import ArtifactWriter, PlanWriter, ToolCall
 from trunkline.v1 import message_pb2, part_pb2, snapshot_pb2
@@ -248,7 +248,7 @@ class TaskContext(Generic[SettingsT]):
         return await self._turn.read(part, limit_bytes=limit_bytes)
 
     async def store(
-        self, source: Source, *, media_type: str = "", filename: str = "", key: str = ""
+        self, source: FileSource, *, media_type: str = "", filename: str = "", key: str = ""
     ) -> part_pb2.Part:
         """Store content of any size with the task; return the part that refers to it.
 

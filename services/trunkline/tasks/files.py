@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 from google.protobuf import json_format
 
 from trunkline.artifacts import BlobStore, Reference, blob_folder, parse_reference
-from trunkline.artifacts.content import Content, iter_chunks
+from trunkline.artifacts.content import FileContent, iter_chunks
 from trunkline.artifacts.references import exceeds_inline_limit
 from trunkline.errors import (
     FencedError,
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 OpenRemote: TypeAlias = Callable[[str, str], AbstractAsyncContextManager[AsyncIterator[bytes]]]
 """Opens a URL for an account: a reference to a file on another host, or a web address."""
-Source: TypeAlias = str | Content
+FileSource: TypeAlias = str | FileContent
 """Content to attach: bytes, the path of a file, or an iterator of chunks."""
 
 READ_LIMIT_BYTES: Final = 64 * 1024 * 1024
@@ -163,7 +163,7 @@ class TaskFiles:
         return stored
 
     async def attach(
-        self, source: Source, *, media_type: str, filename: str, key: str = ""
+        self, source: FileSource, *, media_type: str, filename: str, key: str = ""
     ) -> part_pb2.Part:
         """Store content and return the part that refers to it; see `ArtifactWriter.attach`."""
         if isinstance(source, str | Path):

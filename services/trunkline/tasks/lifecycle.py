@@ -1,9 +1,7 @@
-"""The state machine of a task: its states, and one table of the legal transitions."""
-
-from enum import StrEnum
+"""The state machine of a task: one table of the legal transitions."""
 
 from trunkline.errors import InvalidAgentResponseError
-from trunkline.task_states import INTERRUPTED, TERMINAL, state_name
+from trunkline.task_states import INTERRUPTED, TERMINAL, TaskState, state_name
 from trunkline.v1 import task_pb2
 
 __all__ = [
@@ -17,27 +15,6 @@ __all__ = [
 ]
 
 State = task_pb2.TaskState
-
-
-class TaskState(StrEnum):
-    """The states of a task, by the names that people read."""
-
-    SUBMITTED = "submitted"
-    """Accepted; the agent has written nothing yet."""
-    WORKING = "working"
-    INPUT_REQUIRED = "input-required"
-    """The agent asks something; the next message continues the task."""
-    AUTH_REQUIRED = "auth-required"
-    """The agent lacks credentials; the next message continues the task."""
-    COMPLETED = "completed"
-    FAILED = "failed"
-    REJECTED = "rejected"
-    CANCELED = "canceled"
-
-    @classmethod
-    def from_proto(cls, state: task_pb2.TaskState.ValueType) -> "TaskState":
-        """Return the member for a state of the contract. ValueError for an unspecified one."""
-        return cls(state_name(state))
 
 
 # Working to working reports progress.

@@ -11,7 +11,7 @@ from trunkline.journal.batches import splice
 from trunkline.journal.events import Draft
 from trunkline.tasks.content import Content, build_agent_message, message_text, to_struct
 from trunkline.tasks.emitter import Emitter
-from trunkline.tasks.files import READ_LIMIT_BYTES, Source, TaskFiles
+from trunkline.tasks.files import READ_LIMIT_BYTES, FileSource, TaskFiles
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, check_transition
 from trunkline.tasks.rewind import ATTEMPT_KEY, Attempt, build_rewound, truncate_artifact
 from trunkline.tasks.turn_state import IdAllocator, OpenChildren, PendingApprovals
@@ -342,7 +342,7 @@ class TurnRuntime:
         return await self._files.read(part, limit_bytes)
 
     async def store(
-        self, source: Source, *, media_type: str = "", filename: str = "", key: str = ""
+        self, source: FileSource, *, media_type: str = "", filename: str = "", key: str = ""
     ) -> part_pb2.Part:
         """Store content of any size with the task; return the part that refers to it.
 

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from trunkline.errors import InvalidAgentResponseError
 from trunkline.tasks.emitter import Emitter
-from trunkline.tasks.files import Source, TaskFiles
+from trunkline.tasks.files import FileSource, TaskFiles
 from trunkline.tasks.rewind import build_rewound
 from trunkline.v1 import artifact_pb2, event_pb2, part_pb2
 
@@ -49,7 +49,7 @@ class ArtifactWriter:
         await self._write(content, last=last)
 
     async def attach(
-        self, source: Source, *, media_type: str = "", filename: str = "", last: bool = False
+        self, source: FileSource, *, media_type: str = "", filename: str = "", last: bool = False
     ) -> part_pb2.Part:
         """Add a file of any size: its path, its bytes, or an iterator of chunks.
 

@@ -11,7 +11,7 @@
 ...         return await m.ask(name)
 >>> answer = asyncio.run(greeted("Ada"))
 >>> answer.state, answer.text
-('completed', 'Hello, Ada!')
+(<TaskState.COMPLETED: 'completed'>, 'Hello, Ada!')
 
 Works with any test runner and needs no other package. The mesh is complete (journal, leases, gRPC)
 and uses a temporary folder instead of a port; it starts in about 50 ms. See `help` of each:

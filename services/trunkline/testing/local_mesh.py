@@ -7,13 +7,15 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack, aclosing, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from trunkline.client import Directory
 from trunkline.client.content_resolver import ContentResolver
 from trunkline.errors import ConfigurationError
 from trunkline.identity import ANONYMOUS_ACCOUNT
+from trunkline.task_states import TaskState
 from trunkline.tasks.agent import Agent
+from trunkline.tasks.content import Content
 from trunkline.testing.mesh_setup import BundledAgents, build_settings, open_mesh, wait_for_agents
 from trunkline.testing.results import Answer, Stream
 from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, snapshot_pb2
@@ -21,8 +23,7 @@ from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, snapshot_pb
 if TYPE_CHECKING:
     from langchain_core.language_models.chat_models import BaseChatModel
 
-
-Content: TypeAlias = str | part_pb2.Part | message_pb2.Message
+_TURN_RUNS: Final = frozenset({TaskState.SUBMITTED, TaskState.WORKING})
 
 
 @asynccontextmanager
@@ -156,7 +157,7 @@ class Mesh:
         Raises:
             TimeoutError: the predicate did not hold in time, or the task ended before.
         """
-        is_reached = predicate or (lambda answer: answer.state not in {"submitted", "working"})
+        is_reached = predicate or (lambda answer: answer.state not in _TURN_RUNS)
         task_id = _task_id(task)
         client = self.directory.client_for_task(task_id)
         async with (

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trunkline.task_states import TaskState
 from trunkline.tasks.approvals import pending_approvals
 from trunkline.tasks.content import to_json
-from trunkline.tasks.lifecycle import state_name
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, snapshot_pb2
 
 
@@ -20,11 +20,11 @@ class Answer:
     """The direct reply, if any."""
 
     @property
-    def state(self) -> str:
-        """The state of the task, by its name in `TaskState`. A direct reply is `completed`."""
+    def state(self) -> TaskState:
+        """The state of the task. A direct reply counts as completed."""
         if self.snapshot is None:
-            return "completed"
-        return state_name(self.snapshot.task.status.state)
+            return TaskState.COMPLETED
+        return TaskState.from_proto(self.snapshot.task.status.state)
 
     @property
     def text(self) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from trunkline.errors import PeerTimeoutError, ToolNotFoundError, ToolServerUnavailableError
 from trunkline.tools.config import AdapterSettings, McpConfig
 from trunkline.tools.results import ContentUploader, limit_result_size
-from trunkline.tools.server import State, ToolServer
+from trunkline.tools.server import ToolServer, ToolServerState
 from trunkline.v1 import tool_service_pb2
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class ToolAdapter:
                 raise PeerTimeoutError(
                     f"tool server {server.name!r}", f"not ready within {timeout_s:g} s"
                 ) from error
-            if server.state == State.TOOL_SERVER_STATE_FAILED:
+            if server.state == ToolServerState.TOOL_SERVER_STATE_FAILED:
                 raise ToolServerUnavailableError(server.name, server.error)
 
     def _note_change(self) -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-State = tool_service_pb2.ToolServerState
+ToolServerState = tool_service_pb2.ToolServerState
 
 # An idle server that has had no call yet is stopped this soon after its start.
 _FIRST_IDLE_S = 2.0
@@ -58,7 +58,7 @@ class ToolServer:
         on_change: Callable[[], None],
     ) -> None:
         self.name = name
-        self.state: State.ValueType = State.TOOL_SERVER_STATE_STARTING
+        self.state: ToolServerState.ValueType = ToolServerState.TOOL_SERVER_STATE_STARTING
         self.error = ""
         """The current or previous problem in one line, while the state is not READY."""
         self.breaker = ServerBreaker(name, settings.breaker, on_change=on_change)
@@ -102,7 +102,7 @@ class ToolServer:
                 continue
             if self._has_expired:
                 logger.info("tool_server.session_expired", extra={"server": self.name})
-                self._set_state(State.TOOL_SERVER_STATE_STARTING, problem)
+                self._set_state(ToolServerState.TOOL_SERVER_STATE_STARTING, problem)
                 await asyncio.sleep(settings.restart_delay_s)
                 continue
             self._mark_down(problem)
@@ -119,7 +119,7 @@ class ToolServer:
             await asyncio.sleep(max(backoff.next_s(), self.breaker.retry_in_s))
             # With an open breaker the state stays FAILED, so that calls fail at once.
             if self.breaker.is_closed:
-                self._set_state(State.TOOL_SERVER_STATE_STARTING, problem)
+                self._set_state(ToolServerState.TOOL_SERVER_STATE_STARTING, problem)
 
     async def call(
         self,
@@ -185,7 +185,7 @@ class ToolServer:
 
     async def wait_settled(self) -> None:
         """Wait until it is no longer starting."""
-        while self.state == State.TOOL_SERVER_STATE_STARTING:
+        while self.state == ToolServerState.TOOL_SERVER_STATE_STARTING:
             await self._state_changed.wait()
 
     async def _ready(self) -> "McpSession":
@@ -196,7 +196,7 @@ class ToolServer:
             raise self.breaker.refusal_error()
         if self._is_idle:
             self._is_idle = False
-            self._set_state(State.TOOL_SERVER_STATE_STARTING)
+            self._set_state(ToolServerState.TOOL_SERVER_STATE_STARTING)
             self._start_requested.set()
         await self.wait_settled()
         if self._session is None:
@@ -268,7 +268,7 @@ class ToolServer:
             ]
             try:
                 self._session, self._was_ready = session, True
-                self._set_state(State.TOOL_SERVER_STATE_READY)
+                self._set_state(ToolServerState.TOOL_SERVER_STATE_READY)
                 if not self._calls:
                     self.breaker.on_start()
                 if await self._is_unused(connection):
@@ -341,11 +341,13 @@ class ToolServer:
         # A server that was ready usually restarts quickly, so calls wait for it.
         is_back_soon = self._was_ready and (self._failures == 0 or self._has_expired)
         self._set_state(
-            State.TOOL_SERVER_STATE_STARTING if is_back_soon else State.TOOL_SERVER_STATE_FAILED,
+            ToolServerState.TOOL_SERVER_STATE_STARTING
+            if is_back_soon
+            else ToolServerState.TOOL_SERVER_STATE_FAILED,
             problem,
         )
 
-    def _set_state(self, state: State.ValueType, error: str = "") -> None:
+    def _set_state(self, state: ToolServerState.ValueType, error: str = "") -> None:
         self.state = state
         self.error = error
         self._state_changed.set()

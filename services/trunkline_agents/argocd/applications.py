@@ -3,11 +3,11 @@
 import difflib
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Final
 
 from typing_extensions import TypedDict
 
-Json = dict[str, Any]
+from trunkline_agents.argocd.client import Json
 
 _REVISION_CHARS: Final = 12
 _MESSAGE_CHARS: Final = 300

@@ -3,9 +3,9 @@
 Every pattern is anchored, and its parts are possessive or of bounded length: linear time.
 """
 
-from typing import Any, Final
+from typing import Final
 
-MatchRule = dict[str, Any]
+from trunkline_agents.mcp_server import MatchRuleJson
 
 _PLEASE: Final = r"^(?:(?:please|can\syou|could\syou)\s++)?"
 _SEE: Final = (
@@ -41,7 +41,7 @@ _BY_HEALTH: Final = {
 _STATE: Final = {"state": {"from": "{state}", "map": _BY_SYNC | _BY_HEALTH}}
 _APPLICATION: Final = {"application": "{name}"}
 
-VERSION: Final[list[MatchRule]] = [
+VERSION: Final[list[MatchRuleJson]] = [
     {
         "pattern": rf"{_PLEASE}{_SEE}{_THE}(?:server\s)?version"
         rf"(?:\s(?:of|is|does|do|has)\b[^\n?]{{0,80}}+)?{_END}",
@@ -49,7 +49,7 @@ VERSION: Final[list[MatchRule]] = [
     }
 ]
 
-LIST: Final[list[MatchRule]] = [
+LIST: Final[list[MatchRuleJson]] = [
     {
         "pattern": rf"{_PLEASE}{_SEE}{_THE}{_APP_WORD}(?:\s(?:that|which))?(?:\s(?:is|are))?"
         rf"\s++{_STATES}{_END}",
@@ -71,7 +71,7 @@ LIST: Final[list[MatchRule]] = [
     },
 ]
 
-GET: Final[list[MatchRule]] = [
+GET: Final[list[MatchRuleJson]] = [
     {
         "pattern": rf"{_PLEASE}{_SEE}(?:(?:details?|information){_OF})?{_THE}{_APP_WORD}\s++{_NAME}"
         rf"{_END}",
@@ -79,7 +79,7 @@ GET: Final[list[MatchRule]] = [
     }
 ]
 
-HEALTH: Final[list[MatchRule]] = [
+HEALTH: Final[list[MatchRuleJson]] = [
     {
         "pattern": rf"{_PLEASE}{_SEE}{_THE}(?:health|status|state)(?:\sstatus)?{_OF}{_APP}{_END}",
         "arguments": _APPLICATION,
@@ -94,7 +94,7 @@ HEALTH: Final[list[MatchRule]] = [
     },
 ]
 
-HISTORY: Final[list[MatchRule]] = [
+HISTORY: Final[list[MatchRuleJson]] = [
     {
         "pattern": rf"{_PLEASE}{_SEE}{_THE}(?:(?:deployment|sync|release)\s)?history{_OF}{_APP}"
         rf"{_END}",
@@ -106,7 +106,7 @@ HISTORY: Final[list[MatchRule]] = [
     },
 ]
 
-DIFF: Final[list[MatchRule]] = [
+DIFF: Final[list[MatchRuleJson]] = [
     {
         "pattern": rf"{_PLEASE}{_SEE}{_THE}(?:diffs?|differences?|drift|changes)(?:{_OF}|\s++)"
         rf"{_APP}{_END}",
@@ -119,7 +119,7 @@ DIFF: Final[list[MatchRule]] = [
     },
 ]
 
-SYNC: Final[list[MatchRule]] = [
+SYNC: Final[list[MatchRuleJson]] = [
     {
         "pattern": rf"{_PLEASE}(?:re)?(?:sync|synchroni[sz]e|deploy)\s++{_APP}"
         rf"(?:\s++(?:to|at)\s++(?:revision\s|version\s)?(?P<revision>[\w./-]{{1,200}}+))?{_END}",

@@ -32,6 +32,7 @@ from trunkline_agents.argocd.settings import COMMAND, TOKEN_VARIABLE
 from trunkline_agents.mcp_server import (
     MATCH_KEY,
     READ_ONLY_REMOTE,
+    MatchRuleJson,
     ToolAnswer,
     call_result,
     run_stdio_server,
@@ -46,7 +47,7 @@ _DESTRUCTIVE: Final = ToolAnnotations(
     read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True
 )
 
-State = Literal[
+ApplicationState = Literal[
     "Synced",
     "OutOfSync",
     "Healthy",
@@ -57,7 +58,7 @@ State = Literal[
     "Suspended",
     "Unknown",
 ]
-Named = Annotated[
+NameArgument = Annotated[
     str, Field(description="The application's name; NAMESPACE/NAME if it isn't Argo CD's own.")
 ]
 
@@ -120,31 +121,38 @@ class ArgoCDTools:
         self,
         project: Annotated[str, Field(description="Only those of this project.")] = "",
         state: Annotated[
-            State | None, Field(description="Only those that are so; Unhealthy: not Healthy.")
+            ApplicationState | None,
+            Field(description="Only those that are so; Unhealthy: not Healthy."),
         ] = None,
     ) -> Annotated[CallToolResult, Applications]:
         """List the applications, with whether they are in sync and how they are."""
         return await call_result(self._list(project, state))
 
-    async def get_application(self, application: Named) -> Annotated[CallToolResult, Application]:
+    async def get_application(
+        self, application: NameArgument
+    ) -> Annotated[CallToolResult, Application]:
         """Tell what an application is: its source, destination, state and problems."""
         return await call_result(self._get(application))
 
-    async def application_health(self, application: Named) -> Annotated[CallToolResult, Health]:
+    async def application_health(
+        self, application: NameArgument
+    ) -> Annotated[CallToolResult, Health]:
         """Tell how an application is, and which of its resources are not well."""
         return await call_result(self._health(application))
 
-    async def application_history(self, application: Named) -> Annotated[CallToolResult, History]:
+    async def application_history(
+        self, application: NameArgument
+    ) -> Annotated[CallToolResult, History]:
         """Tell what was deployed of an application, when and by whom."""
         return await call_result(self._history(application))
 
-    async def application_diff(self, application: Named) -> Annotated[CallToolResult, Diff]:
+    async def application_diff(self, application: NameArgument) -> Annotated[CallToolResult, Diff]:
         """Tell what a sync of an application would change: unified diffs from live to wanted."""
         return await call_result(self._diff(application))
 
     async def sync_application(
         self,
-        application: Named,
+        application: NameArgument,
         revision: Annotated[
             str, Field(description="A commit, tag or chart version; empty: as its source says.")
         ] = "",
@@ -167,7 +175,7 @@ class ArgoCDTools:
         details = ", ".join(filter(None, more))
         return ToolAnswer(f"Argo CD {data['version']}{f' ({details})' if details else ''}.", data)
 
-    async def _list(self, project: str, state: State | None) -> ToolAnswer:
+    async def _list(self, project: str, state: ApplicationState | None) -> ToolAnswer:
         found = [parse_application(one) for one in await self._api.applications(project=project)]
         shown = sorted((one for one in found if _matches(one, state)), key=lambda one: one["name"])
         if not shown:
@@ -239,7 +247,7 @@ def _render_deployment(one: Deployment) -> str:
     return f"- {one['deployed_at']}: {abbreviate_revision(one['revision'])} (id {one['id']}{by})"
 
 
-def _matches(one: Application, state: State | None) -> bool:
+def _matches(one: Application, state: ApplicationState | None) -> bool:
     if state is None:
         return True
     if state == "Unhealthy":
@@ -255,7 +263,7 @@ def build_server(tools: ArgoCDTools) -> MCPServer[Any]:
         instructions="Reads the applications of an Argo CD server, and syncs them.",
         log_level="WARNING",
     )
-    looking: tuple[tuple[Any, str, list[patterns.MatchRule]], ...] = (
+    looking: tuple[tuple[Any, str, list[MatchRuleJson]], ...] = (
         (tools.version, "Argo CD's version", patterns.VERSION),
         (tools.list_applications, "List applications", patterns.LIST),
         (tools.get_application, "Show an application", patterns.GET),

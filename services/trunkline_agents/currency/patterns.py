@@ -3,11 +3,8 @@
 Every pattern is anchored, and no part can match the same text in two ways: linear time.
 """
 
-from typing import Any
-
 from trunkline_agents.currency.names import NAMES
-
-MatchRule = dict[str, Any]
+from trunkline_agents.mcp_server import MatchRuleJson
 
 # Without an amount, only these codes make a question one about money, not any three letters.
 _CODES = (
@@ -28,7 +25,7 @@ _DATE = r"(?:\s++(?:on|at|of|for)\s(?P<date>\d{4}-\d{1,2}-\d{1,2}))?+"
 _END = r"\s*+[?.]?$"
 _PAIR = {"from_currency": "{from}", "to_currency": "{to}", "date": "{date}"}
 
-CONVERT: list[MatchRule] = [
+CONVERT: list[MatchRuleJson] = [
     {
         "pattern": rf"{_LEAD}{_AMOUNT}\s*+(?P<from>{_ANY}){_INTO}(?P<to>{_ANY}){_DATE}{_END}",
         "arguments": {"amount": "{amount}", **_PAIR},
@@ -49,7 +46,7 @@ CONVERT: list[MatchRule] = [
     },
 ]
 
-LIST: list[MatchRule] = [
+LIST: list[MatchRuleJson] = [
     {
         "pattern": r"^(?:(?:which|what|list|show)\s++)(?:me\s)?(?:the\s|all\s)*+currencies\b[^?]*+"
         + _END,

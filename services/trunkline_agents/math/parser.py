@@ -21,9 +21,9 @@ from typing import NoReturn
 
 from trunkline.errors import InvalidArgumentError
 from trunkline_agents.math.syntax import (
-    Call,
     Constant,
     Equation,
+    FunctionCall,
     Negation,
     Node,
     Number,
@@ -329,7 +329,7 @@ class _Parser:
             if self._tokens[self._place - 2].text == mark:
                 reject(f"'{mark}{mark}' is ambiguous: put parentheses around the inner part.")
             if mark == "!":
-                node = Call("factorial", (node,))
+                node = FunctionCall("factorial", (node,))
             else:
                 node = Product((node, Number(Fraction(1, 100), is_decimal=True)))
         return node
@@ -345,7 +345,7 @@ class _Parser:
         if self._takes("("):
             return self._closed(self._sum())
         if sign := self._takes("√", "∛"):
-            return Call("sqrt" if sign == "√" else "cbrt", (self._rooted(),))
+            return FunctionCall("sqrt" if sign == "√" else "cbrt", (self._rooted(),))
         return reject(f"A number or a name was expected at {self._seen()}.")
 
     def _rooted(self) -> Node:
@@ -369,7 +369,7 @@ class _Parser:
             reject(f"'{name[:40]}' is not known here. {SYNTAX_HINT}")
         return self._call(function)
 
-    def _call(self, function: str) -> Call:
+    def _call(self, function: str) -> FunctionCall:
         if not self._takes("("):
             reject(f"{function} needs parentheses: {function}(x).")
         arguments = [self._sum()]
@@ -380,7 +380,7 @@ class _Parser:
         if not fewest <= len(arguments) <= most:
             expected = str(fewest) if fewest == most else f"{fewest} to {most}"
             reject(f"{function} takes {expected} arguments, not {len(arguments)}.")
-        return Call(function, tuple(arguments))
+        return FunctionCall(function, tuple(arguments))
 
     def _closed(self, node: Node) -> Node:
         if not self._takes(")"):

@@ -6,8 +6,7 @@ Every pattern is anchored and possessive where it repeats, so that a match takes
 from typing import Any
 
 from trunkline_agents.math.parser import CONSTANTS, FUNCTIONS
-
-MatchRule = dict[str, Any]
+from trunkline_agents.mcp_server import MatchRuleJson
 
 _WORDS = sorted(
     {
@@ -58,9 +57,9 @@ _COMBINED = (
 _LATEST: dict[str, Any] = {"only": _TERM}
 
 
-def _earlier_answer_rules() -> list[MatchRule]:
+def _earlier_answer_rules() -> list[MatchRuleJson]:
     """Return the patterns that combine earlier answers or continue from the last one."""
-    declared: list[MatchRule] = [
+    declared: list[MatchRuleJson] = [
         {
             "pattern": rf"^(?:(?:please|now|and|then)\s){{0,3}}(?:{spoken}"
             rf"|(?:what(?:'s|\sis)\s)?(?:their|the)\s{noun}(?:\sof\s{_THEM})?)\s*+[?.!]?$",
@@ -83,7 +82,7 @@ def _earlier_answer_rules() -> list[MatchRule]:
     return declared
 
 
-CALCULATE: list[MatchRule] = [
+CALCULATE: list[MatchRuleJson] = [
     *_earlier_answer_rules(),
     *(
         {
@@ -118,7 +117,7 @@ CALCULATE: list[MatchRule] = [
     },
 ]
 
-SOLVE: list[MatchRule] = [
+SOLVE: list[MatchRuleJson] = [
     {
         "pattern": r"^(?:please\s)?solve\s++"
         + _LIKE_A_FORMULA
@@ -159,7 +158,7 @@ _DERIVED = {"expression": "{expression}", "variable": "{variable}"}
 _DERIVATIVE_OF = _ASK + r"(?:(?P<order>first|second|third|fourth)\s)?derivative\sof\s++"
 _VERB_D = r"^(?:please\s)?(?:differentiate|derive)\s++"
 
-DIFFERENTIATE: list[MatchRule] = [
+DIFFERENTIATE: list[MatchRuleJson] = [
     {
         "pattern": lead
         + _LIKE_A_FORMULA
@@ -185,7 +184,7 @@ _INTEGRAL = (
     r"(?:(?:definite\s|indefinite\s)?integral\sof|antiderivative\sof|integrate)\s++"
 )
 
-INTEGRATE: list[MatchRule] = [
+INTEGRATE: list[MatchRuleJson] = [
     {
         "pattern": _INTEGRAL
         + _LIKE_A_FORMULA

@@ -77,7 +77,9 @@ Formula = Annotated[
 Letter = Annotated[
     str | None, Field(description="The variable, one letter; by default the only one, or x.")
 ]
-Limit = Annotated[str | float | None, Field(description="A number or formula; oo is infinity.")]
+IntegrationLimit = Annotated[
+    str | float | None, Field(description="A number or formula; oo is infinity.")
+]
 
 
 class MathTools:
@@ -119,8 +121,8 @@ class MathTools:
         self,
         expression: Formula,
         variable: Letter = None,
-        lower: Limit = None,
-        upper: Limit = None,
+        lower: IntegrationLimit = None,
+        upper: IntegrationLimit = None,
     ) -> Annotated[CallToolResult, Integral]:
         """Integrate an expression: an antiderivative, or with both limits the value."""
         return await call_result(self._integrate(expression, variable, lower=lower, upper=upper))

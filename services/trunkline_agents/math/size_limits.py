@@ -6,8 +6,8 @@ from fractions import Fraction
 
 from trunkline_agents.math.parser import reject
 from trunkline_agents.math.syntax import (
-    Call,
     Constant,
+    FunctionCall,
     Negation,
     Node,
     Number,
@@ -73,7 +73,7 @@ def _size(node: Node) -> Size:
             size = Size(sum(x.magnitude for x in sizes), sum(x.denominator for x in sizes))
         case Power(base=base, exponent=exponent):
             size = _power_size(_size(base), _size(exponent), exponent)
-        case Call():
+        case FunctionCall():
             size = _call_size(node)
     if size.digits > MAX_DIGITS:
         reject(f"The numbers in it would have more than {MAX_DIGITS:,} digits: that is too large.")
@@ -114,7 +114,7 @@ def _power_size(base: Size, exponent: Size, written: Node) -> Size:
     return Size(base.digits * times, base.digits * times)
 
 
-def _call_size(call: Call) -> Size:
+def _call_size(call: FunctionCall) -> Size:
     arguments = [_size(argument) for argument in children(call)]
     match call.function:
         case "exp" | "sinh" | "cosh":

@@ -14,8 +14,8 @@ from sympy.printing.str import StrPrinter
 
 from trunkline_agents.math.parser import reject
 from trunkline_agents.math.syntax import (
-    Call,
     Constant,
+    FunctionCall,
     Negation,
     Node,
     Number,
@@ -107,7 +107,7 @@ def to_sympy(node: Node) -> SympyValue:
             return _divide(to_sympy(operand))
         case Power(base=base, exponent=exponent):
             return _raise(to_sympy(base), to_sympy(exponent))
-        case Call(function=function, arguments=arguments):
+        case FunctionCall(function=function, arguments=arguments):
             return _call(function, [to_sympy(argument) for argument in arguments])
 
 

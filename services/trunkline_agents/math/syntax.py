@@ -64,14 +64,14 @@ class Power:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FunctionCall:
     """A call of a function of the grammar, with a valid number of arguments."""
 
     function: str
     arguments: tuple["Node", ...]
 
 
-Node = Number | Constant | Variable | Sum | Negation | Product | Reciprocal | Power | Call
+Node = Number | Constant | Variable | Sum | Negation | Product | Reciprocal | Power | FunctionCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Equation:
 def children(node: Node) -> tuple[Node, ...]:
     """Return the nodes directly below a node."""
     match node:
-        case Sum(terms=below) | Product(factors=below) | Call(arguments=below):
+        case Sum(terms=below) | Product(factors=below) | FunctionCall(arguments=below):
             return below
         case Negation(operand=operand) | Reciprocal(operand=operand):
             return (operand,)

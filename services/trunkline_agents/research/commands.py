@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from trunkline.cli.exits import finish
-from trunkline.cli.options import Data, Json
+from trunkline.cli.options import DataOption, JsonOption
 from trunkline.cli.usage import QuestionCommand
 
 docs = typer.Typer(help="Keep the documents that the agent `research` answers from.")
@@ -20,7 +20,7 @@ Paths = Annotated[
 
 
 @docs.command("add")
-def add(paths: Paths, data: Data = None, *, json: Json = False) -> None:
+def add(paths: Paths, data: DataOption = None, *, json: JsonOption = False) -> None:
     """Add Markdown, text, HTML and PDF; what was added before is replaced. Exits 1 if one fails."""
     from trunkline_agents.research import document_commands
 
@@ -28,7 +28,7 @@ def add(paths: Paths, data: Data = None, *, json: Json = False) -> None:
 
 
 @docs.command("list")
-def list_all(data: Data = None, *, json: Json = False) -> None:
+def list_all(data: DataOption = None, *, json: JsonOption = False) -> None:
     """List the documents."""
     from trunkline_agents.research import document_commands
 
@@ -36,7 +36,7 @@ def list_all(data: Data = None, *, json: Json = False) -> None:
 
 
 @docs.command("remove")
-def remove(paths: Paths, data: Data = None, *, json: Json = False) -> None:
+def remove(paths: Paths, data: DataOption = None, *, json: JsonOption = False) -> None:
     """Remove documents, or all below a folder; the files stay. Exits 1 if there is none."""
     from trunkline_agents.research import document_commands
 
@@ -48,10 +48,10 @@ def search(
     words: Annotated[
         list[str], typer.Argument(metavar="QUERY...", help="What to find.", show_default=False)
     ],
-    data: Data = None,
+    data: DataOption = None,
     *,
     limit: Annotated[int, typer.Option(min=1, max=20, help="How many passages.")] = 5,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Show the passages that the agent would be given. Exits 1 if nothing fits."""
     from trunkline_agents.research import document_commands

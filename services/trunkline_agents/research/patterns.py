@@ -4,9 +4,7 @@ Every pattern is anchored at both ends, and its parts are possessive or end at a
 found in one pass: linear time.
 """
 
-from typing import Any
-
-MatchRule = dict[str, Any]
+from trunkline_agents.mcp_server import MatchRuleJson
 
 _PLEASE = r"^(?:(?:please|can\syou|could\syou)\s++)?"
 _SEEK = r"(?:search|look|find|get|list|show|fetch|give)(?:\sme)?(?:\s(?:up|for|in|on|through))?"
@@ -27,7 +25,7 @@ _PAPER_ARGUMENTS = {
     },
 }
 
-ARXIV: list[MatchRule] = [
+ARXIV: list[MatchRuleJson] = [
     {
         "pattern": rf"{_PLEASE}(?:{_SEEK}\s++)?{_SOME}{_NEW}{_PAPERS}\s++by\s++"
         rf"(?P<author>[^\n?]*?)(?:\s++(?:about|on)\s++(?!arxiv\b){_QUERY})?"
@@ -55,7 +53,7 @@ ARXIV: list[MatchRule] = [
     },
 ]
 
-WEB: list[MatchRule] = [
+WEB: list[MatchRuleJson] = [
     {
         "pattern": rf"{_PLEASE}(?:{_SEEK}|ask)\s++{_WEB}(?:{_ABOUT}|\s++){_QUERY}{_END}",
         "arguments": {"query": "{query}"},
@@ -79,7 +77,7 @@ WEB: list[MatchRule] = [
     },
 ]
 
-DOCUMENTS: list[MatchRule] = [
+DOCUMENTS: list[MatchRuleJson] = [
     {
         "pattern": rf"{_PLEASE}{_SEEK}\s++{_SOME}{_SHELF}{_ABOUT}{_QUERY}{_END}",
         "arguments": {"query": "{query}"},

@@ -61,7 +61,7 @@ class Research(TypedDict):
 
 
 Query = Annotated[str, Field(description="What is looked for, in a few telling words.")]
-Limit = Annotated[int, Field(description="How many results, 1 to 10.")]
+ResultLimit = Annotated[int, Field(description="How many results, 1 to 10.")]
 
 
 @dataclass(eq=False)
@@ -90,7 +90,7 @@ class ResearchTools:
         newest_first: Annotated[
             bool, Field(description="Newest first, instead of best first.")
         ] = False,
-        limit: Limit = 5,
+        limit: ResultLimit = 5,
     ) -> Annotated[CallToolResult, Research]:
         """Find scientific papers on arXiv; gives titles, authors, years, abstracts and links."""
         words = f"{query} {author}".strip()
@@ -103,7 +103,7 @@ class ResearchTools:
         return await call_result(_to_answer(self._search_remote("arXiv", papers, words, limit)))
 
     async def web_search(
-        self, query: Query, limit: Limit = 5
+        self, query: Query, limit: ResultLimit = 5
     ) -> Annotated[CallToolResult, Research]:
         """Search the web; gives titles, excerpts and links."""
 
@@ -113,7 +113,7 @@ class ResearchTools:
         return await call_result(_to_answer(self._search_remote("Web search", pages, query, limit)))
 
     async def search_documents(
-        self, query: Query, limit: Limit = 4
+        self, query: Query, limit: ResultLimit = 4
     ) -> Annotated[CallToolResult, Research]:
         """Search the documents of this mesh; gives passages with page, section or line."""
         return await call_result(_to_answer(self._search_documents(query, limit)))

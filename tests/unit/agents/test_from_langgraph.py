@@ -16,7 +16,7 @@ from langgraph.runtime import Runtime, get_runtime
 from langgraph.types import interrupt
 from pydantic import BaseModel
 
-from trunkline import FunctionAgent, Part, TaskContext, from_langgraph
+from trunkline import FunctionAgent, Part, TaskContext, TaskState, from_langgraph
 from trunkline.errors import ConfigurationError
 from trunkline.testing import Answer, Call, Mesh, ScriptedModel, mesh
 
@@ -95,7 +95,7 @@ async def test_its_words_stream_and_its_calls_of_tools_are_told() -> None:
     model = ScriptedModel(calls, "The sums are 3 and 7.")
     async with mesh(made(reacting(model))) as m:
         answer, told = await followed(m, "sums?")
-    assert (answer.state, answer.text) == ("completed", "The sums are 3 and 7.")
+    assert (answer.state, answer.text) == (TaskState.COMPLETED, "The sums are 3 and 7.")
     assert told == [
         *("Calling add…", "add begins", "Calling add…", "add begins"),
         *("add: 3", "add: 7", "Processing the results…"),
@@ -199,10 +199,10 @@ async def test_an_interrupt_asks_and_the_next_message_is_what_it_returns() -> No
         first = await m.ask("go")
         second = await m.ask("one", task=first)
         end = await m.ask("two:", data, task=second)
-    assert (first.state, first.status_text) == ("input-required", "first?")
-    assert (second.state, second.status_text) == ("input-required", "second?")
+    assert (first.state, first.status_text) == (TaskState.INPUT_REQUIRED, "first?")
+    assert (second.state, second.status_text) == (TaskState.INPUT_REQUIRED, "second?")
     assert second.data == [{"question": "second?", "options": [1, 2]}]
-    assert (end.state, end.text) == ("completed", "['beside', 'one', {'option': 2}]")
+    assert (end.state, end.text) == (TaskState.COMPLETED, "['beside', 'one', {'option': 2}]")
     assert runs == ["beside"]
 
 
@@ -241,7 +241,7 @@ async def test_a_graph_below_asks_and_remembers_where_it_stood() -> None:
     graph.add_edge(START, "below")
     async with mesh(logged(graph.compile())) as m:
         asked = await m.ask("go")
-        assert (asked.state, asked.status_text) == ("input-required", "deep?")
+        assert (asked.state, asked.status_text) == (TaskState.INPUT_REQUIRED, "deep?")
         assert (await m.ask("yes", task=asked)).text == "['before', 'yes']"
     assert runs == ["before"]
 
@@ -251,7 +251,10 @@ async def test_a_graph_that_stops_before_a_node_asks_whether_it_goes_on() -> Non
     model = ScriptedModel(AIMessage("", tool_calls=[call]), "It is 3.")
     async with mesh(made(reacting(model, interrupt_before=["tools"]))) as m:
         asked = await m.ask("1+2?")
-        assert (asked.state, asked.status_text) == ("input-required", "Continue with tools?")
+        assert (asked.state, asked.status_text) == (
+            TaskState.INPUT_REQUIRED,
+            "Continue with tools?",
+        )
         assert (await m.ask("yes", task=asked)).text == "It is 3."
 
 
@@ -281,7 +284,7 @@ async def test_what_waits_in_a_checkpointer_that_is_gone_fails_and_says_so(tmp_p
     async with mesh(forgetful(), data_dir=tmp_path) as m:
         answer = await m.ask("this", task=asked)
     assert (answer.state, answer.status_text) == (
-        "failed",
+        TaskState.FAILED,
         "its state was lost; ask again",
     )
 
@@ -296,9 +299,9 @@ async def test_calls_to_approve_are_approvals_like_any_others() -> None:
         assert len(asked.approvals) == 3
         assert asked.approvals[0].requested.tool == "delete"
         unclear = await m.ask("what?", task=asked)
-        assert unclear.state == "input-required"
+        assert unclear.state is TaskState.INPUT_REQUIRED
         some = await m.ask("approve 1", task=asked)
-        assert (some.state, len(some.approvals)) == ("input-required", 2)
+        assert (some.state, len(some.approvals)) == (TaskState.INPUT_REQUIRED, 2)
         end = await m.ask('edit 2 {"file": "x"}\nreject 3 not that', task=asked)
     decisions = [
         {"type": "approve"},
@@ -382,11 +385,11 @@ async def test_what_failed_or_was_canceled_leaves_nothing_in_the_conversation() 
     async with mesh(made(graph.compile())) as m:
         first = await m.ask("a")
         failed = await m.ask("fail", context=first)
-        assert failed.state == "failed"
+        assert failed.state is TaskState.FAILED
         assert "secret" not in failed.status_text
         hanging = await m.submit("hang", context=first)
         await began.wait()
-        assert (await m.cancel(hanging)).state == "canceled"
+        assert (await m.cancel(hanging)).state is TaskState.CANCELED
         assert (await m.ask("b", context=first)).text == "a a b"
 
 
@@ -403,7 +406,7 @@ async def test_a_graph_that_comes_to_no_end_is_stopped(
         compiled = compiled.with_config(recursion_limit=own)
     async with mesh(logged(compiled, step_limit=given)) as m:
         answer = await m.ask("go")
-    assert answer.state == "failed"
+    assert answer.state is TaskState.FAILED
     assert f"did not finish within {limit} steps" in answer.status_text
 
 

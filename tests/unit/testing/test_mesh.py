@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from harness.mesh.processes import free_address
-from trunkline import Message, Part, TaskContext, agent, from_a2a, testing
+from trunkline import Message, Part, TaskContext, TaskState, agent, from_a2a, testing
 from trunkline.errors import AgentNotFoundError, ConfigurationError
 from trunkline.testing import Answer, Mesh, async_test, mesh
 
@@ -57,7 +57,11 @@ async def test_an_agent_is_asked_and_its_answer_looked_at() -> None:
         answer = await m.ask("Ada")
         direct = await m.ask("direct")
         tool = await m.ask(Part(text="tool"))
-    assert (answer.state, answer.text, answer.status_text) == ("completed", "Hello, Ada!", "")
+    assert (answer.state, answer.text, answer.status_text) == (
+        TaskState.COMPLETED,
+        "Hello, Ada!",
+        "",
+    )
     assert answer.snapshot is not None
     assert (direct.snapshot, direct.text, direct.task_id) == (None, "directly", "")
     assert (tool.tools, tool.data, tool.artifacts[0].name) == (["clock"], [{"hour": 7}], "time")
@@ -66,7 +70,7 @@ async def test_an_agent_is_asked_and_its_answer_looked_at() -> None:
 async def test_a_task_that_asks_is_gone_on_with_and_a_conversation_too() -> None:
     async with mesh(count, hello) as m:
         asked = await m.ask("who", agent="hello")
-        assert (asked.state, asked.status_text) == ("input-required", "who are you?")
+        assert (asked.state, asked.status_text) == (TaskState.INPUT_REQUIRED, "who are you?")
         answered = await m.ask("Ada", task=asked)
         other = await m.ask("Bob", agent="hello", context=asked)
     assert (answered.task_id, answered.text) == (asked.task_id, "Hello, Ada!")
@@ -97,9 +101,9 @@ async def test_a_task_is_canceled_and_one_that_is_left_is_stopped() -> None:
     async with mesh(hello) as m:
         begun = await m.submit("wait")
         working = await m.wait_until(begun, lambda answer: answer.status_text == "waiting")
-        assert working.state == "working"
-        assert (await m.cancel(begun)).state == "canceled"
-        assert (await m.get(begun)).state == "canceled"
+        assert working.state is TaskState.WORKING
+        assert (await m.cancel(begun)).state is TaskState.CANCELED
+        assert (await m.get(begun)).state is TaskState.CANCELED
         await m.submit("wait")
 
 
@@ -111,7 +115,7 @@ async def test_waits_have_an_end() -> None:
         with pytest.raises(TimeoutError):
             await hasty.ask("wait")
         with pytest.raises(TimeoutError):
-            await hasty.wait_until(begun, lambda answer: answer.state == "failed")
+            await hasty.wait_until(begun, lambda answer: answer.state is TaskState.FAILED)
     assert isinstance(begun, Answer)
 
 
@@ -158,7 +162,7 @@ async def test_files_are_read_wherever_they_lie() -> None:
 async def test_agents_are_asked_by_a_supervisor_that_ships() -> None:
     async with mesh(hello, bundled=["supervisor"]) as m:
         answer = await m.ask("hello Ada", agent="supervisor")
-    assert (answer.state, answer.text) == ("completed", "Hello, hello Ada!")
+    assert (answer.state, answer.text) == (TaskState.COMPLETED, "Hello, hello Ada!")
     assert answer.metadata["trunkline/route"]["agent"] == "hello"
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 
-from trunkline import TaskContext, agent
+from trunkline import TaskContext, TaskState, agent
 from trunkline.errors import ConfigurationError
 from trunkline.settings import AgentSettings
 from trunkline.testing import Call, ScriptedModel, mesh
@@ -47,7 +47,7 @@ async def test_an_agent_that_ships_reasons_with_it() -> None:
     model = ScriptedModel(Call("math__calculate", {"expression": "6*7"}), "That makes 42.")
     async with mesh(bundled=["math"], models={"math": model}) as m:
         answer = await m.ask("six times seven, please")
-    assert (answer.state, answer.text) == ("completed", "That makes 42.")
+    assert (answer.state, answer.text) == (TaskState.COMPLETED, "That makes 42.")
     assert answer.tools == ["math/calculate"]
     assert "42" in str(model.requests[1][-1].content)
 

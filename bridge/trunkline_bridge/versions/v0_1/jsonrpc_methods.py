@@ -16,12 +16,11 @@ from trunkline_bridge.bindings.jsonrpc_version import (
     JsonRpcVersion,
     with_cursor_from_metadata,
 )
-from trunkline_bridge.bindings.operation_table import EventsContext
 from trunkline_bridge.bindings.operations import Operations
 from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.errors import to_wire_error
 from trunkline_bridge.protocol import V0_1
-from trunkline_bridge.streams.task_streams import WireEvents
+from trunkline_bridge.streams.task_streams import EventsContext, WireEvents
 from trunkline_bridge.versions.json_values import Json
 from trunkline_bridge.versions.v0_1 import json_reader, json_writer
 from trunkline_bridge.versions.v0_1.json_writer import V01EventWriter

@@ -9,7 +9,6 @@ from trunkline_bridge.bindings import operation_table as table
 from trunkline_bridge.bindings import request_parser as parser
 from trunkline_bridge.bindings.grpc_service import GrpcMethod
 from trunkline_bridge.bindings.operation_table import (
-    EventsContext,
     StreamHandler,
     StreamOperation,
     UnaryHandler,
@@ -22,6 +21,7 @@ from trunkline_bridge.edge.http import rest_error_body
 from trunkline_bridge.errors import WireError
 from trunkline_bridge.protocol import V0_3
 from trunkline_bridge.streams.event_renderer import EventWriter
+from trunkline_bridge.streams.task_streams import EventsContext
 from trunkline_bridge.versions.card_json import merged_card_json
 from trunkline_bridge.versions.json_values import Json
 from trunkline_bridge.versions.v0_3.file_bytes import (

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 # The path of names and ids that leads to a subgraph, and a node in it.
-Node: TypeAlias = tuple[tuple[str, ...], str]
+NodePath: TypeAlias = tuple[tuple[str, ...], str]
 
 _NAME: Final = "answer"
 _BUFFER_CHARS: Final = 256 * 1024
@@ -41,11 +41,13 @@ class AnswerStream:
         self._writer: ArtifactWriter | None = None
         self._written = ""
         self._speaker: str | None = None
-        self._node: Node | None = None
+        self._node: NodePath | None = None
         # Text of messages that stream concurrently, by message id; None: already replaced.
         self._others: dict[str, str | None] = {}
 
-    async def add_text(self, message: BaseMessage, metadata: dict[str, Any], node: Node) -> None:
+    async def add_text(
+        self, message: BaseMessage, metadata: dict[str, Any], node: NodePath
+    ) -> None:
         """Add a piece of a message, or a whole one, that a model writes in a node."""
         if not isinstance(message, AIMessageChunk | AIMessage):
             return
@@ -71,7 +73,7 @@ class AnswerStream:
         self._others.pop(message_id, None)
         await self._append(text)
 
-    def end_node(self, node: Node) -> None:
+    def end_node(self, node: NodePath) -> None:
         """End a node: its message is complete, and other messages may stream."""
         if node == self._node:
             self._node = None

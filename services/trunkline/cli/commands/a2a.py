@@ -5,15 +5,23 @@ from typing import Annotated
 import typer
 
 from trunkline.cli.exits import finish, run
-from trunkline.cli.options import Agent, ApiKey, Files, Json, Save, Url, resolve_api_key
+from trunkline.cli.options import (
+    AgentOption,
+    ApiKeyOption,
+    FilesOption,
+    JsonOption,
+    SaveOption,
+    UrlOption,
+    resolve_api_key,
+)
 
 
 def ask(
     question: Annotated[str, typer.Argument(help="What to ask.", show_default=False)],
     *,
-    agent: Agent = None,
-    url: Url = None,
-    key: ApiKey = None,
+    agent: AgentOption = None,
+    url: UrlOption = None,
+    key: ApiKeyOption = None,
     task: Annotated[
         str, typer.Option(metavar="ID", help="Answer what this task asks.", show_default=False)
     ] = "",
@@ -23,9 +31,9 @@ def ask(
     timeout: Annotated[
         float | None, typer.Option(metavar="S", min=0.001, help="End the task after S seconds.")
     ] = None,
-    file: Files = None,
-    save: Save = None,
-    json: Json = False,
+    file: FilesOption = None,
+    save: SaveOption = None,
+    json: JsonOption = False,
 ) -> None:
     """Ask the mesh and stream the answer. Exits 0 only if the task completed."""
     from trunkline.cli import a2a as command
@@ -43,14 +51,20 @@ def ask(
     run(command.ask(asked, url=url, as_json=json))
 
 
-def chat(agent: Agent = None, url: Url = None, *, key: ApiKey = None, json: Json = False) -> None:
+def chat(
+    agent: AgentOption = None,
+    url: UrlOption = None,
+    *,
+    key: ApiKeyOption = None,
+    json: JsonOption = False,
+) -> None:
     """Talk with the mesh, line by line. Ctrl-C cancels a turn, Ctrl-D leaves."""
     from trunkline.cli import a2a as command
 
     finish(lambda: command.chat(agent, url=url, api_key=resolve_api_key(key), as_json=json))
 
 
-def demo(*, json: Json = False) -> None:
+def demo(*, json: JsonOption = False) -> None:
     """Ask questions on a temporary mesh, and show the trace of one answer."""
     from trunkline.cli import demo as command
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from trunkline.cli.exits import finish, run
-from trunkline.cli.options import Json
+from trunkline.cli.options import JsonOption
 
 keys = typer.Typer(help="Manage the API keys of callers.", rich_markup_mode=None)
 card = typer.Typer(help="Show and verify agent cards.", rich_markup_mode=None)
@@ -30,7 +30,7 @@ def add_key(
         str,
         typer.Option(metavar="NAME", help="The account of its tasks. [NAME]", show_default=False),
     ] = "",
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Create a key and print it. It is shown only once: the file has its SHA-256."""
     from trunkline.cli import identity as command
@@ -39,7 +39,7 @@ def add_key(
 
 
 @keys.command("list")
-def list_keys(file: KeyFile = None, *, json: Json = False) -> None:
+def list_keys(file: KeyFile = None, *, json: JsonOption = False) -> None:
     """List the keys: names and accounts."""
     from trunkline.cli import identity as command
 
@@ -47,7 +47,7 @@ def list_keys(file: KeyFile = None, *, json: Json = False) -> None:
 
 
 @keys.command("remove")
-def remove_key(name: Name, file: KeyFile = None, *, json: Json = False) -> None:
+def remove_key(name: Name, file: KeyFile = None, *, json: JsonOption = False) -> None:
     """Remove a key. A running mesh rejects it within a second."""
     from trunkline.cli import identity as command
 
@@ -55,7 +55,7 @@ def remove_key(name: Name, file: KeyFile = None, *, json: Json = False) -> None:
 
 
 @card.command("show")
-def show_card(url: CardUrl, *, json: Json = False) -> None:
+def show_card(url: CardUrl, *, json: JsonOption = False) -> None:
     """Show an agent's card."""
     from trunkline.cli import identity as command
 
@@ -73,7 +73,7 @@ def verify_card(
     jwks: Annotated[
         str, typer.Option(metavar="URL|FILE", help="Trust these keys.", show_default=False)
     ] = "",
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Verify a card's signature by a key that you trust. Exits 0 only if one is valid."""
     from trunkline.cli import identity as command

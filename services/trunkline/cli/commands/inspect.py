@@ -6,18 +6,25 @@ from typing import Annotated
 import typer
 
 from trunkline.cli.exits import finish, run
-from trunkline.cli.options import Account, ApprovalId, Data, Json, Mesh, TaskId
+from trunkline.cli.options import (
+    AccountOption,
+    ApprovalIdArgument,
+    DataOption,
+    JsonOption,
+    MeshOption,
+    TaskIdArgument,
+)
 from trunkline.identity import ANONYMOUS_ACCOUNT
 
 
-def agents(mesh: Mesh = None, *, json: Json = False) -> None:
+def agents(mesh: MeshOption = None, *, json: JsonOption = False) -> None:
     """List the agents on the mesh."""
     from trunkline.cli import inspect as command
 
     run(command.list_agents(mesh, as_json=json))
 
 
-def tools(mesh: Mesh = None, *, json: Json = False) -> None:
+def tools(mesh: MeshOption = None, *, json: JsonOption = False) -> None:
     """List the tools of the mesh's MCP servers."""
     from trunkline.cli import inspect as command
 
@@ -25,7 +32,7 @@ def tools(mesh: Mesh = None, *, json: Json = False) -> None:
 
 
 def tasks(
-    mesh: Mesh = None,
+    mesh: MeshOption = None,
     *,
     agent: Annotated[
         str, typer.Option(metavar="NAME", help="Only of this agent.", show_default=False)
@@ -33,21 +40,25 @@ def tasks(
     context: Annotated[
         str, typer.Option(metavar="ID", help="Only of this context.", show_default=False)
     ] = "",
-    account: Account = ANONYMOUS_ACCOUNT,
+    account: AccountOption = ANONYMOUS_ACCOUNT,
     limit: Annotated[
         int, typer.Option(metavar="N", min=1, help="The maximum number of tasks.")
     ] = 20,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """List the latest tasks."""
     from trunkline.cli import inspect as command
 
-    wanted = command.TaskFilter(account=account, agent=agent, context_id=context, limit=limit)
+    wanted = command.TaskQuery(account=account, agent=agent, context_id=context, limit=limit)
     run(command.list_tasks(mesh, wanted, as_json=json))
 
 
 def task(
-    task_id: TaskId, mesh: Mesh = None, *, account: Account = ANONYMOUS_ACCOUNT, json: Json = False
+    task_id: TaskIdArgument,
+    mesh: MeshOption = None,
+    *,
+    account: AccountOption = ANONYMOUS_ACCOUNT,
+    json: JsonOption = False,
 ) -> None:
     """Show a task: its state, route, calls and artifacts."""
     from trunkline.cli import inspect as command
@@ -56,7 +67,11 @@ def task(
 
 
 def cancel(
-    task_id: TaskId, mesh: Mesh = None, *, account: Account = ANONYMOUS_ACCOUNT, json: Json = False
+    task_id: TaskIdArgument,
+    mesh: MeshOption = None,
+    *,
+    account: AccountOption = ANONYMOUS_ACCOUNT,
+    json: JsonOption = False,
 ) -> None:
     """Cancel a task and its children."""
     from trunkline.cli import inspect as command
@@ -65,7 +80,7 @@ def cancel(
 
 
 def approvals(
-    mesh: Mesh = None, *, account: Account = ANONYMOUS_ACCOUNT, json: Json = False
+    mesh: MeshOption = None, *, account: AccountOption = ANONYMOUS_ACCOUNT, json: JsonOption = False
 ) -> None:
     """List the tool calls that wait for approval."""
     from trunkline.cli import approvals as command
@@ -74,16 +89,16 @@ def approvals(
 
 
 def approve(
-    approval_id: ApprovalId,
-    mesh: Mesh = None,
+    approval_id: ApprovalIdArgument,
+    mesh: MeshOption = None,
     *,
     edit: Annotated[
         str,
         typer.Option(metavar="JSON", help="Call it with these arguments.", show_default=False),
     ] = "",
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why.", show_default=False)] = "",
-    account: Account = ANONYMOUS_ACCOUNT,
-    json: Json = False,
+    account: AccountOption = ANONYMOUS_ACCOUNT,
+    json: JsonOption = False,
 ) -> None:
     """Approve a tool call that waits."""
     from trunkline.cli import approvals as command
@@ -93,12 +108,12 @@ def approve(
 
 
 def reject(
-    approval_id: ApprovalId,
+    approval_id: ApprovalIdArgument,
     reason: Annotated[str, typer.Argument(metavar="REASON", help="Why.", show_default=False)] = "",
-    mesh: Mesh = None,
+    mesh: MeshOption = None,
     *,
-    account: Account = ANONYMOUS_ACCOUNT,
-    json: Json = False,
+    account: AccountOption = ANONYMOUS_ACCOUNT,
+    json: JsonOption = False,
 ) -> None:
     """Reject a tool call that waits. Its agent continues without it."""
     from trunkline.cli import approvals as command
@@ -111,9 +126,9 @@ def trace(
     trace_or_task_id: Annotated[
         str, typer.Argument(metavar="[ID]", help="The id of a trace or a task.", show_default=False)
     ] = "",
-    mesh: Mesh = None,
+    mesh: MeshOption = None,
     *,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Show a trace as a tree of spans. Without an ID, list the latest traces."""
     from trunkline.cli import trace as command
@@ -144,7 +159,7 @@ ConfigId = Annotated[
 
 @webhooks.command("list")
 def webhooks_list(
-    mesh: Mesh = None,
+    mesh: MeshOption = None,
     *,
     state: Annotated[
         WebhookState | None,
@@ -154,7 +169,7 @@ def webhooks_list(
             show_default=False,
         ),
     ] = None,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """List the webhooks of all hosts, newest first."""
     from trunkline.cli import webhooks as command
@@ -164,7 +179,11 @@ def webhooks_list(
 
 @webhooks.command("show")
 def webhooks_show(
-    task_id: TaskId, config_id: ConfigId = "", mesh: Mesh = None, *, json: Json = False
+    task_id: TaskIdArgument,
+    config_id: ConfigId = "",
+    mesh: MeshOption = None,
+    *,
+    json: JsonOption = False,
 ) -> None:
     """Show the delivery of a task's webhooks. Exits 1 if there are none."""
     from trunkline.cli import webhooks as command
@@ -174,14 +193,14 @@ def webhooks_show(
 
 @webhooks.command("replay")
 def webhooks_replay(
-    task_id: TaskId,
+    task_id: TaskIdArgument,
     config_id: ConfigId = "",
-    mesh: Mesh = None,
+    mesh: MeshOption = None,
     *,
     from_start: Annotated[
         bool, typer.Option("--from-start", help="Send all events again, also delivered ones.")
     ] = False,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Send failed events again, after the last event that arrived."""
     from trunkline.cli import webhooks as command
@@ -190,7 +209,7 @@ def webhooks_replay(
 
 
 @webhooks.command("secret")
-def webhooks_secret(data: Data = None) -> None:
+def webhooks_secret(data: DataOption = None) -> None:
     """Print the secret that signs posts, for the receivers that verify them."""
     from trunkline.cli import webhooks as command
 

@@ -7,18 +7,18 @@ import typer
 
 from trunkline.cli.exits import finish
 from trunkline.cli.options import (
-    A2aGrpc,
-    Advertise,
-    AgentSpecs,
-    AllowWebhook,
-    Data,
-    Default,
-    Http,
-    Insecure,
-    Json,
-    Listen,
-    McpFile,
-    Mesh,
+    A2aGrpcOption,
+    AdvertiseOption,
+    AgentSpecsOption,
+    AllowWebhookOption,
+    DataOption,
+    DefaultOption,
+    HttpOption,
+    InsecureOption,
+    JsonOption,
+    ListenOption,
+    McpFileOption,
+    MeshOption,
 )
 from trunkline.cli.plugins import AgentNamesCommand
 
@@ -31,23 +31,23 @@ serve = typer.Typer(
 
 def up(
     *,
-    http: Http = None,
-    a2a_grpc: A2aGrpc = None,
+    http: HttpOption = None,
+    a2a_grpc: A2aGrpcOption = None,
     mesh: Annotated[
         str | None,
         typer.Option(
             metavar="HOST:PORT", help="Serve the mesh's gRPC here. [default: 127.0.0.1:50051]"
         ),
     ] = None,
-    advertise: Advertise = None,
-    data: Data = None,
-    mcp: McpFile = None,
-    agent: AgentSpecs = None,
-    default: Default = None,
-    allow_webhook: AllowWebhook = None,
-    insecure: Insecure = False,
+    advertise: AdvertiseOption = None,
+    data: DataOption = None,
+    mcp: McpFileOption = None,
+    agent: AgentSpecsOption = None,
+    default: DefaultOption = None,
+    allow_webhook: AllowWebhookOption = None,
+    insecure: InsecureOption = False,
     attached: Annotated[bool, typer.Option("--attached", hidden=True)] = False,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Start a mesh and serve until stopped. Port 0 picks a free port."""
     from trunkline.cli import serve as command
@@ -74,9 +74,9 @@ def serve_registry(
         typer.Option(metavar="HOST:PORT", help="Serve here. [default: 127.0.0.1:50051]"),
     ] = None,
     *,
-    data: Data = None,
-    insecure: Insecure = False,
-    json: Json = False,
+    data: DataOption = None,
+    insecure: InsecureOption = False,
+    json: JsonOption = False,
 ) -> None:
     """Serve the mesh's address: the registry and the traces."""
     from trunkline.cli import serve as command
@@ -87,14 +87,14 @@ def serve_registry(
 
 @serve.command("bridge")
 def serve_bridge(
-    mesh: Mesh = None,
+    mesh: MeshOption = None,
     *,
-    http: Http = None,
-    a2a_grpc: A2aGrpc = None,
-    default: Default = None,
-    allow_webhook: AllowWebhook = None,
-    insecure: Insecure = False,
-    json: Json = False,
+    http: HttpOption = None,
+    a2a_grpc: A2aGrpcOption = None,
+    default: DefaultOption = None,
+    allow_webhook: AllowWebhookOption = None,
+    insecure: InsecureOption = False,
+    json: JsonOption = False,
 ) -> None:
     """Serve A2A over HTTP and gRPC."""
     from trunkline.cli import serve as command
@@ -112,14 +112,14 @@ def serve_bridge(
 
 @serve.command("tools")
 def serve_tools(
-    mesh: Mesh = None,
+    mesh: MeshOption = None,
     *,
-    listen: Listen = None,
-    advertise: Advertise = None,
-    data: Data = None,
-    mcp: McpFile = None,
-    insecure: Insecure = False,
-    json: Json = False,
+    listen: ListenOption = None,
+    advertise: AdvertiseOption = None,
+    data: DataOption = None,
+    mcp: McpFileOption = None,
+    insecure: InsecureOption = False,
+    json: JsonOption = False,
 ) -> None:
     """Serve the tools of MCP servers."""
     from trunkline.cli import serve as command
@@ -145,15 +145,15 @@ def serve_agents(
             show_default=False,
         ),
     ] = None,
-    mesh: Mesh = None,
+    mesh: MeshOption = None,
     *,
-    listen: Listen = None,
-    advertise: Advertise = None,
-    data: Data = None,
-    mcp: McpFile = None,
-    agent: AgentSpecs = None,
-    insecure: Insecure = False,
-    json: Json = False,
+    listen: ListenOption = None,
+    advertise: AdvertiseOption = None,
+    data: DataOption = None,
+    mcp: McpFileOption = None,
+    agent: AgentSpecsOption = None,
+    insecure: InsecureOption = False,
+    json: JsonOption = False,
 ) -> None:
     """Serve agents, with their own journal."""
     from trunkline.cli import serve as command
@@ -177,7 +177,7 @@ def join(
             metavar="URL", help="The URL of the agent or of its card.", show_default=False
         ),
     ],
-    mesh: Mesh = None,
+    mesh: MeshOption = None,
     *,
     name: Annotated[
         str,
@@ -208,11 +208,11 @@ def join(
         list[str] | None,
         typer.Option(metavar="HOST", help="Also allow this host in its card; may be repeated."),
     ] = None,
-    listen: Listen = None,
-    advertise: Advertise = None,
-    data: Data = None,
-    insecure: Insecure = False,
-    json: Json = False,
+    listen: ListenOption = None,
+    advertise: AdvertiseOption = None,
+    data: DataOption = None,
+    insecure: InsecureOption = False,
+    json: JsonOption = False,
 ) -> None:
     """Add a remote A2A agent to a mesh, by its card."""
     from trunkline.cli import serve as command

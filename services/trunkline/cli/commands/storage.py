@@ -6,13 +6,13 @@ from typing import Annotated
 import typer
 
 from trunkline.cli.exits import finish
-from trunkline.cli.options import Data, Json
+from trunkline.cli.options import DataOption, JsonOption
 
 data = typer.Typer(help="Check, back up, restore and prune the data directory.")
 
 
 @data.command("check")
-def data_check(data: Data = None, *, json: Json = False) -> None:
+def data_check(data: DataOption = None, *, json: JsonOption = False) -> None:
     """Check every journal. The mesh may be running. Exits 1 if one is damaged."""
     from trunkline.cli import storage as command
 
@@ -24,9 +24,9 @@ def data_backup(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="A new folder for the copy.", show_default=False)
     ],
-    data: Data = None,
+    data: DataOption = None,
     *,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Copy journals, checkpoints and traces. The mesh may be running."""
     from trunkline.cli import storage as command
@@ -37,9 +37,9 @@ def data_backup(
 @data.command("restore")
 def data_restore(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The backup.", show_default=False)],
-    data: Data = None,
+    data: DataOption = None,
     *,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Restore a backup into an empty or new data directory."""
     from trunkline.cli import storage as command
@@ -49,13 +49,13 @@ def data_restore(
 
 @data.command("prune")
 def data_prune(
-    data: Data = None,
+    data: DataOption = None,
     *,
     older_than: Annotated[
         float | None,
         typer.Option(metavar="DAYS", min=0, help="Delete tasks that ended longer ago. [retain_s]"),
     ] = None,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Compact and delete tasks that ended long ago. The mesh must be stopped."""
     from trunkline.cli import storage as command

@@ -7,12 +7,14 @@ Importing this package does not load LangChain. A provider's package loads at it
 """
 
 from trunkline.reasoning.models.model import RULES, Model, ModelChoice, open_model
+from trunkline.reasoning.models.model_client import OnText
 from trunkline.reasoning.models.replies import count_tokens, is_truncated, truncation_note
 
 __all__ = [
     "RULES",
     "Model",
     "ModelChoice",
+    "OnText",
     "count_tokens",
     "is_truncated",
     "open_model",

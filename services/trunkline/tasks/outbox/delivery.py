@@ -17,7 +17,7 @@ from trunkline.tasks.outbox.webhook import (
     PENDING,
     WAITING,
     Webhook,
-    WebhookState,
+    WebhookStateValue,
     parse_event_id,
     timestamp,
 )
@@ -110,7 +110,7 @@ class WebhookDelivery:
         """
         return self.journal.head(self.webhook.config.task_id) > self._examined
 
-    def current_state(self) -> WebhookState:
+    def current_state(self) -> WebhookStateValue:
         """Return the state now: the stored one lags behind new events and claims."""
         if self.is_over or self.due_s > self.retry.now_s():
             return self.webhook.state

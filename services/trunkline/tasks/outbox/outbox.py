@@ -36,7 +36,7 @@ from trunkline.tasks.outbox.webhook import (
     PENDING,
     WAITING,
     Webhook,
-    WebhookState,
+    WebhookStateValue,
     from_row,
     redact_webhook,
     to_row,
@@ -190,7 +190,7 @@ class Outbox:
         if written is not None:
             await asyncio.shield(written)
 
-    def list(self, *, task_id: str = "", state: WebhookState = ANY) -> list[Webhook]:
+    def list(self, *, task_id: str = "", state: WebhookStateValue = ANY) -> list[Webhook]:
         """Return webhooks of one task or of all, newest first, without their secrets."""
         webhooks: list[Webhook] = []
         for journal in self._journals.values():

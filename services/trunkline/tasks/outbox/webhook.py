@@ -13,10 +13,10 @@ Config = push_notification_pb2.TaskPushNotificationConfig
 Webhook = webhook_service_pb2.Webhook
 
 if TYPE_CHECKING:
-    WebhookState: TypeAlias = webhook_service_pb2.WebhookState.ValueType
+    WebhookStateValue: TypeAlias = webhook_service_pb2.WebhookState.ValueType
 else:
     # The generated type exists for checkers only; at run time a state is its number.
-    WebhookState = int
+    WebhookStateValue = int
 
 ANY: Final = webhook_service_pb2.WEBHOOK_STATE_UNSPECIFIED
 IDLE: Final = webhook_service_pb2.WEBHOOK_STATE_IDLE
