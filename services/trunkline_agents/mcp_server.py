@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 
 from trunkline.errors import InvalidArgumentError, TrunklineError
-from trunkline.network import is_this_machine
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
-    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+    from opentelemetry.sdk.trace.export import SpanExporter
 
 MatchRuleJson: TypeAlias = dict[str, Any]
 """A pattern of questions, and the arguments made of a match, as JSON."""
@@ -39,9 +38,13 @@ READ_ONLY_REMOTE = ToolAnnotations(
 )
 """For tools that read from other services."""
 
-_ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-_EXPORT_INTERVAL_MS = 500
-_EXPORT_TIMEOUT_S = 2.0
+_EXPORTER_VARIABLES = (
+    "OTEL_TRACES_EXPORTER",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+)
+# OpenTelemetry's defaults are for servers, which live longer than a tool's process.
+_DEFAULTS = {"OTEL_BSP_SCHEDULE_DELAY": "500", "OTEL_EXPORTER_OTLP_TIMEOUT": "2"}
 _FLUSH_TIMEOUT_MS = 1_500
 
 
@@ -102,24 +105,24 @@ def _exit_on_signals(flush: Callable[[], None]) -> None:
 
 
 def start_tracing(service_name: str) -> Callable[[], None]:
-    """Export spans to the OTLP endpoint that the environment names; return a function to flush.
+    """Export spans as the `OTEL_*` variables say; return a function to flush.
 
-    Without an endpoint, nothing is loaded or exported. OTEL_SERVICE_NAME overrides `service_name`.
-    The mcp library makes the spans.
+    Without an exporter or an endpoint in them, nothing is loaded or exported. OTEL_SERVICE_NAME
+    overrides `service_name`. The mcp library makes the spans.
     """
-    endpoint = next((os.environ[name] for name in _ENDPOINT_VARIABLES if os.environ.get(name)), "")
-    if not endpoint or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+    is_disabled = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+    if is_disabled or not any(os.environ.get(name) for name in _EXPORTER_VARIABLES):
         return _flush_nothing
     from opentelemetry import trace
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
+    for variable, value in _DEFAULTS.items():
+        os.environ.setdefault(variable, value)
     name = os.environ.get("OTEL_SERVICE_NAME") or service_name
     provider = TracerProvider(resource=Resource.create({"service.name": name}))
-    provider.add_span_processor(
-        BatchSpanProcessor(_lazy_exporter(endpoint), schedule_delay_millis=_EXPORT_INTERVAL_MS)
-    )
+    provider.add_span_processor(BatchSpanProcessor(_make_exporter()))
     trace.set_tracer_provider(provider)
 
     def flush() -> None:
@@ -132,32 +135,28 @@ def _flush_nothing() -> None:
     """There are no spans to flush."""
 
 
-def _lazy_exporter(endpoint: str) -> "SpanExporter":
-    """Return an exporter that loads gRPC with its first spans.
+def _make_exporter() -> "SpanExporter":
+    """Return an exporter that loads the mesh's exporters with its first spans.
 
     gRPC is a fifth of an idle server's memory.
     """
-    from opentelemetry.sdk.trace.export import SpanExporter
+    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
     class LazyExporter(SpanExporter):
         def __init__(self) -> None:
-            self._exporter: SpanExporter | None = None
+            self._exporters: list[SpanExporter] | None = None
 
-        def export(self, spans: "Sequence[ReadableSpan]") -> "SpanExportResult":
-            if self._exporter is None:
-                self._exporter = _open_exporter(endpoint)
-            return self._exporter.export(spans)
+        def export(self, spans: "Sequence[ReadableSpan]") -> SpanExportResult:
+            if self._exporters is None:
+                from trunkline.traces.collector import collector_exporters
+
+                self._exporters = [exporter for _, exporter in collector_exporters()]
+            results = [exporter.export(spans) for exporter in self._exporters]
+            is_failure = SpanExportResult.FAILURE in results
+            return SpanExportResult.FAILURE if is_failure else SpanExportResult.SUCCESS
 
         def shutdown(self) -> None:
-            if self._exporter is not None:
-                self._exporter.shutdown()
+            for exporter in self._exporters or ():
+                exporter.shutdown()
 
     return LazyExporter()
-
-
-def _open_exporter(endpoint: str) -> "SpanExporter":
-    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
-
-    # A proxy from the environment is for other machines, not for this one.
-    options = (("grpc.enable_http_proxy", 0),) if is_this_machine(endpoint) else None
-    return OTLPSpanExporter(timeout=_EXPORT_TIMEOUT_S, channel_options=options)  # type: ignore[arg-type]  # its type knows only text options

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import Any
 
 import grpc
@@ -64,6 +66,32 @@ def collector_serving() -> Iterator[tuple[Collector, str]]:
             server.stop(None).wait()
 
 
+@contextmanager
+def collector_serving_http() -> Iterator[tuple[Collector, str]]:
+    collector = Collector()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            if self.path == "/v1/traces":
+                collector.requests.put(trace_service_pb2.ExportTraceServiceRequest.FromString(body))
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Log nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield collector, f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 def environment(endpoint: str) -> dict[str, str]:
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     # A proxy must not get in between this machine and itself.
@@ -94,6 +122,22 @@ async def test_a_call_is_a_span_in_its_callers_trace(
             # While it lives: of its end the SDK gives it two seconds, then it is killed.
             found = await asyncio.to_thread(collector.span_named, f"tools/call {tool}")
     assert found == (f"trunkline-mcp-{server}", TRACE_ID, PARENT_ID)
+
+
+async def test_spans_go_to_a_collector_over_http_too() -> None:
+    with collector_serving_http() as (collector, endpoint):
+        variables = {
+            **environment(endpoint),
+            "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+            "OTEL_SERVICE_NAME": "money",
+        }
+        parameters = StdioServerParameters(
+            command=sys.executable, args=program("currency"), env=variables
+        )
+        async with Client(parameters) as client:
+            await client.call_tool("list_currencies", {})
+            found = await asyncio.to_thread(collector.span_named, "tools/call list_currencies")
+    assert found[0] == "money"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
