@@ -4,7 +4,7 @@ BIN := .venv/bin
 RELEASED := proto/released.binpb
 
 .DEFAULT_GOAL := help
-.PHONY: help setup partners demo run test prove check cover docs generate release-contract clean
+.PHONY: help setup partners demo run test prove check cover wheel docs generate release-contract clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -34,6 +34,9 @@ check: setup  ## check format, lint, types, spelling, imports, contract and docs
 
 cover: setup  ## require 90 % branch coverage of journal, tasks and projection
 	@scripts/cover $(ARGS)
+
+wheel: setup  ## run the demo from a wheel, with lowest and tested dependencies (ARGS="newest": today's)
+	@scripts/try_wheel $(ARGS)
 
 docs: setup  ## build the documentation site into build/docs
 	@$(BIN)/sphinx-build -q -W --keep-going -b html docs build/docs

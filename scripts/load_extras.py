@@ -1,0 +1,29 @@
+"""Load the packages of all extras: uvloop, the clients of model providers, an index of vectors.
+
+`scripts/try_wheel` runs it where only the wheel with all extras is installed. No client connects.
+"""
+
+import os
+import sys
+from importlib import import_module
+
+from trunkline.reasoning.models.providers import PROVIDERS
+from trunkline.settings import ModelSettings
+from trunkline_agents.research.documents.embeddings import EmbeddingModel, open_embedding_index
+
+KEY_VARIABLE = "TRIAL_KEY"
+
+
+def main() -> int:
+    """Return the exit code; an extra that does not load raises an error."""
+    os.environ[KEY_VARIABLE] = "no key"
+    for module in ("uvloop", "httptools"):
+        import_module(module)
+    for provider in PROVIDERS.values():
+        provider.build_client("any", ModelSettings(api_key_env=KEY_VARIABLE))
+    open_embedding_index(EmbeddingModel(name="openai:any", api_key="no key"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
