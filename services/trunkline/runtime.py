@@ -114,8 +114,12 @@ async def load_in_thread(
 
 
 def format_state(state: str, served: Mapping[str, str]) -> str:
-    """Return the line on stdout that reports something as `ready` or on `standby`."""
-    return " ".join((state, *(f"{name}={value}" for name, value in served.items())))
+    """Return the line on stdout that reports something as `ready` or on `standby`.
+
+    It has its line break: `print` would write that separately to an unbuffered stream, and the
+    output of another thread could come between.
+    """
+    return " ".join((state, *(f"{name}={value}" for name, value in served.items()))) + "\n"
 
 
 def format_waiting(mesh: object) -> str:

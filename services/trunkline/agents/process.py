@@ -101,9 +101,13 @@ async def _serve(agents: Sequence[Agent], settings: Settings) -> int:
 
     return await runtime.serve(
         join_mesh(lambda _: agents, settings),
-        on_state=lambda state, served: print(runtime.format_state(state, served), flush=True),
+        on_state=_print_state,
         on_waiting=lambda: print(runtime.format_waiting(settings.mesh), file=sys.stderr),
     )
+
+
+def _print_state(state: str, served: Mapping[str, str]) -> None:
+    print(runtime.format_state(state, served), end="", flush=True)
 
 
 def load_agent(spec: str) -> Agent:

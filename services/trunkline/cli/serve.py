@@ -11,7 +11,6 @@ from trunkline import runtime
 from trunkline.cli.terminal import print_json, say
 from trunkline.errors import ConfigurationError
 from trunkline.logs import configure_logging
-from trunkline.mesh.all_in_one import open_mesh
 from trunkline.runtime import ServiceStatus
 from trunkline.settings import Settings, load_settings, parse_remote
 
@@ -100,7 +99,7 @@ async def serve(
         if as_json:
             print_json(served if state == "ready" else {**served, "state": state})
         else:
-            print(runtime.format_state(state, served), flush=True)
+            print(runtime.format_state(state, served), end="", flush=True)
 
     return await runtime.serve(
         opening,
@@ -125,6 +124,9 @@ async def up(flags: Mapping[str, object], *, is_attached: bool, as_json: bool) -
     Raises:
         ConfigurationError: a setting is wrong, or an address can't be used.
     """
+    # A process of one service needs none of the others.
+    from trunkline.mesh.all_in_one import open_mesh
+
     settings = load_settings(flags)
     configure_logging(level=settings.log_level, log_format=settings.log_format)
     lifeline = sys.stdin.fileno() if is_attached else None

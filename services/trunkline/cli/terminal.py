@@ -81,7 +81,7 @@ def note(text: str) -> None:
 
 def say(text: str) -> None:
     """Print a line to stderr."""
-    print(text, file=sys.stderr, flush=True)
+    print(f"{text}\n", end="", file=sys.stderr, flush=True)
 
 
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -98,7 +98,10 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 def print_json(value: object) -> None:
     """Print one JSON document on one line."""
     is_unicode = (sys.stdout.encoding or "utf-8").lower().startswith("utf")
-    print(json.dumps(value, ensure_ascii=not is_unicode), flush=True)
+    line = json.dumps(value, ensure_ascii=not is_unicode)
+    # `print` would write its own line break separately to an unbuffered stream, and the output of
+    # another thread could come between.
+    print(f"{line}\n", end="", flush=True)
 
 
 def state_name(state: str) -> str:

@@ -5,12 +5,14 @@ import os
 import pty
 import sys
 import tty
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, BinaryIO, cast
 
 import pytest
 
-from trunkline.cli.terminal import RED, accept_any_text, paint, write
+from trunkline.agents.process import _print_state
+from trunkline.cli.terminal import RED, accept_any_text, paint, print_json, say, write
 
 HOSTILE = (
     "red \x1b[31m, title \x1b]0;owned\x07, away \x1b[2J\x9b2J\r, hidden \x1b[8m, turned \u202e"
@@ -78,3 +80,33 @@ def test_a_pipe_gets_text_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     accept_any_text()
     write(f"{HOSTILE}\n")
     assert buffer.getvalue().decode() == HOSTILE + "\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "print_line"),
+    [
+        ("stdout", lambda: _print_state("ready", {"agent": "hello"})),
+        ("stdout", lambda: print_json({"http": "http://127.0.0.1:8000"})),
+        ("stderr", lambda: say("waiting for a mesh")),
+    ],
+)
+def test_a_line_reaches_an_unbuffered_stream_in_one_piece(
+    monkeypatch: pytest.MonkeyPatch, name: str, print_line: Callable[[], None]
+) -> None:
+    pieces: list[bytes] = []
+
+    class Pipe(io.RawIOBase):
+        def writable(self) -> bool:
+            return True
+
+        def write(self, data: Any, /) -> int:
+            pieces.append(bytes(data))
+            return len(data)
+
+    # As Python opens stdout and stderr with PYTHONUNBUFFERED=1.
+    stream = io.TextIOWrapper(cast("BinaryIO", Pipe()), encoding="utf-8", write_through=True)
+    monkeypatch.setattr(sys, name, stream)
+    print_line()
+    written = [piece for piece in pieces if piece]
+    assert len(written) == 1
+    assert written[0].endswith(b"\n")
