@@ -21,7 +21,7 @@ def say(message: dict[str, Any]) -> None:
 
 
 def page(cursor: str | None) -> dict[str, Any]:
-    """One tool a page."""
+    """Return one tool per page."""
     at = int(cursor or 0)
     tool: dict[str, Any] = {"name": listed[at], "inputSchema": {"type": "object"}}
     if listed[at] == "unfit":

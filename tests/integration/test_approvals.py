@@ -1,4 +1,4 @@
-"""Calls that a person has to approve: asked for and answered over any wire, and made once."""
+"""Calls that need a person's approval: requested and answered over any wire, and made once."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ DONE = State.TASK_STATE_COMPLETED
 
 @dataclass
 class Shops:
-    """A mesh with shops, and what each has ordered."""
+    """A mesh with shops, and the orders of each."""
 
     bridged: BridgedMesh
     apples: Orders
@@ -35,7 +35,7 @@ class Shops:
     async def answer(
         self, approval_id: str, *, task_id: str = "", account: str = "", **fields: Any
     ) -> snapshot_pb2.ApprovalInfo:
-        """Answer by the host of the task that asks, as the command line does."""
+        """Answer at the host of the root task, as the command line does."""
         task_id = task_id or approval_id.rpartition(".")[0]
         fields.setdefault("decision", APPROVED)
         request = task_service_pb2.AnswerApprovalRequest(
@@ -49,8 +49,8 @@ class Shops:
         )
 
 
-def said_in(task: Any) -> str:
-    """The text of a task's answer on the wire."""
+def answer_text(task: Any) -> str:
+    """Return the text of a task's answer on the wire."""
     return "".join(
         part["text"]
         for one in task["artifacts"]
@@ -67,12 +67,12 @@ async def shops(tmp_path: Path) -> AsyncIterator[Shops]:
         yield Shops(bridged, apples, pears)
 
 
-async def test_the_question_says_who_wants_to_call_what_and_how_to_answer(shops: Shops) -> None:
+async def test_the_question_names_agent_and_call_and_possible_answers(shops: Shops) -> None:
     task = await shops.bridged.at("/agents/apples").send("order 3 apples")
     assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
-    said, data = task["status"]["message"]["parts"]
+    text, data = task["status"]["message"]["parts"]
     approval_id = f"{task['id']}.1"
-    assert said["text"].startswith(
+    assert text["text"].startswith(
         'apples: apples/order with {"item": "apples", "n": 3} needs your approval'
     )
     assert data["data"] == {
@@ -90,7 +90,7 @@ async def test_the_question_says_who_wants_to_call_what_and_how_to_answer(shops:
 
 
 @pytest.mark.parametrize(
-    ("said", "made", "answer"),
+    ("text", "orders", "answer"),
     [
         ("approve", [{"n": 3, "item": "apples"}], "Ordered 3 apples."),
         ("reject too many.", [], "apples/order was not called. It was rejected: too many."),
@@ -98,17 +98,17 @@ async def test_the_question_says_who_wants_to_call_what_and_how_to_answer(shops:
     ],
 )
 async def test_a_text_answers(
-    shops: Shops, said: str, made: list[dict[str, Any]], answer: str
+    shops: Shops, text: str, orders: list[dict[str, Any]], answer: str
 ) -> None:
     caller = shops.bridged.at("/agents/apples")
     task = await caller.send("order 3 apples")
-    task = await caller.send(said, taskId=task["id"])
+    task = await caller.send(text, taskId=task["id"])
     assert task["status"]["state"] == "TASK_STATE_COMPLETED", task
-    assert said_in(task) == answer
-    assert shops.apples.made == made
+    assert answer_text(task) == answer
+    assert shops.apples.made == orders
 
 
-async def test_data_answers_and_a_wrong_one_is_an_error(shops: Shops) -> None:
+async def test_data_answers_and_invalid_data_is_an_error(shops: Shops) -> None:
     caller = shops.bridged.at("/agents/apples")
     task = await caller.send("order 3 apples")
     message = caller.message("", taskId=task["id"])
@@ -139,7 +139,7 @@ async def test_a_call_over_grpc_answers_once(shops: Shops) -> None:
     assert len(shops.apples.made) == 1
 
 
-async def test_what_is_canceled_waits_for_nothing(shops: Shops) -> None:
+async def test_a_canceled_task_has_no_open_approvals(shops: Shops) -> None:
     caller = shops.bridged.at("/agents/apples")
     task = await caller.send("order 3 apples")
     await caller.call("CancelTask", {"id": task["id"]})
@@ -154,7 +154,7 @@ BOTH = "order 3 apples and order 2 pears"
 
 
 async def ask_both(shops: Shops, **options: Any) -> snapshot_pb2.TaskSnapshot:
-    """Ask a supervisor for what both shops have to ask a person about."""
+    """Give a supervisor a request for which both shops need approval."""
     await shops.bridged.mesh.supervise(**options)
     task = await shops.bridged.mesh.ask(BOTH)
     assert task.task.status.state == WAITS, task.task.status
@@ -162,15 +162,17 @@ async def ask_both(shops: Shops, **options: Any) -> snapshot_pb2.TaskSnapshot:
 
 
 def asked_by(task: snapshot_pb2.TaskSnapshot, *agents: str) -> list[tuple[int, str]]:
-    """Number and id of the approval that each agent asks for: who is first, is chance."""
-    found = {
+    """Return number and id of the approval of each agent; their order is random."""
+    approvals_by_agent = {
         one.requested.path[-1]: (number, one.requested.approval_id)
         for number, one in enumerate(task.approvals, start=1)
     }
-    return [found[agent] for agent in agents]
+    return [approvals_by_agent[agent] for agent in agents]
 
 
-async def test_what_children_ask_bubbles_up_with_its_path_and_is_asked_once(shops: Shops) -> None:
+async def test_approvals_of_children_bubble_up_with_their_path_and_are_asked_once(
+    shops: Shops,
+) -> None:
     task = await ask_both(shops)
     assert {
         (one.requested.tool, *one.requested.path, one.requested.approval_id)
@@ -179,23 +181,23 @@ async def test_what_children_ask_bubbles_up_with_its_path_and_is_asked_once(shop
         (f"{name}/order", "supervisor", name, f"{child.started.task_id}.1")
         for name, child in zip(("apples", "pears"), task.children, strict=True)
     }
-    said = task.task.status.message.parts[0].text
-    assert said.startswith("2 calls need your approval:\n1. supervisor → ")
-    assert said.count("apples/order") == said.count("pears/order") == 1
+    question = task.task.status.message.parts[0].text
+    assert question.startswith("2 calls need your approval:\n1. supervisor → ")
+    assert question.count("apples/order") == question.count("pears/order") == 1
     assert len(task.task.status.message.parts) == 2
 
 
 async def test_each_child_gets_its_answer_in_any_order(shops: Shops) -> None:
     task = await ask_both(shops)
     ((pears, _),) = asked_by(task, "pears")
-    left = await shops.bridged.mesh.ask(f"approve {pears}", task_id=task.task.id)
-    assert left.task.status.state == WAITS
+    remaining = await shops.bridged.mesh.ask(f"approve {pears}", task_id=task.task.id)
+    assert remaining.task.status.state == WAITS
     assert (shops.apples.made, len(shops.pears.made)) == ([], 1)
-    assert "Ordered 2 pears." in texts(left)
-    assert left.task.status.message.parts[0].text.startswith("supervisor → apples: ")
+    assert "Ordered 2 pears." in texts(remaining)
+    assert remaining.task.status.message.parts[0].text.startswith("supervisor → apples: ")
     again = await shops.bridged.mesh.ask("what?", task_id=task.task.id)
     assert again.task.status.state == WAITS
-    assert again.task.status.message.parts[0].text == left.task.status.message.parts[0].text
+    assert again.task.status.message.parts[0].text == remaining.task.status.message.parts[0].text
     ended = await shops.bridged.mesh.ask("reject too dear", task_id=task.task.id)
     assert ended.task.status.state == DONE
     assert texts(ended)[-1] == "apples/order was not called. It was rejected: too dear."
@@ -205,14 +207,14 @@ async def test_each_child_gets_its_answer_in_any_order(shops: Shops) -> None:
 async def test_one_message_answers_all(shops: Shops) -> None:
     task = await ask_both(shops)
     (apples, _), (pears, _) = asked_by(task, "apples", "pears")
-    said = f'edit {apples} {{"n": 1, "item": "apple"}}\napprove {pears}'
-    ended = await shops.bridged.mesh.ask(said, task_id=task.task.id)
+    text = f'edit {apples} {{"n": 1, "item": "apple"}}\napprove {pears}'
+    ended = await shops.bridged.mesh.ask(text, task_id=task.task.id)
     assert ended.task.status.state == DONE
     assert texts(ended)[-1] == "Ordered 1 apple.\nOrdered 2 pears."
     assert [len(one.made) for one in (shops.apples, shops.pears)] == [1, 1]
 
 
-async def test_a_call_to_whoever_asks_is_answered_by_the_root(shops: Shops) -> None:
+async def test_an_answer_at_the_child_is_forwarded_to_the_root(shops: Shops) -> None:
     task = await ask_both(shops)
     (_, first), (_, second) = asked_by(task, "apples", "pears")
     await shops.answer(second, decision=REJECTED, reason="no")
@@ -251,9 +253,7 @@ async def test_over_two_levels_the_path_names_all(shops: Shops) -> None:
     assert [len(one.made) for one in (shops.apples, shops.pears)] == [1, 1]
 
 
-async def test_a_child_that_was_answered_at_its_own_address_is_read_and_not_asked_again(
-    shops: Shops,
-) -> None:
+async def test_a_child_answered_at_its_own_address_is_not_asked_again(shops: Shops) -> None:
     mesh = shops.bridged.mesh
     await mesh.supervise(
         name="fruit", agents=["apples", "pears"], tags=["apples", "pears"], description="Fruit."
@@ -264,10 +264,10 @@ async def test_a_child_that_was_answered_at_its_own_address_is_read_and_not_aske
     child_id = apples.rpartition(".")[0]
     child = await mesh.ask("approve", agent="apples", task_id=child_id)
     assert child.task.status.state == DONE
-    left = await mesh.until(
+    remaining = await mesh.until(
         task.task.id, lambda now: now.turn == 2 and now.task.status.state == WAITS
     )
-    assert "Ordered 3 apples." in texts(left)
+    assert "Ordered 3 apples." in texts(remaining)
     ended = await mesh.ask("approve", task_id=task.task.id)
     assert ended.task.status.state == DONE, ended.task.status
     assert [len(one.made) for one in (shops.apples, shops.pears)] == [1, 1]
@@ -289,11 +289,14 @@ async def test_the_command_line_lists_approves_and_rejects(shops: Shops) -> None
     task = await ask_both(shops)
     (_, first), (_, second) = asked_by(task, "apples", "pears")
     listed = await run_command("approvals", *mesh, "--json")
-    found = {one["approval_id"]: one for one in listed.json}
-    assert set(found) == {first, second}
-    assert (found[first]["tool"], found[first]["task_id"]) == ("apples/order", task.task.id)
-    assert found[first]["arguments"] == {"n": 3, "item": "apples"}
-    assert found[first]["path"] == ["supervisor", "apples"]
+    approvals_by_agent = {one["approval_id"]: one for one in listed.json}
+    assert set(approvals_by_agent) == {first, second}
+    assert (approvals_by_agent[first]["tool"], approvals_by_agent[first]["task_id"]) == (
+        "apples/order",
+        task.task.id,
+    )
+    assert approvals_by_agent[first]["arguments"] == {"n": 3, "item": "apples"}
+    assert approvals_by_agent[first]["path"] == ["supervisor", "apples"]
     edited = await run_command("approve", first, *mesh, "--edit", '{"n": 1, "item": "apple"}')
     assert (edited.exit, edited.out) == (0, f"{first}: approved with other arguments\n")
     again = await run_command("reject", first, "too late", *mesh)
@@ -307,15 +310,15 @@ async def test_the_command_line_lists_approves_and_rejects(shops: Shops) -> None
     assert (await run_command("approvals", *mesh, "--json")).json == []
 
 
-async def test_the_command_line_refuses_what_answers_no_question(shops: Shops) -> None:
+async def test_the_command_line_refuses_an_answer_without_a_question(shops: Shops) -> None:
     mesh = ("--mesh", shops.bridged.mesh.registry_address)
     task = await shops.bridged.mesh.ask("order 3 apples", agent="apples")
-    asked = task.approvals[0].requested.approval_id
+    waiting = task.approvals[0].requested.approval_id
     refusals = {
         ("approve", "j-1.1"): "no approval 'j-1.1' here",
         ("approve", "nonsense"): "no approval 'nonsense'",
-        ("approve", asked, "--edit", "[]"): "must be a JSON object",
-        ("approve", asked, "--account", "other"): f"no approval '{asked}'",
+        ("approve", waiting, "--edit", "[]"): "must be a JSON object",
+        ("approve", waiting, "--account", "other"): f"no approval '{waiting}'",
     }
     async with asyncio.TaskGroup() as group:
         refused = {words: group.create_task(run_command(*words, *mesh)) for words in refusals}
@@ -326,18 +329,16 @@ async def test_the_command_line_refuses_what_answers_no_question(shops: Shops) -
     assert shops.apples.made == []
 
 
-async def test_an_answer_while_another_child_works_is_acted_on_when_it_is_done(
-    shops: Shops,
-) -> None:
+async def test_an_answer_while_another_child_works_takes_effect_after_it(shops: Shops) -> None:
     mesh = shops.bridged.mesh
     slow = Orders(needs_approval=False)
     slow.go.clear()
     await mesh.join(shop("plums", slow))
     await mesh.supervise()
     task_id = await mesh.begin("order 3 apples and order 2 plums")
-    asked = await mesh.until(task_id, lambda now: bool(now.approvals))
+    waiting = await mesh.until(task_id, lambda now: bool(now.approvals))
     await slow.began.wait()
-    given = await shops.answer(asked.approvals[0].requested.approval_id)
+    given = await shops.answer(waiting.approvals[0].requested.approval_id)
     assert given.answered.turn == 2
     assert shops.apples.made == []
     slow.go.set()
@@ -347,14 +348,14 @@ async def test_an_answer_while_another_child_works_is_acted_on_when_it_is_done(
     assert len(shops.apples.made) == len(slow.made) == 1
 
 
-async def test_a_step_that_needs_the_result_waits_with_it(shops: Shops) -> None:
+async def test_a_step_that_needs_the_result_of_a_waiting_one_waits_too(shops: Shops) -> None:
     await shops.bridged.mesh.supervise()
     task = await shops.bridged.mesh.ask("order 3 apples, then order 2 pears for it")
     assert task.task.status.state == WAITS
     assert len(task.children) == 1, task
-    left = await shops.bridged.mesh.ask("approve", task_id=task.task.id)
-    assert left.task.status.state == WAITS
-    assert [one.started.agent for one in left.children] == ["apples", "pears"]
+    remaining = await shops.bridged.mesh.ask("approve", task_id=task.task.id)
+    assert remaining.task.status.state == WAITS
+    assert [one.started.agent for one in remaining.children] == ["apples", "pears"]
     ended = await shops.bridged.mesh.ask("approve", task_id=task.task.id)
     assert ended.task.status.state == DONE
     assert [len(one.made) for one in (shops.apples, shops.pears)] == [1, 1]

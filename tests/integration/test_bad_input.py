@@ -1,4 +1,4 @@
-"""What is wrong gets a clear answer, and the mesh works on: input, MCP servers, files, proxies."""
+"""Invalid input, MCP servers, files and proxies get a clear error, and the mesh still works."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ LIMIT_S = 90.0
 DEAD_PROXY = "http://127.0.0.1:9"
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
-# What is refused, and what the refusal says.
+# Questions that are refused, and the text of the refusal.
 HOSTILE = [
     ("9**9**9**9", "too large"),
     ("what is factorial(10**9)", "too large"),
@@ -82,14 +82,14 @@ async def post(mesh: MeshProcess, body: bytes, *, path: str = "/") -> httpx2.Res
 
 
 async def say(mesh: MeshProcess, text: str, *, path: str = "/") -> tuple[str, str]:
-    """Send a message; return the state it leads to, and the text that goes with it."""
+    """Send a message; return the task's state and the text that comes with it."""
     message = {"messageId": str(uuid4()), "role": "ROLE_USER", "parts": [{"text": text}]}
     request = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
     task = (await post(mesh, json.dumps(request).encode(), path=path)).json()["result"]["task"]
     status = task["status"]
     if "message" in status:
         return status["state"], text_of(status["message"])
-    # The last word may be an empty artifact, which only tells that the answer is whole.
+    # The last update may be an empty artifact, which only marks the answer as complete.
     return status["state"], [text for each in task["artifacts"] if (text := text_of(each))][-1]
 
 
@@ -98,7 +98,7 @@ def text_of(holder: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize(("question", "problem"), HOSTILE, ids=lambda text: text[:24])
-async def test_a_hostile_or_impossible_question_is_refused_in_clear_words(
+async def test_a_hostile_or_impossible_question_is_refused_with_the_reason(
     mesh: MeshProcess, question: str, problem: str
 ) -> None:
     state, text = await say(mesh, question)
@@ -139,7 +139,7 @@ async def test_python_never_reaches_the_math_engine(mesh: MeshProcess, question:
         ),
     ],
 )
-async def test_a_wrong_request_gets_its_error_with_the_id_it_can_be_known_by(
+async def test_an_invalid_request_gets_its_error_with_its_id_if_readable(
     mesh: MeshProcess, body: bytes, path: str, code: int, known_id: int | str | None
 ) -> None:
     answer = (await post(mesh, body, path=path)).json()
@@ -181,9 +181,9 @@ async def test_a_server_that_dies_in_a_call_fails_that_call_and_serves_the_next(
 
 
 async def up(folder: Path, *flags: str) -> tuple[int | None, str, str]:
-    """Run `trunkline up` where it can't come up."""
-    places = ("--mesh", "127.0.0.1:0", "--a2a-grpc", "127.0.0.1:0")
-    command = (sys.executable, "-m", "trunkline.cli", "up", *places, *flags)
+    """Run `trunkline up` where it can't start."""
+    addresses = ("--mesh", "127.0.0.1:0", "--a2a-grpc", "127.0.0.1:0")
+    command = (sys.executable, "-m", "trunkline.cli", "up", *addresses, *flags)
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=folder,
@@ -195,7 +195,7 @@ async def up(folder: Path, *flags: str) -> tuple[int | None, str, str]:
     return process.returncode, out.decode(), err.decode()
 
 
-async def test_a_data_directory_that_is_none_is_one_clear_line(tmp_path: Path) -> None:
+async def test_an_invalid_data_directory_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file")
     code, out, err = await up(tmp_path, "--http", "127.0.0.1:0", "--data", "data")
     assert code != 0
@@ -206,21 +206,21 @@ async def test_a_data_directory_that_is_none_is_one_clear_line(tmp_path: Path) -
 
 
 async def test_a_port_in_use_is_one_clear_line(mesh: MeshProcess, tmp_path: Path) -> None:
-    taken = mesh.http_url.removeprefix("http://")
-    code, out, err = await up(tmp_path, "--http", taken, "--data", "data")
+    address = mesh.http_url.removeprefix("http://")
+    code, out, err = await up(tmp_path, "--http", address, "--data", "data")
     assert code != 0
     assert not out
-    assert err.startswith(f"error: {taken}: ")
+    assert err.startswith(f"error: {address}: ")
     assert err.count("\n") == 1
 
 
-async def test_a_broken_mcp_file_is_said_and_the_rest_of_the_mesh_works(
+async def test_a_broken_mcp_file_is_reported_and_the_rest_of_the_mesh_works(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "tools.json").write_text("{not json")
     async with running_mesh(tmp_path, "--mcp", "tools.json") as running:
         assert await say(running, "echo hello") == ("TASK_STATE_COMPLETED", "hello")
-    said = capfd.readouterr().err
-    assert said.count("tools.json") == 1
-    assert "not JSON" in said
-    assert "Traceback" not in said
+    log = capfd.readouterr().err
+    assert log.count("tools.json") == 1
+    assert "not JSON" in log
+    assert "Traceback" not in log

@@ -1,4 +1,4 @@
-"""Who callers are: keys and tokens over every binding, and accounts that see only their own."""
+"""Authentication: keys and tokens over every binding, and accounts that see only own tasks."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
@@ -49,7 +49,7 @@ async def asker(task: TaskContext) -> None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def guarded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GrpcMesh]:
-    """A mesh that knows Ann and Bob by keys, and others by tokens."""
+    """A mesh that accepts keys of Ann and Bob, and tokens of others."""
     folder = tmp_path_factory.mktemp("guarded")
     keys = [("ann", "acme", KEY_A), ("bob", "other", KEY_B), ("ben", "acme", "key-of-ben")]
     (folder / "jwks.json").write_bytes(key_set(ISSUER_KEY))
@@ -70,12 +70,12 @@ async def guarded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Grp
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def task(guarded: GrpcMesh) -> Json:
-    """Ann's, waiting for input."""
+    """Ann's task, which waits for input."""
     caller = guarded.bridged.at("/")
     message = caller.message("hello")
-    made: Json = (await caller.call("SendMessage", {"message": message}, ANN))["task"]
-    assert made["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
-    return made
+    created: Json = (await caller.call("SendMessage", {"message": message}, ANN))["task"]
+    assert created["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    return created
 
 
 def json_rpc_calls(task_id: str) -> Iterator[tuple[str, str, Json]]:
@@ -150,8 +150,8 @@ async def answer_of(
     return response.status_code, body["error"]
 
 
-def made_up(task_id: str) -> str:
-    """The id of a task that never was, on the same host."""
+def nonexistent(task_id: str) -> str:
+    """Return the id of a nonexistent task on the same host."""
     return task_id[:-8] + "00000000"
 
 
@@ -159,26 +159,24 @@ def unnamed(error: Json, task_id: str) -> str:
     return repr(error).replace(task_id, "ID")
 
 
-async def test_over_json_rpc_anothers_task_is_as_one_that_never_was(
-    guarded: GrpcMesh, task: Json
-) -> None:
-    task_id, other_id = task["id"], made_up(task["id"])
+async def test_over_json_rpc_anothers_task_looks_nonexistent(guarded: GrpcMesh, task: Json) -> None:
+    task_id, other_id = task["id"], nonexistent(task["id"])
     calls = zip(json_rpc_calls(task_id), json_rpc_calls(other_id), strict=True)
-    for his, nobodys in calls:
-        _, error = await answer_of(guarded, his, BOB)
-        assert error["code"] == -32001, (his, error)
-        _, same = await answer_of(guarded, nobodys, BOB)
-        assert unnamed(error, task_id) == unnamed(same, other_id), his
+    for anns_call, nonexistent_call in calls:
+        _, error = await answer_of(guarded, anns_call, BOB)
+        assert error["code"] == -32001, (anns_call, error)
+        _, expected = await answer_of(guarded, nonexistent_call, BOB)
+        assert unnamed(error, task_id) == unnamed(expected, other_id), anns_call
 
 
-async def test_over_http_json_anothers_task_is_as_one_that_never_was(
+async def test_over_http_json_anothers_task_looks_nonexistent(
     guarded: GrpcMesh, task: Json
 ) -> None:
-    task_id, other_id = task["id"], made_up(task["id"])
+    task_id, other_id = task["id"], nonexistent(task["id"])
     url, client = guarded.bridged.url, guarded.bridged.client
-    for his, nobodys in zip(rest_calls(task_id), rest_calls(other_id), strict=True):
+    for anns_call, nonexistent_call in zip(rest_calls(task_id), rest_calls(other_id), strict=True):
         answers = []
-        for (method, path, body), name in ((his, task_id), (nobodys, other_id)):
+        for (method, path, body), name in ((anns_call, task_id), (nonexistent_call, other_id)):
             response = await client.request(method, url + path, json=body, headers=BOB)
             assert response.status_code == 404, (method, path, response.text)
             answers.append(response.text.replace(name, "ID"))
@@ -240,7 +238,7 @@ async def test_over_grpc_anothers_task_is_not_found(guarded: GrpcMesh, task: Jso
         assert (refused.code, refused.reason) == ("NOT_FOUND", "TASK_NOT_FOUND")
 
 
-async def test_strangers_are_refused_by_every_binding_before_anything_else(
+async def test_anonymous_callers_are_refused_by_every_binding_first(
     guarded: GrpcMesh, task: Json
 ) -> None:
     for call in json_rpc_calls(task["id"]):
@@ -270,7 +268,7 @@ async def test_an_account_lists_its_own_tasks_and_its_members_share_them(
     assert await listed(X_API_Key="key-of-ben") == [task["id"]]
     token = ISSUER_KEY.token({"org": "acme", "sub": "zoe"})
     assert await listed(Authorization=f"Bearer {token}") == [task["id"]]
-    # The other account has tasks of its own, by another test.
+    # The other account has its own tasks, from another test.
     assert task["id"] not in await listed(X_API_Key=KEY_B)
     metadata = [("x-api-key", KEY_B)]
     answer = await guarded.v1.ListTasks(a2a_pb2.ListTasksRequest(), metadata=metadata)
@@ -287,17 +285,17 @@ async def test_a_conversation_of_the_same_name_is_another_one(
 ) -> None:
     caller = guarded.bridged.at("/")
     message = caller.message("mine", contextId=task["contextId"])
-    his = (await caller.call("SendMessage", {"message": message}, BOB))["task"]
-    assert his["id"] != task["id"]
-    assert [one["messageId"] for one in his["history"] if one["role"] == "ROLE_USER"] == [
+    anns_call = (await caller.call("SendMessage", {"message": message}, BOB))["task"]
+    assert anns_call["id"] != task["id"]
+    assert [one["messageId"] for one in anns_call["history"] if one["role"] == "ROLE_USER"] == [
         message["messageId"]
     ]
     page = await caller.call("ListTasks", {"contextId": task["contextId"]}, ANN)
     assert [one["id"] for one in page["tasks"]] == [task["id"]]
-    await caller.call("CancelTask", {"id": his["id"]}, BOB)
+    await caller.call("CancelTask", {"id": anns_call["id"]}, BOB)
 
 
-async def test_ids_that_clients_choose_are_their_accounts(guarded: GrpcMesh) -> None:
+async def test_client_chosen_ids_are_per_account(guarded: GrpcMesh) -> None:
     caller = guarded.bridged.at("/agents/echo")
     version = {"A2A-Version": "0.1"}
 
@@ -309,16 +307,21 @@ async def test_ids_that_clients_choose_are_their_accounts(guarded: GrpcMesh) -> 
     error = await caller.error("tasks/get", {"id": "job-1"}, {**version, **BOB})
     assert error["code"] == -32001
     await caller.call("tasks/send", asked_for("his"), {**version, **BOB})
-    told = [
-        await caller.call("tasks/get", {"id": "job-1"}, {**version, **who}) for who in (ANN, BOB)
+    results = [
+        await caller.call("tasks/get", {"id": "job-1"}, {**version, **account})
+        for account in (ANN, BOB)
     ]
-    assert [task["artifacts"][0]["parts"][0]["text"] for task in told] == ["hers", "his"]
+    assert [task["artifacts"][0]["parts"][0]["text"] for task in results] == ["hers", "his"]
 
 
-async def test_a_known_callers_message_is_taken_once(guarded: GrpcMesh) -> None:
+async def test_a_repeated_message_of_an_authenticated_caller_is_accepted_once(
+    guarded: GrpcMesh,
+) -> None:
     caller = guarded.bridged.at("/agents/echo")
     params = {"message": caller.message("once")}
-    tasks = [(await caller.call("SendMessage", params, who))["task"] for who in (ANN, ANN, BOB)]
+    tasks = [
+        (await caller.call("SendMessage", params, account))["task"] for account in (ANN, ANN, BOB)
+    ]
     assert tasks[0]["id"] == tasks[1]["id"] != tasks[2]["id"]
     other = {"message": {**params["message"], "parts": [{"text": "other"}]}}
     assert (await caller.error("SendMessage", other, ANN))["code"] == -32602
@@ -355,12 +358,12 @@ async def test_two_good_credentials_of_one_account_are_one_caller(
     guarded: GrpcMesh, task: Json
 ) -> None:
     headers = {**ANN, "Authorization": "Bearer key-of-ben"}
-    found = await guarded.bridged.at("/").call("GetTask", {"id": task["id"]}, headers)
-    assert found["id"] == task["id"]
+    task_found = await guarded.bridged.at("/").call("GetTask", {"id": task["id"]}, headers)
+    assert task_found["id"] == task["id"]
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
-async def test_a_key_may_come_as_a_bearer_token(guarded: GrpcMesh, scheme: str) -> None:
+async def test_a_key_may_be_sent_as_a_bearer_token(guarded: GrpcMesh, scheme: str) -> None:
     headers = {"Authorization": f"{scheme} {KEY_A}"}
     assert "tasks" in await guarded.bridged.at("/").call("ListTasks", {}, headers)
 
@@ -381,7 +384,7 @@ async def test_cards_and_health_are_public(guarded: GrpcMesh) -> None:
 
 
 class Keys(CredentialService):
-    """What a client of the reference SDK has for each scheme that a card declares."""
+    """The credentials of a reference SDK client for each scheme on a card."""
 
     def __init__(self, **credentials: str) -> None:
         self._credentials = credentials
@@ -394,7 +397,7 @@ class Keys(CredentialService):
 
 @pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON", "GRPC"])
 @pytest.mark.parametrize("scheme", ["apiKey", "bearer"])
-async def test_the_reference_client_trusts_the_card_and_does_as_it_says(
+async def test_the_reference_client_authenticates_as_the_card_says(
     guarded: GrpcMesh, binding: str, scheme: str
 ) -> None:
     credential = KEY_A if scheme == "apiKey" else ISSUER_KEY.token({"org": "acme"})
@@ -423,24 +426,24 @@ async def test_the_reference_client_trusts_the_card_and_does_as_it_says(
     assert jwks.json()["keys"][0]["kid"] == "cards"
 
 
-async def test_the_tag_of_a_signed_card_stays_while_the_card_does(guarded: GrpcMesh) -> None:
+async def test_the_etag_of_a_signed_card_is_stable(guarded: GrpcMesh) -> None:
     url = f"{guarded.bridged.url}/.well-known/agent-card.json"
     first = await guarded.bridged.client.get(url)
     again = await guarded.bridged.client.get(url, headers={"If-None-Match": first.headers["etag"]})
     assert again.status_code == 304
-    # Both forms are signed, since they differ for a card that asks for credentials.
+    # Both forms are signed, since they differ for a card that requires credentials.
     assert len(first.json()["signatures"]) == 2
 
 
-async def test_another_account_resumes_nothing(guarded: GrpcMesh, task: Json) -> None:
-    seen = {"Last-Event-ID": "1.0", "A2A-Extensions": RESUME_EXTENSION}
+async def test_another_account_cannot_resume(guarded: GrpcMesh, task: Json) -> None:
+    headers = {"Last-Event-ID": "1.0", "A2A-Extensions": RESUME_EXTENSION}
     for method in ("SubscribeToTask", "tasks/resubscribe"):
         caller = guarded.bridged.at("/")
-        error = await caller.error(method, {"id": task["id"]}, {**seen, **BOB})
+        error = await caller.error(method, {"id": task["id"]}, {**headers, **BOB})
         assert error["code"] == -32001
 
 
-async def test_the_extended_card_is_had_in_every_binding_and_version(guarded: GrpcMesh) -> None:
+async def test_the_extended_card_is_served_in_every_binding_and_version(guarded: GrpcMesh) -> None:
     bridged = guarded.bridged
     caller = bridged.at("/")
     cards = [
@@ -457,13 +460,13 @@ async def test_the_extended_card_is_had_in_every_binding_and_version(guarded: Gr
     card = await guarded.v1.GetExtendedAgentCard(
         a2a_pb2.GetExtendedAgentCardRequest(), metadata=metadata
     )
-    # Over gRPC nobody says by which name it found us.
+    # Over gRPC the request does not have the name by which the client found us.
     assert card.supported_interfaces[0].url == f"{bridged.url}/"
     older = await guarded.v0_3.GetAgentCard(a2a_v0_3_pb2.GetAgentCardRequest(), metadata=metadata)
     assert older.name == "asker"
 
 
-async def test_strangers_share_what_is_nobodys_where_they_are_let_in(tmp_path: Path) -> None:
+async def test_anonymous_callers_share_tasks_where_they_are_allowed(tmp_path: Path) -> None:
     settings = BridgeSettings(
         default_agent="echo",
         api_keys_file=write_api_keys(tmp_path / "keys.toml", [("ann", "acme", KEY_A)]),
@@ -483,11 +486,11 @@ async def test_strangers_share_what_is_nobodys_where_they_are_let_in(tmp_path: P
         assert card["security"][-1] == {}
 
 
-async def test_what_the_card_says_it_can_it_can(guarded: GrpcMesh, task: Json) -> None:
+async def test_declared_capabilities_work(guarded: GrpcMesh, task: Json) -> None:
     await check_capabilities(guarded.bridged, ANN, task["id"])
 
 
-async def test_what_the_card_says_it_can_not_it_can_not(tmp_path: Path) -> None:
+async def test_undeclared_capabilities_are_refused(tmp_path: Path) -> None:
     async with open_bridged_mesh(tmp_path) as bridged:
         await bridged.mesh.join(echo)
         task = await bridged.at("/").send("hello")
@@ -497,12 +500,12 @@ async def test_what_the_card_says_it_can_not_it_can_not(tmp_path: Path) -> None:
 async def check_capabilities(
     bridged: BridgedMesh, headers: Mapping[str, str], task_id: str
 ) -> None:
-    """Compare each capability with what the methods answer that need it."""
+    """Compare each declared capability with the answers of its methods."""
     response = await bridged.client.get(f"{bridged.url}/.well-known/agent-card.json")
     says = response.json()["capabilities"]
     caller = bridged.at("/")
 
-    async def does(method: str, params: Json) -> bool:
+    async def succeeds(method: str, params: Json) -> bool:
         response = await caller.post(method, params, headers)
         if response.headers["content-type"] == "text/event-stream":
             return True
@@ -510,7 +513,7 @@ async def check_capabilities(
         return "error" not in answer or answer["error"]["code"] not in (-32003, -32004, -32007)
 
     message = caller.message("hello")
-    assert says["streaming"] is await does("SendStreamingMessage", {"message": message})
+    assert says["streaming"] is await succeeds("SendStreamingMessage", {"message": message})
     listing = {"taskId": task_id}
-    assert says["pushNotifications"] is await does("ListTaskPushNotificationConfigs", listing)
-    assert says["extendedAgentCard"] is await does("GetExtendedAgentCard", {})
+    assert says["pushNotifications"] is await succeeds("ListTaskPushNotificationConfigs", listing)
+    assert says["extendedAgentCard"] is await succeeds("GetExtendedAgentCard", {})

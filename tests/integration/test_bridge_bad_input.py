@@ -1,5 +1,4 @@
-"""Whatever bytes arrive, the answer is clear, carries the request's id if there is one, and the
-next request is served as if nothing had been."""
+"""Malformed requests get a clear error with their id, if readable; the next request succeeds."""
 
 import asyncio
 import json
@@ -50,7 +49,7 @@ class Answer:
 
 
 class Wire:
-    """A socket to the bridge, without a client's good manners."""
+    """A raw socket to the bridge, which sends anything."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -66,12 +65,12 @@ class Wire:
 
 
 async def dial(bridged: BridgedMesh) -> Wire:
-    place = urlsplit(bridged.url)
-    return Wire(*await asyncio.open_connection(place.hostname, place.port))
+    address = urlsplit(bridged.url)
+    return Wire(*await asyncio.open_connection(address.hostname, address.port))
 
 
 async def exchange(bridged: BridgedMesh, body: bytes, *headers: str, path: str = "/") -> Answer:
-    """Send a body as it is and read the answer."""
+    """Send a body unchanged and read the answer."""
     wire = await dial(bridged)
     lines = [f"POST {path} HTTP/1.1", "Host: test", f"Content-Length: {len(body)}", *headers]
     wire.writer.write("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
@@ -130,9 +129,7 @@ async def test_a_bad_request_gets_its_error_and_the_next_is_served(
     assert json.loads(again.body)["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
-async def test_an_agent_that_is_not_there_is_named_with_the_request_s_id(
-    bridged: BridgedMesh,
-) -> None:
+async def test_the_error_for_an_unknown_agent_has_the_request_s_id(bridged: BridgedMesh) -> None:
     answer = await exchange(bridged, request(), path="/agents/nobody")
     assert (answer.error["code"], answer.request_id) == (-32602, "r-1")
     assert "'nobody'" in answer.error["message"]
@@ -149,7 +146,7 @@ async def test_a_body_over_the_limit_is_refused_before_it_is_read(bridged: Bridg
     wire.writer.close()
 
 
-async def test_a_client_that_sends_it_all_the_same_still_reads_the_refusal(
+async def test_a_client_that_sends_the_body_anyway_still_reads_the_refusal(
     bridged: BridgedMesh,
 ) -> None:
     body = request(padding="x" * 30 * LIMIT_BYTES)
@@ -176,32 +173,34 @@ async def test_a_body_of_exactly_the_limit_is_served(bridged: BridgedMesh) -> No
 @pytest.mark.parametrize(
     "kind", ["application/json", "application/json; charset=utf-8", "application/a2a+json", ""]
 )
-async def test_every_type_of_json_is_taken(bridged: BridgedMesh, kind: str) -> None:
+async def test_every_json_media_type_is_accepted(bridged: BridgedMesh, kind: str) -> None:
     answer = await exchange(bridged, request(), f"Content-Type: {kind}")
     assert answer.status == 200
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/xml", "multipart/form-data"])
-async def test_other_types_are_not(bridged: BridgedMesh, kind: str) -> None:
+async def test_other_media_types_are_refused(bridged: BridgedMesh, kind: str) -> None:
     answer = await exchange(bridged, request(), f"Content-Type: {kind}")
     assert (answer.status, answer.request_id) == (415, "r-1")
     assert kind in answer.error["message"]
 
 
-async def test_another_type_that_is_no_json_is_refused_without_an_id(bridged: BridgedMesh) -> None:
+async def test_a_body_that_is_not_json_is_refused_without_an_id(bridged: BridgedMesh) -> None:
     answer = await exchange(bridged, b"a=b", "Content-Type: application/x-www-form-urlencoded")
     assert (answer.status, answer.request_id) == (415, None)
 
 
-async def test_a_page_of_another_site_can_t_leave_the_type_out(bridged: BridgedMesh) -> None:
+async def test_a_cross_site_page_cannot_omit_the_media_type(bridged: BridgedMesh) -> None:
     answer = await exchange(bridged, request(), "Origin: https://elsewhere.example")
     assert answer.status == 415
     json_type = "Content-Type: application/json"
-    same = await exchange(bridged, request(), "Origin: https://elsewhere.example", json_type)
-    assert same.status == 200
+    same_origin = await exchange(bridged, request(), "Origin: https://elsewhere.example", json_type)
+    assert same_origin.status == 200
 
 
-async def test_a_client_that_hangs_up_within_its_body_harms_nobody(bridged: BridgedMesh) -> None:
+async def test_a_client_that_disconnects_within_its_body_does_not_affect_others(
+    bridged: BridgedMesh,
+) -> None:
     wire = await dial(bridged)
     wire.writer.write(b"POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 100\r\n\r\n{")
     await wire.writer.drain()
@@ -231,7 +230,7 @@ async def test_requests_on_one_connection_are_answered_in_turn(bridged: BridgedM
         ("POST", "/healthz", 405),
     ],
 )
-async def test_other_places_and_verbs_are_not_served(
+async def test_other_paths_and_methods_are_not_served(
     bridged: BridgedMesh, method: str, path: str, status: int
 ) -> None:
     answer = await bridged.client.request(method, bridged.url + path, content=b"{}")
@@ -242,7 +241,7 @@ async def test_other_places_and_verbs_are_not_served(
     assert error["details"][0]["domain"] == "a2a-protocol.org"
 
 
-async def test_a_place_that_takes_posts_says_so(bridged: BridgedMesh) -> None:
+async def test_a_path_that_accepts_posts_allows_them(bridged: BridgedMesh) -> None:
     answer = await bridged.client.get(bridged.url + "/")
     assert answer.headers["allow"] == "POST"
     assert "GET is not served here; send POST" in answer.json()["error"]["message"]
@@ -257,14 +256,14 @@ async def test_the_card_of_an_unknown_agent_is_an_error_in_json(bridged: Bridged
     assert "'nobody'" in error["message"]
 
 
-async def test_a_host_header_that_is_no_host_gets_no_card(bridged: BridgedMesh) -> None:
+async def test_an_invalid_host_header_gets_no_card(bridged: BridgedMesh) -> None:
     wire = await dial(bridged)
     wire.writer.write(b"GET /.well-known/agent-card.json HTTP/1.1\r\nHost: a/b<c>\r\n\r\n")
     assert (await wire.answer()).status == 400
     wire.writer.close()
 
 
-async def test_a_host_header_that_is_no_host_gets_no_place_either(bridged: BridgedMesh) -> None:
+async def test_an_invalid_host_header_gets_no_location(bridged: BridgedMesh) -> None:
     wire = await dial(bridged)
     wire.writer.write(b"GET /nowhere HTTP/1.1\r\nHost: [\r\n\r\n")
     answer = await wire.answer()
@@ -273,7 +272,7 @@ async def test_a_host_header_that_is_no_host_gets_no_place_either(bridged: Bridg
     wire.writer.close()
 
 
-async def test_text_of_every_script_comes_back_as_it_went_in(bridged: BridgedMesh) -> None:
+async def test_text_of_every_script_comes_back_unchanged(bridged: BridgedMesh) -> None:
     text = 'héllo 你好 \U0001f680 \u2028 \x00 \\ " \x7f \u202e'
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": f"echo {text}"}]}
     answer = await exchange(bridged, request(params={"message": message}))
@@ -282,7 +281,7 @@ async def test_text_of_every_script_comes_back_as_it_went_in(bridged: BridgedMes
     assert "你好".encode() in answer.body
 
 
-async def test_parts_of_every_kind_come_back_as_they_went_in(bridged: BridgedMesh) -> None:
+async def test_parts_of_every_kind_come_back_unchanged(bridged: BridgedMesh) -> None:
     parts = [
         {"raw": "AAEC/w==", "filename": "a.bin", "mediaType": "application/x-test"},
         {"url": "https://example.org/x", "metadata": {"k": [1, 2.5, None]}},
@@ -297,9 +296,7 @@ async def test_parts_of_every_kind_come_back_as_they_went_in(bridged: BridgedMes
     assert task["history"][0]["parts"][1:] == parts
 
 
-async def test_content_may_be_nested_as_deeply_as_the_bridge_takes_it(
-    bridged: BridgedMesh,
-) -> None:
+async def test_content_may_be_nested_up_to_the_bridge_s_limit(bridged: BridgedMesh) -> None:
     codes = set()
     for levels in range(5, 60, 5):
         data: object = "bottom"

@@ -1,4 +1,4 @@
-"""Clients on raw sockets that stall, close half, vanish at any point, or come back late."""
+"""Clients on raw sockets that stall, half-close, vanish at any point, or reconnect late."""
 
 import asyncio
 import random
@@ -52,7 +52,7 @@ async def first(answer: SseResponse) -> WireEvent:
     return await anext(answer.events())
 
 
-def shown(events: list[WireEvent]) -> list[tuple[str, object]]:
+def comparable(events: list[WireEvent]) -> list[tuple[str, object]]:
     return [(event.id, event.result) for event in events]
 
 
@@ -61,22 +61,22 @@ async def whole(url: str, text: str) -> list[WireEvent]:
         return await read(answer)
 
 
-async def all_answers_are_over(mesh: BridgedMesh) -> None:
-    """Wait until nobody is answered any more."""
-    await until(lambda: not mesh.bridge.in_flight_count)
+async def wait_until_all_answered(mesh: BridgedMesh) -> None:
+    """Wait until the bridge answers no more requests."""
+    await wait_until(lambda: not mesh.bridge.in_flight_count)
 
 
 async def test_a_thousand_events_cut_anywhere_are_the_uncut_ones(bridged: BridgedMesh) -> None:
     rng = random.Random(3)
-    uncut = await whole(bridged.url, "count 1000 0 5")
-    task = {"id": uncut[0].result["task"]["id"]}
-    for seen in (0, len(uncut) - 2, *rng.sample(range(len(uncut) - 1), 30)):
-        headers = {"Last-Event-ID": uncut[seen].id}
+    complete = await whole(bridged.url, "count 1000 0 5")
+    task = {"id": complete[0].result["task"]["id"]}
+    for index in (0, len(complete) - 2, *rng.sample(range(len(complete) - 1), 30)):
+        headers = {"Last-Event-ID": complete[index].id}
         async with sse(bridged.url, ECHO, "SubscribeToTask", task, headers) as answer:
-            assert shown(await read(answer)) == shown(uncut[seen + 1 :])
+            assert comparable(await read(answer)) == comparable(complete[index + 1 :])
 
 
-async def test_a_reader_that_is_cut_again_and_again_while_the_task_runs_misses_nothing(
+async def test_a_reader_that_is_cut_repeatedly_while_the_task_runs_misses_nothing(
     bridged: BridgedMesh,
 ) -> None:
     rng = random.Random(4)
@@ -85,12 +85,12 @@ async def test_a_reader_that_is_cut_again_and_again_while_the_task_runs_misses_n
     headers: dict[str, str] = {}
     while not fold.has_ended:
         async with sse(bridged.url, ECHO, method, params, headers) as answer:
-            left = rng.randint(1, 25)
+            remaining = rng.randint(1, 25)
             async for event in answer.events():
                 fold.apply(event)
                 ids.append(event.id)
-                left -= 1
-                if not left:
+                remaining -= 1
+                if not remaining:
                     answer.cut()
                     break
         method, params = "SubscribeToTask", {"id": fold.task_id}
@@ -99,38 +99,38 @@ async def test_a_reader_that_is_cut_again_and_again_while_the_task_runs_misses_n
     assert len(set(ids)) == len(ids)
 
 
-async def test_a_reader_that_comes_back_after_the_end_gets_the_rest_and_the_end(
+async def test_a_reader_that_reconnects_after_the_end_gets_the_remaining_events(
     bridged: BridgedMesh,
 ) -> None:
-    uncut = await whole(bridged.url, "count 5")
-    task = {"id": uncut[0].result["task"]["id"]}
-    headers = {"Last-Event-ID": uncut[-1].id}
+    complete = await whole(bridged.url, "count 5")
+    task = {"id": complete[0].result["task"]["id"]}
+    headers = {"Last-Event-ID": complete[-1].id}
     async with sse(bridged.url, ECHO, "SubscribeToTask", task, headers) as answer:
         assert await read(answer) == []
-    headers = {"Last-Event-ID": uncut[-2].id}
+    headers = {"Last-Event-ID": complete[-2].id}
     async with sse(bridged.url, ECHO, "SubscribeToTask", task, headers) as answer:
-        assert shown(await read(answer)) == shown(uncut[-1:])
+        assert comparable(await read(answer)) == comparable(complete[-1:])
 
 
-async def test_a_reader_that_comes_back_after_its_events_are_gone_is_told_at_once(
+async def test_a_reader_that_reconnects_after_its_events_expired_gets_an_error_at_once(
     tmp_path: Path,
 ) -> None:
     async with asyncio.timeout(PATIENCE_S), open_bridged_mesh(tmp_path) as bridged:
-        # Later than the last event is read.
+        # Later than the read of the last event.
         await bridged.mesh.join(echo, compact_after_s=1.0, lease_s=1.0)
-        uncut = await whole(bridged.url, "count 50")
-        task = {"id": uncut[0].result["task"]["id"]}
-        head = uncut[-1].id.partition(".")[0]
-        error = await gone(bridged.url, task, uncut[20].id)
+        complete = await whole(bridged.url, "count 50")
+        task = {"id": complete[0].result["task"]["id"]}
+        head = complete[-1].id.partition(".")[0]
+        error = await read_expiry_error(bridged.url, task, complete[20].id)
         assert error["code"] == -32602
         assert error["data"][0]["metadata"]["snapshotSequence"] == head
         assert "GetTask" in error["message"]
-        # Who has seen all of it has missed nothing.
-        headers = {"Last-Event-ID": uncut[-1].id}
+        # A reader that has received every event has missed nothing.
+        headers = {"Last-Event-ID": complete[-1].id}
         async with sse(bridged.url, ECHO, "SubscribeToTask", task, headers) as answer:
             assert await read(answer) == []
         fold = ClientFold()
-        for event in uncut:
+        for event in complete:
             fold.apply(event)
         whole_task = (await call(bridged.url, ECHO, "GetTask", task))["result"]
         again = ClientFold()
@@ -138,8 +138,8 @@ async def test_a_reader_that_comes_back_after_its_events_are_gone_is_told_at_onc
         assert again.texts == fold.texts
 
 
-async def gone(url: str, task: dict[str, str], last_event_id: str) -> dict[str, Any]:
-    """Go on behind an event until that is refused, and return the error."""
+async def read_expiry_error(url: str, task: dict[str, str], last_event_id: str) -> dict[str, Any]:
+    """Resume after an event until the bridge refuses, and return the error."""
     headers = {"Last-Event-ID": last_event_id}
     while True:
         try:
@@ -149,70 +149,72 @@ async def gone(url: str, task: dict[str, str], last_event_id: str) -> dict[str, 
             return refused.error
 
 
-async def test_a_client_that_vanishes_anywhere_leaves_nothing_behind(bridged: BridgedMesh) -> None:
-    place = urlsplit(bridged.url)
+async def test_a_client_that_vanishes_at_any_point_leaves_nothing_open(
+    bridged: BridgedMesh,
+) -> None:
+    address = urlsplit(bridged.url)
     async with sse(bridged.url, ECHO, "SendStreamingMessage", streaming("wait 3600")) as answer:
         task_id = (await first(answer)).result["task"]["id"]
-    request = request_bytes(place.netloc, ECHO, "SubscribeToTask", {"id": task_id}, None)
+    request = request_bytes(address.netloc, ECHO, "SubscribeToTask", {"id": task_id}, None)
     cuts = (0, 1, 40, len(request) // 2, len(request) - 1, len(request))
     for sent in cuts:
-        reader, writer = await asyncio.open_connection(place.hostname, place.port)
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
         writer.write(request[:sent])
         await writer.drain()
         if sent == len(request):
             await reader.readuntil(b"data: ")
         reset(writer)
-    await all_answers_are_over(bridged)
+    await wait_until_all_answered(bridged)
     await bridged.mesh.until(task_id, lambda now: now.task.status.state == State.TASK_STATE_WORKING)
     task = await call(bridged.url, ECHO, "CancelTask", {"id": task_id})
     assert task["result"]["status"]["state"] == "TASK_STATE_CANCELED"
 
 
-async def test_a_client_that_gives_up_waiting_ends_its_call_and_not_its_task(
+async def test_a_client_that_disconnects_ends_its_call_and_not_its_task(
     bridged: BridgedMesh,
 ) -> None:
-    place = urlsplit(bridged.url)
-    _, writer = await asyncio.open_connection(place.hostname, place.port)
+    address = urlsplit(bridged.url)
+    _, writer = await asyncio.open_connection(address.hostname, address.port)
     wait = streaming("wait 3600")
-    writer.write(request_bytes(place.netloc, ECHO, "SendMessage", wait, None))
+    writer.write(request_bytes(address.netloc, ECHO, "SendMessage", wait, None))
     task_id = await the_only_task(bridged)
     reset(writer)
-    await all_answers_are_over(bridged)
+    await wait_until_all_answered(bridged)
     task = await call(bridged.url, ECHO, "CancelTask", {"id": task_id})
     assert task["result"]["status"]["state"] == "TASK_STATE_CANCELED"
 
 
-async def test_a_connection_that_is_closed_half_is_closed_whole(bridged: BridgedMesh) -> None:
-    place = urlsplit(bridged.url)
-    reader, writer = await asyncio.open_connection(place.hostname, place.port)
+async def test_a_half_closed_connection_is_closed_completely(bridged: BridgedMesh) -> None:
+    address = urlsplit(bridged.url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
     wait = streaming("wait 3600")
-    writer.write(request_bytes(place.netloc, ECHO, "SendStreamingMessage", wait, None))
+    writer.write(request_bytes(address.netloc, ECHO, "SendStreamingMessage", wait, None))
     await reader.readuntil(b"data: ")
     writer.write_eof()
     await reader.read()
-    await all_answers_are_over(bridged)
+    await wait_until_all_answered(bridged)
     assert reader.at_eof()
     writer.close()
 
 
-async def test_a_reader_that_stalls_is_waited_for_and_catches_up(bridged: BridgedMesh) -> None:
-    place = urlsplit(bridged.url)
+async def test_a_stalled_reader_is_waited_for_and_catches_up(bridged: BridgedMesh) -> None:
+    address = urlsplit(bridged.url)
     stalled = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
     stalled.setblocking(False)
-    await asyncio.get_running_loop().sock_connect(stalled, (place.hostname, place.port))
+    await asyncio.get_running_loop().sock_connect(stalled, (address.hostname, address.port))
     reader, writer = await asyncio.open_connection(sock=stalled, limit=4096)
     count = streaming("count 30000 0 9")
-    writer.write(request_bytes(place.netloc, ECHO, "SendStreamingMessage", count, None))
+    writer.write(request_bytes(address.netloc, ECHO, "SendStreamingMessage", count, None))
     await reader.readuntil(b"data: ")
-    # Its task ends, and others are served, while it takes nothing.
+    # Its task ends, and other clients are served, while it reads nothing.
     task_id = await the_only_task(bridged)
     await bridged.mesh.until(
         task_id, lambda now: now.task.status.state == State.TASK_STATE_COMPLETED
     )
     for _ in range(20):
         assert len(await whole(bridged.url, "count 20")) > 20
-    await until(lambda: bridged.bridge.in_flight_count == 1)
+    await wait_until(lambda: bridged.bridge.in_flight_count == 1)
     size = 0
     while data := await reader.read(1 << 16):
         size += data.count(b"\ndata: ")
@@ -222,7 +224,7 @@ async def test_a_reader_that_stalls_is_waited_for_and_catches_up(bridged: Bridge
     writer.close()
 
 
-async def test_a_bridge_that_stops_says_so_and_its_streams_go_on_elsewhere(tmp_path: Path) -> None:
+async def test_the_streams_of_a_stopping_bridge_resume_at_another(tmp_path: Path) -> None:
     async with (
         asyncio.timeout(PATIENCE_S),
         open_small_mesh(tmp_path) as mesh,
@@ -242,18 +244,18 @@ async def test_a_bridge_that_stops_says_so_and_its_streams_go_on_elsewhere(tmp_p
                 answer = await clients.enter_async_context(
                     sse(url, ECHO, "SendStreamingMessage", wait)
                 )
-                begun = await first(answer)
+                first_event = await first(answer)
                 waiting = group.create_task(send(url, ECHO, "SendMessage", wait))
-                await until(lambda: bridge.in_flight_count == 2)
-            told = [begun, *await read(answer)]
-        error = told[-1].response["error"]
+                await wait_until(lambda: bridge.in_flight_count == 2)
+            events_before = [first_event, *await read(answer)]
+        error = events_before[-1].response["error"]
         assert (error["code"], error["data"][0]["reason"]) == (-32000, "UNAVAILABLE")
         assert "Last-Event-ID" in error["message"]
         status, headers, body = await waiting
         assert (status, headers["retry-after"]) == (503, "1")
         assert body["error"]["code"] == -32000
-        task = {"id": begun.result["task"]["id"]}
-        resume = {"Last-Event-ID": told[-2].id}
+        task = {"id": first_event.result["task"]["id"]}
+        resume = {"Last-Event-ID": events_before[-2].id}
         bridge = Bridge(mesh.directory)
         async with (
             serve_http(bridge.app, host="127.0.0.1", port=0, grace_s=0) as url,
@@ -265,7 +267,7 @@ async def test_a_bridge_that_stops_says_so_and_its_streams_go_on_elsewhere(tmp_p
 
 
 async def the_only_task(bridged: BridgedMesh) -> str:
-    """Wait until there is a task, and return its id."""
+    """Wait until a task exists, and return its id."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             listed = (await call(bridged.url, ECHO, "ListTasks", {}))["result"]["tasks"]
@@ -273,15 +275,15 @@ async def the_only_task(bridged: BridgedMesh) -> str:
                 return str(listed[0]["id"])
 
 
-async def until(predicate: Callable[[], bool]) -> None:
-    """Wait for something that the bridge tells nobody."""
+async def wait_until(predicate: Callable[[], bool]) -> None:
+    """Poll a condition for which the bridge has no event."""
     async with asyncio.timeout(PATIENCE_S):
         while not predicate():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
 def reset(writer: asyncio.StreamWriter) -> None:
-    """Vanish: the connection is reset, as a process that dies does."""
+    """Reset the connection, as a dying process does."""
     connection = writer.get_extra_info("socket")
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()

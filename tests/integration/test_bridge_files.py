@@ -1,4 +1,4 @@
-"""Files over the bridge: shown as URLs, read whole and in ranges, sent, given back, and private."""
+"""Files over the bridge: URLs, ranges, uploads, references, and access control."""
 
 import asyncio
 import base64
@@ -26,7 +26,7 @@ _NAME = "Bericht „q3“.bin"
 
 @agent(name="files", description="Makes files.", tags=["file"], input_modes=["*/*"])
 async def _files(task: TaskContext) -> None:
-    """Give back what came, or make a file."""
+    """Return the received file, or make one."""
     artifact = task.artifact(name="files")
     for part in task.message.parts:
         if not part.HasField("text"):
@@ -39,7 +39,7 @@ async def _files(task: TaskContext) -> None:
 
 
 class _ByHeader:
-    """Who a caller is stands in a header."""
+    """Authenticates a caller by the account in a header."""
 
     security = SecurityRequirements()
 
@@ -62,22 +62,20 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def _made(bridged: BridgedMesh, path: str = "/agents/files") -> Json:
-    """Have a file made; return the part that leads to it."""
+    """Make a file; return the part with its URL."""
     task = await bridged.at(path).send("make a file")
     parts = [part for artifact in task["artifacts"] for part in artifact["parts"]]
-    (found,) = (part for part in parts if "url" in part)
-    return dict(found)
+    (file_part,) = (part for part in parts if "url" in part)
+    return dict(file_part)
 
 
 async def _get(bridged: BridgedMesh, url: str, **headers: str) -> httpx2.Response:
-    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    header_fields = {name.replace("_", "-"): value for name, value in headers.items()}
     async with asyncio.timeout(PATIENCE_S):
-        return await bridged.client.get(url, headers=given)
+        return await bridged.client.get(url, headers=header_fields)
 
 
-async def test_a_file_is_a_url_that_leads_to_it_also_through_a_supervisor(
-    bridged: BridgedMesh,
-) -> None:
+async def test_a_file_is_a_url_also_through_a_supervisor(bridged: BridgedMesh) -> None:
     for path in ("/agents/files", "/"):
         part = await _made(bridged, path)
         assert part["url"].startswith(f"{bridged.url}/artifacts/")
@@ -99,19 +97,19 @@ async def test_a_file_is_a_url_that_leads_to_it_also_through_a_supervisor(
         assert headers["repr-digest"] == f"sha-256=:{digest}:"
 
 
-async def test_ranges_are_those_of_rfc_9110(bridged: BridgedMesh) -> None:
+async def test_ranges_follow_rfc_9110(bridged: BridgedMesh) -> None:
     url, size = (await _made(bridged))["url"], len(_CONTENT)
-    for given, begin, end in (
+    for header, begin, end in (
         ("bytes=0-9", 0, 10),
         ("bytes=700000-", 700_000, size),
         ("bytes=-20", size - 20, size),
         (f"bytes=5-{size * 2}", 5, size),
     ):
-        answer = await _get(bridged, url, range=given)
+        answer = await _get(bridged, url, range=header)
         assert (answer.status_code, answer.content) == (206, _CONTENT[begin:end])
         assert answer.headers["content-range"] == f"bytes {begin}-{end - 1}/{size}"
-    for given in ("bytes=0-1,5-6", "lines=1-2", "bytes=9-1", "bytes=-"):
-        assert (await _get(bridged, url, range=given)).status_code == 200
+    for header in ("bytes=0-1,5-6", "lines=1-2", "bytes=9-1", "bytes=-"):
+        assert (await _get(bridged, url, range=header)).status_code == 200
 
     etag = f'"{_SHA256}"'
     assert (await _get(bridged, url, range="bytes=0-9", if_range=etag)).status_code == 206
@@ -121,17 +119,17 @@ async def test_ranges_are_those_of_rfc_9110(bridged: BridgedMesh) -> None:
     assert (answer.status_code, answer.headers["content-range"]) == (416, f"bytes */{size}")
 
 
-async def test_conditions_are_looked_at_in_the_order_of_rfc_9110(bridged: BridgedMesh) -> None:
+async def test_conditions_are_evaluated_in_the_order_of_rfc_9110(bridged: BridgedMesh) -> None:
     url, etag = (await _made(bridged))["url"], f'"{_SHA256}"'
-    for given in (etag, "*", f'"other", {etag}'):
-        answer = await _get(bridged, url, if_match=given, range="bytes=0-9", if_range=etag)
+    for header in (etag, "*", f'"other", {etag}'):
+        answer = await _get(bridged, url, if_match=header, range="bytes=0-9", if_range=etag)
         assert (answer.status_code, answer.content) == (206, _CONTENT[:10])
-    # A weak tag is none of a file whose bytes are asked for.
-    for given in ('"other"', f"W/{etag}", ""):
-        answer = await _get(bridged, url, if_match=given, if_none_match=etag)
+    # A weak tag never matches in If-Match.
+    for header in ('"other"', f"W/{etag}", ""):
+        answer = await _get(bridged, url, if_match=header, if_none_match=etag)
         assert answer.status_code == 412
         assert (answer.headers["etag"], answer.json()["error"]["code"]) == (etag, 412)
-        assert (await bridged.client.head(url, headers={"if-match": given})).status_code == 412
+        assert (await bridged.client.head(url, headers={"if-match": header})).status_code == 412
     assert (await _get(bridged, url, if_match=etag, if_none_match=etag)).status_code == 304
     weak = await _get(bridged, url, range="bytes=0-9", if_range=f"W/{etag}")
     dated = await _get(bridged, url, range="bytes=0-9", if_range="Wed, 21 Oct 2026 07:28:00 GMT")
@@ -140,7 +138,7 @@ async def test_conditions_are_looked_at_in_the_order_of_rfc_9110(bridged: Bridge
     assert (whole.status_code, whole.headers["content-length"]) == (200, str(len(_CONTENT)))
 
 
-async def test_head_says_all_but_the_content(bridged: BridgedMesh) -> None:
+async def test_head_returns_the_headers_of_get(bridged: BridgedMesh) -> None:
     url = (await _made(bridged))["url"]
     answer = await bridged.client.head(url)
     assert (answer.status_code, answer.content) == (200, b"")
@@ -150,7 +148,7 @@ async def test_head_says_all_but_the_content(bridged: BridgedMesh) -> None:
     assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
 
 
-async def test_a_file_is_its_accounts_alone_and_tells_others_nothing(bridged: BridgedMesh) -> None:
+async def test_a_file_is_visible_only_to_its_account(bridged: BridgedMesh) -> None:
     url = (await _made(bridged))["url"]
     missing = f"{bridged.url}/artifacts/none-1/x/y"
     for answer in (
@@ -163,35 +161,33 @@ async def test_a_file_is_its_accounts_alone_and_tells_others_nothing(bridged: Br
         assert answer.json()["error"]["message"].startswith("no such file;")
 
 
-async def test_big_content_may_be_sent_and_shows_as_a_url_in_the_history(
-    bridged: BridgedMesh,
-) -> None:
+async def test_large_content_can_be_sent_and_is_a_url_in_the_history(bridged: BridgedMesh) -> None:
     caller = bridged.at("/agents/files")
     message = caller.message("look")
     message["parts"].append({"raw": base64.b64encode(_CONTENT).decode(), "filename": "mine.bin"})
     task = (await caller.call("SendMessage", {"message": message}))["task"]
 
     assert task["artifacts"][0]["parts"][0]["text"] == f"{len(_CONTENT)} {_SHA256}"
-    sent = task["history"][0]["parts"][1]
-    assert "raw" not in sent
-    assert (await _get(bridged, sent["url"])).content == _CONTENT
+    sent_part = task["history"][0]["parts"][1]
+    assert "raw" not in sent_part
+    assert (await _get(bridged, sent_part["url"])).content == _CONTENT
 
 
 @pytest.mark.parametrize("name", ["reports/q3.csv", "../..", ".", 'a"\r\nb?#.csv', "é" * 300])
-async def test_a_file_is_found_whatever_it_is_called(bridged: BridgedMesh, name: str) -> None:
+async def test_a_file_of_any_name_is_found(bridged: BridgedMesh, name: str) -> None:
     caller = bridged.at("/agents/files")
     message = caller.message("look")
     message["parts"].append({"raw": base64.b64encode(_CONTENT).decode(), "filename": name})
     task = (await caller.call("SendMessage", {"message": message}))["task"]
-    shown = task["history"][0]["parts"][1]
-    assert shown["filename"] == name
+    parts_shown = task["history"][0]["parts"][1]
+    assert parts_shown["filename"] == name
 
-    answer = await _get(bridged, shown["url"])
+    answer = await _get(bridged, parts_shown["url"])
 
     assert (answer.status_code, answer.content) == (200, _CONTENT)
 
 
-async def test_a_file_that_was_shown_may_be_given_back(bridged: BridgedMesh) -> None:
+async def test_the_url_of_a_file_can_be_sent_back(bridged: BridgedMesh) -> None:
     part = await _made(bridged)
     caller = bridged.at("/agents/files")
     message = caller.message("look")
@@ -200,7 +196,7 @@ async def test_a_file_that_was_shown_may_be_given_back(bridged: BridgedMesh) -> 
     assert task["artifacts"][0]["parts"][0]["text"] == f"{len(_CONTENT)} {_SHA256}"
 
 
-async def test_nothing_is_fetched_from_where_not_everybody_may(bridged: BridgedMesh) -> None:
+async def test_nothing_is_fetched_from_private_addresses(bridged: BridgedMesh) -> None:
     caller = bridged.at("/agents/files")
     for url in ("http://127.0.0.1:1/x", "https://169.254.169.254/latest", "file:///etc/passwd"):
         message = caller.message("look")
@@ -210,7 +206,7 @@ async def test_nothing_is_fetched_from_where_not_everybody_may(bridged: BridgedM
         assert "part.url: must" in task["status"]["message"]["parts"][0]["text"]
 
 
-async def test_older_versions_have_the_url_as_theirs(bridged: BridgedMesh) -> None:
+async def test_older_versions_have_the_url_in_their_fields(bridged: BridgedMesh) -> None:
     caller = bridged.at("/agents/files")
     message: Json = {
         "kind": "message",
@@ -219,19 +215,19 @@ async def test_older_versions_have_the_url_as_theirs(bridged: BridgedMesh) -> No
         "parts": [{"kind": "text", "text": "make a file"}],
     }
     task = await caller.call("message/send", {"message": message})
-    shown = [part for artifact in task["artifacts"] for part in artifact["parts"]]
-    (file,) = (part["file"] for part in shown if part["kind"] == "file")
+    parts_shown = [part for artifact in task["artifacts"] for part in artifact["parts"]]
+    (file,) = (part["file"] for part in parts_shown if part["kind"] == "file")
     assert (file["name"], file["mimeType"]) == (_NAME, "application/x-test")
     assert (await _get(bridged, file["uri"])).content == _CONTENT
 
     first = {"role": "user", "parts": [{"type": "text", "text": "make a file"}]}
     task = await caller.call("tasks/send", {"id": "old-1", "message": first})
-    shown = [part for artifact in task["artifacts"] for part in artifact["parts"]]
-    (file,) = (part["file"] for part in shown if part["type"] == "file")
+    parts_shown = [part for artifact in task["artifacts"] for part in artifact["parts"]]
+    (file,) = (part["file"] for part in parts_shown if part["type"] == "file")
     assert (await _get(bridged, file["uri"])).content == _CONTENT
 
 
-async def test_a_file_whose_host_has_gone_ends_early_and_is_gone_on_with_later(
+async def test_a_file_whose_host_died_ends_early_and_is_resumed_later(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     expected = b"".join([piece async for piece in file_agent.pieces(3, 30)])
@@ -242,7 +238,7 @@ async def test_a_file_whose_host_has_gone_ends_early_and_is_gone_on_with_later(
         url = task["artifacts"][0]["parts"][0]["url"]
         read = bytearray()
 
-        async def read_on() -> None:
+        async def read_rest() -> None:
             async with bridged.client.stream("GET", url) as response:
                 async for piece in response.aiter_raw():
                     if not read:
@@ -250,12 +246,12 @@ async def test_a_file_whose_host_has_gone_ends_early_and_is_gone_on_with_later(
                     read.extend(piece)
 
         with pytest.raises(httpx2.RemoteProtocolError):
-            await read_on()
+            await read_rest()
         assert len(read) < len(expected)
         assert [record.levelname for record in caplog.records if "ASGI" in record.message] == []
 
         await host.serve_again()
-        # The bridge has little patience here, and its channel may be waiting before it tries again.
+        # The bridge's timeout is short here, and its channel may be in its reconnect backoff.
         while (answer := await _get(bridged, url, range=f"bytes={len(read)}-")).status_code == 503:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         assert answer.status_code == 206

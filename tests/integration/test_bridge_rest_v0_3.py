@@ -50,12 +50,12 @@ def texts(events: list[RestEvent]) -> str:
     return "".join(part["text"] for update in updates for part in update["artifact"]["parts"])
 
 
-async def test_a_task_is_sent_got_and_canceled(rest: RestCaller) -> None:
+async def test_a_task_is_sent_read_and_canceled(rest: RestCaller) -> None:
     task = await send(rest, "count 3")
     assert task["status"]["state"] == "TASK_STATE_COMPLETED"
     assert task["artifacts"][0]["parts"] == [{"text": "1 2 3 "}]
     assert task["history"][0]["content"] == [{"text": "count 3"}]
-    # In v0.3, no length at all is all there is.
+    # In v0.3, a missing history length means all of it.
     for length in ("", "0", "5"):
         assert await rest.get(f"/tasks/{task['id']}", historyLength=length) == task
     body = {"message": message("wait 3600"), "configuration": {"blocking": False}}
@@ -68,7 +68,7 @@ async def test_a_task_is_sent_got_and_canceled(rest: RestCaller) -> None:
             assert answer.json()["type"] == "TaskNotCancelableError"
 
 
-async def test_protobufs_own_names_are_taken(at_echo: RestCaller) -> None:
+async def test_protobuf_field_names_are_accepted(at_echo: RestCaller) -> None:
     body = {
         "request": {
             "message_id": "m-1",
@@ -91,11 +91,11 @@ async def test_a_turn_is_streamed_to_its_final_status(rest: RestCaller) -> None:
     last = asked[-1].data["statusUpdate"]
     assert (last["status"]["state"], last["final"]) == ("TASK_STATE_INPUT_REQUIRED", True)
     assert last["status"]["message"]["content"] == [{"text": "what?"}]
-    done = await send(rest, "this", taskId=asked[0].data["task"]["id"])
-    assert done["artifacts"][0]["parts"] == [{"text": "answer: this"}]
+    completed = await send(rest, "this", taskId=asked[0].data["task"]["id"])
+    assert completed["artifacts"][0]["parts"] == [{"text": "answer: this"}]
 
 
-async def test_webhooks_are_kept_shown_and_deleted(rest: RestCaller) -> None:
+async def test_webhooks_are_stored_shown_and_deleted(rest: RestCaller) -> None:
     task = await send(rest, "ask what?")
     path = f"/tasks/{task['id']}/pushNotificationConfigs"
     name = f"tasks/{task['id']}/pushNotificationConfigs/mine"
@@ -105,30 +105,30 @@ async def test_webhooks_are_kept_shown_and_deleted(rest: RestCaller) -> None:
         "config_id": "mine",
         "config": {"push_notification_config": webhook},
     }
-    kept = await rest.post(path, whole)
-    assert kept == {"name": name, "pushNotificationConfig": webhook | {"id": "mine"}}
-    # As the annotation of the proto has it.
-    assert await rest.post(path, kept) == kept
-    assert await rest.get(f"{path}/mine") == kept
-    assert (await rest.get(path))["configs"] == [kept]
+    stored = await rest.post(path, whole)
+    assert stored == {"name": name, "pushNotificationConfig": webhook | {"id": "mine"}}
+    # In the format of the proto's annotation.
+    assert await rest.post(path, stored) == stored
+    assert await rest.get(f"{path}/mine") == stored
+    assert (await rest.get(path))["configs"] == [stored]
     for _ in range(2):
         assert content(await rest.request("DELETE", f"{path}/mine")) == {}
-    gone = await rest.request("GET", f"{path}/mine")
-    assert (gone.status_code, gone.json()["type"]) == (404, "TaskNotFoundError")
+    missing = await rest.request("GET", f"{path}/mine")
+    assert (missing.status_code, missing.json()["type"]) == (404, "TaskNotFoundError")
     await rest.post(f"/tasks/{task['id']}:cancel")
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_a_stream_goes_on_behind_its_last_event(at_echo: RestCaller, method: str) -> None:
+async def test_a_stream_resumes_after_its_last_event(at_echo: RestCaller, method: str) -> None:
     whole = await at_echo.events("POST", "/message:stream", {"message": message("count 20")})
     path = f"/tasks/{whole[0].data['task']['id']}:subscribe"
-    place = len(whole) // 2
-    rest = await at_echo.events(method, path, headers={"Last-Event-ID": whole[place].id})
-    assert texts(whole[: place + 1] + rest) == texts(whole)
+    index = len(whole) // 2
+    rest = await at_echo.events(method, path, headers={"Last-Event-ID": whole[index].id})
+    assert texts(whole[: index + 1] + rest) == texts(whole)
     assert rest[-1] == whole[-1]
 
 
-async def test_an_ended_task_is_told_to_who_subscribes(at_echo: RestCaller) -> None:
+async def test_a_subscription_to_an_ended_task_returns_it(at_echo: RestCaller) -> None:
     task = await send(at_echo, "done")
     first, last = await at_echo.events("POST", f"/tasks/{task['id']}:subscribe")
     assert first.data["task"]["id"] == task["id"]
@@ -168,36 +168,34 @@ async def test_errors_have_their_names(
 async def test_versions_that_are_served(at_echo: RestCaller, version: str) -> None:
     task = await send(at_echo, "done")
     path = f"/tasks/{task['id']}"
-    served = await at_echo.request("GET", path, headers={"A2A-Version": version})
-    assert served.status_code == 200
+    response = await at_echo.request("GET", path, headers={"A2A-Version": version})
+    assert response.status_code == 200
 
 
 @pytest.mark.parametrize("version", ["1.0", "0.1", "latest"])
-async def test_versions_that_are_not(at_echo: RestCaller, version: str) -> None:
+async def test_other_versions_are_refused(at_echo: RestCaller, version: str) -> None:
     refused = await at_echo.request("GET", "/tasks/x", headers={"A2A-Version": version})
     assert refused.json()["error"]["details"][0]["reason"] == "VERSION_NOT_SUPPORTED"
     assert refused.json()["error"]["details"][0]["metadata"]["supportedVersions"] == "0.3"
 
 
-async def test_who_sends_a_message_as_over_json_rpc_is_answered_in_kind(
-    at_echo: RestCaller,
-) -> None:
-    said = {"kind": "message", "messageId": "m", "role": "user"}
-    body = {"message": {**said, "parts": [{"kind": "text", "text": "count 3"}]}}
+async def test_a_json_rpc_style_message_gets_a_json_rpc_style_answer(at_echo: RestCaller) -> None:
+    sent = {"kind": "message", "messageId": "m", "role": "user"}
+    body = {"message": {**sent, "parts": [{"kind": "text", "text": "count 3"}]}}
     task = await at_echo.post("/message:send", body)
     assert (task["kind"], task["status"]["state"]) == ("task", "completed")
     events = await at_echo.events("POST", "/message:stream", body)
     kinds = {event.data["kind"] for event in events}
     assert kinds == {"task", "artifact-update", "status-update"}
     assert (events[-1].data["status"]["state"], events[-1].data["final"]) == ("completed", True)
-    refused = await at_echo.request("POST", "/message:send", {"message": {**said, "parts": []}})
+    refused = await at_echo.request("POST", "/message:send", {"message": {**sent, "parts": []}})
     assert (refused.status_code, refused.json()["type"]) == (400, "InvalidParamsError")
 
 
-async def test_what_is_wrong_is_said_in_the_words_of_v0_3(at_echo: RestCaller) -> None:
-    wrong = {"messageId": "m", "role": "ROLE_USER", "content": [{"metadata": {}}]}
-    for given, field in (({**wrong, "content": []}, "content"), (wrong, "content[0]")):
-        refused = await at_echo.request("POST", "/message:send", {"message": given})
+async def test_errors_name_the_fields_of_v0_3(at_echo: RestCaller) -> None:
+    message = {"messageId": "m", "role": "ROLE_USER", "content": [{"metadata": {}}]}
+    for invalid, field in (({**message, "content": []}, "content"), (message, "content[0]")):
+        refused = await at_echo.request("POST", "/message:send", {"message": invalid})
         violations = refused.json()["error"]["details"][1]["fieldViolations"]
         assert [violation["field"] for violation in violations] == [f"message.{field}"]
     assert "give text, file or data" in refused.json()["message"]

@@ -1,4 +1,4 @@
-"""Clients that are slow, too many, or send more than anybody needs, with either parser of HTTP."""
+"""Clients that are slow, too many, or flood the bridge, with either parser of HTTP."""
 
 import asyncio
 import gzip
@@ -35,7 +35,7 @@ async def bridged(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bri
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=["h11", "httptools"])
 async def probe(bridged: BridgedMesh, request: pytest.FixtureRequest) -> AsyncIterator[HttpProbe]:
-    """A bridge within narrow bounds."""
+    """A bridge with low limits."""
     bounds = ConnectionLimits(max_connections=LIMIT, request_timeout_s=TIMEOUT_S)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(serving, "_PARSER", request.param)
@@ -56,8 +56,8 @@ def post(body: bytes, head: bytes = b"") -> bytes:
     )
 
 
-async def asked(probe: HttpProbe, *pieces: bytes) -> Answer:
-    """Send pieces and read one answer, however it ends."""
+async def send_pieces(probe: HttpProbe, *pieces: bytes) -> Answer:
+    """Send pieces and read one answer, however the connection ends."""
     reader, writer = await asyncio.open_connection(*probe.place)
     try:
         for piece in pieces:
@@ -68,7 +68,7 @@ async def asked(probe: HttpProbe, *pieces: bytes) -> Answer:
 
 
 async def trickled(probe: HttpProbe, request: bytes, size: int) -> Answer:
-    """Send a request up to some byte, then a byte whenever there is a moment, and never its end."""
+    """Send a request up to a byte, then one byte at each chance, and never its end."""
     reader, writer = await asyncio.open_connection(*probe.place)
 
     async def trickle() -> None:
@@ -85,27 +85,27 @@ async def trickled(probe: HttpProbe, request: bytes, size: int) -> Answer:
     return answer
 
 
-async def test_a_head_that_comes_byte_by_byte_is_ended(probe: HttpProbe) -> None:
+async def test_a_head_sent_byte_by_byte_is_disconnected(probe: HttpProbe) -> None:
     answer = await trickled(probe, post(valid(), b"X-Long: " + b"x" * 30_000 + b"\r\n"), 30)
     assert (answer.status, answer.headers["connection"]) == (408, "close")
     assert json.loads(answer.body)["error"]["code"] == 408
 
 
-async def test_a_body_that_comes_byte_by_byte_is_ended_in_the_caller_s_protocol(
+async def test_a_body_sent_byte_by_byte_gets_an_error_in_the_caller_s_protocol(
     probe: HttpProbe,
 ) -> None:
     request = post(b" " * 30_000 + valid())
     answer = await trickled(probe, request, len(request) - 30_000)
     assert (answer.status, answer.headers["connection"]) == (408, "close")
-    said = json.loads(answer.body)
-    assert (said["jsonrpc"], said["error"]["code"]) == ("2.0", -32600)
-    rest = request.replace(b"POST / ", b"POST /message:send ")
-    answer = await trickled(probe, rest, len(rest) - 30_000)
+    error = json.loads(answer.body)
+    assert (error["jsonrpc"], error["error"]["code"]) == ("2.0", -32600)
+    rest_request = request.replace(b"POST / ", b"POST /message:send ")
+    answer = await trickled(probe, rest_request, len(rest_request) - 30_000)
     assert (answer.status, json.loads(answer.body)["error"]["code"]) == (408, 408)
 
 
 @pytest.mark.parametrize("sent", [b"", b"\r\n", post(valid())])
-async def test_a_connection_that_says_nothing_more_is_closed(probe: HttpProbe, sent: bytes) -> None:
+async def test_an_idle_connection_is_closed(probe: HttpProbe, sent: bytes) -> None:
     reader, writer = await asyncio.open_connection(*probe.place)
     writer.write(sent)
     await reader.read()
@@ -121,25 +121,25 @@ async def test_a_head_of_ten_megabytes_is_refused(probe: HttpProbe) -> None:
         b"X-Long: " + b"x" * 10 * 1024 * 1024,
         line * (3 * MAX_HEAD_BYTES // 1000),
     ):
-        answer = await asked(probe, post(valid(), head))
-        # h11 has one status for all that it doesn't take.
+        answer = await send_pieces(probe, post(valid(), head))
+        # h11 has one status for everything that it rejects.
         assert answer.status in (400, 431)
         assert json.loads(answer.body)["error"]["code"] == answer.status
         await probe.is_served()
-    assert (await asked(probe, post(valid(), line * 50))).status == 200
+    assert (await send_pieces(probe, post(valid(), line * 50))).status == 200
 
 
-async def test_what_is_no_http_is_told_so_in_json(probe: HttpProbe) -> None:
-    for nonsense in (b"\x16\x03\x01\x02\x00\x01", b"GET\r\n\r\n", b"hello there\r\n\r\n"):
-        answer = await asked(probe, nonsense, b"x" * 100)
+async def test_bytes_that_are_not_http_get_an_error_in_json(probe: HttpProbe) -> None:
+    for garbage in (b"\x16\x03\x01\x02\x00\x01", b"GET\r\n\r\n", b"hello there\r\n\r\n"):
+        answer = await send_pieces(probe, garbage, b"x" * 100)
         assert (answer.status, json.loads(answer.body)["error"]["status"]) == (
             400,
             "INVALID_ARGUMENT",
         )
 
 
-async def test_too_many_connections_are_told_to_come_again(bridged: BridgedMesh) -> None:
-    # Nobody is ended for being slow here.
+async def test_too_many_connections_are_refused_with_retry_after(bridged: BridgedMesh) -> None:
+    # The default timeouts end no idle connection during this test.
     bounds = ConnectionLimits(max_connections=LIMIT)
     async with serve_http(
         bridged.bridge.app, host="127.0.0.1", port=0, grace_s=0, limits=bounds
@@ -147,7 +147,7 @@ async def test_too_many_connections_are_told_to_come_again(bridged: BridgedMesh)
         probe = HttpProbe(url)
         with ExitStack() as open_ones:
             for _ in range(LIMIT):
-                await held(probe, open_ones)
+                await hold_connection(probe, open_ones)
             reader, writer = await asyncio.open_connection(*probe.place)
             answer = await read_answer(reader)
             assert (answer.status, answer.headers["retry-after"]) == (503, "1")
@@ -156,20 +156,20 @@ async def test_too_many_connections_are_told_to_come_again(bridged: BridgedMesh)
         await expect_service(probe)
 
 
-async def test_those_that_hold_connections_are_ended_and_make_room(probe: HttpProbe) -> None:
+async def test_idle_connections_are_closed_to_make_room(probe: HttpProbe) -> None:
     with ExitStack() as open_ones:
         for number in range(LIMIT):
-            writer = await held(probe, open_ones)
+            writer = await hold_connection(probe, open_ones)
             writer.write(post(valid())[: number * 5])
         await expect_service(probe)
 
 
-async def held(probe: HttpProbe, stack: ExitStack) -> asyncio.StreamWriter:
-    """Hold a connection until the stack is left."""
+async def hold_connection(probe: HttpProbe, stack: ExitStack) -> asyncio.StreamWriter:
+    """Hold a connection until the stack closes."""
     _, writer = await asyncio.open_connection(*probe.place)
 
     def abort() -> None:
-        # The writer itself is held, too: one that nobody holds closes its connection.
+        # The writer stays referenced, too: an unreferenced one closes its connection.
         writer.transport.abort()
 
     stack.callback(abort)
@@ -179,14 +179,14 @@ async def held(probe: HttpProbe, stack: ExitStack) -> asyncio.StreamWriter:
 async def expect_service(probe: HttpProbe) -> None:
     while True:
         try:
-            if (await asked(probe, post(valid()))).status == 200:
+            if (await send_pieces(probe, post(valid()))).status == 200:
                 return
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         await asyncio.sleep(0.01)
 
 
-async def test_an_offer_of_another_protocol_is_passed_over(probe: HttpProbe) -> None:
+async def test_an_offer_of_another_protocol_is_ignored(probe: HttpProbe) -> None:
     reader, writer = await asyncio.open_connection(*probe.place)
     for number, offer in enumerate((OFFER, b"", OFFER.lower(), b"")):
         writer.write(post(valid(number), offer))
@@ -196,9 +196,7 @@ async def test_an_offer_of_another_protocol_is_passed_over(probe: HttpProbe) -> 
     writer.close()
 
 
-async def test_requests_ahead_of_their_answers_are_answered_in_turn_up_to_a_bound(
-    probe: HttpProbe,
-) -> None:
+async def test_pipelined_requests_are_answered_in_order_up_to_a_limit(probe: HttpProbe) -> None:
     reader, writer = await asyncio.open_connection(*probe.place)
     writer.write(b"".join(post(valid(number)) for number in range(50)))
     for number in range(50):
@@ -217,49 +215,49 @@ async def test_requests_ahead_of_their_answers_are_answered_in_turn_up_to_a_boun
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "br", "deflate, gzip"])
-async def test_a_packed_body_is_refused_unread(probe: HttpProbe, encoding: str) -> None:
+async def test_a_compressed_body_is_refused_unread(probe: HttpProbe, encoding: str) -> None:
     bomb = gzip.compress(b" " * 1_000_000)
     header = b"Content-Encoding: %s\r\n" % encoding.encode()
-    answer = await asked(probe, post(bomb, header))
+    answer = await send_pieces(probe, post(bomb, header))
     assert answer.status == 415
     assert encoding in json.loads(answer.body)["error"]["message"]
-    identity = await asked(probe, post(valid(), b"Content-Encoding: identity\r\n"))
+    identity = await send_pieces(probe, post(valid(), b"Content-Encoding: identity\r\n"))
     assert "result" in json.loads(identity.body)
 
 
-async def test_whoever_leaves_within_requests_sent_ahead_leaves_nothing_behind(
+async def test_a_client_that_leaves_within_pipelined_requests_leaves_nothing_open(
     bridged: BridgedMesh, probe: HttpProbe
 ) -> None:
-    # The first to leave has what stays open, such as the trunk to the host, opened.
-    await leave_within_requests_sent_ahead(bridged, probe)
+    # The first one opens what stays open, such as the connection to the host.
+    await leave_within_pipelined_requests(bridged, probe)
     before = len(asyncio.all_tasks())
     for _ in range(3):
-        await leave_within_requests_sent_ahead(bridged, probe)
-    await until(
+        await leave_within_pipelined_requests(bridged, probe)
+    await wait_until(
         lambda: len(asyncio.all_tasks()) <= before,
         lambda: f"{before} tasks, there are {asyncio.all_tasks()}",
     )
     assert bridged.bridge.in_flight_count == 0
 
 
-async def leave_within_requests_sent_ahead(bridged: BridgedMesh, probe: HttpProbe) -> None:
+async def leave_within_pipelined_requests(bridged: BridgedMesh, probe: HttpProbe) -> None:
     wait = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "wait 3600"}]}}
     call = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": wait}).encode()
     _, writer = await asyncio.open_connection(*probe.place)
     writer.write(post(call) + post(valid()) * 3)
-    await until(lambda: bridged.bridge.in_flight_count > 0, lambda: "an answer under way")
+    await wait_until(lambda: bridged.bridge.in_flight_count > 0, lambda: "an answer under way")
     writer.transport.abort()
-    await until(lambda: not bridged.bridge.in_flight_count, lambda: "no answer under way")
+    await wait_until(lambda: not bridged.bridge.in_flight_count, lambda: "no answer under way")
     listed = await bridged.at("/").call("ListTasks", {"status": "TASK_STATE_WORKING"})
     for task in listed["tasks"]:
         await bridged.at("/").call("CancelTask", {"id": task["id"]})
 
 
-async def until(predicate: Callable[[], bool], awaited: Callable[[], str]) -> None:
-    """Look until it holds: the bridge tells nobody."""
+async def wait_until(predicate: Callable[[], bool], describe: Callable[[], str]) -> None:
+    """Poll until the predicate is true: the bridge has no event for it."""
     try:
         async with asyncio.timeout(PATIENCE_S):
             while not predicate():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
     except TimeoutError:
-        pytest.fail(f"awaited in vain: {awaited()}")
+        pytest.fail(f"awaited in vain: {describe()}")

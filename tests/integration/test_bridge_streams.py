@@ -1,4 +1,4 @@
-"""Event streams through a real bridge: whole, resumed after any cut, and harmless to others."""
+"""Event streams through a real bridge: complete, resumable after any cut, and isolated."""
 
 import asyncio
 import socket
@@ -44,8 +44,8 @@ async def join_gate(bridged: BridgedMesh) -> tuple[SteppedAgent, Caller]:
     return gate, bridged.at("/agents/tested")
 
 
-def shown(events: list[Event]) -> list[tuple[str, object]]:
-    """Events as resume compares them: each stream has its own request id."""
+def comparable(events: list[Event]) -> list[tuple[str, object]]:
+    """Events in the form that resume compares: each stream has another request id."""
     return [(event.id, event.result) for event in events]
 
 
@@ -74,7 +74,7 @@ async def test_every_event_has_an_id_and_they_only_grow(caller: Caller) -> None:
     assert ids == sorted(set(ids))
 
 
-async def test_a_direct_reply_is_the_only_event(caller: Caller) -> None:
+async def test_a_direct_reply_is_the_only_event_of_its_stream(caller: Caller) -> None:
     async with caller.streamed("message hello") as stream:
         (event,) = await stream.rest()
     assert event.result["message"]["parts"] == [{"text": "hello"}]
@@ -83,9 +83,9 @@ async def test_a_direct_reply_is_the_only_event(caller: Caller) -> None:
 
 async def test_a_stream_ends_where_the_agent_asks(caller: Caller) -> None:
     async with caller.streamed("ask what?") as stream:
-        asked = await stream.rest()
-    assert asked[-1].state == "TASK_STATE_INPUT_REQUIRED"
-    task_id = asked[0].result["task"]["id"]
+        events = await stream.rest()
+    assert events[-1].state == "TASK_STATE_INPUT_REQUIRED"
+    task_id = events[0].result["task"]["id"]
     async with caller.streamed("this", taskId=task_id) as stream:
         answered = await stream.rest()
     assert answered[0].result["task"]["id"] == task_id
@@ -112,61 +112,63 @@ async def test_a_subscriber_gets_a_snapshot_and_then_what_follows(bridged: Bridg
             assert snapshot.result["task"]["artifacts"][0]["parts"] == [{"text": "one "}]
             assert snapshot.id == event.id
             gate.write("two ", "")
-            late = await second.rest()
+            later = await second.rest()
             rest = await first.rest()
-    assert shown(late) == shown(rest)
-    assert text(late) == "two "
-    assert late[-1].state == "TASK_STATE_COMPLETED"
+    assert comparable(later) == comparable(rest)
+    assert text(later) == "two "
+    assert later[-1].state == "TASK_STATE_COMPLETED"
 
 
-async def test_a_stream_resumed_behind_any_event_is_the_uninterrupted_one(caller: Caller) -> None:
+async def test_a_stream_resumed_after_any_event_equals_the_uninterrupted_one(
+    caller: Caller,
+) -> None:
     async with caller.streamed("count 12") as stream:
         whole = await stream.rest()
     task = {"id": whole[0].result["task"]["id"]}
     for seen, event in enumerate(whole):
         headers = {"Last-Event-ID": event.id}
         async with caller.stream("SubscribeToTask", task, headers) as resumed:
-            assert shown(await resumed.rest()) == shown(whole[seen + 1 :])
+            assert comparable(await resumed.rest()) == comparable(whole[seen + 1 :])
 
 
 async def test_a_running_stream_is_resumed_where_it_was_cut(bridged: BridgedMesh) -> None:
     gate, caller = await join_gate(bridged)
-    got: list[Event] = []
+    received: list[Event] = []
     gate.write("a", "b", "c")
     async with caller.streamed("go") as stream:
         async for event in stream:
-            got.append(event)
+            received.append(event)
             if event.text == "b":
                 break
-    task = {"id": got[0].result["task"]["id"]}
+    task = {"id": received[0].result["task"]["id"]}
     for piece in ("d", "e", "f"):
         gate.write(piece)
-        headers = {"Last-Event-ID": got[-1].id}
+        headers = {"Last-Event-ID": received[-1].id}
         async with caller.stream("SubscribeToTask", task, headers) as resumed:
             async for event in resumed:
-                got.append(event)
+                received.append(event)
                 if event.text == piece:
                     break
     gate.write("")
-    headers = {"Last-Event-ID": got[-1].id}
+    headers = {"Last-Event-ID": received[-1].id}
     async with caller.stream("SubscribeToTask", task, headers) as resumed:
-        got += await resumed.rest()
-    assert text(got) == "abcdef"
+        received += await resumed.rest()
+    assert text(received) == "abcdef"
     async with caller.stream("SubscribeToTask", task, {"Last-Event-ID": "1.0"}) as again:
-        assert shown(await again.rest()) == shown(got[1:])
+        assert comparable(await again.rest()) == comparable(received[1:])
 
 
 @pytest.mark.parametrize(
     "last", ["", "5", "0.0", "-1.0", "1.x", "x", "1.0.0", "99999.0", "1." + "9" * 40, "01.0"]
 )
-async def test_an_id_that_no_event_has_is_refused(caller: Caller, last: str) -> None:
+async def test_an_unknown_event_id_is_refused(caller: Caller, last: str) -> None:
     task = await caller.send("echo hi")
     error = await caller.error("SubscribeToTask", {"id": task["id"]}, {"Last-Event-ID": last})
     assert error["code"] == -32602
     assert error["data"][1]["fieldViolations"][0]["field"] == "Last-Event-ID"
 
 
-async def test_a_client_that_leaves_ends_its_watch_and_nothing_else(bridged: BridgedMesh) -> None:
+async def test_a_client_that_disconnects_ends_only_its_watch(bridged: BridgedMesh) -> None:
     gate, caller = await join_gate(bridged)
     async with caller.streamed("go") as stream:
         task_id = (await anext(stream)).result["task"]["id"]
@@ -188,7 +190,7 @@ async def test_cancel_reaches_every_stream(caller: Caller) -> None:
     assert ends[0].id == ends[1].id
 
 
-async def test_a_silent_stream_is_kept_alive(tmp_path: Path) -> None:
+async def test_a_silent_stream_gets_heartbeats(tmp_path: Path) -> None:
     settings = BridgeSettings(heartbeat_s=0.05)
     async with asyncio.timeout(PATIENCE_S), open_bridged_mesh(tmp_path, settings) as bridged:
         gate, caller = await join_gate(bridged)
@@ -207,18 +209,18 @@ async def test_many_streams_at_once_each_get_their_own(caller: Caller) -> None:
 
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one(number)) for number in range(1, 40)]
-    wanted = ["".join(f"{n} " for n in range(1, number + 1)) for number in range(1, 40)]
-    assert [task.result() for task in tasks] == wanted
+    expected = ["".join(f"{n} " for n in range(1, number + 1)) for number in range(1, 40)]
+    assert [task.result() for task in tasks] == expected
 
 
-async def test_large_bursts_come_whole(caller: Caller) -> None:
+async def test_large_bursts_arrive_complete(caller: Caller) -> None:
     async with caller.streamed("count 5000 0 100") as stream:
         events = await stream.rest()
     pieces = [event.text for event in events if event.text]
     assert [piece.split()[0] for piece in pieces] == [str(n) for n in range(1, 5001)]
 
 
-async def test_a_reader_that_stalls_holds_nobody_up(bridged: BridgedMesh, caller: Caller) -> None:
+async def test_a_stalled_reader_does_not_block_others(bridged: BridgedMesh, caller: Caller) -> None:
     async with caller.streamed("count 20000 0 200") as stalled:
         await anext(stalled)
         async with caller.streamed("count 100") as other:
@@ -228,7 +230,7 @@ async def test_a_reader_that_stalls_holds_nobody_up(bridged: BridgedMesh, caller
     assert events[-1].state == "TASK_STATE_COMPLETED"
 
 
-async def test_nothing_is_written_to_a_client_that_is_gone(
+async def test_nothing_is_written_to_a_disconnected_client(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     burst = asyncio.Event()
@@ -250,25 +252,26 @@ async def test_nothing_is_written_to_a_client_that_is_gone(
             heartbeats=Heartbeats(60),
         )
         async with watch_connection(receive) as connection:
-            await InFlightRequests().run(connection, work, send_abort=nothing_to_say)
+            await InFlightRequests().run(connection, work, send_abort=no_request)
         over.set()
 
-    async def nothing_to_say() -> None:
+    async def no_request() -> None:
         raise AssertionError("nobody cut it")
 
     async with (
         asyncio.timeout(PATIENCE_S),
         serve_http(app, host="127.0.0.1", port=0, grace_s=1) as url,
     ):
-        place = urlsplit(url)
-        reader, writer = await asyncio.open_connection(place.hostname, place.port)
+        address = urlsplit(url)
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
         writer.write(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")
         await reader.readuntil(b"\n\n")
-        # Killed, and in the same moment there is much to write: only a write can tell.
+        # The client is killed while much output is pending: only a write detects the closed
+        # connection.
         client = writer.get_extra_info("socket")
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         writer.transport.abort()
         asyncio.get_running_loop().call_soon(burst.set)
         await over.wait()
-    # What asyncio says of it, and nothing that it says of others.
+    # Asyncio's log records of this connection, without those of others.
     assert not [one.message for one in caplog.records if "socket.send()" in one.message]

@@ -1,4 +1,4 @@
-"""The command line against a real mesh: every command, what it prints and how it exits."""
+"""The commands of the command line against a real mesh: output and exit codes."""
 
 import asyncio
 import json
@@ -26,9 +26,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PIPE = asyncio.subprocess.PIPE
 Node: TypeAlias = dict[str, Any]
-# It waits two seconds for that to be so, and says which it is.
+# The command waits two seconds for the task's end, and prints which of the two it saw.
 CANCELED = r"cancel(?:ed|ing) task ([\w-]+)(?:; .*)?\n"
-PLACES = ("--http", "127.0.0.1:0", "--a2a-grpc", "127.0.0.1:0", "--mesh", "127.0.0.1:0")
+ADDRESSES = ("--http", "127.0.0.1:0", "--a2a-grpc", "127.0.0.1:0", "--mesh", "127.0.0.1:0")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -45,8 +45,8 @@ async def ask(mesh: MeshProcess, *words: str) -> CompletedCommand:
     return await run_command("ask", "--url", mesh.http_url, *words)
 
 
-async def trace_of(mesh: MeshProcess, told: Node, *services: str) -> list[Node]:
-    """The spans of an answer, with those that come late: MCP servers send theirs by themselves."""
+async def trace_of(mesh: MeshProcess, answer: Node, *services: str) -> list[Node]:
+    """Return the spans of an answer, including late ones: MCP servers export theirs themselves."""
     nodes: list[Node] = []
     end = time.monotonic() + LIMIT_S
     while [node["depth"] for node in nodes].count(0) != 1 or not all(
@@ -54,13 +54,13 @@ async def trace_of(mesh: MeshProcess, told: Node, *services: str) -> list[Node]:
     ):
         assert time.monotonic() < end, nodes
         nodes = (
-            await run_command("trace", told["trace_id"], "--mesh", mesh.mesh_address, "--json")
+            await run_command("trace", answer["trace_id"], "--mesh", mesh.mesh_address, "--json")
         ).json
     return nodes
 
 
 async def working_task(mesh: MeshProcess, agent: str) -> snapshot_pb2.TaskSummary:
-    """The newest task of an agent that works, once there is one."""
+    """Return an agent's newest working task, once there is one."""
     working = task_pb2.TASK_STATE_WORKING
     request = task_service_pb2.ListTasksRequest(agent=agent, state=working, page_size=1)
     end = time.monotonic() + LIMIT_S
@@ -73,31 +73,33 @@ async def working_task(mesh: MeshProcess, agent: str) -> snapshot_pb2.TaskSummar
             await asyncio.sleep(0.05)
 
 
-async def until_canceled(mesh: MeshProcess, task_id: str) -> None:
-    """Wait until a task is that was told to: whoever told it waits two seconds at most."""
+async def wait_until_canceled(mesh: MeshProcess, task_id: str) -> None:
+    """Wait until a task is canceled: the command that canceled it waits for two seconds at most."""
     end = time.monotonic() + LIMIT_S
     while "state     canceled" not in (
-        shown := (await run_command("task", task_id, "--mesh", mesh.mesh_address)).out
+        output := (await run_command("task", task_id, "--mesh", mesh.mesh_address)).out
     ):
-        assert time.monotonic() < end, shown
+        assert time.monotonic() < end, output
 
 
-async def test_a_question_is_answered_on_stdout_and_nothing_else_is_said(mesh: MeshProcess) -> None:
+async def test_a_question_is_answered_on_stdout_and_nothing_else_is_printed(
+    mesh: MeshProcess,
+) -> None:
     assert await ask(mesh, "what is 1+2") == CompletedCommand(0, "3\n", "")
 
 
-async def test_json_tells_who_answered_and_why(mesh: MeshProcess) -> None:
-    done = await ask(mesh, "what is 1+2", "--json")
-    assert done.exit == 0
-    assert done.out.count("\n") == 1
-    told = done.json
-    assert list(told) == [
+async def test_json_output_names_the_agent_and_the_reason(mesh: MeshProcess) -> None:
+    result = await ask(mesh, "what is 1+2", "--json")
+    assert result.exit == 0
+    assert result.out.count("\n") == 1
+    answer = result.json
+    assert list(answer) == [
         "state", "answer", "agent", "confidence", "reasons", "task_id", "context_id", "trace_id"
     ]  # fmt: skip
-    assert (told["state"], told["answer"], told["agent"]) == ("completed", "3", "math")
-    assert 0 < told["confidence"] <= 1
-    assert told["reasons"]
-    assert re.fullmatch(r"[0-9a-f]{32}", told["trace_id"])
+    assert (answer["state"], answer["answer"], answer["agent"]) == ("completed", "3", "math")
+    assert 0 < answer["confidence"] <= 1
+    assert answer["reasons"]
+    assert re.fullmatch(r"[0-9a-f]{32}", answer["trace_id"])
 
 
 @pytest.mark.parametrize(
@@ -117,30 +119,30 @@ async def test_how_a_task_ends_shows_in_output_and_exit_code(
 
 
 async def test_a_question_of_the_task_can_be_answered(mesh: MeshProcess) -> None:
-    done = await ask(mesh, "--agent", "echo", "ask your name?")
-    assert (done.exit, done.out) == (3, "your name?\n")
-    assert f"trunkline ask --url {mesh.http_url} --agent echo --task " in done.err
-    task_id = done.err.split()[-2]
-    done = await ask(mesh, "--agent", "echo", "--task", task_id, "Ada")
-    assert done == CompletedCommand(0, "answer: Ada\n", "")
-    done = await ask(mesh, "--agent", "echo", "--task", task_id, "again")
-    assert done.exit == 1
-    assert "has ended" in done.err
+    result = await ask(mesh, "--agent", "echo", "ask your name?")
+    assert (result.exit, result.out) == (3, "your name?\n")
+    assert f"trunkline ask --url {mesh.http_url} --agent echo --task " in result.err
+    task_id = result.err.split()[-2]
+    result = await ask(mesh, "--agent", "echo", "--task", task_id, "Ada")
+    assert result == CompletedCommand(0, "answer: Ada\n", "")
+    result = await ask(mesh, "--agent", "echo", "--task", task_id, "again")
+    assert result.exit == 1
+    assert "has ended" in result.err
 
 
 async def test_a_timeout_ends_the_task(mesh: MeshProcess) -> None:
     # On a busy machine the time may be over before there is a task.
     for timeout_s in ("0.3", "3", "30"):
-        done = await ask(mesh, "--agent", "echo", "--timeout", timeout_s, "--json", "wait 60")
-        if done.exit != ExitCode.UNREACHABLE:
+        result = await ask(mesh, "--agent", "echo", "--timeout", timeout_s, "--json", "wait 60")
+        if result.exit != ExitCode.UNREACHABLE:
             break
-    assert done.exit == 1
-    assert done.json["state"] == "failed"
+    assert result.exit == 1
+    assert result.json["state"] == "failed"
 
 
-async def test_an_unknown_agent_is_said_with_what_to_do(mesh: MeshProcess) -> None:
-    done = await ask(mesh, "--agent", "nobody", "hello")
-    assert done == CompletedCommand(
+async def test_the_error_for_an_unknown_agent_lists_the_known_ones(mesh: MeshProcess) -> None:
+    result = await ask(mesh, "--agent", "nobody", "hello")
+    assert result == CompletedCommand(
         1,
         "",
         "error: no agent 'nobody' is on the mesh; `trunkline agents` lists all agents\n",
@@ -155,34 +157,34 @@ async def test_an_unknown_agent_is_said_with_what_to_do(mesh: MeshProcess) -> No
         ("--url", "http://127.0.0.1:1", "--context", "c-1"),
     ],
 )
-async def test_nobody_at_a_url_is_one_line_where_a_new_mesh_would_be_no_help(
-    words: tuple[str, ...],
-) -> None:
-    done = await run_command("ask", "hello", *words, NO_PROXY="*", no_proxy="*")
-    assert (done.exit, done.out) == (4, "")
-    assert done.err.startswith(f"error: {words[1]} can't be reached: no mesh answers there")
-    assert done.err.count("\n") == 1
+async def test_an_unreachable_remote_url_is_one_line(words: tuple[str, ...]) -> None:
+    result = await run_command("ask", "hello", *words, NO_PROXY="*", no_proxy="*")
+    assert (result.exit, result.out) == (4, "")
+    assert result.err.startswith(f"error: {words[1]} can't be reached: no mesh answers there")
+    assert result.err.count("\n") == 1
 
 
-async def test_nobody_at_a_url_of_this_machine_starts_an_ephemeral_mesh() -> None:
-    done = await run_command("ask", "echo hi", TRUNKLINE_URL="http://127.0.0.1:1/agents/echo")
-    assert (done.exit, done.out) == (0, "hi\n")
-    assert done.err.startswith("no mesh at http://127.0.0.1:1/agents/echo: starting an ephemeral")
-    assert done.err.count("\n") == 1
+async def test_an_unreachable_local_url_starts_an_ephemeral_mesh() -> None:
+    result = await run_command("ask", "echo hi", TRUNKLINE_URL="http://127.0.0.1:1/agents/echo")
+    assert (result.exit, result.out) == (0, "hi\n")
+    assert result.err.startswith("no mesh at http://127.0.0.1:1/agents/echo: starting an ephemeral")
+    assert result.err.count("\n") == 1
 
 
-async def test_text_that_stdout_can_not_show_is_replaced(mesh: MeshProcess) -> None:
+async def test_text_that_stdout_cannot_encode_is_replaced(mesh: MeshProcess) -> None:
     words = ("ask", "--url", mesh.http_url, "--agent", "echo", "message né")
     assert await run_command(*words, PYTHONIOENCODING="ascii") == CompletedCommand(0, "n?\n", "")
-    done = await run_command(*words, "--json", PYTHONIOENCODING="ascii")
-    assert done.json["answer"] == "né"
+    result = await run_command(*words, "--json", PYTHONIOENCODING="ascii")
+    assert result.json["answer"] == "né"
 
 
-async def test_a_line_that_is_no_text_is_said_and_the_chat_goes_on(mesh: MeshProcess) -> None:
+async def test_a_line_that_is_not_utf_8_is_reported_and_the_chat_continues(
+    mesh: MeshProcess,
+) -> None:
     words = ("chat", "--url", mesh.http_url, "--agent", "echo")
-    async with start_command(*words, stdin=PIPE) as chatting, asyncio.timeout(LIMIT_S):
-        out, err = await chatting.communicate(b"\xff\xfe\necho still here\n")
-    assert (chatting.returncode, out) == (0, b"still here\n")
+    async with start_command(*words, stdin=PIPE) as chat, asyncio.timeout(LIMIT_S):
+        out, err = await chat.communicate(b"\xff\xfe\necho still here\n")
+    assert (chat.returncode, out) == (0, b"still here\n")
     assert err == b"error: the line: is not utf-8 text and was not sent; write it again\n"
 
 
@@ -201,35 +203,33 @@ async def test_a_line_that_is_no_text_is_said_and_the_chat_goes_on(mesh: MeshPro
         (("up", "--default", "nobody"), "nobody"),
     ],
 )  # fmt: skip
-async def test_what_is_wrong_with_the_options_is_one_line(
+async def test_an_invalid_option_is_one_line(
     tmp_path: Path, words: tuple[str, ...], says: str
 ) -> None:
     command, *options = words
     if command == "up":
-        # The last of an option counts.
-        options = [*PLACES, "--data", str(tmp_path), *options]
-    done = await run_command(command, *options)
-    assert done.exit in {1, 4}
-    assert done.err.startswith("error: ")
-    assert says in done.err
-    assert done.err.count("\n") == 1
+        # The last occurrence of an option counts.
+        options = [*ADDRESSES, "--data", str(tmp_path), *options]
+    result = await run_command(command, *options)
+    assert result.exit in {1, 4}
+    assert result.err.startswith("error: ")
+    assert says in result.err
+    assert result.err.count("\n") == 1
 
 
-async def test_a_port_in_use_is_one_line_that_says_what_to_do(
-    mesh: MeshProcess, tmp_path: Path
-) -> None:
-    taken = mesh.http_url.removeprefix("http://")
+async def test_a_port_in_use_is_one_line_with_advice(mesh: MeshProcess, tmp_path: Path) -> None:
+    address = mesh.http_url.removeprefix("http://")
     for words in (
-        ("--http", taken),
+        ("--http", address),
         ("--a2a-grpc", mesh.a2a_grpc_address),
         ("--mesh", mesh.mesh_address),
     ):
-        done = await run_command("up", *PLACES, "--data", str(tmp_path), *words)
-        assert done.exit == 1
-        assert re.match(r"error: .*127\.0\.0\.1:\d+.*\n$", done.err)
+        result = await run_command("up", *ADDRESSES, "--data", str(tmp_path), *words)
+        assert result.exit == 1
+        assert re.match(r"error: .*127\.0\.0\.1:\d+.*\n$", result.err)
 
 
-async def test_the_mesh_tells_its_agents_and_tools(mesh: MeshProcess) -> None:
+async def test_agents_and_tools_are_listed(mesh: MeshProcess) -> None:
     agents = (await run_command("agents", "--mesh", mesh.mesh_address, "--json")).json
     assert {"supervisor", "echo", "math", "currency"} <= {one["name"] for one in agents}
     text = (await run_command("agents", TRUNKLINE_MESH=mesh.mesh_address)).out
@@ -240,25 +240,27 @@ async def test_the_mesh_tells_its_agents_and_tools(mesh: MeshProcess) -> None:
 
 
 async def test_tasks_are_listed_and_shown(mesh: MeshProcess) -> None:
-    told = (await ask(mesh, "what is 15% of 240, and convert 36 USD to EUR", "--json")).json
+    answer = (await ask(mesh, "what is 15% of 240, and convert 36 USD to EUR", "--json")).json
     address = ("--mesh", mesh.mesh_address)
-    listed = (await run_command("tasks", *address, "--context", told["context_id"], "--json")).json
-    assert told["task_id"] in {one["task_id"] for one in listed}
+    listed = (
+        await run_command("tasks", *address, "--context", answer["context_id"], "--json")
+    ).json
+    assert answer["task_id"] in {one["task_id"] for one in listed}
     (root,) = (
         await run_command("tasks", *address, "--agent", "supervisor", "--limit", "1", "--json")
     ).json
-    assert (root["task_id"], root["state"]) == (told["task_id"], "completed")
-    text = (await run_command("task", told["task_id"], *address)).out
+    assert (root["task_id"], root["state"]) == (answer["task_id"], "completed")
+    text = (await run_command("task", answer["task_id"], *address)).out
     assert "state     completed" in text
     assert "agent     supervisor, turn 1" in text
     assert re.search(r"^route     math, confidence 0\.\d\d: .", text, re.MULTILINE)
     assert len(re.findall(r"^child     \S+ (math|currency) completed$", text, re.MULTILINE)) == 2
     assert "36" in text
-    snapshot = (await run_command("task", told["task_id"], *address, "--json")).json
-    assert snapshot["task"]["id"] == told["task_id"]
+    snapshot = (await run_command("task", answer["task_id"], *address, "--json")).json
+    assert snapshot["task"]["id"] == answer["task_id"]
 
 
-async def test_a_reader_that_has_seen_enough_is_no_trouble(mesh: MeshProcess) -> None:
+async def test_a_closed_pipe_is_not_an_error(mesh: MeshProcess) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     process = await asyncio.create_subprocess_exec(
@@ -272,30 +274,30 @@ async def test_a_reader_that_has_seen_enough_is_no_trouble(mesh: MeshProcess) ->
     assert (process.returncode, err) == (1, b"")
 
 
-async def test_an_unknown_task_is_said(mesh: MeshProcess) -> None:
+async def test_an_unknown_task_is_reported(mesh: MeshProcess) -> None:
     for command in ("task", "cancel"):
-        done = await run_command(command, "no-such", "--mesh", mesh.mesh_address)
-        assert done.exit == 1
-        assert done.err.startswith("error: no task 'no-such' here")
+        result = await run_command(command, "no-such", "--mesh", mesh.mesh_address)
+        assert result.exit == 1
+        assert result.err.startswith("error: no task 'no-such' here")
 
 
 async def test_a_trace_is_a_tree_without_orphans_by_its_id_and_by_its_tasks(
     mesh: MeshProcess,
 ) -> None:
-    told = (await ask(mesh, "what is 2*3", "--json")).json
+    answer = (await ask(mesh, "what is 2*3", "--json")).json
     address = ("--mesh", mesh.mesh_address)
-    nodes = await trace_of(mesh, told, "bridge", "supervisor", "math", "mcp")
-    assert {node["trace_id"] for node in nodes} == {told["trace_id"]}
-    text = (await run_command("trace", told["task_id"], *address)).out
-    assert text.startswith(f"trace {told['trace_id']}: ")
+    nodes = await trace_of(mesh, answer, "bridge", "supervisor", "math", "mcp")
+    assert {node["trace_id"] for node in nodes} == {answer["trace_id"]}
+    text = (await run_command("trace", answer["task_id"], *address)).out
+    assert text.startswith(f"trace {answer['trace_id']}: ")
     assert re.search(r"^ +\+0\.0 +\d+\.\d  bridge  SendStreamingMessage$", text, re.MULTILINE)
     assert "its parent is missing" not in text
-    assert told["trace_id"] in (await run_command("trace", *address)).out
+    assert answer["trace_id"] in (await run_command("trace", *address)).out
 
 
 async def test_a_trace_is_whole_also_when_a_tool_fails(mesh: MeshProcess) -> None:
-    told = (await ask(mesh, "calculate 9**9**9**9", "--json")).json
-    nodes = await trace_of(mesh, told, "bridge", "supervisor", "math", "mcp")
+    answer = (await ask(mesh, "calculate 9**9**9**9", "--json")).json
+    nodes = await trace_of(mesh, answer, "bridge", "supervisor", "math", "mcp")
     failed = [node for node in nodes if node.get("is_error")]
     assert any("execute_tool" in node["name"] for node in failed)
     assert "9**9" not in json.dumps(nodes)
@@ -308,9 +310,9 @@ async def test_a_trace_is_whole_also_when_the_task_is_cancelled(mesh: MeshProces
         assert canceling.exit == 0
         async with asyncio.timeout(LIMIT_S):
             out, _ = await waiting.communicate()
-    told = json.loads(out)
-    assert (waiting.returncode, told["state"]) == (130, "canceled")
-    nodes = await trace_of(mesh, told, "bridge", "supervisor", "echo")
+    answer = json.loads(out)
+    assert (waiting.returncode, answer["state"]) == (130, "canceled")
+    nodes = await trace_of(mesh, answer, "bridge", "supervisor", "echo")
     errors = {
         node["name"]: node.get("attributes", {}).get("error.type")
         for node in nodes
@@ -319,10 +321,10 @@ async def test_a_trace_is_whole_also_when_the_task_is_cancelled(mesh: MeshProces
     assert errors["invoke_agent supervisor"] == errors["invoke_agent echo"] == "cancelled"
 
 
-async def test_an_unknown_trace_is_said(mesh: MeshProcess) -> None:
-    done = await run_command("trace", "0" * 32, "--mesh", mesh.mesh_address)
-    assert done.exit == 1
-    assert done.err.startswith("error: no trace of '0000")
+async def test_an_unknown_trace_is_reported(mesh: MeshProcess) -> None:
+    result = await run_command("trace", "0" * 32, "--mesh", mesh.mesh_address)
+    assert result.exit == 1
+    assert result.err.startswith("error: no trace of '0000")
 
 
 async def test_a_cancelled_task_ends_the_command_that_waits_for_it(mesh: MeshProcess) -> None:
@@ -338,36 +340,36 @@ async def test_a_cancelled_task_ends_the_command_that_waits_for_it(mesh: MeshPro
         )
         async with asyncio.timeout(LIMIT_S):
             assert await waiting.wait() == 130
-    done = await run_command("cancel", task_id, *address)
-    assert done.exit == 1
-    assert "has ended" in done.err or "canceled" in done.err
+    result = await run_command("cancel", task_id, *address)
+    assert result.exit == 1
+    assert "has ended" in result.err or "canceled" in result.err
 
 
-async def test_ctrl_c_cancels_the_task_and_says_so(mesh: MeshProcess) -> None:
+async def test_ctrl_c_cancels_the_task_and_reports_it(mesh: MeshProcess) -> None:
     words = ("ask", "--url", mesh.http_url, "--agent", "echo", "count 100000 20")
-    async with start_command(*words) as asking, asyncio.timeout(LIMIT_S):
-        await asking.stdout.readuntil(b"1 2 ")
-        asking.send_signal(signal.SIGINT)
-        out, err = await asking.communicate()
-    assert asking.returncode == 130
-    # The line of the answer is ended.
+    async with start_command(*words) as process, asyncio.timeout(LIMIT_S):
+        await process.stdout.readuntil(b"1 2 ")
+        process.send_signal(signal.SIGINT)
+        out, err = await process.communicate()
+    assert process.returncode == 130
+    # The line of the answer is complete.
     assert out.count(b"\n") == 1
     match = re.fullmatch(CANCELED, err.decode())
     assert match
-    await until_canceled(mesh, match[1])
+    await wait_until_canceled(mesh, match[1])
 
 
 async def test_ctrl_c_ends_an_ephemeral_mesh_with_its_task(tmp_path: Path) -> None:
     words = ("ask", "--url", "http://127.0.0.1:1", "--agent", "echo", "count 100000 20")
     async with (
-        # Had it to wait for the task, the limit would be past.
-        start_command(*words, TMPDIR=str(tmp_path), TRUNKLINE_DRAIN_GRACE_S="3000") as asking,
+        # If the command waited for the task, the limit would be exceeded.
+        start_command(*words, TMPDIR=str(tmp_path), TRUNKLINE_DRAIN_GRACE_S="3000") as process,
         asyncio.timeout(LIMIT_S),
     ):
-        await asking.stdout.readuntil(b"1 2 ")
-        asking.send_signal(signal.SIGINT)
-        _, err = await asking.communicate()
-    assert asking.returncode == 130
+        await process.stdout.readuntil(b"1 2 ")
+        process.send_signal(signal.SIGINT)
+        _, err = await process.communicate()
+    assert process.returncode == 130
     assert re.fullmatch(rf"no mesh at .*\n{CANCELED}", err.decode())
     assert content_of(tmp_path) == []
 
@@ -375,25 +377,25 @@ async def test_ctrl_c_ends_an_ephemeral_mesh_with_its_task(tmp_path: Path) -> No
 async def test_a_chat_keeps_its_context_and_answers_questions(mesh: MeshProcess) -> None:
     lines = "ask your name?\nAda\n\necho bye\n"
     words = ("chat", "--url", mesh.http_url, "--agent", "echo")
-    done = await run_command(*words, stdin=lines)
-    assert done == CompletedCommand(0, "your name?\nanswer: Ada\nbye\n", "")
-    done = await run_command(*words, "--json", stdin=lines)
-    turns = [json.loads(line) for line in done.out.splitlines()]
+    result = await run_command(*words, stdin=lines)
+    assert result == CompletedCommand(0, "your name?\nanswer: Ada\nbye\n", "")
+    result = await run_command(*words, "--json", stdin=lines)
+    turns = [json.loads(line) for line in result.out.splitlines()]
     assert [turn["state"] for turn in turns] == ["input-required", "completed", "completed"]
     assert len({turn["context_id"] for turn in turns}) == 1
     assert turns[0]["task_id"] == turns[1]["task_id"] != turns[2]["task_id"]
 
 
-async def test_ctrl_c_in_a_chat_cancels_the_turn_and_the_chat_goes_on(mesh: MeshProcess) -> None:
+async def test_ctrl_c_in_a_chat_cancels_the_turn_and_the_chat_continues(mesh: MeshProcess) -> None:
     words = ("chat", "--url", mesh.http_url, "--agent", "echo")
-    async with start_command(*words, stdin=PIPE) as chatting, asyncio.timeout(LIMIT_S):
-        chatting.stdin.write(b"count 100000 20\n")
-        await chatting.stdout.readuntil(b"1 2 ")
-        chatting.send_signal(signal.SIGINT)
-        chatting.stdin.write(b"echo still here\n")
-        chatting.stdin.write_eof()
-        out, err = await chatting.communicate()
-    assert chatting.returncode == 0
+    async with start_command(*words, stdin=PIPE) as chat, asyncio.timeout(LIMIT_S):
+        chat.stdin.write(b"count 100000 20\n")
+        await chat.stdout.readuntil(b"1 2 ")
+        chat.send_signal(signal.SIGINT)
+        chat.stdin.write(b"echo still here\n")
+        chat.stdin.write_eof()
+        out, err = await chat.communicate()
+    assert chat.returncode == 0
     assert out.decode().endswith("still here\n")
     assert "canceling the turn" in err.decode()
     (last,) = (
@@ -412,7 +414,7 @@ async def test_a_stopped_mesh_exits_with_0_and_silently(tmp_path: Path) -> None:
                 assert await mesh.process.wait() == 0
 
 
-# Holds a process where it is about to load a module, until it is let go.
+# Stops a process at the import of a module, until the test lets it continue.
 HOLD = """
 import os, pathlib, sys, time
 
@@ -427,7 +429,7 @@ sys.meta_path.insert(0, Hold())
 """
 
 
-# Before it has read its options, before its services are loaded, and while they are opened.
+# Before it has read its options, before its services are loaded, and while they open.
 @pytest.mark.parametrize(
     "step", ["trunkline.cli.app", "trunkline.mesh.all_in_one", "trunkline.traces.processors"]
 )
@@ -437,21 +439,21 @@ async def test_a_mesh_that_is_stopped_while_it_starts_exits_with_0_and_silently(
     (tmp_path / "sitecustomize.py").write_text(HOLD)
     for number in (signal.SIGTERM, signal.SIGINT):
         gate = tmp_path / f"go-{number}"
-        words = ("up", *PLACES, "--data", str(tmp_path / "data"))
+        words = ("up", *ADDRESSES, "--data", str(tmp_path / "data"))
         async with (
             start_command(
                 *words, PYTHONPATH=str(tmp_path), HOLD_AT=step, HOLD_UNTIL=str(gate)
-            ) as held,
+            ) as stopped,
             asyncio.timeout(LIMIT_S),
         ):
-            assert await held.stdout.readline() == b"held\n"
-            held.send_signal(number)
+            assert await stopped.stdout.readline() == b"held\n"
+            stopped.send_signal(number)
             gate.touch()
-            out, err = await held.communicate()
-        assert (held.returncode, out, err) == (0, b"", b"")
+            out, err = await stopped.communicate()
+        assert (stopped.returncode, out, err) == (0, b"", b"")
 
 
-async def ask_for_ever(client: AgentClient) -> None:
+async def ask_repeatedly(client: AgentClient) -> None:
     while True:
         async with aclosing(client.stream("hello")) as answer:
             await anext(answer)
@@ -467,15 +469,15 @@ async def test_a_second_signal_ends_the_mesh_at_once(tmp_path: Path) -> None:
         await anext(answer)
         mesh.process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(LIMIT_S):
-            # The first thing a mesh does when it stops is to take nothing new.
+            # The first step of a shutdown is to refuse new work.
             with pytest.raises(PeerUnavailableError, match="shutting down"):
-                await ask_for_ever(client)
+                await ask_repeatedly(client)
             mesh.process.send_signal(signal.SIGTERM)
             assert await mesh.process.wait() == 1
 
 
-async def test_a_mesh_that_is_attached_ends_with_whoever_started_it(tmp_path: Path) -> None:
-    words = ("up", *PLACES, "--data", str(tmp_path), "--attached")
+async def test_an_attached_mesh_ends_with_its_parent_process(tmp_path: Path) -> None:
+    words = ("up", *ADDRESSES, "--data", str(tmp_path), "--attached")
     async with start_command(*words, stdin=PIPE) as process, asyncio.timeout(LIMIT_S):
         assert (await process.stdout.readline()).startswith(b"ready ")
         process.stdin.close()
@@ -484,9 +486,9 @@ async def test_a_mesh_that_is_attached_ends_with_whoever_started_it(tmp_path: Pa
     assert err == b""
 
 
-async def test_a_mesh_that_stops_does_not_wait_for_what_it_still_loads(tmp_path: Path) -> None:
+async def test_a_mesh_that_stops_does_not_wait_for_loading_modules(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(HOLD)
-    words = ("up", *PLACES, "--data", str(tmp_path / "data"), "--attached")
+    words = ("up", *ADDRESSES, "--data", str(tmp_path / "data"), "--attached")
     async with (
         start_command(
             *words,
@@ -498,28 +500,28 @@ async def test_a_mesh_that_stops_does_not_wait_for_what_it_still_loads(tmp_path:
         ) as process,
         asyncio.timeout(LIMIT_S),
     ):
-        told = sorted([await process.stdout.readline() for _ in range(2)])
-        assert told[0] == b"held\n"
-        assert told[1].startswith(b"ready ")
+        answer = sorted([await process.stdout.readline() for _ in range(2)])
+        assert answer[0] == b"held\n"
+        assert answer[1].startswith(b"ready ")
         process.stdin.close()
         out, err = await process.communicate()
     assert (process.returncode, out, err) == (0, b"", b"")
 
 
-async def test_without_a_mesh_an_ephemeral_one_answers_and_goes(tmp_path: Path) -> None:
-    done = await run_command(
+async def test_without_a_mesh_an_ephemeral_one_answers_and_exits(tmp_path: Path) -> None:
+    result = await run_command(
         "ask", "what is 1+2", TRUNKLINE_HTTP="127.0.0.1:1", TMPDIR=str(tmp_path)
     )
-    assert (done.exit, done.out) == (0, "3\n"), done.err
-    assert done.err.startswith("no mesh at http://127.0.0.1:1: starting an ephemeral one")
-    assert done.err.count("\n") == 1
+    assert (result.exit, result.out) == (0, "3\n"), result.err
+    assert result.err.startswith("no mesh at http://127.0.0.1:1: starting an ephemeral one")
+    assert result.err.count("\n") == 1
     assert content_of(tmp_path) == []
 
 
 async def test_the_demo_shows_answers_and_a_whole_trace() -> None:
-    done = await run_command("demo")
-    assert done.exit == 0
-    assert "> what is 1+2\n3\n" in done.out
-    assert "x = 2 or x = 3" in done.out
-    assert re.search(r"^trace [0-9a-f]{32}: \d+ spans of \d+ services", done.out, re.MULTILINE)
-    assert done.err == ""
+    result = await run_command("demo")
+    assert result.exit == 0
+    assert "> what is 1+2\n3\n" in result.out
+    assert "x = 2 or x = 3" in result.out
+    assert re.search(r"^trace [0-9a-f]{32}: \d+ spans of \d+ services", result.out, re.MULTILINE)
+    assert result.err == ""

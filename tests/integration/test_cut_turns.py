@@ -1,7 +1,7 @@
-"""Turns that are cut in the middle of a tool call, and the questions of the conversation behind.
+"""Turns that are cut in the middle of a tool call, and later questions of the conversation.
 
-The model is built in, or a provider's over its real client: that refuses, as providers do, what
-shows it a call of a tool without an answer.
+The model is built in, or a provider's over its real client. The provider refuses, as real ones do,
+a tool call without a result.
 """
 
 import asyncio
@@ -39,8 +39,8 @@ MATCH = {
 
 
 @dataclass
-class Looking:
-    """A tool that looks at something; the first time it is looking without end."""
+class LookTool:
+    """A tool that looks at something; its first call never returns."""
 
     looks: list[str] = field(default_factory=list)
     hangs: asyncio.Event = field(default_factory=asyncio.Event)
@@ -62,10 +62,10 @@ class Looking:
 
 @dataclass
 class Life:
-    """A host with the agent, whose files outlive it."""
+    """A host with the agent; its files outlive it."""
 
     folder: Path
-    tools: Looking
+    tools: LookTool
     host: TaskHost
 
     async def begin(self, text: str) -> str:
@@ -91,7 +91,7 @@ class Life:
 
 
 @asynccontextmanager
-async def life(folder: Path, model: str, tools: Looking) -> AsyncIterator[Life]:
+async def life(folder: Path, model: str, tools: LookTool) -> AsyncIterator[Life]:
     journal = Journal.open(folder / "journal.db")
     card = agent_card_pb2.AgentCard(name="looker", default_input_modes=["text/plain"])
     choice = ModelChoice(model, check=False)
@@ -114,12 +114,12 @@ def server() -> Iterator[ModelServer]:
         yield running
 
 
-def decide(asked: Asked) -> Reply:
-    """Look at what the user asks to look at, and tell what was seen."""
-    last = asked.messages[-1]
+def decide(request: Asked) -> Reply:
+    """Look at the object of the question, and answer with the result."""
+    last = request.messages[-1]
     if last["role"] == "tool":
         return say(last["content"])
-    return call("s__look", what=asked.last.split()[-1])
+    return call("s__look", what=request.last.split()[-1])
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -127,7 +127,7 @@ async def test_a_turn_that_was_canceled_does_not_poison_the_next(
     tmp_path: Path, server: ModelServer, model: str
 ) -> None:
     server.asked.clear()
-    async with life(tmp_path, model, Looking()) as living:
+    async with life(tmp_path, model, LookTool()) as living:
         canceled = await living.begin("look at stars")
         async with asyncio.timeout(TIMEOUT_S):
             await living.tools.hangs.wait()
@@ -135,7 +135,7 @@ async def test_a_turn_that_was_canceled_does_not_poison_the_next(
         assert await living.ask("look at clouds") == "seen clouds"
     if model != "rules":
         shown = server.asked[-1].messages
-        # The instructions, what was cut off, and the question with what came of it.
+        # The instructions, the cut turn, and the question with its result.
         assert [one["role"] for one in shown] == [
             "system",
             *("user", "assistant", "tool", "assistant"),
@@ -145,11 +145,11 @@ async def test_a_turn_that_was_canceled_does_not_poison_the_next(
 
 
 @pytest.mark.parametrize("model", MODELS)
-async def test_a_turn_whose_host_was_killed_goes_on_and_so_does_the_conversation(
+async def test_a_turn_whose_host_was_killed_resumes_and_the_conversation_continues(
     tmp_path: Path, server: ModelServer, model: str
 ) -> None:
     server.asked.clear()
-    tools = Looking()
+    tools = LookTool()
     async with life(tmp_path, model, tools) as killed:
         task_id = await killed.begin("look at stars")
         async with asyncio.timeout(TIMEOUT_S):
@@ -170,7 +170,7 @@ async def test_a_turn_whose_host_was_killed_goes_on_and_so_does_the_conversation
 async def test_two_questions_at_once_are_answered_one_after_the_other(
     tmp_path: Path, server: ModelServer, model: str
 ) -> None:
-    tools = Looking(looks=["before"])
+    tools = LookTool(looks=["before"])
     async with life(tmp_path, model, tools) as living:
         first = await living.begin("look at stars")
         second = await living.begin("look at clouds")

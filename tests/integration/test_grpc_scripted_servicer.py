@@ -86,7 +86,7 @@ class Traces(trace_service_pb2_grpc.TraceServiceServicer):
 
 
 class Mute(message_service_pb2_grpc.MessageServiceServicer):
-    """Keeps to the types of the contract, and not to its words."""
+    """A servicer with valid types, and responses that violate the contract."""
 
     async def SendMessage(
         self, _request: message_service_pb2.SendMessageRequest, _context: Context
@@ -136,7 +136,7 @@ async def test_tools_are_listed_and_watched_by_server(channel: grpc.aio.Channel)
         assert [each.servers[0].name async for each in lists] == ["math", "time"]
 
 
-async def test_a_tool_s_responses_come_as_they_are_made_and_end_with_the_result(
+async def test_a_tool_s_responses_are_streamed_and_end_with_the_result(
     channel: grpc.aio.Channel,
 ) -> None:
     request = tool_service_pb2.CallToolRequest(server="math", tool="add")
@@ -145,7 +145,7 @@ async def test_a_tool_s_responses_come_as_they_are_made_and_end_with_the_result(
     assert kinds == ["progress", "result"]
 
 
-async def test_leaving_a_tool_s_call_cancels_it_in_the_adapter(
+async def test_closing_a_tool_call_cancels_it_in_the_adapter(
     channel: grpc.aio.Channel, tools: Tools
 ) -> None:
     request = tool_service_pb2.CallToolRequest(server="math", tool="hang")
@@ -157,12 +157,12 @@ async def test_leaving_a_tool_s_call_cancels_it_in_the_adapter(
     assert tools.ended.is_set()
 
 
-async def test_a_tool_that_is_not_there_is_named(channel: grpc.aio.Channel) -> None:
+async def test_an_unknown_tool_is_named(channel: grpc.aio.Channel) -> None:
     request = tool_service_pb2.CallToolRequest(server="math", tool="nothing")
     async with ToolClient(channel).call_tool(request) as responses:
-        with pytest.raises(ToolNotFoundError) as caught:
+        with pytest.raises(ToolNotFoundError) as excinfo:
             await anext(responses)
-    assert (caught.value.server, caught.value.tool) == ("math", "nothing")
+    assert (excinfo.value.server, excinfo.value.tool) == ("math", "nothing")
 
 
 async def test_traces_are_read_and_listed(channel: grpc.aio.Channel) -> None:
@@ -175,11 +175,11 @@ async def test_traces_are_read_and_listed(channel: grpc.aio.Channel) -> None:
 
 async def test_an_answer_without_content_breaks_the_protocol(channel: grpc.aio.Channel) -> None:
     client = HostClient(channel)
-    said = message_pb2.Message()
+    sent_message = message_pb2.Message()
     submission = message_service_pb2.Submission()
     with pytest.raises(PeerProtocolError):
-        await client.send_message(agent="a", message=said, submission=submission)
-    stream = client.stream_message(agent="a", message=said, submission=submission)
+        await client.send_message(agent="a", message=sent_message, submission=submission)
+    stream = client.stream_message(agent="a", message=sent_message, submission=submission)
     with pytest.raises(PeerProtocolError):
         await stream.__aenter__()
 

@@ -1,4 +1,4 @@
-"""Where a server listens, what it tells about itself, and what it refuses."""
+"""A gRPC server: its addresses, its reflection and health, and the calls that it refuses."""
 
 import re
 import socket
@@ -41,7 +41,7 @@ async def list_agents_at(address: str) -> int:
         return len(await RegistryClient(channels.get(address)).list_agents())
 
 
-async def test_a_server_listens_at_several_addresses_and_says_which(
+async def test_a_server_listens_at_several_addresses_and_reports_them(
     server: MeshServer, tmp_path: Path
 ) -> None:
     path = f"unix:{tmp_path}/mesh.sock"
@@ -53,7 +53,7 @@ async def test_a_server_listens_at_several_addresses_and_says_which(
         assert await list_agents_at(address) == 0
 
 
-async def test_an_address_can_be_taken_before_all_services_are_known(
+async def test_an_address_can_be_bound_before_all_services_are_added(
     registry: RegistryServicer,
 ) -> None:
     server = MeshServer()
@@ -64,22 +64,22 @@ async def test_an_address_can_be_taken_before_all_services_are_known(
     await server.stop(0)
 
 
-async def test_a_port_in_use_is_an_error_that_names_it_and_says_what_to_do(
+async def test_a_port_in_use_is_an_error_that_names_it_with_advice(
     server: MeshServer, registry: RegistryServicer
 ) -> None:
     (address,) = await server.start("127.0.0.1:0")
     second = MeshServer()
     second.add_registry(registry)
-    with pytest.raises(ConfigurationError, match="port 0 picks a free one") as caught:
+    with pytest.raises(ConfigurationError, match="port 0 picks a free one") as excinfo:
         await second.start(address)
-    assert caught.value.where == address
+    assert excinfo.value.where == address
     await second.stop(0)
 
 
-async def test_a_port_that_was_just_left_can_be_taken_again(
+async def test_a_port_that_was_just_closed_can_be_bound_again(
     server: MeshServer, registry: RegistryServicer
 ) -> None:
-    # Not any port: nobody else may get it in between.
+    # The test chooses the port, because no other process may get it in between.
     (address,) = await server.start(free_address())
     assert await list_agents_at(address) == 0
     await server.stop(0)
@@ -90,7 +90,7 @@ async def test_a_port_that_was_just_left_can_be_taken_again(
     await second.stop(0)
 
 
-async def test_a_socket_in_use_is_not_taken_over_and_a_left_one_is(
+async def test_a_socket_in_use_is_not_replaced_and_a_stale_one_is(
     server: MeshServer, registry: RegistryServicer, tmp_path: Path
 ) -> None:
     path = tmp_path / "mesh.sock"
@@ -118,12 +118,12 @@ async def test_a_socket_in_use_is_not_taken_over_and_a_left_one_is(
         (f"unix:/{'/tmp' * 50}.sock", "there is no folder"),
     ],
 )
-async def test_an_address_that_can_not_be_is_refused_with_the_reason(
+async def test_an_invalid_address_is_refused_with_the_reason(
     server: MeshServer, address: str, problem: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match=re.escape(problem)) as caught:
+    with pytest.raises(ConfigurationError, match=re.escape(problem)) as excinfo:
         await server.start(address)
-    assert caught.value.where == address
+    assert excinfo.value.where == address
 
 
 async def test_a_socket_path_that_is_too_long_is_refused(
@@ -133,16 +133,16 @@ async def test_a_socket_path_that_is_too_long_is_refused(
         await server.start(f"unix:{tmp_path / ('x' * 120)}")
 
 
-async def test_health_is_told_for_the_server_and_for_each_service(server: MeshServer) -> None:
+async def test_health_is_reported_for_the_server_and_for_each_service(server: MeshServer) -> None:
     (address,) = await server.start("127.0.0.1:0")
     async with ChannelPool() as channels:
         stub: Any = health_pb2_grpc.HealthStub(channels.get(address))
         for service in ("", REGISTRY):
             answer = await stub.Check(health_pb2.HealthCheckRequest(service=service))
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
+        with pytest.raises(grpc.aio.AioRpcError) as excinfo:
             await stub.Check(health_pb2.HealthCheckRequest(service="nobody"))
-        assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+        assert excinfo.value.code() is grpc.StatusCode.NOT_FOUND
 
 
 async def reflected(
@@ -169,9 +169,9 @@ async def test_reflection_describes_what_is_served(server: MeshServer) -> None:
         "grpc.reflection.v1alpha.ServerReflection",
     }
     request = reflection_pb2.ServerReflectionRequest(file_containing_symbol=REGISTRY)
-    found = await reflected(address, request)
+    names = await reflected(address, request)
     file = descriptor_pb2.FileDescriptorProto.FromString(
-        found.file_descriptor_response.file_descriptor_proto[0]
+        names.file_descriptor_response.file_descriptor_proto[0]
     )
     assert [service.name for service in file.service] == ["RegistryService"]
 
@@ -190,13 +190,13 @@ async def test_a_proxy_in_the_environment_does_not_see_local_traffic(
     server: MeshServer, monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:
     for name in ("http_proxy", "grpc_proxy", "https_proxy"):
-        # Nothing listens at port 1 of this machine.
+        # No server listens on port 1.
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     (address,) = await server.start(f"{host}:0")
     assert await list_agents_at(address) == 0
 
 
-async def test_messages_of_four_megabytes_are_taken(server: MeshServer) -> None:
+async def test_messages_of_four_megabytes_are_accepted(server: MeshServer) -> None:
     (address,) = await server.start("127.0.0.1:0")
     card = agent_card_pb2.AgentCard(name="big", description="x" * 4 * 1024 * 1024)
     host = registry_service_pb2.Host(host_id="h-1", address=address)
@@ -208,7 +208,7 @@ async def test_messages_of_four_megabytes_are_taken(server: MeshServer) -> None:
     assert listed.agents[0].card == card
 
 
-async def test_channels_are_shared_per_address_and_go_by_their_alias(
+async def test_channels_are_shared_per_address_and_use_their_alias(
     server: MeshServer, tmp_path: Path
 ) -> None:
     path = f"unix:{tmp_path}/mesh.sock"

@@ -1,4 +1,4 @@
-"""Journals whose tasks wait go back to a host that can go on with them, when one comes."""
+"""Journals with waiting tasks move to a host that runs their agent, once one joins."""
 
 import asyncio
 from pathlib import Path
@@ -10,21 +10,20 @@ from trunkline.errors import PeerUnavailableError
 from trunkline.v1 import task_pb2
 
 
-async def test_tasks_that_wait_go_back_to_a_host_of_their_agent_when_one_comes(
-    tmp_path: Path,
-) -> None:
+async def test_waiting_tasks_move_to_a_host_of_their_agent_when_one_joins(tmp_path: Path) -> None:
     async with hosts(tmp_path, "echo", "math") as (services, caller):
         waiting = await caller.asked()
         running = await caller.under_way()
         await services.kill("echo")
-        # Who lacks the agent takes both: it ends the one, and can only keep the other.
+        # The host without the agent takes over both journals: it ends one task, and can only hold
+        # the other.
         ended = await caller.until(running, has_ended)
         assert ended.task.status.state == task_pb2.TASK_STATE_FAILED
         await caller.until(waiting, is_waiting)
         with pytest.raises(PeerUnavailableError, match="try again"):
             await caller.give(waiting, "too early")
         async with asyncio.TaskGroup() as group:
-            # Whoever follows his answer is patient, and it arrives once.
+            # The caller retries for long, and the answer is committed once.
             group.create_task(caller.answer(waiting, "Ada"))
             await services.restart("echo")
         await caller.moved_to("echo", waiting)

@@ -1,4 +1,4 @@
-"""An idle mesh is small: everything it starts, together."""
+"""An idle mesh with all its processes uses little memory."""
 
 import asyncio
 from contextlib import aclosing
@@ -13,20 +13,20 @@ LIMIT_S = 45.0
 
 
 def tree(root: int) -> list[Path]:
-    """Return the folders below /proc of a process and all its descendants."""
+    """Return the /proc folders of a process and all its descendants."""
     parents: dict[int, list[int]] = {}
     for folder in Path("/proc").iterdir():
         try:
-            # The name in parentheses may hold anything; what follows it is state, parent, ….
+            # The name in parentheses may contain anything; after it come state, parent, ….
             pid = int(folder.name)
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
         except (OSError, ValueError):
             continue
         parents.setdefault(parent, []).append(pid)
-    found = [root]
-    for pid in found:
-        found += parents.get(pid, [])
-    return [Path("/proc") / str(pid) for pid in found]
+    folders = [root]
+    for pid in folders:
+        folders += parents.get(pid, [])
+    return [Path("/proc") / str(pid) for pid in folders]
 
 
 def resident_bytes(process: Path) -> int:
@@ -36,7 +36,7 @@ def resident_bytes(process: Path) -> int:
 
 
 async def servers_started(client: ToolClient) -> None:
-    """Wait for the MCP servers, without which the mesh would look smaller than it is."""
+    """Wait for the MCP servers, because the mesh is smaller without them."""
     async with aclosing(client.watch_tools()) as lists:
         async for tools in lists:
             states = {server.state for server in tools.servers}
@@ -47,8 +47,8 @@ async def servers_started(client: ToolClient) -> None:
 async def test_an_idle_mesh_with_all_its_processes_stays_under_250_mb(tmp_path: Path) -> None:
     async with running_mesh(tmp_path) as mesh, asyncio.timeout(LIMIT_S), ChannelPool() as channels:
         await servers_started(ToolClient(channels.get(mesh.mesh_address)))
-        # They were started for their lists of tools; without calls they rest.
-        while len(tree(mesh.process.pid)) > 1:  # noqa: ASYNC110 - processes tell nobody
+        # The mesh started them to list their tools; without calls they stop again.
+        while len(tree(mesh.process.pid)) > 1:  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(0.05)
         sizes = {process.name: resident_bytes(process) for process in tree(mesh.process.pid)}
     assert sum(sizes.values()) < LIMIT_BYTES, sizes

@@ -1,4 +1,4 @@
-"""A whole mesh with models of a provider: what A2A clients and the command line see of them."""
+"""A whole mesh with a provider's models, seen by A2A clients and the command line."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -18,7 +18,7 @@ from trunkline import telemetry
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-# Nobody judges the answers here: each scripted reply is one of the agent's.
+# No judge runs here: each scripted reply is one of the agent's.
 SETTINGS = """
 model = "openai:first"
 planner_model = "rules"
@@ -69,7 +69,7 @@ async def running(
 
 
 async def text_until(stream: Stream, expected: str) -> str:
-    """Read a stream's artifact updates until their text is there, as clients put it together."""
+    """Read a stream's artifact updates until the joined text is the expected one."""
     text = ""
     async with asyncio.timeout(PATIENCE_S):
         async for event in stream:
@@ -81,7 +81,7 @@ async def text_until(stream: Stream, expected: str) -> str:
 
 
 def text_of(task: dict[str, Any]) -> str:
-    """Return the answer: what is left without notices of tools."""
+    """Return the answer without the notices of tools."""
     answers = [one for one in task.get("artifacts", ()) if not one["name"].startswith("tool_")]
     return "".join(part.get("text", "") for one in answers for part in one.get("parts", ()))
 
@@ -90,28 +90,28 @@ async def test_the_command_line_asks_a_model_that_calls_a_tool(
     server: ModelServer, running: Running
 ) -> None:
     server.script(call("math__calculate", expression="20*2+2"), say("It is 42."))
-    done = await run_command(
+    result = await run_command(
         "ask", "--url", running.mesh.http_url, "--agent", "math", QUESTION, "--json"
     )
-    assert (done.json["state"], done.json["answer"]) == ("completed", "It is 42.")
-    # What the tool had answered was shown to the model.
+    assert (result.json["state"], result.json["answer"]) == ("completed", "It is 42.")
+    # The model received the tool's result.
     assert server.asked[1].messages[-1] == {
         "role": "tool",
         "content": "42",
         "tool_call_id": "call_0",
     }
-    words = ("--mesh", running.mesh.mesh_address, "--json", done.json["trace_id"])
+    words = ("--mesh", running.mesh.mesh_address, "--json", result.json["trace_id"])
     spans = (await run_command("trace", *words)).json
     chats = [one for one in spans if one["name"] == "chat openai:first"]
     assert len(chats) == 2
-    told = chats[0]["attributes"]
-    assert told[telemetry.GEN_AI_USAGE_INPUT_TOKENS] == 11
-    assert told[telemetry.GEN_AI_USAGE_OUTPUT_TOKENS] == 7
-    assert told[telemetry.GEN_AI_RESPONSE_MODEL] == "served-model"
-    assert "42" not in str(told)
+    attributes = chats[0]["attributes"]
+    assert attributes[telemetry.GEN_AI_USAGE_INPUT_TOKENS] == 11
+    assert attributes[telemetry.GEN_AI_USAGE_OUTPUT_TOKENS] == 7
+    assert attributes[telemetry.GEN_AI_RESPONSE_MODEL] == "served-model"
+    assert "42" not in str(attributes)
 
 
-async def test_a_token_is_at_the_client_before_the_provider_sends_the_next(
+async def test_a_token_reaches_the_client_before_the_provider_sends_the_next(
     server: ModelServer, running: Running
 ) -> None:
     """Through the supervisor: provider, agent, supervisor, bridge, client."""
@@ -125,7 +125,7 @@ async def test_a_token_is_at_the_client_before_the_provider_sends_the_next(
         assert (await stream.rest())[-1].state == "TASK_STATE_COMPLETED"
 
 
-async def test_what_a_model_had_said_before_it_failed_is_replaced(
+async def test_the_partial_answer_of_a_failed_model_call_is_replaced(
     server: ModelServer, running: Running
 ) -> None:
     pause = Pause()
@@ -142,7 +142,7 @@ async def test_what_a_model_had_said_before_it_failed_is_replaced(
     assert [one.path for one in server.asked] == ["/v1/chat/completions", "/v1/messages"]
 
 
-async def test_what_a_model_thinks_beside_a_call_is_no_part_of_the_answer(
+async def test_text_beside_a_tool_call_is_not_part_of_the_answer(
     server: ModelServer, running: Running
 ) -> None:
     thinking = say("Let me see. ", calls=call("math__calculate", expression="20*2+2").calls)
@@ -163,33 +163,31 @@ async def test_cancel_closes_the_request_to_the_provider(
     assert server.asked[0].is_hung_up
 
 
-async def test_what_is_wrong_with_a_model_is_in_the_task_with_what_to_do(
+async def test_a_model_error_is_in_the_task_with_advice(
     server: ModelServer, running: Running
 ) -> None:
     task = await running.at("currency").send("100 USD in EUR")
     assert task["status"]["state"] == "TASK_STATE_FAILED"
-    said = task["status"]["message"]["parts"][0]["text"]
-    assert "'anthropic:keyless': there is no key: set A_KEY_THAT_NOBODY_SET" in said
+    error = task["status"]["message"]["parts"][0]["text"]
+    assert "'anthropic:keyless': there is no key: set A_KEY_THAT_NOBODY_SET" in error
     server.script(refuse(401), refuse(404))
     task = await running.at("math").send(QUESTION)
-    said = task["status"]["message"]["parts"][0]["text"]
-    assert "check OPENAI_API_KEY; 'anthropic:second': anthropic has no such model" in said
-    assert server.url not in said
+    error = task["status"]["message"]["parts"][0]["text"]
+    assert "check OPENAI_API_KEY; 'anthropic:second': anthropic has no such model" in error
+    assert server.url not in error
 
 
-async def test_a_turn_ends_when_it_has_taken_its_tokens(
-    server: ModelServer, running: Running
-) -> None:
+async def test_a_turn_ends_at_its_token_limit(server: ModelServer, running: Running) -> None:
     server.script(*[call("research__search_documents", query="x")] * 5)
     task = await running.at("research").send("search the documents for x")
     assert task["status"]["state"] == "TASK_STATE_FAILED"
-    said = task["status"]["message"]["parts"][0]["text"]
-    assert "found no answer within 20 tokens" in said
-    # One reply takes 18.
+    error = task["status"]["message"]["parts"][0]["text"]
+    assert "found no answer within 20 tokens" in error
+    # One reply takes 18 tokens.
     assert len(server.asked) == 2
 
 
-async def test_an_answer_that_may_not_be_longer_says_so(
+async def test_an_answer_cut_at_its_length_limit_has_a_note(
     server: ModelServer, running: Running
 ) -> None:
     server.script(say("It is for", finish="length"))
@@ -197,7 +195,7 @@ async def test_an_answer_that_may_not_be_longer_says_so(
     assert answer == "It is for\n\n(The answer was cut off at its length limit.)"
 
 
-async def test_an_answer_whose_rest_the_provider_holds_back_says_so(
+async def test_an_answer_cut_by_the_provider_s_filter_has_a_note(
     server: ModelServer, running: Running
 ) -> None:
     server.script(say("It is for", finish="content_filter"))

@@ -1,4 +1,4 @@
-"""One request, one trace: from the caller's header down into the MCP server, however it ends."""
+"""One request is one trace: from the caller's header to the MCP server, with any outcome."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ Step = tuple[str, str]
 
 
 class Collector(otlp_grpc.TraceServiceServicer):
-    """Anybody's OTLP collector."""
+    """An independent OTLP collector."""
 
     def __init__(self) -> None:
         self._steps: queue.Queue[tuple[str, Step]] = queue.Queue()
@@ -51,9 +51,9 @@ class Collector(otlp_grpc.TraceServiceServicer):
         return otlp.ExportTraceServiceResponse()
 
     def steps_of(self, trace_id: str, *, awaited: set[Step]) -> set[Step]:
-        """Return what has come of a trace once all that is awaited is there, or nothing comes."""
+        """Return the steps of a trace once all expected ones, or no more, have arrived."""
         while True:
-            steps = {step for seen, step in self._seen if seen == trace_id}
+            steps = {step for trace, step in self._seen if trace == trace_id}
             if awaited <= steps:
                 return steps
             try:
@@ -82,7 +82,7 @@ async def mesh(
     folder = tmp_path_factory.mktemp("mesh")
     environment = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": collector[1],
-        # Nobody is there: what goes through a proxy is lost.
+        # No proxy listens there, so a call through the proxy fails.
         "http_proxy": "http://127.0.0.1:9",
         "https_proxy": "http://127.0.0.1:9",
     }
@@ -114,16 +114,16 @@ class Trace:
 
     @property
     def roots(self) -> list[trace_service_pb2.Span]:
-        """Those whose parent is not here."""
+        """Spans without their parent in this trace."""
         return [span for span in self.spans.values() if span.parent_span_id not in self.spans]
 
     def path(self, leaf: Step) -> list[Step]:
-        """The way from the root down to a span; empty when it is not here, or not once."""
-        found = [span for span in self.spans.values() if (span.service, span.name) == leaf]
-        if len(found) != 1:
+        """Return the path from the root to a span; empty if the span is missing or not unique."""
+        matches = [span for span in self.spans.values() if (span.service, span.name) == leaf]
+        if len(matches) != 1:
             return []
         steps: list[Step] = []
-        span: trace_service_pb2.Span | None = found[0]
+        span: trace_service_pb2.Span | None = matches[0]
         while span is not None:
             steps.append((span.service, span.name))
             span = self.spans.get(span.parent_span_id)
@@ -136,7 +136,7 @@ class Trace:
 
 @asynccontextmanager
 async def traces_of(mesh: MeshProcess) -> AsyncIterator[Callable[..., Any]]:
-    """Give what waits for a trace until it is whole: one root, and a span at the far end."""
+    """Poll for a trace until it is complete: it has one root and a span at the far end."""
     async with ChannelPool() as channels:
         channel = channels.get(mesh.mesh_address)
         client = TraceClient(channel)
@@ -152,13 +152,13 @@ async def traces_of(mesh: MeshProcess) -> AsyncIterator[Callable[..., Any]]:
                             trace = Trace(await client.get_trace(**key))
                         except TraceNotFoundError:
                             continue
-                        # The leaf alone is a root, too, until its parents have come.
+                        # The leaf alone is a root, too, until its parents have arrived.
                         path = trace.path(leaf)
                         if len(trace.roots) == 1 and path and path[0][0] == "bridge":
                             return trace
             except TimeoutError:
-                seen = sorted((span.service, span.name) for span in trace.spans.values())
-                raise AssertionError(f"{len(trace.roots)} roots, no {leaf} in {seen}") from None
+                names = sorted((span.service, span.name) for span in trace.spans.values())
+                raise AssertionError(f"{len(trace.roots)} roots, no {leaf} in {names}") from None
             finally:
                 watch.cancel()
             raise AssertionError("the watch ended")
@@ -169,7 +169,7 @@ async def traces_of(mesh: MeshProcess) -> AsyncIterator[Callable[..., Any]]:
 def way(agent: str, tool: str, *, edge: str = "SendMessage", hop: str = SEND) -> list[Step]:
     """Return every span from the edge to the MCP server, each the parent of the next.
 
-    A call within the process has a SERVER span only.
+    A call within the process has only a SERVER span.
     """
     return [
         ("bridge", edge),
@@ -198,10 +198,10 @@ async def test_a_question_is_one_trace_from_the_bridge_into_the_mcp_server(
     assert {trace.error_of(step) for step in expected[7:]} == {""}
 
 
-async def test_the_callers_trace_goes_on_below_its_own_span(mesh: MeshProcess) -> None:
+async def test_the_callers_trace_continues_below_its_span(mesh: MeshProcess) -> None:
     trace_id, parent = os.urandom(16).hex(), os.urandom(8).hex()
-    asked = question("100 USD in EUR")
-    await call(mesh, "SendMessage", asked, trace_id=trace_id, parent=parent)
+    text = question("100 USD in EUR")
+    await call(mesh, "SendMessage", text, trace_id=trace_id, parent=parent)
     expected = way("currency", "convert")
     async with traces_of(mesh) as whole:
         trace = await whole(trace_id=trace_id, leaf=expected[-1])
@@ -210,8 +210,8 @@ async def test_the_callers_trace_goes_on_below_its_own_span(mesh: MeshProcess) -
 
 
 async def test_two_agents_in_parallel_share_one_trace_without_orphans(mesh: MeshProcess) -> None:
-    asked = question("what is 15% of 240, and convert 36 USD to EUR")
-    task = (await call(mesh, "SendMessage", asked))["task"]
+    text = question("what is 15% of 240, and convert 36 USD to EUR")
+    task = (await call(mesh, "SendMessage", text))["task"]
     left, right = way("math", "calculate"), way("currency", "convert")
     async with traces_of(mesh) as whole:
         await whole(task_id=task["id"], leaf=left[-1])
@@ -220,7 +220,7 @@ async def test_two_agents_in_parallel_share_one_trace_without_orphans(mesh: Mesh
     assert trace.path(right[-1]) == right
 
 
-async def test_a_tool_call_that_fails_and_asks_back_is_one_trace_that_shows_where(
+async def test_a_failed_tool_call_that_asks_back_is_one_trace_with_the_failed_span(
     mesh: MeshProcess,
 ) -> None:
     task = (await call(mesh, "SendMessage", question("100 ZZZ to EUR")))["task"]
@@ -237,13 +237,13 @@ async def test_a_call_canceled_at_the_root_ends_in_the_mcp_server_and_is_one_tra
     mesh: MeshProcess,
 ) -> None:
     async with asyncio.timeout(LIMIT_S), blocked_tool() as tool:
-        asked = question(tool.question, returnImmediately=True)
-        task = (await call(mesh, "SendMessage", asked))["task"]
+        text = question(tool.question, returnImmediately=True)
+        task = (await call(mesh, "SendMessage", text))["task"]
         ended = await tool.begins()
         canceled = await call(mesh, "CancelTask", {"id": task["id"]})
         await ended.wait()
     assert canceled["status"]["state"] == "TASK_STATE_CANCELED"
-    # The request had its answer long before; what it started still belongs to its trace.
+    # The request was answered long before; the work that it started still belongs to its trace.
     expected = way("hold", "hold")
     async with traces_of(mesh) as whole:
         trace = await whole(task_id=task["id"], leaf=expected[-1])
@@ -253,8 +253,8 @@ async def test_a_call_canceled_at_the_root_ends_in_the_mcp_server_and_is_one_tra
 async def test_an_agent_without_tools_canceled_through_the_supervisor_leaves_no_orphans(
     mesh: MeshProcess,
 ) -> None:
-    asked = question("wait 600", returnImmediately=True)
-    task = (await call(mesh, "SendMessage", asked))["task"]
+    text = question("wait 600", returnImmediately=True)
+    task = (await call(mesh, "SendMessage", text))["task"]
     canceled = await call(mesh, "CancelTask", {"id": task["id"]})
     assert canceled["status"]["state"] == "TASK_STATE_CANCELED"
     async with traces_of(mesh) as whole:
@@ -267,8 +267,8 @@ async def test_a_collector_named_by_the_standard_variables_gets_the_same_trace(
     mesh: MeshProcess, collector: tuple[Collector, str]
 ) -> None:
     trace_id = os.urandom(16).hex()
-    asked = question("derivative of x^3")
-    await call(mesh, "SendMessage", asked, trace_id=trace_id, parent=os.urandom(8).hex())
+    text = question("derivative of x^3")
+    await call(mesh, "SendMessage", text, trace_id=trace_id, parent=os.urandom(8).hex())
     awaited = set(way("math", "differentiate"))
     steps = await asyncio.to_thread(collector[0].steps_of, trace_id, awaited=awaited)
     assert awaited - steps == set()

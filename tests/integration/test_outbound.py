@@ -1,4 +1,4 @@
-"""Remote agents on the mesh: another mesh's bridge, spoken to over each binding and version."""
+"""Remote agents on the mesh: another mesh's bridge, called over each binding and version."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -40,7 +40,7 @@ async def far(request: pytest.FixtureRequest, bridged: BridgedMesh) -> AsyncIter
         yield bridged
 
 
-async def test_text_comes_through(far: BridgedMesh) -> None:
+async def test_text_is_forwarded(far: BridgedMesh) -> None:
     task = await far.mesh.ask("count 300", agent="far")
     assert task.task.status.state == State.TASK_STATE_COMPLETED, status_texts(task)
     assert texts(task) == ["".join(f"{n} " for n in range(1, 301))]
@@ -49,15 +49,15 @@ async def test_text_comes_through(far: BridgedMesh) -> None:
 
 
 async def test_a_question_is_answered_by_the_next_turn(far: BridgedMesh) -> None:
-    asked = await far.mesh.ask("ask which one?", agent="far")
-    assert asked.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    assert status_texts(asked) == "which one?"
-    done = await far.mesh.ask("this one", agent="far", task_id=asked.task.id)
-    assert done.task.status.state == State.TASK_STATE_COMPLETED, status_texts(done)
-    assert texts(done) == ["answer: this one"]
+    waiting = await far.mesh.ask("ask which one?", agent="far")
+    assert waiting.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    assert status_texts(waiting) == "which one?"
+    completed = await far.mesh.ask("this one", agent="far", task_id=waiting.task.id)
+    assert completed.task.status.state == State.TASK_STATE_COMPLETED, status_texts(completed)
+    assert texts(completed) == ["answer: this one"]
 
 
-async def test_a_direct_reply_stays_one(far: BridgedMesh) -> None:
+async def test_a_direct_reply_stays_a_direct_reply(far: BridgedMesh) -> None:
     answer = await far.mesh.client("far").send_message(
         agent="far",
         message=far.mesh.message("message hello"),
@@ -67,11 +67,11 @@ async def test_a_direct_reply_stays_one(far: BridgedMesh) -> None:
     assert [part.text for part in answer.parts] == ["hello"]
 
 
-async def test_bytes_come_through(far: BridgedMesh) -> None:
+async def test_bytes_are_forwarded(far: BridgedMesh) -> None:
     task = await far.mesh.ask("file 100000", agent="far")
     (part,) = task.task.artifacts[0].parts
     assert (part.media_type, part.filename) == ("application/octet-stream", "100000.bin")
-    # It is ours now, and nothing of it leads to the other mesh.
+    # The file is stored on this mesh, and its URL does not lead to the other one.
     reference = parse_reference(part.url)
     assert reference is not None
     assert reference.task_id == task.task.id
@@ -80,13 +80,13 @@ async def test_bytes_come_through(far: BridgedMesh) -> None:
     assert content == (bytes(range(256)) * 400)[:100_000]
 
 
-async def test_a_small_file_comes_through_in_the_message(far: BridgedMesh) -> None:
+async def test_a_small_file_is_forwarded_in_the_message(far: BridgedMesh) -> None:
     task = await far.mesh.ask("file 1000", agent="far")
     (part,) = task.task.artifacts[0].parts
     assert part.raw == (bytes(range(256)) * 4)[:1000]
 
 
-async def test_what_this_mesh_keeps_is_sent_as_bytes(far: BridgedMesh) -> None:
+async def test_a_file_stored_on_this_mesh_is_sent_as_bytes(far: BridgedMesh) -> None:
     content = bytes(range(256)) * 1000
     message = far.mesh.message("parts")
     message.parts.add(raw=content, filename="given.bin")
@@ -100,7 +100,7 @@ async def test_what_this_mesh_keeps_is_sent_as_bytes(far: BridgedMesh) -> None:
 
 
 async def _sizes_at_echo(far: BridgedMesh) -> list[float]:
-    """How large the files are that came to the agent `echo`."""
+    """Return the sizes of the files that the agent `echo` received."""
     query = task_service_pb2.ListTasksRequest(agent="echo", page_size=10)
     page = await far.mesh.client("echo").list_tasks(query)
     found = [(await far.mesh.look(row.task_id)).task for row in page.tasks]
@@ -108,7 +108,7 @@ async def _sizes_at_echo(far: BridgedMesh) -> list[float]:
     return [part.metadata.fields["size_bytes"].number_value for part in parts if part.url]
 
 
-async def test_an_end_keeps_its_state_and_its_reason(far: BridgedMesh) -> None:
+async def test_a_remote_end_keeps_its_state_and_its_reason(far: BridgedMesh) -> None:
     failed = await far.mesh.ask("fail no crates", agent="far")
     assert (failed.task.status.state, status_texts(failed)) == (
         State.TASK_STATE_FAILED,
@@ -122,7 +122,7 @@ async def test_an_end_keeps_its_state_and_its_reason(far: BridgedMesh) -> None:
 
 
 @pytest.mark.parametrize("binding", BINDINGS)
-async def test_what_is_too_large_for_the_peer_is_not_sent_again_and_again(
+async def test_a_message_too_large_for_the_peer_is_not_retried(
     tmp_path: Path, binding: str
 ) -> None:
     narrow = BridgeSettings(default_agent="echo", body_limit_bytes=4000)
@@ -142,9 +142,9 @@ async def test_what_is_too_large_for_the_peer_is_not_sent_again_and_again(
 
 async def test_a_cancel_reaches_the_remote_task(far: BridgedMesh) -> None:
     task_id = await far.mesh.begin("wait 3600", agent="far")
-    ours = await far.mesh.until(task_id, lambda task: status_texts(task) == "Waiting 3600 s")
-    remote = ours.task.metadata.fields["trunkline/remote"].struct_value
+    local_task = await far.mesh.until(task_id, lambda task: status_texts(task) == "Waiting 3600 s")
+    remote = local_task.task.metadata.fields["trunkline/remote"].struct_value
     await far.mesh.directory.client_for_task(task_id).cancel_task(task_id, account="")
-    theirs = str(remote["taskId"])
-    ended = await far.mesh.until(theirs, lambda task: task.task.status.state in TERMINAL)
+    remote_id = str(remote["taskId"])
+    ended = await far.mesh.until(remote_id, lambda task: task.task.status.state in TERMINAL)
     assert ended.task.status.state == State.TASK_STATE_CANCELED

@@ -1,4 +1,4 @@
-"""Connections to a remote agent that break again and again: no text is doubled, lost or moved."""
+"""Connections to a remote agent break repeatedly: no text is doubled, lost or reordered."""
 
 import asyncio
 import itertools
@@ -25,7 +25,7 @@ SEEDS = range(6)
 
 
 def growing(seed: int, *, least: int = 1500) -> Iterator[int]:
-    """Answers are cut sooner at first than later: a snapshot has to come through some time."""
+    """Early answers are cut sooner than later ones, so that a snapshot arrives eventually."""
     rng = random.Random(seed)
     for number in itertools.count():
         yield rng.randrange(least, 3 * least) + least * number // 8
@@ -33,7 +33,7 @@ def growing(seed: int, *, least: int = 1500) -> Iterator[int]:
 
 @pytest.mark.parametrize("resumes", [True, False], ids=["resumed", "reconciled"])
 @pytest.mark.parametrize("spoken", ["JSONRPC 1.0", "JSONRPC 0.3", "HTTP+JSON 1.0", "HTTP+JSON 0.3"])
-async def test_text_comes_through_cuts_as_it_was_written(
+async def test_text_survives_cuts_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoken: str, *, resumes: bool
 ) -> None:
     monkeypatch.setattr(RemoteCard, "supports_resume", property(lambda _: resumes))
@@ -57,12 +57,14 @@ async def test_text_comes_through_cuts_as_it_was_written(
                 for seed in SEEDS:
                     task = await bridged.mesh.ask(str(seed), agent="far")
                     assert task.task.status.state == State.TASK_STATE_COMPLETED, status_texts(task)
-                    wrote = {a.name: "".join(p.text for p in a.parts) for a in task.task.artifacts}
-                    assert wrote == texts_of(seed)
+                    texts_by_name = {
+                        a.name: "".join(p.text for p in a.parts) for a in task.task.artifacts
+                    }
+                    assert texts_by_name == texts_of(seed)
         assert relay.cuts > 0
 
 
-async def test_over_grpc_it_is_resumed_behind_the_last_event(tmp_path: Path) -> None:
+async def test_over_grpc_the_stream_resumes_after_the_last_event(tmp_path: Path) -> None:
     async with asyncio.timeout(PATIENCE_S), open_relay(itertools.repeat(1 << 20)) as relay:
         settings = BridgeSettings(default_agent="leaf")
         async with (
@@ -79,6 +81,8 @@ async def test_over_grpc_it_is_resumed_behind_the_last_event(tmp_path: Path) -> 
                 for seed in SEEDS:
                     task = await bridged.mesh.ask(str(seed), agent="far")
                     assert task.task.status.state == State.TASK_STATE_COMPLETED, status_texts(task)
-                    wrote = {a.name: "".join(p.text for p in a.parts) for a in task.task.artifacts}
-                    assert wrote == texts_of(seed)
+                    texts_by_name = {
+                        a.name: "".join(p.text for p in a.parts) for a in task.task.artifacts
+                    }
+                    assert texts_by_name == texts_of(seed)
                 assert relay.cuts > 0

@@ -1,4 +1,4 @@
-"""Agents made with the reference SDK, of A2A v1.0 and v0.3, as agents of a mesh."""
+"""Agents built with the reference SDK, of A2A v1.0 and v0.3, as agents of a mesh."""
 
 import sys
 from collections.abc import AsyncIterator
@@ -38,14 +38,14 @@ async def partner(request: pytest.FixtureRequest) -> AsyncIterator[str]:
 async def mesh(
     partner: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> AsyncIterator[SmallMesh]:
-    """A mesh with the partner on it, called `far`."""
+    """A mesh with the partner on it, under the name `far`."""
     settings = RemoteSettings(url=partner, name="far", bindings=(request.param,))
     async with open_small_mesh(tmp_path) as mesh, connect_remote_agent(settings) as remote:
         await mesh.join(remote.agent)
         yield mesh
 
 
-async def test_its_answer_streams_into_ours(mesh: SmallMesh) -> None:
+async def test_its_answer_streams_into_our_task(mesh: SmallMesh) -> None:
     task = await mesh.ask("count 100", agent="far")
     assert task.task.status.state == State.TASK_STATE_COMPLETED, status_texts(task)
     assert texts(task) == ["".join(f"{n} " for n in range(1, 101))]
@@ -53,29 +53,29 @@ async def test_its_answer_streams_into_ours(mesh: SmallMesh) -> None:
 
 
 async def test_its_question_is_answered_in_the_same_task(mesh: SmallMesh) -> None:
-    asked = await mesh.ask("ask which one?", agent="far")
-    assert asked.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    assert status_texts(asked) == "which one?"
-    done = await mesh.ask("this one", agent="far", task_id=asked.task.id)
-    assert done.task.status.state == State.TASK_STATE_COMPLETED, status_texts(done)
-    assert texts(done) == ["answer: this one"]
+    waiting = await mesh.ask("ask which one?", agent="far")
+    assert waiting.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    assert status_texts(waiting) == "which one?"
+    completed = await mesh.ask("this one", agent="far", task_id=waiting.task.id)
+    assert completed.task.status.state == State.TASK_STATE_COMPLETED, status_texts(completed)
+    assert texts(completed) == ["answer: this one"]
 
 
-async def test_it_asks_for_credentials_and_goes_on(mesh: SmallMesh) -> None:
-    asked = await mesh.ask("login please", agent="far")
-    assert asked.task.status.state == State.TASK_STATE_AUTH_REQUIRED
-    assert status_texts(asked) == "please"
-    done = await mesh.ask("done", agent="far", task_id=asked.task.id)
-    assert texts(done) == ["answer: done"], status_texts(done)
+async def test_it_asks_for_credentials_and_continues(mesh: SmallMesh) -> None:
+    waiting = await mesh.ask("login please", agent="far")
+    assert waiting.task.status.state == State.TASK_STATE_AUTH_REQUIRED
+    assert status_texts(waiting) == "please"
+    completed = await mesh.ask("done", agent="far", task_id=waiting.task.id)
+    assert texts(completed) == ["answer: done"], status_texts(completed)
 
 
-async def test_its_failure_is_ours(mesh: SmallMesh) -> None:
+async def test_its_failure_fails_our_task(mesh: SmallMesh) -> None:
     task = await mesh.ask("fail no crates", agent="far")
     assert task.task.status.state == State.TASK_STATE_FAILED
     assert status_texts(task) == "no crates"
 
 
-async def test_our_cancel_is_its_cancel(mesh: SmallMesh) -> None:
+async def test_our_cancel_cancels_its_task(mesh: SmallMesh) -> None:
     task_id = await mesh.begin("wait", agent="far")
     await mesh.until(task_id, lambda task: status_texts(task) == "waiting")
     canceled = await mesh.directory.client_for_task(task_id).cancel_task(task_id, account="")

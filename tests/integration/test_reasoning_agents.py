@@ -38,7 +38,7 @@ from trunkline.v1 import (
 )
 
 TIMEOUT_S = 90.0
-# Servers that ship are processes with large libraries: only those run that are asked.
+# Bundled servers are processes with large libraries, so each mesh runs only those that it needs.
 ONE_SERVER_ONLY = {name: {"disabled": True} for name in ("math", "currency", "research")}
 MATH_ONLY = {name: {"disabled": True} for name in ("currency", "research")}
 CURRENCY_ONLY = {name: {"disabled": True} for name in ("math", "research")}
@@ -92,7 +92,7 @@ async def mesh(tmp_path: Path, **servers: Any) -> AsyncIterator[Mesh]:
         settings = AdapterSettings(restart_delay_s=0.05, grace_s=1.0)
         adapter = await stack.enter_async_context(ToolAdapter(config, settings=settings))
         server = MeshServer()
-        # Nobody renews the lease here.
+        # No member renews the lease here.
         server.add_registry(RegistryServicer(lease_s=600))
         server.add_service(
             SERVICE,
@@ -123,13 +123,13 @@ def state_of(snapshot: snapshot_pb2.TaskSnapshot) -> int:
     return snapshot.task.status.state
 
 
-def said(snapshot: snapshot_pb2.TaskSnapshot) -> str:
+def status_text(snapshot: snapshot_pb2.TaskSnapshot) -> str:
     return " ".join(part.text for part in snapshot.task.status.message.parts)
 
 
 def answer_of(snapshot: snapshot_pb2.TaskSnapshot) -> str:
-    """The text of the one artifact of a completed task."""
-    assert state_of(snapshot) == State.TASK_STATE_COMPLETED, said(snapshot)
+    """Return the text of the only artifact of a completed task."""
+    assert state_of(snapshot) == State.TASK_STATE_COMPLETED, status_text(snapshot)
     (artifact,) = snapshot.task.artifacts
     (info,) = snapshot.artifacts
     assert (info.kind, info.closed) == (event_pb2.ARTIFACT_KIND_ANSWER, True)
@@ -137,13 +137,13 @@ def answer_of(snapshot: snapshot_pb2.TaskSnapshot) -> str:
 
 
 def texts_of(journal: Journal, task_id: str) -> Sequence[str]:
-    """The deltas of a task as they were streamed."""
+    """Return the deltas of a task as they were streamed."""
     batches = [event_pb2.EventBatch.FromString(raw) for raw in journal.read(task_id, 0)]
     events = [event for batch in batches for event in batch.events]
     return [text for event in events for text in event.delta.texts]
 
 
-async def test_math_answers_by_what_its_tools_declare(tmp_path: Path) -> None:
+async def test_math_answers_by_the_patterns_of_its_tools(tmp_path: Path) -> None:
     expected = {
         "what is 1+2": "3",
         "(2+3)*4": "20",
@@ -159,7 +159,7 @@ async def test_math_answers_by_what_its_tools_declare(tmp_path: Path) -> None:
     assert integral.startswith("-x*cos(x) + sin(x)")
 
 
-async def test_currency_answers_with_todays_and_past_rates_and_names_what_it_does_not_know(
+async def test_currency_answers_with_current_and_past_rates_and_names_unknown_currencies(
     tmp_path: Path,
 ) -> None:
     async with mesh(tmp_path, **CURRENCY_ONLY) as running:
@@ -170,11 +170,11 @@ async def test_currency_answers_with_todays_and_past_rates_and_names_what_it_doe
     assert re.match(r"100 USD = \d+\.\d+ EUR", latest)
     assert past.startswith("100 USD = 89.91 EUR")
     assert state_of(unknown) == state_of(early) == State.TASK_STATE_INPUT_REQUIRED
-    assert "XYZ" in said(unknown)
-    assert "1999" in said(early)
+    assert "XYZ" in status_text(unknown)
+    assert "1999" in status_text(early)
 
 
-async def test_hostile_expressions_end_in_a_clear_text(tmp_path: Path) -> None:
+async def test_hostile_expressions_get_a_clear_error(tmp_path: Path) -> None:
     hostile = (
         "calculate __import__('os').system('id')",
         "calculate ().__class__",
@@ -185,21 +185,21 @@ async def test_hostile_expressions_end_in_a_clear_text(tmp_path: Path) -> None:
     async with mesh(tmp_path, **MATH_ONLY) as running:
         ends = [await running.ask("math", text) for text in hostile]
     assert {state_of(end) for end in ends} == {State.TASK_STATE_INPUT_REQUIRED}
-    assert all(len(said(end)) > 20 for end in ends)
+    assert all(len(status_text(end)) > 20 for end in ends)
     assert not any(end.task.artifacts for end in ends)
 
 
-async def test_what_nobody_can_answer_is_said_so_and_the_next_message_goes_on(
+async def test_an_unanswerable_question_is_reported_and_the_next_message_is_answered(
     tmp_path: Path,
 ) -> None:
     async with mesh(tmp_path, **MATH_ONLY) as running:
-        lost = await running.ask("math", "who wrote Hamlet")
-        assert state_of(lost) == State.TASK_STATE_INPUT_REQUIRED
-        assert said(lost).startswith("I can't answer that. Questions I can answer: ")
-        assert lost.task.artifacts == []
-        found = await running.ask("math", "what is 1+2", task_id=lost.task.id)
-    assert answer_of(found) == "3"
-    assert found.turn == 2
+        unanswered = await running.ask("math", "who wrote Hamlet")
+        assert state_of(unanswered) == State.TASK_STATE_INPUT_REQUIRED
+        assert status_text(unanswered).startswith("I can't answer that. Questions I can answer: ")
+        assert unanswered.task.artifacts == []
+        answered = await running.ask("math", "what is 1+2", task_id=unanswered.task.id)
+    assert answer_of(answered) == "3"
+    assert answered.turn == 2
 
 
 async def test_a_third_partys_tool_added_by_configuration_alone_is_called(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ async def test_progress_of_a_tool_shows_in_the_status(tmp_path: Path) -> None:
     assert answer_of(end) == "counted to 3"
 
 
-async def test_what_a_tool_gives_that_is_no_text_is_part_of_the_answer(tmp_path: Path) -> None:
+async def test_a_tools_result_other_than_text_is_part_of_the_answer(tmp_path: Path) -> None:
     async with mesh(
         tmp_path, awkward=awkward(mixed={"pattern": "picture"}), **ONE_SERVER_ONLY
     ) as running:
@@ -269,21 +269,21 @@ async def test_a_failing_tool_fails_the_task_with_its_name_and_reason(tmp_path: 
         (server,) = running.adapter.list_servers(["awkward"])
         await server.wait_settled()
     assert state_of(refused) == state_of(dead) == State.TASK_STATE_FAILED
-    assert said(refused).startswith("awkward/refuse failed: ")
-    assert "not today" in said(refused)
-    assert "tool server 'awkward' is down: it exited with code 3" in said(dead)
+    assert status_text(refused).startswith("awkward/refuse failed: ")
+    assert "not today" in status_text(refused)
+    assert "tool server 'awkward' is down: it exited with code 3" in status_text(dead)
     assert dead.tool_calls[0].finished.is_error
     assert state_of(mendable) == State.TASK_STATE_INPUT_REQUIRED
-    assert said(mendable) == "ask for something else"
+    assert status_text(mendable) == "ask for something else"
 
 
-async def test_a_missing_server_fails_the_task_with_what_is_wrong(tmp_path: Path) -> None:
+async def test_a_missing_server_fails_the_task_with_the_reason(tmp_path: Path) -> None:
     async with mesh(tmp_path, gone={"command": "no-such-command"}, **ONE_SERVER_ONLY) as running:
-        gone = await running.ask("gone", "anything")
+        failed = await running.ask("gone", "anything")
         disabled = await running.ask("math", "what is 1+2")
-    assert state_of(gone) == state_of(disabled) == State.TASK_STATE_FAILED
-    assert "'no-such-command' is not on PATH" in said(gone)
-    assert said(disabled) == "tool server 'math' is down: it is not in the mcpServers file"
+    assert state_of(failed) == state_of(disabled) == State.TASK_STATE_FAILED
+    assert "'no-such-command' is not on PATH" in status_text(failed)
+    assert status_text(disabled) == "tool server 'math' is down: it is not in the mcpServers file"
 
 
 async def test_canceling_the_task_cancels_the_tool(tmp_path: Path) -> None:
@@ -302,34 +302,34 @@ async def test_the_tasks_deadline_ends_the_tool(tmp_path: Path) -> None:
     hang = {"pattern": "hang", "arguments": {"marks": str(tmp_path)}}
     async with mesh(tmp_path, awkward=awkward(hang=hang), **ONE_SERVER_ONLY) as running:
         await running.adapter.wait_ready(["awkward"], timeout_s=TIMEOUT_S)
-        # The first turn loads LangGraph, which shall not count.
+        # The first turn loads LangGraph; its time must not count.
         await running.ask("awkward", "repeat x")
         given_s = 3
         while not (tmp_path / "began").exists():
             deadline = datetime.now(UTC) + timedelta(seconds=given_s)
             end = await running.ask("awkward", "hang", deadline=deadline)
             assert state_of(end) == State.TASK_STATE_FAILED
-            # On a slow machine it may have been over before the tool began.
+            # On a slow machine the deadline may pass before the tool begins.
             given_s *= 2
         await becomes((tmp_path / "canceled").exists)
 
 
-async def test_an_empty_question_is_asked_for(tmp_path: Path) -> None:
+async def test_for_an_empty_message_the_agent_asks_for_a_question(tmp_path: Path) -> None:
     async with mesh(tmp_path, **ONE_SERVER_ONLY) as running:
         end = await running.ask("math", " ")
     assert state_of(end) == State.TASK_STATE_INPUT_REQUIRED
-    assert said(end) == 'Ask something, for example "what is 1+2".'
+    assert status_text(end) == 'Ask something, for example "what is 1+2".'
 
 
 async def test_tasks_that_run_at_once_do_not_mix(tmp_path: Path) -> None:
     opening = mesh(tmp_path, awkward=awkward(), **ONE_SERVER_ONLY)
     async with opening as running, asyncio.TaskGroup() as group:
-        asked = [group.create_task(running.ask("awkward", f"repeat text {n}")) for n in range(40)]
-    assert [answer_of(one.result()) for one in asked] == [f"text {n}" for n in range(40)]
+        calls = [group.create_task(running.ask("awkward", f"repeat text {n}")) for n in range(40)]
+    assert [answer_of(one.result()) for one in calls] == [f"text {n}" for n in range(40)]
 
 
 async def becomes(is_so: Callable[[], bool]) -> None:
-    """Wait for what another process does, which tells nobody."""
+    """Poll a condition that another process fulfils."""
     async with asyncio.timeout(TIMEOUT_S):
         while not is_so():  # noqa: ASYNC110
             await asyncio.sleep(0.01)

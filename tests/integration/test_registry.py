@@ -1,4 +1,4 @@
-"""Hosts come, stay, go silent and leave, and everybody who watches learns of it."""
+"""Hosts register, renew, fall silent and leave, and every watcher sees it."""
 
 import asyncio
 import logging
@@ -24,22 +24,22 @@ from trunkline.registry import Membership, RegistryServicer
 from trunkline.server import MeshServer
 from trunkline.v1 import registry_service_pb2
 
-# Far above what any wait needs, so that only a hang meets it.
+# Far longer than any wait takes, so that only a hang reaches it.
 PATIENCE_S = 30.0
 
 
 def host(
     name: str, *agents: str, address: str = "", journal_id: str = "", service: str = ""
 ) -> registry_service_pb2.Host:
-    made = registry_service_pb2.Host(
+    result = registry_service_pb2.Host(
         host_id=name,
         address=address or f"{name}.example:50051",
         journal_ids=[journal_id] if journal_id else [],
         services=[service] if service else [],
     )
     for agent in agents:
-        made.agents.add(routable=True).card.name = agent
-    return made
+        result.agents.add(routable=True).card.name = agent
+    return result
 
 
 def names(
@@ -66,8 +66,8 @@ async def registry_at(
     await server.stop(grace_s)
 
 
-class RegistryOfBefore(RegistryServicer):
-    """Knows single renewals alone."""
+class EarlierRegistry(RegistryServicer):
+    """A registry of an earlier release, which knows only single renewals."""
 
     async def HoldLease(  # noqa: N802  gRPC's name
         self, _requests: AsyncIterator[registry_service_pb2.HoldLeaseRequest], context: Any
@@ -99,8 +99,8 @@ async def directory(channels: ChannelPool, address: str) -> AsyncIterator[Direct
         yield directory
 
 
-async def until_away(directory: Directory) -> PeerUnavailableError:
-    """Wait until a directory has noticed that its registry is away; return what it says then."""
+async def wait_until_unreachable(directory: Directory) -> PeerUnavailableError:
+    """Wait until a directory notices that its registry is unreachable; return its error."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
@@ -128,25 +128,23 @@ async def test_a_host_without_an_address_is_refused(client: RegistryClient) -> N
 
 async def test_an_agent_s_name_belongs_to_one_living_host(client: RegistryClient) -> None:
     await client.register(host("h-1", "math"))
-    with pytest.raises(AgentNameTakenError) as caught:
+    with pytest.raises(AgentNameTakenError) as excinfo:
         await client.register(host("h-2", "echo", "math"))
-    assert caught.value.agent == "math"
-    assert caught.value.address == "h-1.example:50051"
+    assert excinfo.value.agent == "math"
+    assert excinfo.value.address == "h-1.example:50051"
     assert names(await client.list_agents()) == ["h-1"]
     await client.deregister("h-1")
     await client.register(host("h-2", "echo", "math"))
 
 
-async def test_a_host_that_registers_again_replaces_what_it_said(client: RegistryClient) -> None:
+async def test_a_second_registration_replaces_the_first(client: RegistryClient) -> None:
     await client.register(host("h-1", "math"))
     await client.register(host("h-1", "math", "echo"))
     (listed,) = await client.list_agents()
     assert [agent.card.name for agent in listed.agents] == ["math", "echo"]
 
 
-async def test_a_host_that_was_started_anew_at_its_address_replaces_the_old_one(
-    client: RegistryClient,
-) -> None:
+async def test_a_restarted_host_replaces_the_old_one_at_its_address(client: RegistryClient) -> None:
     await client.register(host("h-1", "math", address="127.0.0.1:7001"))
     await client.register(host("h-2", "math", address="127.0.0.1:7001"))
     assert names(await client.list_agents()) == ["h-2"]
@@ -161,7 +159,7 @@ async def test_leaving_twice_is_harmless(client: RegistryClient) -> None:
     assert await client.list_agents() == []
 
 
-async def test_a_watcher_gets_the_whole_picture_at_once_and_after_each_change(
+async def test_a_watcher_gets_all_hosts_at_once_and_after_each_change(
     client: RegistryClient,
 ) -> None:
     await client.register(host("h-1", "math"))
@@ -174,7 +172,7 @@ async def test_a_watcher_gets_the_whole_picture_at_once_and_after_each_change(
         assert names(await anext(pictures)) == ["h-2"]
 
 
-async def test_a_silent_host_is_gone_for_everybody_when_its_lease_ends(
+async def test_a_silent_host_disappears_for_every_watcher_when_its_lease_ends(
     channels: ChannelPool,
 ) -> None:
     async with registry_at(lease_s=0.3) as address:
@@ -188,7 +186,7 @@ async def test_a_silent_host_is_gone_for_everybody_when_its_lease_ends(
         assert await client.list_agents() == []
 
 
-async def test_whoever_holds_a_lease_is_told_when_it_has_run_out(channels: ChannelPool) -> None:
+async def test_the_holder_of_a_lease_learns_that_it_expired(channels: ChannelPool) -> None:
     async with registry_at(lease_s=0.3) as address, asyncio.timeout(PATIENCE_S):
         client = RegistryClient(channels.get(address))
         await client.register(host("h-1", "math"))
@@ -196,7 +194,7 @@ async def test_whoever_holds_a_lease_is_told_when_it_has_run_out(channels: Chann
             await client.hold_lease("h-1", every_s=0.6)
 
 
-async def test_a_registry_that_stops_waits_for_no_lease_that_is_held(channels: ChannelPool) -> None:
+async def test_a_registry_that_stops_does_not_wait_for_held_leases(channels: ChannelPool) -> None:
     is_held = asyncio.Event()
 
     class Registry(RegistryServicer):
@@ -221,8 +219,8 @@ async def test_a_registry_that_stops_waits_for_no_lease_that_is_held(channels: C
         await is_held.wait()
 
 
-@pytest.mark.parametrize("kind", [RegistryServicer, RegistryOfBefore])
-async def test_a_member_stays_longer_than_a_lease_and_leaves_at_its_end(
+@pytest.mark.parametrize("kind", [RegistryServicer, EarlierRegistry])
+async def test_a_member_stays_listed_beyond_a_lease_and_leaves_at_its_end(
     channels: ChannelPool, kind: type[RegistryServicer]
 ) -> None:
     async with registry_at(lease_s=1.0, kind=kind) as address:
@@ -232,8 +230,8 @@ async def test_a_member_stays_longer_than_a_lease_and_leaves_at_its_end(
             async with Membership(client, host("h-1", "math")) as member:
                 assert member.registered.is_set()
                 assert names(await anext(pictures)) == ["h-1"]
-                # Another host's lease, taken later, runs out, and h-1 is there still. (On a machine
-                # that froze for long enough to lose h-1 as well, it is there again.)
+                # Another host's lease, taken later, expires while h-1 is still listed. (On a
+                # machine frozen for long enough to lose h-1 as well, h-1 is listed again.)
                 await client.register(host("h-2"))
                 assert names(await anext(pictures)) == ["h-1", "h-2"]
                 async for picture in pictures:
@@ -242,7 +240,7 @@ async def test_a_member_stays_longer_than_a_lease_and_leaves_at_its_end(
             assert names(await anext(pictures)) == []
 
 
-async def test_a_member_whose_agent_is_taken_stands_by_until_it_claims_the_name(
+async def test_a_member_with_a_taken_agent_name_is_on_standby_until_it_claims_the_name(
     client: RegistryClient,
 ) -> None:
     await client.register(host("h-1", "math"))
@@ -252,7 +250,7 @@ async def test_a_member_whose_agent_is_taken_stands_by_until_it_claims_the_name(
         _, second = await client.list_agents()
         assert [agent.card.name for agent in second.agents] == ["echo"]
         assert second.standby_agents == ["math"]
-        # What it says anew claims nothing, and a claim may come too early.
+        # A changed registration claims nothing, and a claim may be too early.
         member.update(host("h-2", "math", "echo"))
         member.claim_names(frozenset({"math"}))
         await member.registered.wait()
@@ -263,9 +261,9 @@ async def test_a_member_whose_agent_is_taken_stands_by_until_it_claims_the_name(
             await asyncio.wait([changed], timeout=0)
             member.claim_names(frozenset({"math"}))
         assert member.standby.names == frozenset()
-        (only,) = await client.list_agents()
-        assert [agent.card.name for agent in only.agents] == ["math", "echo"]
-        assert only.standby_agents == []
+        (listed_agent,) = await client.list_agents()
+        assert [agent.card.name for agent in listed_agent.agents] == ["math", "echo"]
+        assert listed_agent.standby_agents == []
 
 
 async def test_a_member_registers_again_when_the_registry_was_restarted(
@@ -290,22 +288,20 @@ async def test_a_member_registers_again_when_the_registry_was_restarted(
             assert await client.list_agents() == []
 
 
-async def test_what_a_member_says_anew_takes_the_place_of_what_it_said(
-    channels: ChannelPool,
-) -> None:
+async def test_a_changed_registration_replaces_the_previous_one(channels: ChannelPool) -> None:
     async with registry_at() as address, asyncio.timeout(PATIENCE_S):
         client = RegistryClient(channels.get(address))
         async with Membership(client, host("h-1", "math", journal_id="h-1")) as member:
-            said = host("h-1", "math", journal_id="h-1")
-            said.journal_ids.append("h-0")
-            member.update(said)
+            registration = host("h-1", "math", journal_id="h-1")
+            registration.journal_ids.append("h-0")
+            member.update(registration)
             assert not member.registered.is_set()
             await member.registered.wait()
             (known,) = await client.list_agents()
             assert list(known.journal_ids) == ["h-1", "h-0"]
 
 
-async def test_what_a_member_says_while_the_registry_is_away_is_told_later(
+async def test_a_registration_changed_while_the_registry_is_down_is_sent_later(
     channels: ChannelPool,
 ) -> None:
     async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as stack:
@@ -320,7 +316,7 @@ async def test_what_a_member_says_while_the_registry_is_away_is_told_later(
             await stack.aclose()
 
 
-async def test_while_hosts_come_back_to_a_restarted_registry_nobody_takes_them_for_gone(
+async def test_hosts_of_a_restarted_registry_are_not_declared_dead_before_they_return(
     channels: ChannelPool,
 ) -> None:
     async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as stack:
@@ -333,9 +329,9 @@ async def test_while_hosts_come_back_to_a_restarted_registry_nobody_takes_them_f
         seen = directory.revision
         async with registry_at(address, lease_s=2.0):
             await stack.enter_async_context(Membership(client, host("h-1", journal_id="j-h-1")))
-            # It took over what h-2 had; and h-3 is gone for good, which shows after a lease.
-            taken = host("h-4", "another", journal_id="j-h-2")
-            await stack.enter_async_context(Membership(client, taken))
+            # It took over h-2's journal; h-3 is dead, which shows after a lease.
+            replacement = host("h-4", "another", journal_id="j-h-2")
+            await stack.enter_async_context(Membership(client, replacement))
             pictures = []
             while names(directory.hosts) != ["h-1", "h-4"]:
                 seen = await directory.wait_for_change(seen)
@@ -361,7 +357,7 @@ async def test_a_member_joins_as_soon_as_there_is_a_registry(channels: ChannelPo
                 assert names(await client.list_agents()) == ["h-1"]
 
 
-async def test_a_member_goes_on_asking_while_the_registry_is_away(channels: ChannelPool) -> None:
+async def test_a_member_retries_while_the_registry_is_down(channels: ChannelPool) -> None:
     refused = asyncio.Event()
 
     class Seen(logging.Handler):
@@ -373,7 +369,7 @@ async def test_a_member_goes_on_asking_while_the_registry_is_away(channels: Chan
     handler = Seen()
     logger.addHandler(handler)
     try:
-        # Nothing listens at port 1 of this machine.
+        # No server listens on port 1.
         client = RegistryClient(channels.get("127.0.0.1:1"))
         async with Membership(client, host("h-1")) as member, asyncio.timeout(PATIENCE_S):
             await refused.wait()
@@ -382,7 +378,7 @@ async def test_a_member_goes_on_asking_while_the_registry_is_away(channels: Chan
         logger.removeHandler(handler)
 
 
-async def test_what_a_member_s_block_raises_comes_out_as_it_is(client: RegistryClient) -> None:
+async def test_an_exception_in_a_member_s_block_is_raised_unchanged(client: RegistryClient) -> None:
     with pytest.raises(KeyError, match="mine"):
         async with Membership(client, host("h-1")):
             raise KeyError("mine")
@@ -408,7 +404,7 @@ async def test_a_directory_finds_agents_tasks_and_services(
     assert channel is channels.get("h-1.example:50051")
 
 
-async def test_a_directory_says_what_is_not_there(
+async def test_a_directory_raises_for_unknown_names(
     client: RegistryClient, directory: Directory
 ) -> None:
     await client.register(host("h-1", "math", journal_id="aaaaaaaa"))
@@ -428,14 +424,14 @@ async def test_a_task_of_a_host_that_left_is_unavailable_and_not_unknown(
     await directory.wait_until(lambda d: bool(d.hosts), timeout_s=PATIENCE_S)
     await client.deregister("h-1")
     await directory.wait_until(lambda d: not d.hosts, timeout_s=PATIENCE_S)
-    with pytest.raises(PeerUnavailableError) as caught:
+    with pytest.raises(PeerUnavailableError) as excinfo:
         directory.client_for_task("aaaaaaaa-0123456789abcdef")
-    assert caught.value.peer == "h-1.example:50051"
+    assert excinfo.value.peer == "h-1.example:50051"
     with pytest.raises(AgentNotFoundError):
         directory.get_agent("math")
 
 
-async def test_a_directory_keeps_its_picture_while_the_registry_is_away_and_catches_up(
+async def test_a_directory_keeps_its_hosts_while_the_registry_is_down_and_catches_up(
     channels: ChannelPool,
 ) -> None:
     async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as stack:
@@ -444,7 +440,7 @@ async def test_a_directory_keeps_its_picture_while_the_registry_is_away_and_catc
             directory = await stack.enter_async_context(Directory(channels, address))
             await directory.wait_until(lambda d: bool(d.hosts), timeout_s=PATIENCE_S)
         assert names(directory.hosts) == ["h-1"]
-        await until_away(directory)
+        await wait_until_unreachable(directory)
         async with registry_at(address):
             await RegistryClient(channels.get(address)).register(host("h-2", "echo"))
             await directory.wait_until(lambda d: len(d.hosts) == 2, timeout_s=PATIENCE_S)
@@ -452,29 +448,29 @@ async def test_a_directory_keeps_its_picture_while_the_registry_is_away_and_catc
         assert directory.get_agent_host("math").host_id == "h-1"
 
 
-async def test_a_directory_that_never_reached_the_registry_says_so(channels: ChannelPool) -> None:
-    # Nothing listens at port 1 of this machine.
+async def test_a_directory_that_never_reached_the_registry_raises(channels: ChannelPool) -> None:
+    # No server listens on port 1.
     async with Directory(channels, "127.0.0.1:1") as directory:
         with pytest.raises(PeerUnavailableError, match=r"127\.0\.0\.1:1"):
             directory.client_for_agent("math")
         with pytest.raises(PeerUnavailableError, match="refused"):
-            raise await until_away(directory)
+            raise await wait_until_unreachable(directory)
 
 
-async def test_waiting_for_a_mesh_that_never_comes_to_be_ends(directory: Directory) -> None:
+async def test_waiting_for_a_mesh_that_never_starts_ends(directory: Directory) -> None:
     await directory.wait_until(lambda d: d.revision > 0, timeout_s=PATIENCE_S)
     with pytest.raises(PeerTimeoutError):
         await directory.wait_until(lambda d: bool(d.hosts), timeout_s=0.05)
 
 
-async def test_watchers_do_not_hold_up_a_server_that_stops(channels: ChannelPool) -> None:
+async def test_watchers_do_not_delay_a_server_that_stops(channels: ChannelPool) -> None:
     server = MeshServer()
     server.add_registry(RegistryServicer())
     (address,) = await server.start("127.0.0.1:0")
     client = RegistryClient(channels.get(address))
     async with aclosing(client.watch_agents()) as pictures, asyncio.timeout(PATIENCE_S):
         assert names(await anext(pictures)) == []
-        # The grace is far longer than the test may take.
+        # The grace period is far longer than the test may take.
         await server.stop(10 * PATIENCE_S)
         with pytest.raises(PeerUnavailableError, match="shutting down"):
             await anext(pictures)

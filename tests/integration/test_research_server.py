@@ -1,4 +1,4 @@
-"""The research server as anybody's client meets it: a process on stdio, engines on real sockets."""
+"""The research server as any client uses it: a process on stdio, and engines on real sockets."""
 
 import asyncio
 import os
@@ -36,7 +36,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def server(documents: Path, *options: str, **variables: str) -> AsyncIterator[Client]:
     program = "from trunkline_agents.research.server import main; main()"
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
-    # A proxy that is set must not get what stays on this machine.
+    # No local call may go through a proxy of the environment.
     proxies = {"HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9"}
     parameters = StdioServerParameters(
         command=sys.executable,
@@ -60,7 +60,7 @@ def sources_of(result: CallToolResult) -> list[dict[str, Any]]:
     return sources
 
 
-async def test_its_tools_only_look_and_say_which_questions_they_answer(documents: Path) -> None:
+async def test_its_tools_are_read_only_and_declare_their_questions(documents: Path) -> None:
     async with server(documents) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
 
@@ -73,7 +73,7 @@ async def test_its_tools_only_look_and_say_which_questions_they_answer(documents
         assert tool.meta["trunkline/match"]
 
 
-async def test_documents_are_quoted_with_their_place(documents: Path) -> None:
+async def test_documents_are_quoted_with_their_location(documents: Path) -> None:
     async with server(documents) as client:
         result = await client.call_tool("search_documents", {"query": "days of paid leave"})
 
@@ -86,11 +86,11 @@ async def test_documents_are_quoted_with_their_place(documents: Path) -> None:
     assert source["text"] == "Employees have 28 days of paid leave a year."
 
 
-async def test_what_cannot_be_searched_is_said_and_the_documents_answer(documents: Path) -> None:
+async def test_an_unavailable_search_is_reported_and_the_documents_answer(documents: Path) -> None:
     async with server(documents, "--arxiv-url=", "--tavily-key-env=MY_KEY") as client:
         web = await client.call_tool("web_search", {"query": "days of paid leave"})
         papers = await client.call_tool("search_arxiv", {"query": "paid leave"})
-        neither = await client.call_tool("web_search", {"query": "who wrote Hamlet"})
+        no_engine = await client.call_tool("web_search", {"query": "who wrote Hamlet"})
 
     first, instead, quoted, *_ = text_of(web).split("\n\n")
     assert first.startswith("Web search is unavailable: set the variable MY_KEY")
@@ -99,14 +99,12 @@ async def test_what_cannot_be_searched_is_said_and_the_documents_answer(document
     assert "28 days" in quoted
     assert text_of(papers).startswith("arXiv is unavailable: set arxiv_url under [research]")
     assert [one["location"] for one in sources_of(papers)] == ["handbook.md"]
-    assert neither.is_error
-    assert "Web search is unavailable" in text_of(neither)
-    assert "Nothing in the one document fits" in text_of(neither)
+    assert no_engine.is_error
+    assert "Web search is unavailable" in text_of(no_engine)
+    assert "Nothing in the one document fits" in text_of(no_engine)
 
 
-async def test_wrong_questions_get_an_answer_that_mends_them(
-    documents: Path, tmp_path: Path
-) -> None:
+async def test_invalid_arguments_get_an_error_with_advice(documents: Path, tmp_path: Path) -> None:
     async with server(documents) as client:
         nothing = await client.call_tool("search_documents", {"query": "who wrote Hamlet"})
         blank = await client.call_tool("web_search", {"query": "  "})
@@ -202,8 +200,8 @@ TROUBLE: dict[str, tuple[str, Script, str]] = {
 }
 
 
-async def test_engines_in_trouble_are_named_and_the_documents_answer(documents: Path) -> None:
-    said: dict[str, str] = {}
+async def test_failing_engines_are_named_and_the_documents_answer(documents: Path) -> None:
+    texts: dict[str, str] = {}
     async with search_engines() as engines:
         options = (f"--tavily-url={engines.url}/tavily", f"--arxiv-url={engines.url}/arxiv")
         async with server(documents, *options, TAVILY_API_KEY="k") as client:
@@ -213,13 +211,13 @@ async def test_engines_in_trouble_are_named_and_the_documents_answer(documents: 
                 tool = "web_search" if kind == "web" else "search_arxiv"
                 result = await client.call_tool(tool, {"query": "days of paid leave"})
                 assert [one["location"] for one in sources_of(result)] == ["handbook.md"]
-                said[name] = text_of(result).split("\n\n")[0]
+                texts[name] = text_of(result).split("\n\n")[0]
 
-    missing = {name: said[name] for name, (*_, why) in TROUBLE.items() if why not in said[name]}
+    missing = {name: texts[name] for name, (*_, why) in TROUBLE.items() if why not in texts[name]}
     assert missing == {}
 
 
-async def test_engines_that_find_nothing_say_so(documents: Path) -> None:
+async def test_engines_without_results_are_reported(documents: Path) -> None:
     async with search_engines() as engines:
         engines.scripts["/searxng/search"] = lambda _: as_json({"results": []})
         engines.scripts["/arxiv/api/query"] = lambda _: feed()
@@ -232,16 +230,16 @@ async def test_engines_that_find_nothing_say_so(documents: Path) -> None:
     assert text_of(papers) == "arXiv finds nothing for 'xyzzy'."
 
 
-async def test_with_vectors_documents_are_found_by_what_they_mean(tmp_path: Path) -> None:
+async def test_with_vectors_documents_are_found_by_meaning(tmp_path: Path) -> None:
     async with search_engines() as engines:
         model = ("--embeddings=openai:any", f"--embeddings-url={engines.url}/v1")
         documents = await with_vectors(tmp_path, engines)
         async with server(documents, *model) as client:
-            meant = await client.call_tool("search_documents", {"query": "vacation"})
+            result = await client.call_tool("search_documents", {"query": "vacation"})
             engines.scripts["/v1/embeddings"] = lambda _: as_json({"error": "secret"}, 400)
             words = await client.call_tool("search_documents", {"query": "paid leave"})
 
-    assert [one["location"] for one in sources_of(meant)] == ["pages/handbook.md"]
+    assert [one["location"] for one in sources_of(result)] == ["pages/handbook.md"]
     first, quoted, _ = text_of(words).split("\n\n")
     assert first.startswith("Search by meaning is unavailable:")
     assert "secret" not in first

@@ -1,4 +1,4 @@
-"""A supervisor over real hosts: what it answers, and what its journal says of how."""
+"""A supervisor over real hosts: its answers, and the plan and reasons in its journal."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -24,8 +24,8 @@ async def mesh(tmp_path: Path) -> AsyncIterator[SmallMesh]:
         yield opened
 
 
-def answering(name: str, answer: str, *tags: str) -> FunctionAgent:
-    """An agent that always says the same."""
+def make_agent(name: str, answer: str, *tags: str) -> FunctionAgent:
+    """An agent with a constant answer."""
 
     @agent(name=name, description=f"Says {answer}.", tags=tags, examples=[f"a {name} question"])
     async def same(_task: TaskContext) -> str:
@@ -35,7 +35,7 @@ def answering(name: str, answer: str, *tags: str) -> FunctionAgent:
 
 
 def synthesis(snapshot: snapshot_pb2.TaskSnapshot) -> list[str]:
-    """The texts of the answers that the task put together."""
+    """Return the texts of the answers that the task combined."""
     return [
         text
         for text, info in zip(texts(snapshot), snapshot.artifacts, strict=True)
@@ -44,7 +44,7 @@ def synthesis(snapshot: snapshot_pb2.TaskSnapshot) -> list[str]:
 
 
 def forwarded(snapshot: snapshot_pb2.TaskSnapshot) -> dict[str, str]:
-    """The texts of forwarded artifacts by the task that wrote them first."""
+    """Return the texts of forwarded artifacts by the child task that wrote each first."""
     return {
         info.origin.task_id: text
         for text, info in zip(texts(snapshot), snapshot.artifacts, strict=True)
@@ -52,7 +52,7 @@ def forwarded(snapshot: snapshot_pb2.TaskSnapshot) -> dict[str, str]:
     }
 
 
-async def test_of_one_step_the_answer_is_exactly_the_agents(mesh: SmallMesh) -> None:
+async def test_the_answer_of_one_step_is_exactly_the_agents(mesh: SmallMesh) -> None:
     await mesh.join(echo)
     await mesh.supervise()
 
@@ -63,7 +63,7 @@ async def test_of_one_step_the_answer_is_exactly_the_agents(mesh: SmallMesh) -> 
     assert list(forwarded(snapshot).values()) == [" two  spaces\nand a line"]
 
 
-async def test_the_journal_says_who_was_chosen_and_why_before_the_child_is_called(
+async def test_the_journal_has_the_choice_and_its_reason_before_the_child_is_called(
     mesh: SmallMesh,
 ) -> None:
     await mesh.join(echo)
@@ -89,7 +89,7 @@ async def test_the_journal_says_who_was_chosen_and_why_before_the_child_is_calle
     assert kinds[-1] == "status"
 
 
-async def test_the_plan_is_written_token_by_token_and_then_whole(mesh: SmallMesh) -> None:
+async def test_the_plan_is_streamed_by_token_and_then_written_whole(mesh: SmallMesh) -> None:
     await mesh.join(echo)
     await mesh.supervise()
 
@@ -133,8 +133,8 @@ async def test_independent_steps_run_at_the_same_time(mesh: SmallMesh) -> None:
     assert synthesis(snapshot) == ["left\nright"]
 
 
-async def test_a_step_takes_the_result_of_the_one_before(mesh: SmallMesh) -> None:
-    await mesh.join(echo, answering("rates", "100 USD = 92.34 EUR (of today)", "USD"))
+async def test_a_step_uses_the_result_of_the_previous_one(mesh: SmallMesh) -> None:
+    await mesh.join(echo, make_agent("rates", "100 USD = 92.34 EUR (of today)", "USD"))
     await mesh.supervise()
 
     snapshot = await mesh.ask("convert 100 USD, then echo that to me")
@@ -143,7 +143,7 @@ async def test_a_step_takes_the_result_of_the_one_before(mesh: SmallMesh) -> Non
 
 
 async def test_a_failed_step_is_named_and_the_others_are_delivered(mesh: SmallMesh) -> None:
-    await mesh.join(echo, answering("red", "red it is", "red"))
+    await mesh.join(echo, make_agent("red", "red it is", "red"))
     await mesh.supervise()
 
     snapshot = await mesh.ask("count 2, and go red now, and @echo fail the fuse blew")
@@ -155,7 +155,7 @@ async def test_a_failed_step_is_named_and_the_others_are_delivered(mesh: SmallMe
     assert [call.finished.is_error for call in snapshot.tool_calls] == [False, False, True]
 
 
-async def test_a_question_nobody_takes_is_named_beside_the_answers(mesh: SmallMesh) -> None:
+async def test_an_unroutable_question_is_named_beside_the_answers(mesh: SmallMesh) -> None:
     await mesh.join(echo)
     await mesh.supervise()
 
@@ -166,7 +166,7 @@ async def test_a_question_nobody_takes_is_named_beside_the_answers(mesh: SmallMe
     ]
 
 
-async def test_when_all_steps_fail_the_task_fails_and_says_why(mesh: SmallMesh) -> None:
+async def test_when_all_steps_fail_the_task_fails_with_the_reason(mesh: SmallMesh) -> None:
     await mesh.join(echo)
     await mesh.supervise()
 
@@ -180,52 +180,52 @@ async def test_when_all_steps_fail_the_task_fails_and_says_why(mesh: SmallMesh) 
     assert len(snapshot.artifacts) == 0
 
 
-async def test_a_question_nobody_fits_is_asked_back_and_the_next_message_is_routed(
+async def test_for_an_unroutable_question_the_supervisor_asks_back_and_routes_the_reply(
     mesh: SmallMesh,
 ) -> None:
     await mesh.join(echo)
     await mesh.supervise()
 
-    asked = await mesh.ask("who wrote Hamlet")
-    answered = await mesh.ask("echo nobody knows", task_id=asked.task.id)
+    waiting = await mesh.ask("who wrote Hamlet")
+    answered = await mesh.ask("echo nobody knows", task_id=waiting.task.id)
 
-    assert asked.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    assert 'echo: "echo hello"' in status_texts(asked)
-    assert asked.routes[0].agent == ""
+    assert waiting.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    assert 'echo: "echo hello"' in status_texts(waiting)
+    assert waiting.routes[0].agent == ""
     assert answered.task.status.state == State.TASK_STATE_COMPLETED
     assert synthesis(answered) == ["nobody knows"]
 
 
-async def test_what_fits_nobody_goes_to_the_default_agent(mesh: SmallMesh) -> None:
+async def test_an_unroutable_question_goes_to_the_default_agent(mesh: SmallMesh) -> None:
     await mesh.join(echo)
     await mesh.supervise(default_agent="echo")
 
     assert synthesis(await mesh.ask("good evening")) == ["good evening"]
 
 
-async def test_what_fits_nobody_goes_to_whom_the_conversation_was_with(mesh: SmallMesh) -> None:
-    await mesh.join(echo, answering("red", "red it is", "red"), answering("blue", "blue", "blue"))
+async def test_an_unroutable_question_goes_to_the_agent_of_the_conversation(
+    mesh: SmallMesh,
+) -> None:
+    await mesh.join(echo, make_agent("red", "red it is", "red"), make_agent("blue", "blue", "blue"))
     await mesh.supervise(default_agent="echo")
 
     await mesh.ask("something blue, and something red now", context_id="talk")
     followed = await mesh.ask("and what about tomorrow", context_id="talk")
     again = await mesh.ask("tell me more", context_id="talk")
     addressed = await mesh.ask("@nobody tell me more", context_id="talk")
-    elsewhere = await mesh.ask("tell me more", context_id="another")
+    other_talk = await mesh.ask("tell me more", context_id="another")
 
     assert synthesis(followed) == ["red it is"]
     assert list(followed.routes[0].reasons)[-1] == "red was asked last in this conversation"
     assert synthesis(again) == ["red it is"]
     assert addressed.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    assert synthesis(elsewhere) == ["tell me more"]
+    assert synthesis(other_talk) == ["tell me more"]
 
 
-async def test_of_two_that_fit_equally_the_one_of_the_conversation_is_asked(
-    mesh: SmallMesh,
-) -> None:
+async def test_of_two_equal_agents_the_one_of_the_conversation_is_asked(mesh: SmallMesh) -> None:
     await mesh.join(
-        answering("red", "red it is", "red", "colour"),
-        answering("blue", "blue it is", "blue", "colour"),
+        make_agent("red", "red it is", "red", "colour"),
+        make_agent("blue", "blue it is", "blue", "colour"),
     )
     await mesh.supervise()
 
@@ -237,24 +237,24 @@ async def test_of_two_that_fit_equally_the_one_of_the_conversation_is_asked(
     assert synthesis(after) == ["blue it is"]
 
 
-async def test_an_agents_question_becomes_the_tasks_and_the_answer_reaches_the_agent(
+async def test_an_agents_question_becomes_the_tasks_and_the_reply_reaches_the_agent(
     mesh: SmallMesh,
 ) -> None:
     await mesh.join(echo)
     await mesh.supervise()
 
-    asked = await mesh.ask("@echo ask Which colour?")
-    answered = await mesh.ask("blue and green", task_id=asked.task.id)
+    waiting = await mesh.ask("@echo ask Which colour?")
+    answered = await mesh.ask("blue and green", task_id=waiting.task.id)
 
-    assert asked.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    assert status_texts(asked) == "Which colour?"
+    assert waiting.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    assert status_texts(waiting) == "Which colour?"
     assert answered.task.status.state == State.TASK_STATE_COMPLETED
     assert synthesis(answered) == ["answer: blue and green"]
     (child,) = answered.children
     assert (await mesh.look(child.started.task_id)).turn == 2
 
 
-async def test_an_agent_that_is_named_and_asked_nothing_says_what_it_wants(mesh: SmallMesh) -> None:
+async def test_an_agent_named_without_a_question_asks_its_own(mesh: SmallMesh) -> None:
     @agent(name="paint", description="Paints.", tags=["paint"])
     async def paint(task: TaskContext) -> None:
         await task.require_input(f"{task.text!r} is nothing to paint.")
@@ -262,15 +262,13 @@ async def test_an_agent_that_is_named_and_asked_nothing_says_what_it_wants(mesh:
     await mesh.join(paint)
     await mesh.supervise()
 
-    asked = await mesh.ask("@paint")
+    waiting = await mesh.ask("@paint")
 
-    assert asked.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    assert status_texts(asked) == "'' is nothing to paint."
+    assert waiting.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    assert status_texts(waiting) == "'' is nothing to paint."
 
 
-async def test_a_step_that_fails_behind_its_question_is_named_as_it_was_planned(
-    mesh: SmallMesh,
-) -> None:
+async def test_a_step_that_fails_after_its_question_is_named_as_planned(mesh: SmallMesh) -> None:
     @agent(name="paint", description="Paints.", tags=["paint"])
     async def paint(task: TaskContext) -> None:
         if task.turn == 1:
@@ -281,8 +279,8 @@ async def test_a_step_that_fails_behind_its_question_is_named_as_it_was_planned(
     await mesh.join(paint)
     await mesh.supervise()
 
-    asked = await mesh.ask("paint the fence")
-    failed = await mesh.ask("blue", task_id=asked.task.id)
+    waiting = await mesh.ask("paint the fence")
+    failed = await mesh.ask("blue", task_id=waiting.task.id)
 
     assert status_texts(failed) == (
         'Could not answer "paint the fence": There is no paint left (agent paint).'
@@ -305,7 +303,7 @@ async def test_the_questions_of_several_agents_are_asked_one_after_the_other(
     assert third.task.status.state == State.TASK_STATE_COMPLETED
 
 
-async def test_files_are_forwarded_as_they_are_and_no_text_is_made_up(mesh: SmallMesh) -> None:
+async def test_files_are_forwarded_unchanged_and_without_added_text(mesh: SmallMesh) -> None:
     await mesh.join(echo)
     await mesh.supervise()
 
@@ -327,7 +325,7 @@ async def test_a_direct_reply_is_the_answer(mesh: SmallMesh) -> None:
     assert snapshot.children[0].finished.state == State.TASK_STATE_COMPLETED
 
 
-async def test_what_is_not_text_in_a_request_reaches_the_agent(mesh: SmallMesh) -> None:
+async def test_parts_other_than_text_reach_the_agent(mesh: SmallMesh) -> None:
     await mesh.join(echo)
     await mesh.supervise()
     picture = part_pb2.Part(raw=b"\x00\x01", media_type="image/png")
@@ -342,12 +340,12 @@ async def test_what_is_not_text_in_a_request_reaches_the_agent(mesh: SmallMesh) 
     assert picture in answer.task.artifacts[0].parts
 
 
-async def test_a_request_of_files_alone_is_called_like_them(mesh: SmallMesh) -> None:
-    heard: list[message_pb2.Message] = []
+async def test_a_request_with_only_files_has_their_names_as_title(mesh: SmallMesh) -> None:
+    messages_received: list[message_pb2.Message] = []
 
     @agent(name="reader", description="Reads files.", tags=["read"])
     async def reader(task: TaskContext) -> None:
-        heard.append(task.message)
+        messages_received.append(task.message)
         await task.fail("it is torn")
 
     await mesh.join(reader)
@@ -363,15 +361,16 @@ async def test_a_request_of_files_alone_is_called_like_them(mesh: SmallMesh) -> 
         assert 'Could not answer "leave.pdf, pay slip.pdf": it is torn' in status_texts(answer)
         (plan,) = answer.plans
         assert [step.text for step in plan.steps] == ["leave.pdf, pay slip.pdf"]
-        # That is no text of theirs; whoever goes on from the journal knows it.
-        assert [part.text for part in heard[-1].parts] == ["", ""]
+        # A title is not the file's text; a host that resumes from the journal distinguishes them
+        # too.
+        assert [part.text for part in messages_received[-1].parts] == ["", ""]
         fold = snapshot_pb2.TaskSnapshot()
         state = recover_state(fold, answer, text, files="leave.pdf, pay slip.pdf")
         assert state is not None
         assert [step.text for step in state["steps"]] == [""]
 
 
-async def test_an_agent_that_completes_with_words_but_no_artifact_is_quoted(
+async def test_an_agent_that_completes_with_a_message_but_no_artifact_is_quoted(
     mesh: SmallMesh,
 ) -> None:
     @agent(name="terse", description="Says it in its status.", tags=["terse"])
@@ -381,10 +380,10 @@ async def test_an_agent_that_completes_with_words_but_no_artifact_is_quoted(
     await mesh.join(terse)
     await mesh.supervise()
 
-    with_words = await mesh.ask("terse words")
+    quoted = await mesh.ask("terse words")
     without = await mesh.ask("terse nothing")
 
-    assert synthesis(with_words) == ["that is all"]
+    assert synthesis(quoted) == ["that is all"]
     assert synthesis(without) == []
     assert status_texts(without) == "terse left no answer."
 
@@ -394,7 +393,7 @@ async def test_a_failed_step_goes_to_the_next_best_agent_once(mesh: SmallMesh) -
     async def first(task: TaskContext) -> None:
         await task.fail("not today")
 
-    await mesh.join(first, answering("second", "done by the second", "red"))
+    await mesh.join(first, make_agent("second", "done by the second", "red"))
     await mesh.supervise()
 
     snapshot = await mesh.ask("red and green")
@@ -405,21 +404,21 @@ async def test_a_failed_step_goes_to_the_next_best_agent_once(mesh: SmallMesh) -
     assert [child.started.agent for child in snapshot.children] == ["first", "second"]
 
 
-async def test_an_agent_that_joins_later_is_routed_to_and_one_that_left_is_not(
+async def test_agents_that_join_are_routed_to_and_agents_that_leave_are_not(
     mesh: SmallMesh,
 ) -> None:
     await mesh.join(echo)
     await mesh.supervise()
 
     before = await mesh.ask("something purple")
-    await mesh.join(answering("purple", "purple it is", "purple"))
+    await mesh.join(make_agent("purple", "purple it is", "purple"))
     after = await mesh.ask("something purple")
 
     assert before.task.status.state == State.TASK_STATE_INPUT_REQUIRED
     assert synthesis(after) == ["purple it is"]
 
 
-async def test_an_agent_that_is_not_routable_is_not_even_offered(mesh: SmallMesh) -> None:
+async def test_an_agent_that_is_not_routable_is_not_offered(mesh: SmallMesh) -> None:
     @agent(name="hidden", description="Not for everyone.", tags=["hello"], routable=False)
     async def hidden(_task: TaskContext) -> str:
         return "found"
@@ -428,14 +427,14 @@ async def test_an_agent_that_is_not_routable_is_not_even_offered(mesh: SmallMesh
     await mesh.supervise()
 
     addressed = await mesh.ask("@hidden hello")
-    asked = await mesh.ask("hello there")
+    waiting = await mesh.ask("hello there")
 
     assert addressed.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    assert asked.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    assert "Not for everyone" not in status_texts(asked)
+    assert waiting.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    assert "Not for everyone" not in status_texts(waiting)
 
 
-async def test_too_many_questions_at_once_are_refused_with_the_limit(mesh: SmallMesh) -> None:
+async def test_too_many_steps_are_refused_with_the_limit(mesh: SmallMesh) -> None:
     await mesh.join(echo)
     await mesh.supervise()
 
@@ -459,8 +458,8 @@ async def test_eight_children_stream_at_once_and_nothing_is_lost_or_doubled(
     assert len(whole) == 8
     for number, child in enumerate(snapshot.children):
         expected = "".join(f"{n} " for n in range(1, 301 + number))
-        own = await mesh.look(child.started.task_id)
-        assert texts(own) == [expected]
+        child_task = await mesh.look(child.started.task_id)
+        assert texts(child_task) == [expected]
         assert whole[child.started.task_id] == expected
     assert synthesis(snapshot) == ["\n".join(whole[c.started.task_id] for c in snapshot.children)]
 

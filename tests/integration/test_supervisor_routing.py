@@ -1,4 +1,4 @@
-"""The routing table, held by a mesh: who is asked, and what journal, A2A and command line say."""
+"""The routing table on a real mesh: the chosen agents, in journal, A2A and command line."""
 
 import json
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ CASES = json.loads((Path(__file__).parents[1] / "vectors/routing.json").read_tex
 
 @pytest.fixture
 async def bridged(tmp_path: Path) -> AsyncIterator[BridgedMesh]:
-    """A supervisor over agents that have the cards of those that ship, and say who they are."""
+    """A supervisor over agents with the cards of the bundled ones; each answers with its name."""
     settings = BridgeSettings(default_agent="supervisor")
     async with open_bridged_mesh(tmp_path, settings) as opened:
         await opened.mesh.join(*(_named(card) for card in shipped_cards()))
@@ -46,9 +46,9 @@ async def test_every_request_of_the_table_reaches_its_agents_or_is_asked_back(
         ended = await mesh.ask(text)
 
         children = {child.started.step_id: child.started.agent for child in ended.children}
-        asked = [name for name in case["to"] if name]
-        assert sorted(children.values()) == sorted(asked), text
-        if asked:
+        chosen = [name for name in case["to"] if name]
+        assert sorted(children.values()) == sorted(chosen), text
+        if chosen:
             assert ended.task.status.state == task_pb2.TASK_STATE_COMPLETED, text
             assert [route.agent for route in ended.routes] == case["to"]
         else:
@@ -57,7 +57,7 @@ async def test_every_request_of_the_table_reaches_its_agents_or_is_asked_back(
             assert not ended.routes[0].agent
 
 
-async def test_journal_metadata_and_command_line_say_who_was_chosen_and_why(
+async def test_journal_metadata_and_command_line_have_the_choice_and_its_reason(
     bridged: BridgedMesh,
 ) -> None:
     caller = bridged.at("/")
@@ -69,9 +69,9 @@ async def test_journal_metadata_and_command_line_say_who_was_chosen_and_why(
     assert routed["steps"][0]["reasons"] == ["skill 'Arithmetic': %"]
     assert routed["steps"][1]["confidence"] > 0.8
     assert {score["agent"] for score in routed["scores"]} == {one.name for one in shipped_cards()}
-    shown = await _command(bridged, "task", sent["id"])
+    output = await _command(bridged, "task", sent["id"])
     as_json = json.loads(await _command(bridged, "task", sent["id"], "--json"))
-    lines = shown.splitlines()
+    lines = output.splitlines()
     assert "plan      1. math: what is 15% of 240" in lines
     assert "route     math, confidence 0.83: skill 'Arithmetic': %" in lines
     assert [route["agent"] for route in as_json["routes"]] == ["math", "argocd"]
@@ -79,6 +79,6 @@ async def test_journal_metadata_and_command_line_say_who_was_chosen_and_why(
 
 
 async def _command(bridged: BridgedMesh, *words: str) -> str:
-    done = await run_command(*words, "--mesh", bridged.mesh.registry_address)
-    assert done.exit == 0, done.err
-    return done.out
+    result = await run_command(*words, "--mesh", bridged.mesh.registry_address)
+    assert result.exit == 0, result.err
+    return result.out

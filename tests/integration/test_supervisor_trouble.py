@@ -1,4 +1,4 @@
-"""A supervisor when things go wrong below it: cancels, deadlines, cuts, deaths; and its spans."""
+"""A supervisor with failures below it: cancels, deadlines, cuts, deaths; and its spans."""
 
 import asyncio
 import os
@@ -43,7 +43,7 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
 
 
 class Stuck:
-    """Agents that wait for ever, and what became of them."""
+    """Agents that wait forever, and the ends of their turns."""
 
     def __init__(self) -> None:
         self.began = asyncio.Event()
@@ -70,7 +70,7 @@ def is_over(snapshot: snapshot_pb2.TaskSnapshot) -> bool:
     )
 
 
-async def test_a_cancel_stops_every_child_that_runs(mesh: SmallMesh) -> None:
+async def test_a_cancel_stops_every_running_child(mesh: SmallMesh) -> None:
     stuck = Stuck()
     await mesh.join(stuck.agent("tar"), stuck.agent("mud"))
     await mesh.supervise()
@@ -84,8 +84,8 @@ async def test_a_cancel_stops_every_child_that_runs(mesh: SmallMesh) -> None:
     assert sorted(stuck.stopped) == ["mud", "tar"]
     assert {child.finished.state for child in ended.children} == {State.TASK_STATE_CANCELED}
     for child in ended.children:
-        below = await mesh.look(child.started.task_id)
-        assert below.task.status.state == State.TASK_STATE_CANCELED
+        child_task = await mesh.look(child.started.task_id)
+        assert child_task.task.status.state == State.TASK_STATE_CANCELED
     assert sorted(texts(ended)) == ["mud began", "tar began"]
 
 
@@ -110,15 +110,15 @@ async def test_a_cancel_reaches_the_lowest_of_three_hops(mesh: SmallMesh) -> Non
 async def test_a_cancel_while_a_question_waits_cancels_the_child_too(mesh: SmallMesh) -> None:
     await mesh.join(echo)
     await mesh.supervise()
-    asked = await mesh.ask("@echo ask Which colour?")
+    waiting = await mesh.ask("@echo ask Which colour?")
 
-    await mesh.client("supervisor").cancel_task(asked.task.id, account="")
+    await mesh.client("supervisor").cancel_task(waiting.task.id, account="")
 
-    child = await mesh.look(asked.children[0].started.task_id)
+    child = await mesh.look(waiting.children[0].started.task_id)
     assert child.task.status.state == State.TASK_STATE_CANCELED
 
 
-async def test_a_child_that_somebody_cancels_is_a_failed_step(mesh: SmallMesh) -> None:
+async def test_a_child_canceled_by_another_caller_is_a_failed_step(mesh: SmallMesh) -> None:
     stuck = Stuck()
     await mesh.join(echo, stuck.agent("tar"))
     await mesh.supervise()
@@ -137,7 +137,7 @@ async def test_at_the_deadline_the_task_and_its_children_end(mesh: SmallMesh) ->
     stuck = Stuck()
     await mesh.join(echo, stuck.agent("tar"))
     await mesh.supervise()
-    # The first turn loads LangGraph, which shall not count.
+    # The first turn loads LangGraph; its time must not count.
     await mesh.ask("echo hello")
     deadline = timestamp_pb2.Timestamp()
     deadline.GetCurrentTime()
@@ -157,24 +157,24 @@ async def test_at_the_deadline_the_task_and_its_children_end(mesh: SmallMesh) ->
 
 
 async def test_a_cut_connection_to_a_child_loses_and_doubles_nothing(mesh: SmallMesh) -> None:
-    go_on = asyncio.Event()
+    proceed = asyncio.Event()
 
     @agent(name="slow", description="Counts in two parts.", tags=["slow"])
     async def slow(_task: TaskContext) -> AsyncGenerator[str, None]:
         for number in range(50):
             yield f"{number} "
-        await go_on.wait()
+        await proceed.wait()
         for number in range(50, 100):
             yield f"{number} "
 
-    below = await mesh.join(slow)
+    child_task = await mesh.join(slow)
     await mesh.supervise()
     task_id = await mesh.begin("slow please")
     await mesh.until(task_id, lambda now: any("49 " in text for text in texts(now)))
 
-    await below.cut()
-    go_on.set()
-    await below.serve_again()
+    await child_task.cut()
+    proceed.set()
+    await child_task.serve_again()
     ended = await mesh.until(task_id, is_over)
 
     whole = "".join(f"{number} " for number in range(100))
@@ -182,15 +182,15 @@ async def test_a_cut_connection_to_a_child_loses_and_doubles_nothing(mesh: Small
     assert texts(ended) == [whole, whole]
 
 
-async def test_a_host_that_is_gone_fails_its_step_only(mesh: SmallMesh) -> None:
+async def test_a_dead_host_fails_only_its_step(mesh: SmallMesh) -> None:
     stuck = Stuck()
     await mesh.join(echo)
-    below = await mesh.join(stuck.agent("tar"))
+    child_task = await mesh.join(stuck.agent("tar"))
     await mesh.supervise()
     task_id = await mesh.begin("echo well, and into the tar")
     await mesh.until(task_id, lambda now: "tar began" in texts(now))
 
-    await below.cut()
+    await child_task.cut()
     ended = await mesh.until(task_id, is_over)
 
     answer = texts(ended)[-1]
@@ -214,7 +214,7 @@ if __name__ == "__main__":
 """
 
 
-async def test_a_killed_process_fails_its_step_and_keeps_what_it_said(
+async def test_a_killed_process_fails_its_step_and_its_text_remains(
     mesh: SmallMesh, tmp_path: Path
 ) -> None:
     await mesh.join(echo)
@@ -238,9 +238,9 @@ async def test_a_killed_process_fails_its_step_and_keeps_what_it_said(
 
 
 async def test_an_agent_that_left_between_plan_and_call_fails_its_step(mesh: SmallMesh) -> None:
-    below = await mesh.join(echo)
+    child_task = await mesh.join(echo)
     await mesh.supervise()
-    await below.cut()
+    await child_task.cut()
 
     ended = await mesh.ask("echo hello")
 
@@ -264,7 +264,7 @@ async def test_a_step_that_lacks_the_result_it_needs_is_not_run(mesh: SmallMesh)
     )
 
 
-async def test_credentials_that_an_agent_needs_are_asked_for(mesh: SmallMesh) -> None:
+async def test_the_supervisor_asks_for_credentials_that_an_agent_needs(mesh: SmallMesh) -> None:
     @agent(name="vault", description="Needs a key.", tags=["vault"])
     async def vault(task: TaskContext) -> str | None:
         if task.turn > 1:
@@ -275,68 +275,68 @@ async def test_credentials_that_an_agent_needs_are_asked_for(mesh: SmallMesh) ->
     await mesh.join(vault)
     await mesh.supervise()
 
-    asked = await mesh.ask("open the vault")
-    opened = await mesh.ask("this key", task_id=asked.task.id)
+    waiting = await mesh.ask("open the vault")
+    opened = await mesh.ask("this key", task_id=waiting.task.id)
 
-    assert asked.task.status.state == State.TASK_STATE_AUTH_REQUIRED
-    assert status_texts(asked) == "Which key?"
+    assert waiting.task.status.state == State.TASK_STATE_AUTH_REQUIRED
+    assert status_texts(waiting) == "Which key?"
     assert texts(opened)[-1] == "opened with this key"
 
 
-async def test_an_answer_survives_a_cut_and_is_given_once(mesh: SmallMesh) -> None:
-    heard: list[str] = []
-    go_on = asyncio.Event()
+async def test_a_reply_survives_a_cut_and_is_delivered_once(mesh: SmallMesh) -> None:
+    replies: list[str] = []
+    proceed = asyncio.Event()
 
     @agent(name="clerk", description="Asks and writes down.", tags=["clerk"])
     async def clerk(task: TaskContext) -> str | None:
         if task.turn == 1:
             await task.require_input("Your name?")
             return None
-        heard.append(task.text)
+        replies.append(task.text)
         await task.working()
-        await go_on.wait()
+        await proceed.wait()
         return f"noted {task.text}"
 
-    below = await mesh.join(clerk)
+    child_task = await mesh.join(clerk)
     await mesh.supervise()
-    asked = await mesh.ask("to the clerk")
+    waiting = await mesh.ask("to the clerk")
     await mesh.client("supervisor").send_message(
         agent="supervisor",
-        message=mesh.message("Ada", task_id=asked.task.id),
+        message=mesh.message("Ada", task_id=waiting.task.id),
         submission=message_service_pb2.Submission(),
         return_immediately=True,
     )
-    child = asked.children[0].started.task_id
+    child = waiting.children[0].started.task_id
     await mesh.until(child, lambda now: now.turn == 2)
 
-    await below.cut()
-    go_on.set()
-    await below.serve_again()
-    ended = await mesh.until(asked.task.id, is_over)
+    await child_task.cut()
+    proceed.set()
+    await child_task.serve_again()
+    ended = await mesh.until(waiting.task.id, is_over)
 
     assert texts(ended)[-1] == "noted Ada"
-    assert heard == ["Ada"]
+    assert replies == ["Ada"]
 
 
-async def test_an_answer_to_a_host_that_is_away_for_a_moment_arrives(mesh: SmallMesh) -> None:
-    below = await mesh.join(echo)
+async def test_a_reply_to_a_host_that_is_briefly_unreachable_arrives(mesh: SmallMesh) -> None:
+    child_task = await mesh.join(echo)
     await mesh.supervise()
-    asked = await mesh.ask("@echo ask Which colour?")
+    waiting = await mesh.ask("@echo ask Which colour?")
 
-    await below.cut()
-    task_id = asked.task.id
+    await child_task.cut()
+    task_id = waiting.task.id
     async with asyncio.TaskGroup() as group:
         answering = group.create_task(mesh.ask("blue", task_id=task_id))
         await mesh.until(task_id, lambda now: now.turn == 2 and len(now.tool_calls) == 2)
-        await below.serve_again()
+        await child_task.serve_again()
 
     assert texts(answering.result())[-1] == "answer: blue"
 
 
 async def test_a_host_without_a_journal_fails_its_step(mesh: SmallMesh) -> None:
-    stranger = registry_service_pb2.Host(host_id="stranger", address="127.0.0.1:1")
-    stranger.agents.add(card=echo.card, routable=True)
-    await mesh.register(stranger)
+    no_journal = registry_service_pb2.Host(host_id="stranger", address="127.0.0.1:1")
+    no_journal.agents.add(card=echo.card, routable=True)
+    await mesh.register(no_journal)
     await mesh.supervise()
 
     ended = await mesh.ask("echo hello")
@@ -352,7 +352,7 @@ async def test_every_call_of_an_agent_is_a_span_below_the_turns(
         await mesh.join(echo)
         await mesh.supervise()
         snapshot = await mesh.ask("echo one @echo fail two")
-    # Everything has ended now, so every span has, too.
+    # Every task has ended, so every span has ended, too.
     spans: list[ReadableSpan] = list(exporter.get_finished_spans())
 
     calls = [s for s in spans if s.name == "invoke_agent echo" and s.kind is SpanKind.CLIENT]

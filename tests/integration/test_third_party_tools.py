@@ -1,4 +1,4 @@
-"""MCP servers of other makers, behind agents that configuration alone has made.
+"""Third-party MCP servers behind agents that exist by configuration alone.
 
 time and git (PyPI), everything (over stdio and over HTTP), filesystem and memory (npm).
 """
@@ -53,7 +53,7 @@ def npm(name: str, *arguments: str, **more: object) -> dict[str, Any]:
 
 
 def rules(**by_tool: object) -> dict[str, Any]:
-    """What the built-in model calls, by tools with _ for -."""
+    """Return the built-in model's patterns by tool; `_` in a tool's name stands for `-`."""
     return {name: {"match": [rule]} for name, rule in by_tool.items()}
 
 
@@ -122,14 +122,14 @@ class Running:
     remote: "OverHttp"
 
     async def ready(self, *servers: str) -> tool_service_pb2.WatchToolsResponse:
-        """Return the list as soon as these servers, or all, are ready."""
+        """Return the list as soon as these servers, or all of them, are ready."""
         async with (
             asyncio.timeout(PATIENCE_S),
             aclosing(self.tools.watch_tools(servers)) as lists,
         ):
-            async for found in lists:
-                if {one.state for one in found.servers} == {READY}:
-                    return found
+            async for listed in lists:
+                if {one.state for one in listed.servers} == {READY}:
+                    return listed
         raise AssertionError("the list ended")
 
     async def call(
@@ -148,24 +148,24 @@ class Running:
     async def ask(self, agent: str, text: str) -> Sequence[part_pb2.Part]:
         """Return the parts of the answer."""
         end = await self.mesh.ask(text, agent=agent)
-        assert end.task.status.state == State.TASK_STATE_COMPLETED, said(end)
+        assert end.task.status.state == State.TASK_STATE_COMPLETED, answer_text(end)
         (artifact,) = end.task.artifacts
         return artifact.parts
 
     async def content(self, part: part_pb2.Part) -> bytes:
-        """Return what a part refers to."""
+        """Return the content of a part, also if the part has only a URL."""
         reference = parse_reference(part.url)
         assert reference is not None, part
         async with self.artifacts.open(reference, account="") as download:
             return b"".join([chunk async for chunk in download])
 
 
-def said(end: snapshot_pb2.TaskSnapshot) -> str:
+def answer_text(end: snapshot_pb2.TaskSnapshot) -> str:
     return " ".join(part.text for part in end.task.status.message.parts)
 
 
 class OverHttp:
-    """The server `everything` at a port, which may be started anew."""
+    """The server `everything` at a port, which can be restarted."""
 
     def __init__(self, stack: AsyncExitStack) -> None:
         self.port = free_address().rpartition(":")[2]
@@ -173,7 +173,7 @@ class OverHttp:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        """Start it, in place of the one that runs."""
+        """Start it, and stop its previous process."""
         if self._process is not None:
             self._process.kill()
             await self._process.wait()
@@ -207,7 +207,7 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run
         up = await stack.enter_async_context(
             running_mesh(home, environment={"MEMORY_FOLDER": str(folder)})
         )
-        # With so many processes beside it, the mesh may be silent for a while.
+        # With so many processes, the mesh may be slow to answer.
         channels = await stack.enter_async_context(ChannelPool(ping_s=PATIENCE_S))
         mesh = SmallMesh(stack, folder, channels, up.mesh_address)
         await stack.enter_async_context(mesh.directory)
@@ -219,14 +219,22 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run
         yield Running(mesh, tools, artifacts, folder, up.process.pid, remote)
 
 
-async def test_all_their_tools_are_listed_with_what_needs_approval(running: Running) -> None:
+async def test_all_their_tools_are_listed_with_their_need_for_approval(running: Running) -> None:
     found = await running.ready()
     servers = [one.name for one in found.servers]
     count = {name: len([t for t in found.tools if t.server == name]) for name in servers}
     assert count["everything"] == count["remote"] == 13
     assert (count["files"], count["memory"], count["git"], count["time"]) == (14, 9, 12, 2)
-    careful = {tool.name for tool in found.tools if tool.server == "git" and tool.needs_approval}
-    assert careful == {"git_commit", "git_add", "git_reset", "git_create_branch", "git_checkout"}
+    need_approval = {
+        tool.name for tool in found.tools if tool.server == "git" and tool.needs_approval
+    }
+    assert need_approval == {
+        "git_commit",
+        "git_add",
+        "git_reset",
+        "git_create_branch",
+        "git_checkout",
+    }
 
 
 @pytest.mark.parametrize("agent", ["everything", "remote"])
@@ -242,7 +250,7 @@ async def test_text_images_structure_and_resources_become_answers(
     assert (image.media_type, image.raw[:8]) == ("image/png", PNG[:8])
     (intro, blob, text) = await running.ask(agent, "2 links")
     assert intro.text.startswith("Here are 2 resource links")
-    # What only the server itself can give was read from it.
+    # The adapter read from the server what only that can deliver.
     assert blob.raw.decode().startswith("Resource 1: This is a base64 blob")
     assert text.raw.decode().startswith("Resource 2: This is a plaintext resource")
     assert text.filename
@@ -250,7 +258,7 @@ async def test_text_images_structure_and_resources_become_answers(
 
 
 @pytest.mark.parametrize("server", ["everything", "remote"])
-async def test_progress_comes_as_it_is_made_and_errors_say_what_was_wrong(
+async def test_progress_is_streamed_and_errors_have_the_reason(
     running: Running, server: str
 ) -> None:
     *news, last = await running.responses(
@@ -259,9 +267,9 @@ async def test_progress_comes_as_it_is_made_and_errors_say_what_was_wrong(
     assert [one.progress.progress for one in news] == [1, 2, 3, 4]
     assert {one.progress.total for one in news} == {4}
     assert "completed" in last.result.content[0].text
-    wrong = await running.call(server, "get-sum", a="no number", b=1)
-    assert wrong.is_error
-    assert "expected number" in wrong.content[0].text
+    failed = await running.call(server, "get-sum", a="no number", b=1)
+    assert failed.is_error
+    assert "expected number" in failed.content[0].text
     with pytest.raises(ToolNotFoundError):
         await running.call(server, "no-such-tool")
 
@@ -277,7 +285,7 @@ async def test_a_task_is_canceled_while_its_tool_runs(running: Running, agent: s
     assert echoed.text == "Echo: still here"
 
 
-async def test_what_is_large_is_kept_with_the_task_and_referred_to(running: Running) -> None:
+async def test_large_content_is_stored_with_the_task_and_referenced(running: Running) -> None:
     (head, whole) = await running.ask("files", "read big.txt")
     assert head.text.startswith("line 0\nline 1\n")
     assert head.text.endswith(f"[{len(BIG)} characters in all; the whole text is attached.]")
@@ -285,7 +293,7 @@ async def test_what_is_large_is_kept_with_the_task_and_referred_to(running: Runn
     (*_, picture) = await running.ask("files", "show image.png")
     assert picture.media_type == "image/png"
     assert await running.content(picture) == PNG
-    # Without a task to keep it with, it is a failure that says so.
+    # Without a task to store it with, the call fails with the reason.
     refused = await running.call("files", "read_text_file", path=str(running.folder / "big.txt"))
     assert "ask for less" in refused.content[0].text
 
@@ -310,12 +318,10 @@ async def test_git_and_time_answer(running: Running) -> None:
     assert re.fullmatch(r"It is \d{4}-\d\d-\d\dT[\d:]+\+09:00 in Asia/Tokyo\.", time.text)
 
 
-async def test_a_server_that_was_killed_comes_back_with_what_it_had_written(
-    running: Running,
-) -> None:
+async def test_a_killed_server_restarts_with_its_data(running: Running) -> None:
     ann = {"name": "Ann", "entityType": "person", "observations": ["likes trunks"]}
-    made = await running.call("memory", "create_entities", entities=[ann])
-    assert not made.is_error
+    created = await running.call("memory", "create_entities", entities=[ann])
+    assert not created.is_error
     pid = process_of(running.pid, "mcp-server-memory")
     os.kill(pid, signal.SIGKILL)
     await becomes(lambda: not is_alive(pid))
@@ -324,13 +330,12 @@ async def test_a_server_that_was_killed_comes_back_with_what_it_had_written(
     assert process_of(running.pid, "mcp-server-memory") != pid
 
 
-async def test_a_server_elsewhere_that_was_started_anew_is_spoken_to_again(
-    running: Running,
-) -> None:
-    """It knows its sessions no more, and says 400 of them where 404 is specified."""
+async def test_a_restarted_remote_server_is_connected_to_again(running: Running) -> None:
+    """It has lost its sessions, and answers 400 instead of the specified 404."""
     assert [part.text for part in await running.ask("remote", "shout once")] == ["Echo: once"]
     await running.remote.start()
-    # Unless it was seen to be away, it is still taken for ready, with the session that is gone.
+    # Unless the adapter noticed the restart, it still lists the server as ready, with the old
+    # session.
     await running.ready("remote")
     assert [part.text for part in await running.ask("remote", "shout again")] == ["Echo: again"]
 

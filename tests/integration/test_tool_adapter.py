@@ -73,14 +73,14 @@ async def test_many_calls_run_at_once_on_one_server_and_do_not_mix() -> None:
 
 
 async def test_progress_arrives_in_order() -> None:
-    seen: list[tuple[float, float | None, str | None]] = []
+    variables: list[tuple[float, float | None, str | None]] = []
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
-        seen.append((progress, total, message))
+        variables.append((progress, total, message))
 
     async with running(awkward=awkward()) as adapter:
         result = await adapter.call("awkward", "count", {"n": 5}, timeout_s=None, on_progress=note)
-    assert seen == [(n, 5, f"step {n}") for n in range(1, 6)]
+    assert variables == [(n, 5, f"step {n}") for n in range(1, 6)]
     assert result.content[0].text == "counted to 5"
 
 
@@ -114,7 +114,7 @@ async def test_the_deadline_of_the_request_ends_a_call_before_the_servers_own(
             )
 
 
-async def test_a_killed_server_is_started_again_and_calls_wait_for_it() -> None:
+async def test_a_killed_server_is_restarted_and_calls_wait_for_it() -> None:
     async with running(awkward=awkward()) as adapter:
         await adapter.wait_ready(timeout_s=READY_TIMEOUT_S)
         server = adapter.list_servers()[0]
@@ -128,8 +128,8 @@ async def test_a_killed_server_is_started_again_and_calls_wait_for_it() -> None:
         assert server.pid != first
 
 
-async def test_a_server_that_keeps_dying_is_down_until_it_is_back() -> None:
-    # Twice this is the second pause, in which it is looked at and called.
+async def test_a_server_that_keeps_dying_is_down_until_it_starts() -> None:
+    # The second restart delay is twice this long; the early call below falls into it.
     settings = AdapterSettings(restart_delay_s=0.3, restart_delay_max_s=60.0)
     async with running(settings, awkward=awkward()) as adapter:
         server = adapter.list_servers()[0]
@@ -146,9 +146,9 @@ async def test_a_server_that_keeps_dying_is_down_until_it_is_back() -> None:
         assert (await call(adapter, "repeat", text="back")).content[0].text == "back"
 
 
-async def test_a_server_that_stops_answering_is_started_again() -> None:
+async def test_a_server_that_stops_answering_is_restarted() -> None:
     settings = AdapterSettings(connect_timeout_s=5.0, restart_delay_s=0.05, grace_s=0.1)
-    # It loads hardly anything: its start, which has the same time, is quick on a busy machine, too.
+    # It loads almost nothing, so its start stays within the same timeout, even on a busy machine.
     plain = PLAIN.model_copy(update={"trunkline": ServerOverlay(call_timeout_s=2)})
     async with running(settings, plain=plain) as adapter:
         server = adapter.list_servers()[0]
@@ -176,7 +176,7 @@ async def test_a_server_that_stops_answering_is_started_again() -> None:
     ],
     ids=["missing", "no program", "no folder", "quits", "fails", "garbage", "mute"],
 )
-async def test_a_broken_server_says_in_a_line_what_is_wrong_and_harms_no_other(
+async def test_a_broken_server_is_reported_in_one_line_and_others_work(
     broken: ServerConfig, problem: str
 ) -> None:
     settings = AdapterSettings(restart_delay_s=30.0, restart_delay_max_s=30.0, grace_s=0.2)
@@ -192,7 +192,7 @@ async def test_a_broken_server_says_in_a_line_what_is_wrong_and_harms_no_other(
 
 
 @pytest.mark.parametrize("first_words", ["pass;", "print('{}');"], ids=["silent", "odd"])
-async def test_a_server_that_does_not_answer_is_given_up(first_words: str) -> None:
+async def test_a_server_that_does_not_answer_times_out(first_words: str) -> None:
     settings = AdapterSettings(connect_timeout_s=0.5, restart_delay_s=30.0, grace_s=0.2)
     hanging = script(f"{first_words} import time; time.sleep(600)")
     async with running(settings, hanging=hanging) as adapter:
@@ -201,10 +201,10 @@ async def test_a_server_that_does_not_answer_is_given_up(first_words: str) -> No
         assert server.error == "it did not answer within 0.5 s"
 
 
-async def test_a_server_that_does_not_answer_is_ended_with_all_that_it_has_started(
+async def test_a_server_that_does_not_answer_is_killed_with_its_child_processes(
     tmp_path: Path,
 ) -> None:
-    """As a launcher's server is, which the launcher has started, and what that has started."""
+    """A launcher starts the server, and the server starts another process."""
     nested = (
         "import os, sys, time\n"
         "for left in (2, 1, 0):\n"
@@ -213,7 +213,7 @@ async def test_a_server_that_does_not_answer_is_ended_with_all_that_it_has_start
         "    if not left or os.fork(): break\n"
         "time.sleep(600)\n"
     )
-    # -I -S: all three are there long before it is given up, however busy the machine is.
+    # With -I -S all three processes run long before the timeout, even on a busy machine.
     launcher = ServerConfig(command=sys.executable, args=["-I", "-S", "-c", nested, str(tmp_path)])
     settings = AdapterSettings(connect_timeout_s=3, restart_delay_s=30, grace_s=0.1)
     async with running(settings, launcher=launcher) as adapter:
@@ -226,7 +226,7 @@ async def test_a_server_that_does_not_answer_is_ended_with_all_that_it_has_start
         assert server.error == "it did not answer within 3 s"
 
 
-async def test_an_entry_says_how_long_its_server_may_take_to_start() -> None:
+async def test_an_entry_sets_the_start_timeout_of_its_server() -> None:
     entry = {"command": sys.executable, "args": ["-c", "import time; time.sleep(600)"]}
     patient = ServerConfig.model_validate({**entry, "trunkline": {"connect_timeout_s": 0.3}})
     async with running(AdapterSettings(grace_s=0.2), patient=patient) as adapter:
@@ -243,8 +243,8 @@ def failures(caplog: pytest.LogCaptureFixture) -> list[str]:
     ]
 
 
-async def comes_back_down(adapter: ToolAdapter, *, times: int) -> None:
-    """Wait until the only server has failed so often."""
+async def wait_for_failures(adapter: ToolAdapter, *, times: int) -> None:
+    """Wait until the only server has failed so many times."""
     server = adapter.list_servers()[0]
     for _ in range(times):
         await wait_until(
@@ -266,19 +266,19 @@ async def test_a_server_that_stays_broken_is_logged_once_for_each_problem(
     )
     broken = script(f"raise SystemExit(int(open({str(code)!r}).read()))")
     async with running(settings, broken=broken) as adapter:
-        await comes_back_down(adapter, times=4)
-        # At once: the server, which reads it all the time, never finds half of it.
+        await wait_for_failures(adapter, times=4)
+        # An atomic replace, because the server may read the file at any moment.
         (tmp_path / "next").write_text("8")
         (tmp_path / "next").replace(code)
         await wait_until(adapter, lambda: "code 8" in adapter.list_servers()[0].error)
-        await comes_back_down(adapter, times=3)
+        await wait_for_failures(adapter, times=3)
     assert failures(caplog) == [
         "it exited with code 7 before it was ready",
         "it exited with code 8 before it was ready",
     ]
 
 
-async def test_a_server_that_dies_at_its_start_says_why_without_its_secrets(
+async def test_the_log_of_a_server_that_dies_at_its_start_has_the_reason_without_secrets(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="trunkline.tools")
@@ -290,13 +290,13 @@ async def test_a_server_that_dies_at_its_start_says_why_without_its_secrets(
     dying = script(code).model_copy(update={"env": {"KEY": "s3cret-key"}})
     settings = AdapterSettings(restart_delay_s=0.05, restart_delay_max_s=0.05, grace_s=0.2)
     async with running(settings, dying=dying) as adapter:
-        await comes_back_down(adapter, times=2)
+        await wait_for_failures(adapter, times=2)
         (server,) = adapter.list_servers()
         assert server.error.startswith("it exited with code 1 before it was ready; its stderr ends")
         assert server.error.endswith("| ValueError: no such key: [hidden] in keys.ini")
         with pytest.raises(ToolServerUnavailableError, match=r"no such key: \[hidden\]"):
             await call(adapter, "any", server="dying")
-    # Once, though it says something else each time.
+    # Once, though its message is different each time.
     assert len(failures(caplog)) == 1
     assert "s3cret" not in str([vars(record) for record in caplog.records])
 
@@ -316,9 +316,7 @@ async def test_a_server_that_was_ready_in_between_is_logged_again(
     assert failures(caplog) == ["it exited with code 3", "it exited with code 3"]
 
 
-async def test_what_is_logged_of_a_server_belongs_to_no_trace(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_log_lines_of_a_server_belong_to_no_trace(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="trunkline.tools")
     traces: dict[str, str] = {}
 
@@ -328,12 +326,12 @@ async def test_what_is_logged_of_a_server_belongs_to_no_trace(
 
     caplog.handler.addFilter(note)
     start_up = SpanContext(trace_id=1, span_id=2, is_remote=False)
-    noisy = script(
+    logging_server = script(
         "import sys\nprint('stray')\nprint('on stderr', file=sys.stderr)\nsys.stdin.readline()\n"
     )
     settings = AdapterSettings(restart_delay_s=30.0, restart_delay_max_s=30.0, grace_s=0.2)
     with trace.use_span(NonRecordingSpan(start_up)):
-        async with running(settings, noisy=noisy) as adapter:
+        async with running(settings, noisy=logging_server) as adapter:
             server = adapter.list_servers()[0]
             await wait_until(
                 adapter, lambda: server.state == ToolServerState.TOOL_SERVER_STATE_FAILED
@@ -345,7 +343,7 @@ async def test_what_is_logged_of_a_server_belongs_to_no_trace(
     }
 
 
-async def test_whoever_waits_for_a_server_that_hangs_hears_before_it_is_gone() -> None:
+async def test_callers_of_a_hanging_server_get_the_error_before_it_is_killed() -> None:
     stubborn = script(
         "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)"
     )
@@ -358,7 +356,7 @@ async def test_whoever_waits_for_a_server_that_hangs_hears_before_it_is_gone() -
             await call(adapter, "any", server="stubborn")
 
 
-async def test_servers_that_work_are_ready_whatever_others_do() -> None:
+async def test_working_servers_are_ready_despite_broken_ones() -> None:
     async with running(
         garbage=script("while True: print('garbage')"),
         hangs=script("import time; time.sleep(600)"),
@@ -369,12 +367,12 @@ async def test_servers_that_work_are_ready_whatever_others_do() -> None:
         assert (await call(adapter, "repeat", text="fine")).content[0].text == "fine"
 
 
-async def test_a_stray_line_on_stdout_is_forgiven() -> None:
+async def test_an_invalid_line_on_stdout_is_ignored() -> None:
     async with running(awkward=awkward()) as adapter:
         assert (await call(adapter, "stray")).content[0].text == "answered all the same"
 
 
-async def test_a_line_without_end_on_stdout_ends_the_server_not_the_mesh() -> None:
+async def test_an_endless_line_on_stdout_ends_the_server_and_not_the_mesh() -> None:
     endless = script("import sys\nwhile True: sys.stdout.write('x' * 65536)")
     settings = AdapterSettings(restart_delay_s=30.0, restart_delay_max_s=30.0, grace_s=0.2)
     async with running(settings, endless=endless) as adapter:
@@ -383,7 +381,7 @@ async def test_a_line_without_end_on_stdout_ends_the_server_not_the_mesh() -> No
         assert "it printed a line of more than" in server.error
 
 
-async def test_a_tool_that_fails_is_a_result_that_says_why() -> None:
+async def test_a_failed_tool_call_is_a_result_with_the_reason() -> None:
     async with running(awkward=awkward()) as adapter:
         refused = await call(adapter, "refuse")
         mendable = await call(adapter, "mend")
@@ -395,7 +393,7 @@ async def test_a_tool_that_fails_is_a_result_that_says_why() -> None:
     assert invalid.is_error
 
 
-async def test_a_result_over_the_limit_becomes_a_failure_that_says_so() -> None:
+async def test_a_result_over_the_limit_becomes_a_failure_with_the_limit() -> None:
     async with running(awkward=awkward()) as adapter:
         result = await call(adapter, "big", size=700_000)
     assert result.is_error
@@ -418,7 +416,7 @@ async def test_an_unknown_tool_or_server_is_not_found() -> None:
             await call(adapter, "repeat", server="nobody")
 
 
-async def test_children_see_no_more_of_the_environment_than_they_need(
+async def test_servers_get_only_the_environment_variables_that_they_need(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-made-up")
@@ -426,17 +424,17 @@ async def test_children_see_no_more_of_the_environment_than_they_need(
     monkeypatch.setenv("LC_TIME", "C")
     config = McpConfig({"awkward": awkward(env={"OWN": "value"})})
     async with ToolAdapter(config, otlp_endpoint="http://127.0.0.1:4317") as adapter:
-        seen = json.loads((await call(adapter, "surroundings")).content[0].text)
+        variables = json.loads((await call(adapter, "surroundings")).content[0].text)
     inherited = {"HOME", "LANG", "PATH", "TMPDIR", "TZ"}
-    given = {name for name in seen if not name.startswith(("LC_", "OTEL_"))}
-    assert given <= inherited | {"OWN"}
-    assert seen["OWN"] == "value"
-    assert seen["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
-    assert seen["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://127.0.0.1:4317"
-    assert seen["OTEL_SERVICE_NAME"] == "mcp-awkward"
+    own_variables = {name for name in variables if not name.startswith(("LC_", "OTEL_"))}
+    assert own_variables <= inherited | {"OWN"}
+    assert variables["OWN"] == "value"
+    assert variables["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
+    assert variables["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://127.0.0.1:4317"
+    assert variables["OTEL_SERVICE_NAME"] == "mcp-awkward"
 
 
-async def test_leaving_ends_the_servers_and_all_they_have_started() -> None:
+async def test_closing_ends_the_servers_and_their_child_processes() -> None:
     async with running(awkward=awkward()) as adapter:
         started = json.loads((await call(adapter, "grandchild")).content[0].text)["pid"]
         server = adapter.list_servers()[0].pid
@@ -446,7 +444,7 @@ async def test_leaving_ends_the_servers_and_all_they_have_started() -> None:
     await vanishes(started)
 
 
-async def test_servers_are_gone_when_the_mesh_was_killed(tmp_path: Path) -> None:
+async def test_servers_end_when_the_mesh_is_killed(tmp_path: Path) -> None:
     mesh = tmp_path / "mesh.py"
     mesh.write_text(
         "import asyncio, sys\n"
@@ -472,7 +470,7 @@ async def test_servers_are_gone_when_the_mesh_was_killed(tmp_path: Path) -> None
     await vanishes(pid)
 
 
-async def test_a_server_that_ignores_every_hint_is_killed() -> None:
+async def test_a_server_that_ignores_every_signal_is_killed() -> None:
     stubborn = script(
         "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)"
     )
@@ -484,7 +482,7 @@ async def test_a_server_that_ignores_every_hint_is_killed() -> None:
     await vanishes(pid)
 
 
-def test_leaving_while_a_server_is_being_stopped_leaves_nothing_open() -> None:
+def test_closing_while_a_server_stops_leaves_nothing_open() -> None:
     stubborn = script(
         "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)"
     )
@@ -498,7 +496,7 @@ def test_leaving_while_a_server_is_being_stopped_leaves_nothing_open() -> None:
             )
 
     with warnings.catch_warnings(record=True) as caught:
-        # What others have left behind is none of this test's.
+        # Warnings of earlier tests must not count.
         warnings.simplefilter("ignore")
         gc.collect()
         warnings.simplefilter("always")
@@ -515,7 +513,7 @@ async def test_a_tool_that_appears_later_is_listed() -> None:
         assert (await call(adapter, "learned", text="new")).content[0].text == "new"
 
 
-async def test_a_server_of_the_older_protocol_is_spoken_to_page_by_page() -> None:
+async def test_tools_of_an_older_server_are_listed_page_by_page() -> None:
     async with running(plain=PLAIN) as adapter:
         result = await call(adapter, "fine", server="plain")
         listed = list(adapter.list_servers()[0].tools)
@@ -534,7 +532,7 @@ async def test_a_server_of_the_older_protocol_may_change_its_tools() -> None:
 
 
 @pytest.mark.parametrize("tool", ["unfit", "nonsense"])
-async def test_a_result_that_is_none_or_not_as_declared_breaks_the_protocol(tool: str) -> None:
+async def test_a_missing_or_undeclared_result_violates_the_protocol(tool: str) -> None:
     async with running(plain=PLAIN) as adapter:
         with pytest.raises(PeerProtocolError, match=f"the result of {tool} is not what"):
             await call(adapter, tool, server="plain")

@@ -1,4 +1,4 @@
-"""MCP servers that are reached by streamable HTTP, of both protocols."""
+"""MCP servers over streamable HTTP, of both protocols."""
 
 import asyncio
 import contextlib
@@ -63,7 +63,7 @@ async def test_tools_are_listed_and_called_with_progress_and_headers_in_every_re
     assert bool(tools.sessions()) == is_older
 
 
-async def test_a_server_that_answers_with_json_alone_is_understood() -> None:
+async def test_a_server_that_answers_only_with_json_is_supported() -> None:
     async with http_tools(is_json=True) as tools, reached(tools) as adapter:
         assert await ask(adapter, "repeat", text="hello") == "hello"
 
@@ -81,9 +81,7 @@ async def test_canceling_a_call_cancels_the_tool(is_older: bool) -> None:
 
 
 @both
-async def test_a_list_that_changes_is_listed_anew_and_what_vanished_is_said_so(
-    is_older: bool,
-) -> None:
+async def test_a_changed_list_is_read_again_and_removed_tools_are_reported(is_older: bool) -> None:
     async with http_tools(is_older=is_older) as tools, reached(tools) as adapter:
         server = adapter.list_servers()[0]
         await ask(adapter, "learn")
@@ -95,7 +93,7 @@ async def test_a_list_that_changes_is_listed_anew_and_what_vanished_is_said_so(
             await ask(adapter, "repeat", text="gone")
 
 
-async def test_a_list_that_changes_without_a_word_is_found_by_asking_now_and_then() -> None:
+async def test_a_change_without_notification_is_found_by_polling() -> None:
     settings = AdapterSettings(probe_s=0.05)
     async with http_tools() as tools, reached(tools, settings) as adapter:
         server = adapter.list_servers()[0]
@@ -104,23 +102,23 @@ async def test_a_list_that_changes_without_a_word_is_found_by_asking_now_and_the
         assert "count" in server.tools
 
 
-async def test_an_expired_session_is_opened_anew_and_the_call_made_again_whatever_it_does() -> None:
+async def test_after_an_expired_session_any_call_is_repeated_in_a_new_one() -> None:
     async with http_tools(is_older=True) as tools, reached(tools) as adapter:
         assert await ask(adapter, "repeat", text="first") == "first"
         for turn in ("second", "third"):
             tools.known = set()
             async with asyncio.TaskGroup() as group:
-                asked = group.create_task(ask(adapter, "repeat", text=turn))
+                call = group.create_task(ask(adapter, "repeat", text=turn))
                 await wait_until(adapter, lambda: adapter.list_servers()[0].state != READY)
                 tools.known = None
-            assert asked.result() == turn
+            assert call.result() == turn
         (server,) = adapter.list_servers()
         assert server.breaker.is_closed
     assert tools.calls == ["first", "second", "third"]
     assert len(tools.sessions()) == 3
 
 
-async def test_a_server_that_says_400_of_a_session_it_forgot_is_understood_too() -> None:
+async def test_status_400_also_means_an_expired_session() -> None:
     body = b'{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"No valid session ID"}}'
     async with http_tools(is_older=True) as tools, reached(tools) as adapter:
         tools.answers.append((400, body))
@@ -129,10 +127,10 @@ async def test_a_server_that_says_400_of_a_session_it_forgot_is_understood_too()
 
 
 @both
-async def test_a_server_that_goes_and_comes_back_is_connected_to_again(is_older: bool) -> None:
+async def test_a_restarted_server_is_connected_to_again(is_older: bool) -> None:
     settings = AdapterSettings(restart_delay_s=0.05, restart_delay_max_s=0.2, probe_s=0.05)
     tools = HttpTools(is_older=is_older, is_json=False)
-    # No port that somebody else may be given while it is away.
+    # A reserved port: while the server is away, no other process may get it.
     port = int(free_address().rpartition(":")[2])
     async with serving(tools, port=port):
         pass
@@ -150,7 +148,7 @@ async def test_a_server_that_goes_and_comes_back_is_connected_to_again(is_older:
             assert server.error == "localhost can't be reached (ConnectError)"
 
 
-async def test_a_call_whose_server_fails_is_made_again_only_if_it_is_harmless() -> None:
+async def test_a_call_whose_server_fails_is_repeated_only_if_it_is_idempotent() -> None:
     async with http_tools() as tools, reached(tools) as adapter:
         tools.call_answers.append((503, b"{}"))
         assert await ask(adapter, "repeat_reading", text="read") == "read"
@@ -173,21 +171,21 @@ async def test_a_call_whose_server_fails_is_made_again_only_if_it_is_harmless() 
         (308, "it answers with HTTP 308"),
     ],
 )
-async def test_a_server_that_refuses_says_why_and_no_secret_is_told(
+async def test_the_error_of_a_refusing_server_has_the_reason_and_no_secret(
     status: int, problem: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("ELSEWHERE_KEY", "s3cret")
     async with http_tools() as tools:
         tools.answers += [(status, b"{}")] * 4
         entry = tools.config(headers={"Authorization": "Bearer ${ELSEWHERE_KEY}"})
-        hidden = entry.model_copy(update={"url": f"{tools.url}?key=${{ELSEWHERE_KEY}}"})
-        async with running(AdapterSettings(restart_delay_s=30), elsewhere=hidden) as adapter:
+        secret_entry = entry.model_copy(update={"url": f"{tools.url}?key=${{ELSEWHERE_KEY}}"})
+        async with running(AdapterSettings(restart_delay_s=30), elsewhere=secret_entry) as adapter:
             (server,) = adapter.list_servers()
             await wait_until(adapter, lambda: server.state == FAILED)
             assert server.error == problem
-    told = [record.getMessage() + str(vars(record)) for record in caplog.records]
-    assert not [one for one in told if "s3cret" in one and "trunkline" in one]
-    assert "s3cret" not in repr(hidden)
+    log = [record.getMessage() + str(vars(record)) for record in caplog.records]
+    assert not [one for one in log if "s3cret" in one and "trunkline" in one]
+    assert "s3cret" not in repr(secret_entry)
 
 
 async def test_a_certificate_is_verified(tmp_path: Path) -> None:
@@ -214,7 +212,7 @@ async def test_a_certificate_is_verified(tmp_path: Path) -> None:
         ({"command": "x", "env": {"A": "${NOT_SET}"}}, "the environment variable NOT_SET"),
     ],
 )
-async def test_an_entry_that_can_not_be_used_says_what_is_wrong_with_it(
+async def test_the_error_of_an_invalid_entry_names_the_problem(
     entry: dict[str, object], problem: str
 ) -> None:
     config = HttpTools(is_older=False, is_json=False).config(**{"url": "", **entry})
@@ -223,7 +221,7 @@ async def test_an_entry_that_can_not_be_used_says_what_is_wrong_with_it(
             await adapter.wait_ready(timeout_s=READY_TIMEOUT_S)
 
 
-async def test_leaving_ends_the_session_there() -> None:
+async def test_closing_ends_the_session_on_the_server() -> None:
     async with http_tools(is_older=True) as tools:
         async with reached(tools) as adapter:
             assert await ask(adapter, "repeat", text="hello") == "hello"
@@ -233,7 +231,7 @@ async def test_leaving_ends_the_session_there() -> None:
 @both
 @pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 @pytest.mark.parametrize("what", ["roots", "sampling", "elicitation"])
-async def test_a_server_that_demands_what_no_agent_gives_is_told_so_and_goes_on(
+async def test_a_request_for_a_client_capability_is_refused_and_the_server_continues(
     what: str, is_older: bool
 ) -> None:
     async with http_tools(is_older=is_older) as tools, reached(tools) as adapter:
@@ -249,7 +247,7 @@ async def test_many_calls_at_once_do_not_mix() -> None:
     assert [one.result() for one in calls] == [f"{n}" for n in range(50)]
 
 
-async def test_a_server_elsewhere_rests_too_and_the_next_call_opens_a_session() -> None:
+async def test_an_idle_remote_server_is_disconnected_until_the_next_call() -> None:
     async with http_tools(is_older=True) as tools:
         async with reached(tools, trunkline={"idle_s": 0.1}) as adapter:
             await becomes(lambda: tools.seen[-1].method == "DELETE")
@@ -257,12 +255,12 @@ async def test_a_server_elsewhere_rests_too_and_the_next_call_opens_a_session() 
         assert len(tools.sessions()) == 2
 
 
-async def _say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _send_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     await reader.read()
     writer.close()
 
 
-async def _say_no_http(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _send_no_http(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     writer.write(b"SSH-2.0-OpenSSH_9.2\r\n")
     writer.close()
 
@@ -283,8 +281,8 @@ def _pour(head: bytes) -> Handler:
 @pytest.mark.parametrize(
     ("handler", "problem"),
     [
-        (_say_nothing, "it did not answer within 1 s"),
-        (_say_no_http, r"^the connection broke off \(\w+Error\)$"),
+        (_send_nothing, "it did not answer within 1 s"),
+        (_send_no_http, r"^the connection broke off \(\w+Error\)$"),
         (_pour(b"application/json\r\n\r\n"), "it answers with more than 16777216 bytes"),
         (_pour(b"text/event-stream\r\n\r\ndata: "), "its answers make no sense"),
         (
@@ -294,11 +292,13 @@ def _pour(head: bytes) -> Handler:
     ],
     ids=["silence", "no-http", "endless-json", "endless-event", "compressed"],
 )
-async def test_whatever_answers_there_is_given_up_in_a_line(handler: Handler, problem: str) -> None:
+async def test_a_server_that_is_not_mcp_is_reported_in_one_line(
+    handler: Handler, problem: str
+) -> None:
     async with await asyncio.start_server(handler, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         entry = ServerConfig(url=f"http://127.0.0.1:{port}/mcp")
-        limit_s = 1 if handler is _say_nothing else READY_TIMEOUT_S
+        limit_s = 1 if handler is _send_nothing else READY_TIMEOUT_S
         settings = AdapterSettings(connect_timeout_s=limit_s, restart_delay_s=30)
         async with running(settings, elsewhere=entry) as adapter:
             (there,) = adapter.list_servers()

@@ -1,4 +1,4 @@
-"""Spans reach the store from this process and others, and never disturb work."""
+"""Spans of this process and of others reach the store, and never disturb work."""
 
 import asyncio
 import logging
@@ -41,7 +41,7 @@ LIMIT_S = 20.0
 
 @pytest.fixture(autouse=True)
 def fresh_provider(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A process sets its provider once; each test here is a process of its own in that.
+    # A process sets its provider once; a test needs its own.
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", None)
     monkeypatch.setattr(trace, "_TRACER_PROVIDER_SET_ONCE", Once())
 
@@ -109,28 +109,28 @@ async def test_spans_of_this_process_go_straight_into_the_store(store: SpanStore
     assert (page.traces[0].span_count, page.traces[0].error_count) == (3, 1)
 
 
-async def test_spans_of_another_process_come_over_otlp(store: SpanStore) -> None:
+async def test_spans_of_another_process_arrive_over_otlp(store: SpanStore) -> None:
     async with serving(store) as served:
         handle = configure_tracing("decider", mesh_address=served.address)
         with telemetry.span("anonymous"):
             trace_id = telemetry.current_trace_id()
-        # The exporter waits for this process's own loop to answer.
+        # The exporter's thread waits for an answer from this process's event loop.
         await asyncio.to_thread(handle.shutdown)
         (span,) = await served.client.get_trace(trace_id=trace_id)
     assert (span.name, span.service) == ("anonymous", "decider")
 
 
-async def test_a_collector_that_the_user_names_gets_spans_too(
+async def test_a_configured_collector_gets_spans_too(
     store: SpanStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with SpanStore(tmp_path / "collector.db") as elsewhere:
-        async with serving(elsewhere) as collector:
+    with SpanStore(tmp_path / "collector.db") as collector_store:
+        async with serving(collector_store) as collector:
             monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{collector.address}")
             monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=secret")
             handle = configure_tracing("trunkline", store=store)
             trace_id = work()
             await asyncio.to_thread(handle.shutdown)
-        assert elsewhere.get_trace(trace_id=trace_id) == store.get_trace(trace_id=trace_id)
+        assert collector_store.get_trace(trace_id=trace_id) == store.get_trace(trace_id=trace_id)
 
 
 async def test_a_collector_may_speak_otlp_over_http(
@@ -166,20 +166,20 @@ async def test_a_collector_may_speak_otlp_over_http(
             thread.join()
     ((path, key, export),) = requests
     assert (path, key) == ("/v1/traces", "secret")
-    with SpanStore(tmp_path / "collector.db") as elsewhere:
-        elsewhere.add(read_records(export.resource_spans))
-        assert elsewhere.get_trace(trace_id=trace_id) == store.get_trace(trace_id=trace_id)
+    with SpanStore(tmp_path / "collector.db") as collector_store:
+        collector_store.add(read_records(export.resource_spans))
+        assert collector_store.get_trace(trace_id=trace_id) == store.get_trace(trace_id=trace_id)
 
 
 @pytest.mark.parametrize("collects_itself", [False, True])
-async def test_spans_that_a_mesh_is_given_go_on_to_its_collector_unless_they_went_there_before(
+async def test_a_mesh_forwards_spans_to_its_collector_unless_it_already_has_them(
     store: SpanStore,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     collects_itself: bool,
 ) -> None:
-    with SpanStore(tmp_path / "collector.db") as elsewhere:
-        async with serving(elsewhere) as collector, serving(store) as mesh:
+    with SpanStore(tmp_path / "collector.db") as collector_store:
+        async with serving(collector_store) as collector, serving(store) as mesh:
             monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{collector.address}")
             handle = configure_tracing("trunkline", store=store)
             exporter = MeshExporter(mesh.address, is_collected=collects_itself)
@@ -191,13 +191,15 @@ async def test_spans_that_a_mesh_is_given_go_on_to_its_collector_unless_they_wen
             await asyncio.to_thread(handle.shutdown)
         assert len(store.get_trace(trace_id=trace_id)) == 1
         if collects_itself:
-            assert not elsewhere.list_traces().traces
+            assert not collector_store.list_traces().traces
         else:
-            assert elsewhere.get_trace(trace_id=trace_id) == store.get_trace(trace_id=trace_id)
+            assert collector_store.get_trace(trace_id=trace_id) == store.get_trace(
+                trace_id=trace_id
+            )
 
 
 class Marked(otlp_grpc.TraceServiceServicer):
-    """Notes which exports say that a collector has them."""
+    """Records which exports are marked as already sent to a collector."""
 
     def __init__(self) -> None:
         self.exports: list[bool] = []
@@ -213,7 +215,7 @@ class Marked(otlp_grpc.TraceServiceServicer):
 
 
 @pytest.mark.parametrize("has_collector", [False, True])
-async def test_an_agent_tells_the_mesh_whether_it_has_a_collector_itself(
+async def test_an_agent_marks_its_exports_if_it_has_a_collector(
     monkeypatch: pytest.MonkeyPatch, has_collector: bool
 ) -> None:
     mesh, server = Marked(), grpc.aio.server()
@@ -243,18 +245,18 @@ async def test_a_mesh_that_is_its_own_collector_passes_a_span_on_once(
         (span,) = recent.resource_spans[0].scope_spans[0].spans
         span.start_time_unix_nano = span.end_time_unix_nano = time.time_ns()
         await stub.Export(recent, timeout=LIMIT_S)
-        # Too old to be kept, so that the store would not know it again.
+        # The span is so old that the store drops it, and can't recognize it later.
         await stub.Export(old, timeout=LIMIT_S)
         for _ in range(3):
             await asyncio.to_thread(handle.flush)
-        # Two came in, and one that was the first's again; that went nowhere.
+        # Two spans arrived, and the first one a second time, which was not forwarded.
         assert store.latest_change == 3
         await asyncio.to_thread(handle.shutdown)
     (summary,) = store.list_traces().traces
     assert summary.span_count == 1
 
 
-async def test_a_collector_that_is_gone_costs_no_work_and_one_line(
+async def test_an_unreachable_collector_causes_one_log_line_and_no_failure(
     store: SpanStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
@@ -272,7 +274,7 @@ async def test_a_collector_that_is_gone_costs_no_work_and_one_line(
     assert all(one.exc_info is None for one in caplog.records)
 
 
-async def test_spans_wait_for_a_mesh_that_is_started_again(
+async def test_spans_wait_for_a_mesh_that_restarts(
     store: SpanStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(store, at=free_address()) as served:
@@ -288,7 +290,7 @@ async def test_spans_wait_for_a_mesh_that_is_started_again(
     assert len(store.get_trace(trace_id=trace_id)) == 3
 
 
-async def test_a_protocol_that_we_do_not_speak_is_said(
+async def test_an_unsupported_protocol_is_logged(
     store: SpanStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://127.0.0.1:1")
@@ -297,7 +299,7 @@ async def test_a_protocol_that_we_do_not_speak_is_said(
     assert "traces.protocol_not_supported" in [one.getMessage() for one in caplog.records]
 
 
-async def test_a_process_may_configure_again_and_what_was_shut_down_gets_no_more(
+async def test_a_process_may_configure_again_and_a_closed_exporter_gets_no_more_spans(
     store: SpanStore, tmp_path: Path
 ) -> None:
     first = configure_tracing("trunkline", store=store)
@@ -305,25 +307,25 @@ async def test_a_process_may_configure_again_and_what_was_shut_down_gets_no_more
         second = configure_tracing("trunkline", store=other)
         both = work()
         first.shutdown()
-        late = work()
+        trace_id_after = work()
         second.shutdown()
         assert len(store.get_trace(trace_id=both)) == len(other.get_trace(trace_id=both)) == 3
-        assert len(other.get_trace(trace_id=late)) == 3
+        assert len(other.get_trace(trace_id=trace_id_after)) == 3
     with pytest.raises(TraceNotFoundError):
-        store.get_trace(trace_id=late)
+        store.get_trace(trace_id=trace_id_after)
 
 
-async def test_the_provider_of_a_program_that_has_one_is_kept(store: SpanStore) -> None:
+async def test_an_existing_provider_of_the_program_is_used(store: SpanStore) -> None:
     memory = InMemorySpanExporter()
-    theirs = TracerProvider()
-    theirs.add_span_processor(SimpleSpanProcessor(memory))
-    trace.set_tracer_provider(theirs)
+    existing = TracerProvider()
+    existing.add_span_processor(SimpleSpanProcessor(memory))
+    trace.set_tracer_provider(existing)
     handle = configure_tracing("trunkline", store=store)
     trace_id = work()
     handle.shutdown()
-    assert trace.get_tracer_provider() is theirs
+    assert trace.get_tracer_provider() is existing
     assert len(store.get_trace(trace_id=trace_id)) == len(memory.get_finished_spans()) == 3
-    theirs.shutdown()
+    existing.shutdown()
 
 
 async def test_a_caller_that_does_not_sample_is_obeyed(store: SpanStore) -> None:
@@ -345,7 +347,7 @@ async def test_a_long_attribute_is_cut(store: SpanStore) -> None:
     assert len(str(span.attributes["text"])) == telemetry.ATTRIBUTE_LIMIT_CHARS
 
 
-async def test_errors_of_the_store_go_over_the_wire(store: SpanStore) -> None:
+async def test_errors_of_the_store_reach_the_client(store: SpanStore) -> None:
     async with serving(store) as served:
         with pytest.raises(TraceNotFoundError):
             await served.client.get_trace(trace_id="ab" * 16)
@@ -383,7 +385,7 @@ def export(count: int) -> otlp.ExportTraceServiceRequest:
     return request
 
 
-async def test_an_export_that_is_too_large_is_taken_in_part(store: SpanStore) -> None:
+async def test_an_export_that_is_too_large_is_accepted_in_part(store: SpanStore) -> None:
     async with serving(store) as served:
         stub = otlp_grpc.TraceServiceStub(served.channel)  # type: ignore[no-untyped-call]
         response = await stub.Export(export(MAX_SPANS_PER_EXPORT + 7), timeout=LIMIT_S)
@@ -392,9 +394,9 @@ async def test_an_export_that_is_too_large_is_taken_in_part(store: SpanStore) ->
         assert not response.HasField("partial_success")
 
 
-async def test_a_store_that_is_behind_says_so_instead_of_piling_up(store: SpanStore) -> None:
+async def test_an_overloaded_store_refuses_spans(store: SpanStore) -> None:
     gate = threading.Event()
-    # Keeps the store's one thread busy, as a slow disk would.
+    # Blocks the store's only thread, as a slow disk does.
     async with asyncio.timeout(LIMIT_S), serving(store) as served, asyncio.TaskGroup() as group:
         blocked = group.create_task(store.run_in_thread(gate.wait))
         stub = otlp_grpc.TraceServiceStub(served.channel)  # type: ignore[no-untyped-call]

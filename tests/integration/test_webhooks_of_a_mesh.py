@@ -1,4 +1,4 @@
-"""Webhooks of `trunkline up`: given up on, seen and sent again by the command line, and signed."""
+"""Webhooks of `trunkline up`: abandoned, shown and replayed by the command line, and signed."""
 
 import asyncio
 import base64
@@ -32,7 +32,7 @@ async def webhooks(mesh: MeshProcess, *words: str, cwd: Path) -> Any:
     return json.loads(await trunkline(*words, "--mesh", mesh.mesh_address, "--json", cwd=cwd))
 
 
-async def test_one_that_was_given_up_on_is_seen_and_sent_again(tmp_path: Path) -> None:
+async def test_an_abandoned_webhook_is_listed_and_replayed(tmp_path: Path) -> None:
     async def refuse(_received: ReceivedPost) -> Answer:
         return status(503)
 
@@ -46,7 +46,7 @@ async def test_one_that_was_given_up_on_is_seen_and_sent_again(tmp_path: Path) -
         configuration = {"taskPushNotificationConfig": webhook}
         params = {"message": user_message("echo hello"), "configuration": configuration}
         answer = await call(mesh.http_url, "/agents/echo", "SendMessage", params)
-        # A webhook that fails changes nothing for its task.
+        # A failed webhook has no effect on its task.
         task = answer["result"]["task"]
         assert task["status"]["state"] == "TASK_STATE_COMPLETED"
         dead: list[Any] = []
@@ -55,13 +55,13 @@ async def test_one_that_was_given_up_on_is_seen_and_sent_again(tmp_path: Path) -
                 dead = await webhooks(mesh, "list", "--state", "dead", cwd=tmp_path)
                 await asyncio.sleep(POLL_S)
         assert dead[0]["task_id"] == task["id"]
-        shown = await trunkline("show", task["id"], "--mesh", mesh.mesh_address, cwd=tmp_path)
-        assert "it answered 503" in shown
-        assert "opaque-77" not in shown
+        output = await trunkline("show", task["id"], "--mesh", mesh.mesh_address, cwd=tmp_path)
+        assert "it answered 503" in output
+        assert "opaque-77" not in output
         receiver.decide = accept
-        told = await webhooks(mesh, "replay", task["id"], cwd=tmp_path)
-        assert told["webhooks"] == 1
-        await receiver.until(lambda seen: len(seen.taken) >= 4)
+        replayed = await webhooks(mesh, "replay", task["id"], cwd=tmp_path)
+        assert replayed["webhooks"] == 1
+        await receiver.until(lambda posts: len(posts.taken) >= 4)
         secret = await trunkline("secret", "--data", str(tmp_path / "data"), cwd=tmp_path)
     key = base64.b64decode(secret.strip().removeprefix("whsec_"))
     for post in receiver.taken:

@@ -1,4 +1,4 @@
-"""What becomes of webhooks when their host is killed, and what the command line tells of them."""
+"""Webhooks of a killed host, and their display on the command line."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ SECRET = "t0ken"
 
 @dataclass
 class Deliverer:
-    """Delivers the webhook of one task, as a bridge does; what it posts is kept here."""
+    """Delivers the webhook of one task, as a bridge does, and records its posts."""
 
     directory: Directory
     task_id: str = ""
@@ -41,7 +41,7 @@ class Deliverer:
         return self.directory.client_for_task(self.task_id)
 
     async def begin(self) -> None:
-        """Give a message to echo and register a webhook with it; the task ends at once."""
+        """Send a message to echo and register a webhook for it; the task ends at once."""
         webhook = push_notification_pb2.TaskPushNotificationConfig(url=URL, token=SECRET)
         answer = await self.directory.client_for_agent("echo").send_message(
             agent="echo",
@@ -54,7 +54,7 @@ class Deliverer:
         self.task_id, self.head = answer.task.id, answer.sequence
 
     async def claim(self) -> webhook_service_pb2.WebhookClaim:
-        """Claim the webhook, of whoever has the task by then."""
+        """Claim the webhook at the task's current host."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 try:
@@ -63,15 +63,15 @@ class Deliverer:
                         "tests", limit=1, lease_s=30, wait_s=0.1
                     )
                 except (PeerError, TaskNotFoundError):
-                    claims = []  # Its host is gone, and nobody has taken it over yet.
+                    claims = []  # Its host is dead, and no other has taken it over yet.
                 if claims:
                     return claims[0]
                 await asyncio.sleep(POLL_S)
 
     def post(self, claim: webhook_service_pb2.WebhookClaim, until: int) -> None:
-        """Post what follows the cursor; that it arrived is not recorded yet."""
-        sent = int(claim.webhook.cursor.partition(".")[0] or 0)
-        self.received += range(sent + 1, until + 1)
+        """Post the events after the cursor; the delivery is not recorded yet."""
+        sequence = int(claim.webhook.cursor.partition(".")[0] or 0)
+        self.received += range(sequence + 1, until + 1)
 
     async def state(self) -> str:
         (webhook,) = await self.host().list_webhooks(self.task_id)
@@ -89,7 +89,7 @@ async def hosts(
 
 
 async def post_a_part_and_kill(services: Services, deliverer: Deliverer) -> str:
-    """Post two events that are recorded and one that isn't, then kill the host."""
+    """Post two events that are recorded and one that is not, then kill the host."""
     claim = await deliverer.claim()
     deliverer.post(claim, 2)
     await deliverer.host().record_delivery(claim.claim_id, sent="2.0")
@@ -99,12 +99,12 @@ async def post_a_part_and_kill(services: Services, deliverer: Deliverer) -> str:
     return claim.claim_id
 
 
-async def expect_the_rest(deliverer: Deliverer, lost: str) -> None:
+async def expect_the_rest(deliverer: Deliverer, unrecorded: str) -> None:
     again = await deliverer.claim()
     assert again.webhook.cursor == "2.0"
     assert again.webhook.config.token == SECRET
     with pytest.raises(FencedError):
-        await deliverer.host().record_delivery(lost, sent="3.0")
+        await deliverer.host().record_delivery(unrecorded, sent="3.0")
     deliverer.post(again, deliverer.head)
     await deliverer.host().record_delivery(again.claim_id, finished=f"{deliverer.head}.0")
     assert deliverer.received == [1, 2, 3, *range(3, deliverer.head + 1)]
@@ -124,33 +124,34 @@ async def command(services: Services, *words: str) -> tuple[int | None, str, str
     return process.returncode, out.decode(), err.decode()
 
 
-async def told(services: Services, *words: str) -> Any:
+async def run_webhooks_command(services: Services, *words: str) -> Any:
     code, out, err = await command(services, *words, "--json")
     assert (code, err) == (0, "")
     return json.loads(out)
 
 
-async def test_a_post_that_was_not_recorded_is_repeated_when_its_host_was_killed(
-    tmp_path: Path,
-) -> None:
+async def test_an_unrecorded_post_is_repeated_after_a_kill_of_its_host(tmp_path: Path) -> None:
     async with hosts(tmp_path, "echo", environment={}) as (services, deliverer):
-        lost = await post_a_part_and_kill(services, deliverer)
+        unrecorded = await post_a_part_and_kill(services, deliverer)
         await services.restart("echo")
-        await expect_the_rest(deliverer, lost)
+        await expect_the_rest(deliverer, unrecorded)
 
-        # The command line, while the mesh is there.
+        # The command line, while the mesh runs.
         task_id = deliverer.task_id
-        (listed,) = await told(services, "list", "--state", "done")
+        (listed,) = await run_webhooks_command(services, "list", "--state", "done")
         assert listed["webhook_id"] == listed["task_id"] == task_id
         assert (listed["url"], listed["version"], listed["agent"]) == (URL, "1.0", "echo")
         assert listed["cursor"] == f"{deliverer.head}.0"
-        assert await told(services, "list", "--state", "dead") == []
-        assert await told(services, "replay", task_id) == {"task_id": task_id, "webhooks": 0}
-        replayed = await told(services, "replay", task_id, task_id, "--from-start")
+        assert await run_webhooks_command(services, "list", "--state", "dead") == []
+        assert await run_webhooks_command(services, "replay", task_id) == {
+            "task_id": task_id,
+            "webhooks": 0,
+        }
+        replayed = await run_webhooks_command(services, "replay", task_id, task_id, "--from-start")
         assert replayed["webhooks"] == 1
         claim = await deliverer.claim()
         assert claim.webhook.cursor == ""
-        # It is left alone for so long that the command line, however slow, finds it waiting.
+        # The backoff is so long that even a slow command line finds it waiting.
         await deliverer.host().record_delivery(claim.claim_id, failed="HTTP 503", retry_after_s=600)
         code, out, _ = await command(services, "show", task_id)
         assert code == 0
@@ -167,10 +168,10 @@ async def test_a_post_that_was_not_recorded_is_repeated_when_its_host_was_killed
         assert (code, "'idle', 'pending', 'waiting', 'dead', 'done'" in err) == (2, True)
 
 
-async def test_whoever_takes_a_journal_over_has_its_webhooks(tmp_path: Path) -> None:
+async def test_a_takeover_includes_the_journal_s_webhooks(tmp_path: Path) -> None:
     async with hosts(tmp_path, "echo", "math", environment=mesh_callers.QUICK) as (
         services,
         deliverer,
     ):
-        lost = await post_a_part_and_kill(services, deliverer)
-        await expect_the_rest(deliverer, lost)
+        unrecorded = await post_a_part_and_kill(services, deliverer)
+        await expect_the_rest(deliverer, unrecorded)
