@@ -141,7 +141,12 @@ def inject(context: Context | None = None) -> dict[str, str]:
 
     It is empty without a span.
     """
-    span_context = trace.get_current_span(context).get_span_context()
+    return inject_span(trace.get_current_span(context))
+
+
+def inject_span(span: Span) -> dict[str, str]:
+    """Return the carrier of a span, which need not be current."""
+    span_context = span.get_span_context()
     if not span_context.is_valid:
         return {}
     carrier = {"traceparent": format_traceparent(span_context)}
@@ -164,7 +169,7 @@ def extract(carrier: Mapping[str, str]) -> Context:
     match = None if "tracestate" in carrier else _TRACEPARENT.fullmatch(traceparent)
     if match is None:
         return _PROPAGATOR.extract(carrier)
-    trace_id, span_id, flags = (int(number, 16) for number in match.groups())
+    trace_id, span_id, flags = int(match[1], 16), int(match[2], 16), int(match[3], 16)
     if not (trace_id and span_id):
         return Context()
     parent = SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(flags))
@@ -179,8 +184,8 @@ def current_traceparent() -> str:
 def continue_trace(traceparent: str, *, suppress_spans: bool = False) -> None:
     """Continue the trace of a `traceparent` in the rest of this asyncio task.
 
-    With `is_quiet` it is upkeep: log lines have the trace's id, but neither this process nor those
-    whom it calls add spans, unless a span is begun in another context.
+    With `suppress_spans`, log lines have the trace's id, but neither this process nor the processes
+    that it calls add spans, unless a span starts in another context.
     """
     context = extract({"traceparent": traceparent})
     if suppress_spans:

@@ -51,7 +51,7 @@ class MethodTracer:
         span = telemetry.get_tracer().start_span(
             self.method, kind=SpanKind.CLIENT, attributes=attributes
         )
-        return span, telemetry.inject(trace.set_span_in_context(span))
+        return span, telemetry.inject_span(span)
 
 
 def end_span(span: Span, code: str, *, is_stream: bool) -> None:

@@ -106,11 +106,12 @@ class ServiceExporter(SpanExporter):
 
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
-        self._resources: dict[tuple[Resource, str], Resource] = {}
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Export spans with their services' resources."""
-        return self._exporter.export([self._with_service(span) for span in spans])
+        # By identity: the hash of a Resource serializes all its attributes.
+        resources: dict[tuple[int, str], Resource] = {}
+        return self._exporter.export([_with_service(span, resources) for span in spans])
 
     def shutdown(self) -> None:
         """Shut the wrapped exporter down."""
@@ -120,36 +121,29 @@ class ServiceExporter(SpanExporter):
         """Flush the wrapped exporter."""
         return self._exporter.force_flush(timeout_millis)
 
-    def _with_service(self, span: ReadableSpan) -> ReadableSpan:
-        service = (span.attributes or {}).get(telemetry.SERVICE)
-        if not isinstance(service, str) or not service:
-            return span
-        return ReadableSpan(
-            name=span.name,
-            context=span.context,
-            parent=span.parent,
-            resource=self._service_resource(span.resource, service),
-            attributes=span.attributes,
-            events=span.events,
-            links=span.links,
-            kind=span.kind,
-            status=span.status,
-            start_time=span.start_time,
-            end_time=span.end_time,
-            instrumentation_scope=span.instrumentation_scope,
-        )
 
-    def _service_resource(self, process: Resource, service: str) -> Resource:
-        key = (process, service)
-        if key not in self._resources:
-            if len(self._resources) >= _RESOURCES:
-                self._resources.clear()
-            self._resources[key] = process.merge(Resource({telemetry.SERVICE_NAME: service}))
-        return self._resources[key]
-
-
-# Resources of other processes come and go.
-_RESOURCES = 256
+def _with_service(span: ReadableSpan, resources: dict[tuple[int, str], Resource]) -> ReadableSpan:
+    """Return a span with its service's resource, which is taken from or added to `resources`."""
+    service = (span.attributes or {}).get(telemetry.SERVICE)
+    if not isinstance(service, str) or not service:
+        return span
+    key = (id(span.resource), service)
+    if key not in resources:
+        resources[key] = span.resource.merge(Resource({telemetry.SERVICE_NAME: service}))
+    return ReadableSpan(
+        name=span.name,
+        context=span.context,
+        parent=span.parent,
+        resource=resources[key],
+        attributes=span.attributes,
+        events=span.events,
+        links=span.links,
+        kind=span.kind,
+        status=span.status,
+        start_time=span.start_time,
+        end_time=span.end_time,
+        instrumentation_scope=span.instrumentation_scope,
+    )
 
 
 def decode_spans(
