@@ -1,4 +1,4 @@
-"""A host on a real journal."""
+"""Fixtures that open a host on a real journal."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack

@@ -1,4 +1,4 @@
-"""Addresses of this machine, and the pause that a Retry-After header asks for."""
+"""Addresses of this machine, and the pause of a Retry-After header."""
 
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -30,7 +30,7 @@ from trunkline.network import is_loopback, is_this_machine, parse_retry_after
         (" , ", 0),
     ],
 )
-def test_seconds_and_dates_are_read_and_anything_else_says_nothing(
+def test_seconds_and_dates_are_parsed_and_anything_else_is_zero(
     text: str, expected_s: float
 ) -> None:
     assert parse_retry_after(text, limit_s=3600) == expected_s
@@ -61,7 +61,7 @@ def test_a_date_is_in_utc(zone: str) -> None:
         "unix-abstract:mesh",
     ],
 )
-def test_these_addresses_lead_to_this_machine(address: str) -> None:
+def test_these_addresses_are_on_this_machine(address: str) -> None:
     assert is_this_machine(address)
 
 
@@ -78,10 +78,10 @@ def test_these_addresses_lead_to_this_machine(address: str) -> None:
         "",
     ],
 )
-def test_these_addresses_may_lead_elsewhere(address: str) -> None:
+def test_these_addresses_may_be_on_other_machines(address: str) -> None:
     assert not is_this_machine(address)
 
 
 def test_an_unspecified_address_is_reachable_from_other_machines() -> None:
-    assert not is_loopback("0.0.0.0")  # noqa: S104  it is only parsed
+    assert not is_loopback("0.0.0.0")  # noqa: S104  a value to parse, not an address to bind
     assert is_loopback("127.0.0.1")

@@ -1,4 +1,4 @@
-"""Background work lasts as long as its block."""
+"""Background work ends with its block."""
 
 import asyncio
 
@@ -9,15 +9,15 @@ from trunkline.runtime import run_in_background
 
 class Work:
     def __init__(self) -> None:
-        self.began = asyncio.Event()
-        self.is_over = False
+        self.started = asyncio.Event()
+        self.has_ended = False
 
-    async def go_on(self) -> None:
-        self.began.set()
+    async def run(self) -> None:
+        self.started.set()
         try:
             await asyncio.Event().wait()
         finally:
-            self.is_over = True
+            self.has_ended = True
 
     async def fail(self) -> None:
         raise KeyError("the work's own")
@@ -25,23 +25,23 @@ class Work:
 
 async def test_work_ends_with_its_block() -> None:
     work = Work()
-    async with run_in_background(work.go_on()):
-        await work.began.wait()
-        assert not work.is_over
-    assert work.is_over
+    async with run_in_background(work.run()):
+        await work.started.wait()
+        assert not work.has_ended
+    assert work.has_ended
 
 
-async def test_what_the_block_raises_comes_out_unwrapped() -> None:
+async def test_an_exception_of_the_block_is_raised_unwrapped() -> None:
     work = Work()
 
     async def block() -> None:
-        async with run_in_background(work.go_on()):
-            await work.began.wait()
+        async with run_in_background(work.run()):
+            await work.started.wait()
             raise ValueError("the block's own")
 
     with pytest.raises(ValueError, match="the block's own"):
         await block()
-    assert work.is_over
+    assert work.has_ended
 
 
 async def test_work_that_fails_ends_the_block() -> None:
@@ -51,16 +51,16 @@ async def test_work_that_fails_ends_the_block() -> None:
     assert caught.group_contains(KeyError)
 
 
-async def test_cancelling_the_block_cancels_the_work_and_goes_on_outwards() -> None:
+async def test_cancelling_the_block_cancels_the_work_and_propagates() -> None:
     work = Work()
 
     async def block() -> None:
-        async with run_in_background(work.go_on()):
+        async with run_in_background(work.run()):
             await asyncio.Event().wait()
 
     async with asyncio.TaskGroup() as group:
         task = group.create_task(block())
-        await work.began.wait()
+        await work.started.wait()
         task.cancel()
     assert task.cancelled()
-    assert work.is_over
+    assert work.has_ended

@@ -1,4 +1,4 @@
-"""`@agent`: the agent that it makes of a function, and the errors that it raises."""
+"""Tests of `@agent`: the agent that it builds from a function, and its errors."""
 
 from collections.abc import AsyncIterator
 
@@ -17,11 +17,13 @@ async def hello(task: TaskContext) -> str:
 
 
 def test_tags_and_examples_become_the_card_s_one_skill() -> None:
-    made = agent(name="hello", description="Greets.", tags=["greet"], examples=["greet Ada"])(hello)
-    (skill,) = made.card.skills
+    built = agent(name="hello", description="Greets.", tags=["greet"], examples=["greet Ada"])(
+        hello
+    )
+    (skill,) = built.card.skills
     assert (list(skill.tags), list(skill.examples)) == (["greet"], ["greet Ada"])
-    assert list(made.card.default_input_modes) == ["text/plain"]
-    assert not made.card.supported_interfaces
+    assert list(built.card.default_input_modes) == ["text/plain"]
+    assert not built.card.supported_interfaces
 
 
 @pytest.mark.parametrize("name", ["", "Hello", "two words", "über", "a/b"])
@@ -62,50 +64,50 @@ def test_a_default_name_must_fit_a_url_too() -> None:
 
 
 @pytest.mark.parametrize("concurrency", [0, -1])
-def test_a_concurrency_that_lets_nothing_run_is_refused(concurrency: int) -> None:
+def test_a_concurrency_below_one_is_refused(concurrency: int) -> None:
     with pytest.raises(ConfigurationError, match="at least 1, or None"):
         agent(name="hello", description="Greets.", concurrency=concurrency)
 
 
 @pytest.mark.parametrize("value", [{"a": 1}, 3, ["a"], b"raw"])
-async def test_a_result_that_is_no_answer_fails_with_what_may_be_returned(
+async def test_an_invalid_result_fails_with_the_allowed_types(
     open_host: OpenHost, value: object
 ) -> None:
     async def wrong(task: TaskContext) -> object:
         return value
 
-    ended = await finish(await open_host(define(wrong)))
-    assert ended.task.status.state == State.TASK_STATE_FAILED
-    said = status_texts(ended)
-    assert f"returned a value of type {type(value).__name__}" in said
-    assert "a text (str), a Part, a Message or None" in said
+    snapshot = await finish(await open_host(define(wrong)))
+    assert snapshot.task.status.state == State.TASK_STATE_FAILED
+    error_text = status_texts(snapshot)
+    assert f"returned a value of type {type(value).__name__}" in error_text
+    assert "a text (str), a Part, a Message or None" in error_text
 
 
-async def test_a_piece_that_is_no_answer_fails_with_what_may_be_yielded(
+async def test_an_invalid_piece_fails_with_the_allowed_types(
     open_host: OpenHost,
 ) -> None:
     async def wrong(task: TaskContext) -> AsyncIterator[object]:
         yield "text"
         yield 3
 
-    ended = await finish(await open_host(define(wrong)))
-    assert ended.task.status.state == State.TASK_STATE_FAILED
-    assert "yielded a value of type int, not a text (str) or a Part" in status_texts(ended)
-    assert texts(ended) == ["text"]
+    snapshot = await finish(await open_host(define(wrong)))
+    assert snapshot.task.status.state == State.TASK_STATE_FAILED
+    assert "yielded a value of type int, not a text (str) or a Part" in status_texts(snapshot)
+    assert texts(snapshot) == ["text"]
 
 
-async def test_the_state_is_an_enum_and_there_is_nothing_of_the_host_s(
+async def test_the_state_is_an_enum_and_the_context_has_no_host_methods(
     open_host: OpenHost,
 ) -> None:
-    async def look(task: TaskContext) -> str:
+    async def inspect(task: TaskContext) -> str:
         states = [task.state]
         await task.working()
         states.append(task.state)
         assert states == [TaskState.SUBMITTED, TaskState.WORKING]
         return " ".join(name for name in dir(task) if not name.startswith("_"))
 
-    ended = await finish(await open_host(define(look)))
-    assert texts(ended) == [
+    snapshot = await finish(await open_host(define(inspect)))
+    assert texts(snapshot) == [
         "accepted_output_modes account agent approvals artifact attempt caller complete "
         "context_id deadline fail history id is_over message open plan progress read reject reply "
         "request_approval require_auth require_input rewind settings state store text tool turn "
@@ -132,5 +134,5 @@ def test_an_agent_that_cannot_be_loaded_is_one_clear_error(spec: str, problem: s
         load_agent(spec)
 
 
-def test_an_agent_is_found_by_module_and_name() -> None:
+def test_an_agent_is_loaded_by_module_and_name() -> None:
     assert load_agent("trunkline_agents.echo.agent:echo").card.name == "echo"

@@ -1,4 +1,4 @@
-"""LangGraph graphs as agents: what of a run is told, what is asked, what is remembered."""
+"""LangGraph graphs as agents: streaming, interrupts and conversations."""
 
 import asyncio
 import operator
@@ -22,7 +22,7 @@ from trunkline.testing import Answer, Call, Mesh, ScriptedModel, mesh
 
 
 class Log(TypedDict):
-    asked: str
+    question: str
     log: Annotated[list[Any], operator.add]
 
 
@@ -31,17 +31,17 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-def saying(model: ScriptedModel) -> Any:
-    async def say(state: MessagesState) -> dict[str, Any]:
+def model_node(model: ScriptedModel) -> Any:
+    async def call_model(state: MessagesState) -> dict[str, Any]:
         return {"messages": [await model.ainvoke(state["messages"])]}
 
-    return say
+    return call_model
 
 
-def reacting(model: ScriptedModel, **compiled: Any) -> Any:
-    """The usual loop of a model and its tools."""
+def react_graph(model: ScriptedModel, **compiled: Any) -> Any:
+    """Build the usual loop of a model and its tools."""
     graph = StateGraph(MessagesState)
-    graph.add_node("agent", saying(model))
+    graph.add_node("agent", model_node(model))
     graph.add_node("tools", ToolNode([add]))
     graph.add_edge(START, "agent")
     graph.add_conditional_edges("agent", tools_condition)
@@ -49,8 +49,8 @@ def reacting(model: ScriptedModel, **compiled: Any) -> Any:
     return graph.compile(**compiled)
 
 
-def logging(*nodes: Any) -> Any:
-    """Nodes that begin at once, over a state without messages."""
+def parallel_graph(*nodes: Any) -> Any:
+    """Build a graph whose nodes all start at once, over a state without messages."""
     graph = StateGraph(Log)
     for node in nodes:
         graph.add_node(node.__name__, node)
@@ -58,45 +58,45 @@ def logging(*nodes: Any) -> Any:
     return graph.compile()
 
 
-def made(graph: Any, **options: Any) -> FunctionAgent:
+def graph_agent(graph: Any, **options: Any) -> FunctionAgent:
     return from_langgraph(graph, name="graph", description="Under test.", **options)
 
 
-def logged(graph: Any, **options: Any) -> FunctionAgent:
-    return made(
+def log_agent(graph: Any, **options: Any) -> FunctionAgent:
+    return graph_agent(
         graph,
-        input=lambda task: {"asked": task.text},
+        input=lambda task: {"question": task.text},
         output=lambda state: repr(state["log"]),
         **options,
     )
 
 
-async def followed(m: Mesh, text: str) -> tuple[Answer, list[str]]:
-    """Ask, and return the news and the pieces in the order in which they came."""
-    told: list[str] = []
+async def ask_and_record(m: Mesh, text: str) -> tuple[Answer, list[str]]:
+    """Send a message; return the answer and its status texts and pieces in order of arrival."""
+    events: list[str] = []
     async with m.stream(text) as stream:
         async for event in stream:
             match event.WhichOneof("event"):
                 case "status":
-                    told += [part.text for part in event.status.status.message.parts]
+                    events += [part.text for part in event.status.status.message.parts]
                 case "delta":
-                    told += event.delta.texts
+                    events += event.delta.texts
                 case "rewound":
-                    told.append("rewound")
+                    events.append("rewound")
                 case "tool_started":
-                    told.append(f"{event.tool_started.tool} begins")
+                    events.append(f"{event.tool_started.tool} begins")
                 case "tool_finished":
-                    told.append(f"{event.tool_finished.tool}: {event.tool_finished.summary}")
-    return await m.get(stream.task_id), told
+                    events.append(f"{event.tool_finished.tool}: {event.tool_finished.summary}")
+    return await m.get(stream.task_id), events
 
 
-async def test_its_words_stream_and_its_calls_of_tools_are_told() -> None:
+async def test_text_streams_and_tool_calls_are_reported() -> None:
     calls = [Call("add", {"a": 1, "b": 2}), Call("add", {"a": 3, "b": 4})]
     model = ScriptedModel(calls, "The sums are 3 and 7.")
-    async with mesh(made(reacting(model))) as m:
-        answer, told = await followed(m, "sums?")
+    async with mesh(graph_agent(react_graph(model))) as m:
+        answer, events = await ask_and_record(m, "sums?")
     assert (answer.state, answer.text) == (TaskState.COMPLETED, "The sums are 3 and 7.")
-    assert told == [
+    assert events == [
         *("Calling add…", "add begins", "Calling add…", "add begins"),
         *("add: 3", "add: 7", "Processing the results…"),
         *("The ", "sums ", "are ", "3 ", "and ", "7."),
@@ -105,97 +105,97 @@ async def test_its_words_stream_and_its_calls_of_tools_are_told() -> None:
     assert model.is_exhausted
 
 
-async def test_what_a_model_says_before_it_calls_a_tool_is_news_and_no_answer() -> None:
+async def test_text_before_a_tool_call_is_a_status_and_no_answer() -> None:
     call = {"name": "add", "args": {"a": 1, "b": 2}, "id": "c1"}
     model = ScriptedModel(AIMessage("I add them.", tool_calls=[call]), "It is 3.")
-    async with mesh(made(reacting(model))) as m:
-        answer, told = await followed(m, "1+2?")
+    async with mesh(graph_agent(react_graph(model))) as m:
+        answer, events = await ask_and_record(m, "1+2?")
     assert answer.text == "It is 3."
-    assert told[:5] == ["I ", "add ", "them.", "rewound", "I add them."]
+    assert events[:5] == ["I ", "add ", "them.", "rewound", "I add them."]
 
 
-async def test_the_last_of_several_models_has_the_answer_also_in_a_graph_below() -> None:
-    below = StateGraph(MessagesState)
-    below.add_node("write", saying(ScriptedModel("The answer.")))
-    below.add_edge(START, "write")
+async def test_the_last_of_several_models_gives_the_answer_also_in_a_subgraph() -> None:
+    subgraph = StateGraph(MessagesState)
+    subgraph.add_node("write", model_node(ScriptedModel("The answer.")))
+    subgraph.add_edge(START, "write")
     graph = StateGraph(MessagesState)
-    graph.add_node("plan", saying(ScriptedModel("A plan.")))
-    graph.add_node("work", below.compile())
+    graph.add_node("plan", model_node(ScriptedModel("A plan.")))
+    graph.add_node("work", subgraph.compile())
     graph.add_edge(START, "plan")
     graph.add_edge("plan", "work")
-    async with mesh(made(graph.compile())) as m:
-        answer, told = await followed(m, "go")
+    async with mesh(graph_agent(graph.compile())) as m:
+        answer, events = await ask_and_record(m, "go")
     assert answer.text == "The answer."
-    assert told == ["A ", "plan.", "rewound", "The ", "answer."]
+    assert events == ["A ", "plan.", "rewound", "The ", "answer."]
 
 
-@pytest.mark.parametrize(("nodes", "streamed"), [(("work",), ["The ", "end."]), ((), ["The end."])])
-async def test_only_the_nodes_that_were_named_are_heard(
-    nodes: Sequence[str], streamed: list[str]
+@pytest.mark.parametrize(("nodes", "expected"), [(("work",), ["The ", "end."]), ((), ["The end."])])
+async def test_only_the_named_nodes_stream(
+    nodes: Sequence[str], expected: list[str]
 ) -> None:
     graph = StateGraph(MessagesState)
-    graph.add_node("plan", saying(ScriptedModel("A plan.")))
-    graph.add_node("work", saying(ScriptedModel("The end.")))
+    graph.add_node("plan", model_node(ScriptedModel("A plan.")))
+    graph.add_node("work", model_node(ScriptedModel("The end.")))
     graph.add_edge(START, "plan")
     graph.add_edge("plan", "work")
-    async with mesh(made(graph.compile(), stream=nodes)) as m:
-        answer, told = await followed(m, "go")
-    assert (answer.text, told) == ("The end.", streamed)
+    async with mesh(graph_agent(graph.compile(), stream=nodes)) as m:
+        answer, events = await ask_and_record(m, "go")
+    assert (answer.text, events) == ("The end.", expected)
 
 
-async def test_models_that_speak_at_once_are_heard_one_after_the_other() -> None:
-    def joined(state: MessagesState) -> dict[str, Any]:
+async def test_concurrent_models_stream_one_after_the_other() -> None:
+    def join(state: MessagesState) -> dict[str, Any]:
         return {"messages": [AIMessage(" ".join(str(one.text) for one in state["messages"][1:]))]}
 
     graph = StateGraph(MessagesState)
     for name in ("left", "right"):
-        graph.add_node(name, saying(ScriptedModel(f"{name} says this")))
+        graph.add_node(name, model_node(ScriptedModel(f"{name} says this")))
         graph.add_edge(START, name)
         graph.add_edge(name, "join")
-    graph.add_node("join", joined)
-    async with mesh(made(graph.compile())) as m:
-        answer, told = await followed(m, "go")
+    graph.add_node("join", join)
+    async with mesh(graph_agent(graph.compile())) as m:
+        answer, events = await ask_and_record(m, "go")
     assert answer.text == "left says this right says this"
-    assert told.count("rewound") <= 2
+    assert events.count("rewound") <= 2
 
 
-async def test_a_node_tells_news_and_gives_files() -> None:
+async def test_a_node_sends_statuses_and_files() -> None:
     def work(state: Log) -> dict[str, Any]:
-        tell = get_stream_writer()
-        tell("half way")
-        tell(Part(raw=b"1,2", media_type="text/csv", filename="table.csv"))
-        tell({"nobody": "knows"})
-        return {"log": [state["asked"]]}
+        send = get_stream_writer()
+        send("half way")
+        send(Part(raw=b"1,2", media_type="text/csv", filename="table.csv"))
+        send({"unknown": "value"})
+        return {"log": [state["question"]]}
 
     def output(state: Log) -> list[str | Part]:
         return ["made of ", state["log"][0], Part(url="https://example.com/a.png")]
 
-    agent = made(logging(work), input=lambda task: {"asked": task.text}, output=output)
+    agent = graph_agent(parallel_graph(work), input=lambda task: {"question": task.text}, output=output)
     async with mesh(agent) as m:
-        answer, told = await followed(m, "go")
-    assert told[0] == "half way"
+        answer, events = await ask_and_record(m, "go")
+    assert events[0] == "half way"
     assert [one.name for one in answer.artifacts] == ["table.csv", "answer"]
     assert answer.artifacts[0].parts[0].raw == b"1,2"
     assert [part.WhichOneof("content") for part in answer.artifacts[1].parts] == ["text", "url"]
     assert answer.text == "made of go"
 
 
-async def test_an_interrupt_asks_and_the_next_message_is_what_it_returns() -> None:
-    def two(state: Log) -> dict[str, Any]:
+async def test_an_interrupt_requires_input_and_returns_the_next_message() -> None:
+    def two_questions(state: Log) -> dict[str, Any]:
         first = interrupt("first?")
         second = interrupt({"question": "second?", "options": [1, 2]})
         return {"log": [first, second]}
 
     runs: list[str] = []
 
-    def beside(state: Log) -> dict[str, Any]:
+    def parallel(state: Log) -> dict[str, Any]:
         runs.append("beside")
         return {"log": ["beside"]}
 
     data = Part(media_type="application/json")
     data.data.struct_value.update({"option": 2})
     modes = ["text/plain", "application/json"]
-    async with mesh(logged(logging(two, beside), input_modes=modes)) as m:
+    async with mesh(log_agent(parallel_graph(two_questions, parallel), input_modes=modes)) as m:
         first = await m.ask("go")
         second = await m.ask("one", task=first)
         end = await m.ask("two:", data, task=second)
@@ -206,14 +206,14 @@ async def test_an_interrupt_asks_and_the_next_message_is_what_it_returns() -> No
     assert runs == ["beside"]
 
 
-async def test_several_interrupts_are_asked_one_after_the_other() -> None:
+async def test_several_interrupts_are_answered_one_after_the_other() -> None:
     def left(state: Log) -> dict[str, Any]:
         return {"log": [interrupt("left?")]}
 
     def right(state: Log) -> dict[str, Any]:
         return {"log": [interrupt("right?")]}
 
-    async with mesh(logged(logging(left, right), resume=lambda task: task.text.upper())) as m:
+    async with mesh(log_agent(parallel_graph(left, right), resume=lambda task: task.text.upper())) as m:
         first = await m.ask("go")
         second = await m.ask(first.status_text, task=first)
         end = await m.ask(second.status_text, task=second)
@@ -221,7 +221,7 @@ async def test_several_interrupts_are_asked_one_after_the_other() -> None:
     assert end.text == "['LEFT?', 'RIGHT?']"
 
 
-async def test_a_graph_below_asks_and_remembers_where_it_stood() -> None:
+async def test_a_subgraph_resumes_at_its_interrupt() -> None:
     runs: list[str] = []
 
     def before(state: Log) -> dict[str, Any]:
@@ -231,78 +231,78 @@ async def test_a_graph_below_asks_and_remembers_where_it_stood() -> None:
     def ask(state: Log) -> dict[str, Any]:
         return {"log": [interrupt("deep?")]}
 
-    below = StateGraph(Log)
-    below.add_node("before", before)
-    below.add_node("ask", ask)
-    below.add_edge(START, "before")
-    below.add_edge("before", "ask")
+    subgraph = StateGraph(Log)
+    subgraph.add_node("before", before)
+    subgraph.add_node("ask", ask)
+    subgraph.add_edge(START, "before")
+    subgraph.add_edge("before", "ask")
     graph = StateGraph(Log)
-    graph.add_node("below", below.compile())
+    graph.add_node("below", subgraph.compile())
     graph.add_edge(START, "below")
-    async with mesh(logged(graph.compile())) as m:
-        asked = await m.ask("go")
-        assert (asked.state, asked.status_text) == (TaskState.INPUT_REQUIRED, "deep?")
-        assert (await m.ask("yes", task=asked)).text == "['before', 'yes']"
+    async with mesh(log_agent(graph.compile())) as m:
+        waiting = await m.ask("go")
+        assert (waiting.state, waiting.status_text) == (TaskState.INPUT_REQUIRED, "deep?")
+        assert (await m.ask("yes", task=waiting)).text == "['before', 'yes']"
     assert runs == ["before"]
 
 
-async def test_a_graph_that_stops_before_a_node_asks_whether_it_goes_on() -> None:
+async def test_a_graph_that_stops_before_a_node_asks_to_continue() -> None:
     call = {"name": "add", "args": {"a": 1, "b": 2}, "id": "c1"}
     model = ScriptedModel(AIMessage("", tool_calls=[call]), "It is 3.")
-    async with mesh(made(reacting(model, interrupt_before=["tools"]))) as m:
-        asked = await m.ask("1+2?")
-        assert (asked.state, asked.status_text) == (
+    async with mesh(graph_agent(react_graph(model, interrupt_before=["tools"]))) as m:
+        waiting = await m.ask("1+2?")
+        assert (waiting.state, waiting.status_text) == (
             TaskState.INPUT_REQUIRED,
             "Continue with tools?",
         )
-        assert (await m.ask("yes", task=asked)).text == "It is 3."
+        assert (await m.ask("yes", task=waiting)).text == "It is 3."
 
 
-async def test_what_waits_can_be_answered_on_the_next_mesh(tmp_path: Path) -> None:
+async def test_an_interrupt_can_be_answered_after_a_restart(tmp_path: Path) -> None:
     def ask(state: Log) -> dict[str, Any]:
         return {"log": [interrupt("what?")]}
 
-    agent = logged(logging(ask))
+    agent = log_agent(parallel_graph(ask))
     async with mesh(agent, data_dir=tmp_path) as m:
-        asked = await m.ask("go")
+        waiting = await m.ask("go")
     async with mesh(agent, data_dir=tmp_path) as m:
-        assert (await m.ask("this", task=asked)).text == "['this']"
+        assert (await m.ask("this", task=waiting)).text == "['this']"
 
 
-async def test_what_waits_in_a_checkpointer_that_is_gone_fails_and_says_so(tmp_path: Path) -> None:
+async def test_an_interrupt_in_a_lost_checkpointer_fails_with_the_reason(tmp_path: Path) -> None:
     def ask(state: Log) -> dict[str, Any]:
         return {"log": [interrupt("what?")]}
 
-    def forgetful() -> FunctionAgent:
+    def agent_with_new_checkpointer() -> FunctionAgent:
         graph = StateGraph(Log)
         graph.add_node("ask", ask)
         graph.add_edge(START, "ask")
-        return logged(graph.compile(checkpointer=InMemorySaver()))
+        return log_agent(graph.compile(checkpointer=InMemorySaver()))
 
-    async with mesh(forgetful(), data_dir=tmp_path) as m:
-        asked = await m.ask("go")
-    async with mesh(forgetful(), data_dir=tmp_path) as m:
-        answer = await m.ask("this", task=asked)
+    async with mesh(agent_with_new_checkpointer(), data_dir=tmp_path) as m:
+        waiting = await m.ask("go")
+    async with mesh(agent_with_new_checkpointer(), data_dir=tmp_path) as m:
+        answer = await m.ask("this", task=waiting)
     assert (answer.state, answer.status_text) == (
         TaskState.FAILED,
         "its state was lost; ask again",
     )
 
 
-async def test_calls_to_approve_are_approvals_like_any_others() -> None:
+async def test_review_requests_become_approvals() -> None:
     def call(state: Log) -> dict[str, Any]:
         calls = [{"name": "delete", "args": {"file": name}} for name in "abc"]
         return {"log": [interrupt({"action_requests": calls, "review_configs": []})]}
 
-    async with mesh(logged(logging(call))) as m:
-        asked = await m.ask("go")
-        assert len(asked.approvals) == 3
-        assert asked.approvals[0].requested.tool == "delete"
-        unclear = await m.ask("what?", task=asked)
+    async with mesh(log_agent(parallel_graph(call))) as m:
+        waiting = await m.ask("go")
+        assert len(waiting.approvals) == 3
+        assert waiting.approvals[0].requested.tool == "delete"
+        unclear = await m.ask("what?", task=waiting)
         assert unclear.state is TaskState.INPUT_REQUIRED
-        some = await m.ask("approve 1", task=asked)
-        assert (some.state, len(some.approvals)) == (TaskState.INPUT_REQUIRED, 2)
-        end = await m.ask('edit 2 {"file": "x"}\nreject 3 not that', task=asked)
+        partly = await m.ask("approve 1", task=waiting)
+        assert (partly.state, len(partly.approvals)) == (TaskState.INPUT_REQUIRED, 2)
+        end = await m.ask('edit 2 {"file": "x"}\nreject 3 not that', task=waiting)
     decisions = [
         {"type": "approve"},
         {"type": "edit", "edited_action": {"name": "delete", "args": {"file": "x"}}},
@@ -311,17 +311,17 @@ async def test_calls_to_approve_are_approvals_like_any_others() -> None:
     assert end.text == repr([{"decisions": decisions}])
 
 
-def kinds(messages: Sequence[BaseMessage]) -> str:
+def join_texts(messages: Sequence[BaseMessage]) -> str:
     return " ".join(str(message.text) for message in messages)
 
 
-@pytest.mark.parametrize("is_own", [False, True])
-async def test_a_context_is_a_conversation_that_outlives_the_mesh(
-    tmp_path: Path, *, is_own: bool
+@pytest.mark.parametrize("has_checkpointer", [False, True])
+async def test_a_conversation_of_a_context_survives_a_restart(
+    tmp_path: Path, *, has_checkpointer: bool
 ) -> None:
-    own = {"checkpointer": InMemorySaver()} if is_own else {}
-    model = ScriptedModel("one", "two", kinds, kinds)
-    agent = made(reacting(model, **own))
+    own_limit = {"checkpointer": InMemorySaver()} if has_checkpointer else {}
+    model = ScriptedModel("one", "two", join_texts, join_texts)
+    agent = graph_agent(react_graph(model, **own_limit))
     async with mesh(agent, data_dir=tmp_path) as m:
         first = await m.ask("a")
         await m.ask("b", context=first)
@@ -330,88 +330,88 @@ async def test_a_context_is_a_conversation_that_outlives_the_mesh(
         assert (await m.ask("d")).text == "d"
 
 
-async def test_a_task_that_waits_holds_up_nobody_and_nothing_said_is_lost() -> None:
+async def test_a_waiting_task_blocks_no_other_and_no_message_is_lost() -> None:
     def node(state: MessagesState) -> dict[str, Any]:
         if state["messages"][-1].text == "wait":
             return {"messages": [AIMessage(str(interrupt("for what?")))]}
-        return {"messages": [AIMessage(kinds(state["messages"]))]}
+        return {"messages": [AIMessage(join_texts(state["messages"]))]}
 
     graph = StateGraph(MessagesState)
     graph.add_node("node", node)
     graph.add_edge(START, "node")
-    async with mesh(made(graph.compile())) as m:
+    async with mesh(graph_agent(graph.compile())) as m:
         waiting = await m.ask("wait")
         assert (await m.ask("a", context=waiting)).text == "a"
         assert (await m.ask("for this", task=waiting)).text == "for this"
         assert (await m.ask("b", context=waiting)).text == "a a wait for this b"
 
 
-async def test_what_is_said_at_once_in_a_context_is_heard_one_after_the_other() -> None:
-    began, go = asyncio.Event(), asyncio.Event()
+async def test_concurrent_messages_of_a_context_run_one_after_the_other() -> None:
+    started, released = asyncio.Event(), asyncio.Event()
 
     async def node(state: MessagesState) -> dict[str, Any]:
-        began.set()
-        await go.wait()
-        return {"messages": [AIMessage(kinds(state["messages"]))]}
+        started.set()
+        await released.wait()
+        return {"messages": [AIMessage(join_texts(state["messages"]))]}
 
     graph = StateGraph(MessagesState)
     graph.add_node("node", node)
     graph.add_edge(START, "node")
-    async with mesh(made(graph.compile())) as m:
+    async with mesh(graph_agent(graph.compile())) as m:
         first = await m.submit("a")
-        await began.wait()
+        await started.wait()
         second = await m.submit("b", context=first)
         await m.wait_until(second, lambda answer: "Waiting" in answer.status_text)
-        go.set()
+        released.set()
         assert (await m.wait_until(first)).text == "a"
         assert (await m.wait_until(second)).text == "a a b"
 
 
-async def test_what_failed_or_was_canceled_leaves_nothing_in_the_conversation() -> None:
-    began = asyncio.Event()
+async def test_failed_and_canceled_turns_leave_no_messages_in_the_conversation() -> None:
+    started = asyncio.Event()
 
     async def node(state: MessagesState) -> dict[str, Any]:
         match state["messages"][-1].text:
             case "fail":
                 raise ValueError("a secret")
             case "hang":
-                began.set()
+                started.set()
                 await asyncio.Event().wait()
-        return {"messages": [AIMessage(kinds(state["messages"]))]}
+        return {"messages": [AIMessage(join_texts(state["messages"]))]}
 
     graph = StateGraph(MessagesState)
     graph.add_node("node", node)
     graph.add_edge(START, "node")
-    async with mesh(made(graph.compile())) as m:
+    async with mesh(graph_agent(graph.compile())) as m:
         first = await m.ask("a")
         failed = await m.ask("fail", context=first)
         assert failed.state is TaskState.FAILED
         assert "secret" not in failed.status_text
-        hanging = await m.submit("hang", context=first)
-        await began.wait()
-        assert (await m.cancel(hanging)).state is TaskState.CANCELED
+        running = await m.submit("hang", context=first)
+        await started.wait()
+        assert (await m.cancel(running)).state is TaskState.CANCELED
         assert (await m.ask("b", context=first)).text == "a a b"
 
 
-@pytest.mark.parametrize(("own", "given", "limit"), [(None, None, 250), (7, None, 7), (7, 5, 5)])
-async def test_a_graph_that_comes_to_no_end_is_stopped(
-    own: int | None, given: int | None, limit: int
+@pytest.mark.parametrize(("own_limit", "step_limit", "limit"), [(None, None, 250), (7, None, 7), (7, 5, 5)])
+async def test_an_endless_graph_is_stopped(
+    own_limit: int | None, step_limit: int | None, limit: int
 ) -> None:
     graph = StateGraph(Log)
     graph.add_node("again", lambda state: {"log": [1]})
     graph.add_edge(START, "again")
     graph.add_edge("again", "again")
     compiled = graph.compile()
-    if own is not None:
-        compiled = compiled.with_config(recursion_limit=own)
-    async with mesh(logged(compiled, step_limit=given)) as m:
+    if own_limit is not None:
+        compiled = compiled.with_config(recursion_limit=own_limit)
+    async with mesh(log_agent(compiled, step_limit=step_limit)) as m:
         answer = await m.ask("go")
     assert answer.state is TaskState.FAILED
     assert f"did not finish within {limit} steps" in answer.status_text
 
 
-async def test_nodes_find_what_is_made_of_the_task() -> None:
-    class Place(BaseModel):
+async def test_nodes_get_the_context_built_from_the_task() -> None:
+    class City(BaseModel):
         city: str
 
     class Deps(TypedDict):
@@ -421,20 +421,20 @@ async def test_nodes_find_what_is_made_of_the_task() -> None:
     def node(state: Log, runtime: Runtime[Deps]) -> dict[str, Any]:
         return {"log": [runtime.context["city"], get_runtime(Deps).context["caller"]]}
 
-    def context(task: TaskContext[Place]) -> Deps:
+    def context(task: TaskContext[City]) -> Deps:
         return Deps(city=task.settings.city, caller=task.caller)
 
-    async def given(task: TaskContext[Place]) -> dict[str, str]:
-        return {"asked": task.text}
+    async def step_limit(task: TaskContext[City]) -> dict[str, str]:
+        return {"question": task.text}
 
     graph = StateGraph(Log, context_schema=Deps)
     graph.add_node("node", node)
     graph.add_edge(START, "node")
-    agent = made(
+    agent = graph_agent(
         graph.compile(),
-        settings=Place,
+        settings=City,
         context=context,
-        input=given,
+        input=step_limit,
         output=lambda state: repr(state["log"]),
     )
     async with mesh(agent, options={"graph": {"city": "Oslo"}}) as m:
@@ -445,11 +445,11 @@ async def test_files_reach_the_model_as_content_blocks() -> None:
     def block(messages: Sequence[BaseMessage]) -> str:
         return repr(messages[-1].content)
 
-    agent = made(reacting(ScriptedModel(block)), input_modes=["text/plain", "image/png"])
+    agent = graph_agent(react_graph(ScriptedModel(block)), input_modes=["text/plain", "image/png"])
     image = Part(raw=b"png", media_type="image/png", filename="a.png")
     async with mesh(agent) as m:
         answer = await m.ask("what is it?", image)
-    assert eval(answer.text) == [  # noqa: S307  what repr has made
+    assert eval(answer.text) == [  # noqa: S307  the answer is the output of repr
         {"type": "text", "text": "what is it?"},
         {
             "type": "image",
@@ -460,9 +460,9 @@ async def test_files_reach_the_model_as_content_blocks() -> None:
     ]
 
 
-def test_what_can_be_no_agent_is_said_so() -> None:
+def test_an_invalid_graph_is_refused_with_the_reason() -> None:
     graph: Any = StateGraph(Log)
     with pytest.raises(ConfigurationError, match=r"graph\.compile\(\)"):
-        made(graph)
+        graph_agent(graph)
     with pytest.raises(ConfigurationError, match="input= and output="):
-        made(logging(lambda state: {}))
+        graph_agent(parallel_graph(lambda state: {}))

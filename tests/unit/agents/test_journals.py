@@ -1,4 +1,4 @@
-"""Which journals of a data directory a host opens: its own family, as far as nobody has it."""
+"""A host opens the free journals of its own family in a data directory."""
 
 import asyncio
 import logging
@@ -29,18 +29,18 @@ def journals(tmp_path: Path) -> JournalFolder:
 
 
 @pytest.fixture
-def held() -> Iterator[ExitStack]:
+def stack() -> Iterator[ExitStack]:
     with ExitStack() as stack:
         yield stack
 
 
-def hold(held: ExitStack, found: OpenJournal) -> OpenJournal:
-    held.callback(found.journal.close)
-    return found
+def close_later(stack: ExitStack, opened: OpenJournal) -> OpenJournal:
+    stack.callback(opened.journal.close)
+    return opened
 
 
-def make(path: Path) -> str:
-    """Make a journal that nobody has, with a task in it."""
+def make_journal(path: Path) -> str:
+    """Make a journal without an owner, with a task in it."""
 
     async def create() -> str:
         journal = Journal.open(path)
@@ -51,118 +51,120 @@ def make(path: Path) -> str:
     return asyncio.run(create())
 
 
-def lose(path: Path) -> None:
-    """Let a journal look as if its host had died."""
+def abandon(path: Path) -> None:
+    """Mark a journal as abandoned by a host that died."""
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
         mark_abandoned(file)
 
 
 def test_the_first_journal_of_a_host_is_named_after_it(
-    journals: JournalFolder, folder: Path, held: ExitStack
+    journals: JournalFolder, folder: Path, stack: ExitStack
 ) -> None:
-    own = hold(held, journals.open_own("math", AGENTS))
+    own = close_later(stack, journals.open_own("math", AGENTS))
     assert own.path == folder / "math.db"
     assert own.checkpoint_path == folder / "math.db.checkpoints"
 
 
-def test_a_host_comes_back_to_the_journal_that_it_had(
-    journals: JournalFolder, folder: Path, held: ExitStack
+def test_a_restarted_host_reopens_its_journal(
+    journals: JournalFolder, folder: Path, stack: ExitStack
 ) -> None:
-    known = make(folder / "math.db")
-    assert hold(held, journals.open_own("math", AGENTS)).journal.id == known
+    journal_id = make_journal(folder / "math.db")
+    assert close_later(stack, journals.open_own("math", AGENTS)).journal.id == journal_id
 
 
-def test_a_host_whose_journal_somebody_has_takes_the_next(
-    journals: JournalFolder, folder: Path, held: ExitStack
+def test_a_host_whose_journal_is_in_use_opens_the_next(
+    journals: JournalFolder, folder: Path, stack: ExitStack
 ) -> None:
-    first = hold(held, journals.open_own("math", AGENTS))
-    second = hold(held, journals.open_own("math", AGENTS))
+    first = close_later(stack, journals.open_own("math", AGENTS))
+    second = close_later(stack, journals.open_own("math", AGENTS))
     assert second.path == folder / "math.2.db"
     assert second.journal.id != first.journal.id
 
 
-def test_all_free_journals_of_the_family_and_no_others_are_opened_beside(
-    journals: JournalFolder, folder: Path, held: ExitStack
+def test_only_the_free_journals_of_the_family_are_opened_as_extras(
+    journals: JournalFolder, folder: Path, stack: ExitStack
 ) -> None:
     names = ("math.db", "math.2.db", "math.10.db", "math.1.db", "math-2.db", "mathematics.db")
     for name in names:
-        make(folder / name)
+        make_journal(folder / name)
     (folder / "math.db.checkpoints").touch()
-    hold(held, OpenJournal(Journal.open(folder / "math.2.db"), folder / "math.2.db"))
-    own = hold(held, journals.open_own("math", AGENTS))
-    found = [hold(held, one).path.name for one in journals.open_free("math", {"math"})]
+    close_later(stack, OpenJournal(Journal.open(folder / "math.2.db"), folder / "math.2.db"))
+    own = close_later(stack, journals.open_own("math", AGENTS))
+    opened = [close_later(stack, one).path.name for one in journals.open_free("math", {"math"})]
     assert own.path.name == "math.db"
-    assert found == ["math.10.db"]
+    assert opened == ["math.10.db"]
 
 
-def test_a_journal_that_holds_tasks_of_others_is_no_host_s_own(
-    journals: JournalFolder, folder: Path, held: ExitStack
+def test_a_journal_with_tasks_of_other_agents_is_not_a_hosts_own(
+    journals: JournalFolder, folder: Path, stack: ExitStack
 ) -> None:
-    make(folder / "math.db")
-    assert hold(held, journals.open_own("math", {"math"})).path.name == "math.2.db"
-    # It is served beside that: nobody else opens what was given back.
-    assert [hold(held, one).path.name for one in journals.open_free("math", {"math"})] == [
+    make_journal(folder / "math.db")
+    assert close_later(stack, journals.open_own("math", {"math"})).path.name == "math.2.db"
+    # It is served as an extra journal: no other host opens a released one.
+    assert [close_later(stack, one).path.name for one in journals.open_free("math", {"math"})] == [
         "math.db"
     ]
 
 
-def test_what_another_family_gave_back_is_opened_if_it_waits_for_these_agents_alone(
-    journals: JournalFolder, folder: Path, held: ExitStack
+def test_a_released_journal_is_opened_if_its_tasks_need_only_these_agents(
+    journals: JournalFolder, folder: Path, stack: ExitStack
 ) -> None:
     for name in ("currency.db", "research.db", "math.db"):
-        make(folder / name)
+        make_journal(folder / name)
     Journal.open(folder / "empty.db").close()
-    hold(held, OpenJournal(Journal.open(folder / "research.db"), folder / "research.db"))
-    hold(held, journals.open_own("math", AGENTS))
+    close_later(stack, OpenJournal(Journal.open(folder / "research.db"), folder / "research.db"))
+    close_later(stack, journals.open_own("math", AGENTS))
     assert journals.open_free("math", {"math"}) == []
     (other,) = journals.open_free("math", AGENTS)
-    assert hold(held, other).path.name == "currency.db"
+    assert close_later(stack, other).path.name == "currency.db"
 
 
-def test_what_a_host_lost_that_ran_others_is_left_to_it(
-    journals: JournalFolder, folder: Path, held: ExitStack
+def test_an_abandoned_journal_with_tasks_of_other_agents_is_not_opened(
+    journals: JournalFolder, folder: Path, stack: ExitStack
 ) -> None:
-    make(folder / "math.db")
-    lose(folder / "math.db")
-    assert hold(held, journals.open_own("math", {"math"})).path.name == "math.2.db"
+    make_journal(folder / "math.db")
+    abandon(folder / "math.db")
+    assert close_later(stack, journals.open_own("math", {"math"})).path.name == "math.2.db"
     assert journals.open_free("math", {"math"}) == []
-    assert [hold(held, one).path.name for one in journals.open_free("math", AGENTS)] == ["math.db"]
+    assert [close_later(stack, one).path.name for one in journals.open_free("math", AGENTS)] == [
+        "math.db"
+    ]
 
 
-def test_journals_without_tasks_are_removed_unless_somebody_has_them(
-    journals: JournalFolder, folder: Path, held: ExitStack
+def test_unused_journals_without_tasks_are_removed(
+    journals: JournalFolder, folder: Path, stack: ExitStack
 ) -> None:
-    own = hold(held, journals.open_own("math", AGENTS))
+    own = close_later(stack, journals.open_own("math", AGENTS))
     Journal.open(folder / "math.2.db").close()
-    make(folder / "math.3.db")
+    make_journal(folder / "math.3.db")
     for name in ("math.2.db.checkpoints", "math.3.db.checkpoints"):
         (folder / name).touch()
-    found = [hold(held, one).path.name for one in journals.open_free("math", AGENTS)]
-    assert found == ["math.3.db"]
+    opened = [close_later(stack, one).path.name for one in journals.open_free("math", AGENTS)]
+    assert opened == ["math.3.db"]
     assert list(folder.glob("math.2.db*")) == []
     assert (folder / "math.3.db.checkpoints").exists()
     assert own.path.exists()
 
 
-def test_the_journal_of_a_host_that_died_before_it_had_a_task_is_removed(
+def test_an_abandoned_journal_without_tasks_is_removed(
     journals: JournalFolder, folder: Path
 ) -> None:
     Journal.open(folder / "math.db").close()
-    lose(folder / "math.db")
+    abandon(folder / "math.db")
     (orphan,) = journals.find_orphans()
     assert journals.take_over(orphan) is None
     assert list(folder.iterdir()) == []
 
 
-def test_a_damaged_journal_is_left_out_and_said_so(
+def test_a_damaged_journal_is_skipped_and_logged(
     journals: JournalFolder,
     folder: Path,
-    held: ExitStack,
+    stack: ExitStack,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     folder.mkdir()
     (folder / "math.db").write_bytes(b"no journal at all, but more than nothing" * 100)
     with caplog.at_level(logging.ERROR):
-        assert hold(held, journals.open_own("math", AGENTS)).path == folder / "math.2.db"
+        assert close_later(stack, journals.open_own("math", AGENTS)).path == folder / "math.2.db"
     assert [record.getMessage() for record in caplog.records] == ["journal.left_out"]
     assert (folder / "math.db").read_bytes().startswith(b"no journal")

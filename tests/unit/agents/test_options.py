@@ -1,4 +1,4 @@
-"""Agents' own settings: from a table, from variables, and what is said of wrong ones."""
+"""Settings of agents: from a table, from variables, and their errors."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,21 +38,21 @@ def greeter(kind: type[Any] | None) -> FunctionAgent:
 
 
 @pytest.mark.parametrize("kind", [Model, Plain])
-def test_variables_are_laid_over_the_table_and_values_are_converted(kind: type[Any]) -> None:
+def test_variables_override_the_table_and_values_are_converted(kind: type[Any]) -> None:
     variables = {"TRUNKLINE_AGENT_GREET_ER_COUNT": "5", "TRUNKLINE_AGENT_GREET_ER": "else"}
-    found: Any = load_agent_options("greet-er", kind, {"city": "Oslo"}, environment=variables)
-    assert (found.city, found.count) == ("Oslo", 5)
-    assert isinstance(found, kind)
+    options: Any = load_agent_options("greet-er", kind, {"city": "Oslo"}, environment=variables)
+    assert (options.city, options.count) == ("Oslo", 5)
+    assert isinstance(options, kind)
 
 
 def test_a_variable_holds_a_list_as_json() -> None:
     variables = {"TRUNKLINE_AGENT_A_TAGS": '["x", "y"]', "TRUNKLINE_AGENT_A_CITY": "[Oslo"}
-    found: Any = load_agent_options("a", Model, {}, environment=variables)
-    assert (found.tags, found.city) == (["x", "y"], "[Oslo")
+    options: Any = load_agent_options("a", Model, {}, environment=variables)
+    assert (options.tags, options.city) == (["x", "y"], "[Oslo")
 
 
 @pytest.mark.parametrize(
-    ("given", "variables", "where", "problem"),
+    ("table", "variables", "where", "problem"),
     [
         ({}, {}, "[agent.a.options] city", "is missing; write it there, or set TRUNKLINE_AGENT_A_"),
         ({"city": "x", "count": "q"}, {}, "[agent.a.options] count", "valid"),
@@ -61,20 +61,20 @@ def test_a_variable_holds_a_list_as_json() -> None:
     ],
 )
 @pytest.mark.parametrize("kind", [Model, Plain])
-def test_what_is_wrong_is_said_by_its_key_or_its_variable(
-    kind: type[Any], given: dict[str, object], variables: dict[str, str], where: str, problem: str
+def test_an_invalid_value_is_reported_by_its_key_or_variable(
+    kind: type[Any], table: dict[str, object], variables: dict[str, str], where: str, problem: str
 ) -> None:
-    with pytest.raises(ConfigurationError) as raised:
-        load_agent_options("a", kind, given, environment=variables)
-    assert raised.value.where == where
-    assert problem in raised.value.problem
+    with pytest.raises(ConfigurationError) as caught:
+        load_agent_options("a", kind, table, environment=variables)
+    assert caught.value.where == where
+    assert problem in caught.value.problem
 
 
 def test_a_value_that_may_be_a_secret_is_not_repeated() -> None:
-    with pytest.raises(ConfigurationError) as raised:
+    with pytest.raises(ConfigurationError) as caught:
         load_agent_options("a", Model, {"city": "x", "key": ["hunter2"]}, environment={})
-    assert raised.value.where == "[agent.a.options] key"
-    assert "hunter2" not in str(raised.value)
+    assert caught.value.where == "[agent.a.options] key"
+    assert "hunter2" not in str(caught.value)
 
 
 def test_the_table_of_the_file_reaches_the_agent_that_is_declared_with_settings(
@@ -82,22 +82,22 @@ def test_the_table_of_the_file_reaches_the_agent_that_is_declared_with_settings(
 ) -> None:
     (tmp_path / "trunkline.toml").write_text('[agent.greet-er.options]\ncity = "Oslo"\n')
     settings = load_settings(environment={}, folder=tmp_path)
-    found = apply_options(greeter(Model), settings)
-    assert isinstance(found, FunctionAgent)
-    assert found.settings == Model(city="Oslo")
+    options = apply_options(greeter(Model), settings)
+    assert isinstance(options, FunctionAgent)
+    assert options.settings == Model(city="Oslo")
 
 
-def test_settings_made_elsewhere_are_taken_as_they_are() -> None:
+def test_settings_passed_in_code_are_used_unchanged() -> None:
     own = greeter(Plain).with_settings(Plain("Bergen"))
     assert apply_options(own, Settings()) is own
     with pytest.raises(ConfigurationError, match="its settings are Plain, not Model"):
         greeter(Plain).with_settings(Model(city="Oslo"))
 
 
-def test_an_agent_that_takes_no_settings_is_given_none() -> None:
-    given = Settings(agent_options={"greet-er": AgentSettings(options={"city": "Oslo"})})
+def test_an_agent_without_settings_refuses_options() -> None:
+    table = Settings(agent_options={"greet-er": AgentSettings(options={"city": "Oslo"})})
     with pytest.raises(ConfigurationError, match="it takes no settings"):
-        apply_options(greeter(None), given)
+        apply_options(greeter(None), table)
     plain = greeter(None)
     assert apply_options(plain, Settings()) is plain
 

@@ -31,7 +31,7 @@ async def _read(blobs: BlobStore, reference: Reference, **where: int) -> bytes:
     return b"".join([chunk async for chunk in blobs.read(reference, **where)])
 
 
-async def test_what_was_put_is_read_from_anywhere_in_it(blobs: BlobStore) -> None:
+async def test_a_stored_blob_is_read_from_any_offset(blobs: BlobStore) -> None:
     blob = await blobs.put(_REFERENCE, _CONTENT, media_type="a/b", filename="x.bin")
 
     assert (blob.size_bytes, blob.sha256) == (len(_CONTENT), _SHA256)
@@ -42,14 +42,14 @@ async def test_what_was_put_is_read_from_anywhere_in_it(blobs: BlobStore) -> Non
     assert await _read(blobs, _REFERENCE, offset=5, length=300_000) == _CONTENT[5:300_005]
 
 
-async def test_an_upload_that_broke_is_gone_on_with_by_another_process(blobs: BlobStore) -> None:
+async def test_an_interrupted_upload_is_resumed_by_another_process(blobs: BlobStore) -> None:
     async with blobs.open_writer(_REFERENCE) as writer:
         await writer.write(_CONTENT[:300_000])
 
     with pytest.raises(ArtifactNotFoundError):
         await blobs.get(_REFERENCE)
-    later = BlobStore(blobs.folder)
-    async with later.open_writer(_REFERENCE) as writer:
+    reopened = BlobStore(blobs.folder)
+    async with reopened.open_writer(_REFERENCE) as writer:
         assert writer.offset == 300_000
         await writer.write(_CONTENT[200_000:400_000], at=200_000)
         with pytest.raises(InvalidArgumentError, match="400000 bytes are stored"):
@@ -57,10 +57,10 @@ async def test_an_upload_that_broke_is_gone_on_with_by_another_process(blobs: Bl
         await writer.write(_CONTENT[400_000:])
         await writer.finish(_SHA256)
 
-    assert await _read(later, _REFERENCE) == _CONTENT
+    assert await _read(reopened, _REFERENCE) == _CONTENT
 
 
-async def test_what_has_another_checksum_is_thrown_away(blobs: BlobStore) -> None:
+async def test_content_with_a_wrong_checksum_is_deleted(blobs: BlobStore) -> None:
     async with blobs.open_writer(_REFERENCE) as writer:
         await writer.write(b"other")
         with pytest.raises(InvalidArgumentError, match="send it again"):
@@ -69,7 +69,7 @@ async def test_what_has_another_checksum_is_thrown_away(blobs: BlobStore) -> Non
     assert await asyncio.to_thread(blobs.list_task_ids) == []
 
 
-async def test_who_goes_on_with_an_upload_puts_its_writer_aside(blobs: BlobStore) -> None:
+async def test_resuming_an_upload_invalidates_its_earlier_writer(blobs: BlobStore) -> None:
     async with blobs.open_writer(_REFERENCE) as first:
         await first.write(b"one")
         async with blobs.open_writer(_REFERENCE) as second:
@@ -81,9 +81,9 @@ async def test_who_goes_on_with_an_upload_puts_its_writer_aside(blobs: BlobStore
     assert await _read(blobs, _REFERENCE) == b"one"
 
 
-async def test_the_same_content_at_once_is_written_once(blobs: BlobStore) -> None:
-    async with blobs.open_writer(_REFERENCE) as left:
-        await left.write(b"of an earlier try")
+async def test_concurrent_writes_of_the_same_content_write_it_once(blobs: BlobStore) -> None:
+    async with blobs.open_writer(_REFERENCE) as interrupted:
+        await interrupted.write(b"of an earlier try")
 
     async with asyncio.TaskGroup() as group:
         puts = [group.create_task(blobs.put(_REFERENCE, _CONTENT)) for _ in range(3)]
@@ -99,20 +99,20 @@ async def test_a_file_over_the_limit_is_refused_and_leaves_nothing(blobs: BlobSt
     assert await asyncio.to_thread(blobs.list_task_ids) == []
 
 
-async def test_a_full_disk_is_named_and_gets_its_room_back(
+async def test_a_full_disk_is_reported_and_the_partial_file_is_deleted(
     blobs: BlobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_path: object) -> object:
+    def raise_disk_full(_path: object) -> object:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("trunkline.artifacts.blob_writer.shutil.disk_usage", full)
+    monkeypatch.setattr("trunkline.artifacts.blob_writer.shutil.disk_usage", raise_disk_full)
     with pytest.raises(JournalUnavailableError, match="the disk is full; free some space"):
         await blobs.put(_REFERENCE, _CONTENT)
 
     assert await asyncio.to_thread(blobs.list_task_ids) == []
 
 
-async def test_damage_is_found_by_looking_and_by_checking(blobs: BlobStore) -> None:
+async def test_damage_is_found_by_reads_and_by_checks(blobs: BlobStore) -> None:
     await blobs.put(_REFERENCE, _CONTENT)
     await blobs.put(Reference.create("j1-2", "b"), b"well")
     path = blobs.folder / "j1-1" / "a"
@@ -125,25 +125,25 @@ async def test_damage_is_found_by_looking_and_by_checking(blobs: BlobStore) -> N
         await blobs.get(_REFERENCE)
 
 
-async def test_what_nobody_goes_on_with_is_removed_after_a_day(blobs: BlobStore) -> None:
+async def test_an_abandoned_upload_is_removed_after_a_day(blobs: BlobStore) -> None:
     async with blobs.open_writer(_REFERENCE) as writer:
-        await writer.write(b"begun")
-    begun = (blobs.folder / "j1-1" / "a.part").stat().st_mtime
+        await writer.write(b"start")
+    created_s = (blobs.folder / "j1-1" / "a.part").stat().st_mtime
 
-    blobs.remove_abandoned(begun + 3600)
+    blobs.remove_abandoned(created_s + 3600)
     assert (blobs.folder / "j1-1" / "a.part").exists()
-    blobs.remove_abandoned(begun + 25 * 3600)
+    blobs.remove_abandoned(created_s + 25 * 3600)
     assert not (blobs.folder / "j1-1" / "a.part").exists()
 
 
 @pytest.mark.parametrize(
-    ("given", "safe"),
+    ("filename", "safe"),
     [("../../etc/passwd", "passwd"), ("C:\\x\\y.txt", "y.txt"), ("a\r\nb", "a b"), ("..", "")],
 )
-def test_a_filename_has_no_folders_and_nothing_that_terminals_act_on(given: str, safe: str) -> None:
-    assert sanitize_filename(given) == safe
+def test_a_filename_has_no_folders_and_no_control_characters(filename: str, safe: str) -> None:
+    assert sanitize_filename(filename) == safe
 
 
 @pytest.mark.parametrize("url", ["trunkline:x", "trunkline:../a", "trunkline:a/../b", "https://x"])
-def test_what_is_no_reference_refers_to_nothing(url: str) -> None:
+def test_an_invalid_url_is_no_reference(url: str) -> None:
     assert parse_reference(url) is None

@@ -1,4 +1,4 @@
-"""Big content beside the events: kept, moved in chunks, read by agents, by their account alone."""
+"""Large content is stored outside the events, moved in chunks, and readable by its account only."""
 
 import asyncio
 import hashlib
@@ -42,9 +42,9 @@ async def _maker(task: TaskContext) -> None:
 
 @agent(name="reader", description="Reads files.", input_modes=["*/*"])
 async def _reader(task: TaskContext) -> str:
-    read = [await task.read(part) for part in task.message.parts]
+    contents = [await task.read(part) for part in task.message.parts]
     kinds = [part.WhichOneof("content") for part in task.message.parts]
-    return " ".join(f"{kind}:{len(one)}" for kind, one in zip(kinds, read, strict=True))
+    return " ".join(f"{kind}:{len(one)}" for kind, one in zip(kinds, contents, strict=True))
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ async def _send(mesh: SmallMesh, *parts: part_pb2.Part, account: str = "") -> st
     return task.artifacts[0].parts[0].text if task.artifacts else task.status.message.parts[0].text
 
 
-async def test_what_is_big_is_kept_beside_the_journal_and_read_from_anywhere_in_it(
+async def test_large_content_is_stored_outside_the_journal_and_read_from_any_offset(
     mesh: SmallMesh,
 ) -> None:
     snapshot = await mesh.ask("", agent="maker")
@@ -97,7 +97,7 @@ async def test_what_is_big_is_kept_beside_the_journal_and_read_from_anywhere_in_
         await _download(mesh, raw, offset=len(_BIG) + 1)
 
 
-async def test_files_are_those_of_the_account_alone(mesh: SmallMesh) -> None:
+async def test_files_are_readable_by_their_account_only(mesh: SmallMesh) -> None:
     snapshot = await mesh.ask("", agent="maker")
     part = snapshot.task.artifacts[0].parts[0]
     reference = parse_reference(part.url)
@@ -112,25 +112,25 @@ async def test_files_are_those_of_the_account_alone(mesh: SmallMesh) -> None:
             pass
     with pytest.raises(TaskNotFoundError):
         await client.upload(snapshot.task.id, "others", b"x")
-    # Nor does an agent read them for somebody else.
+    # An agent can't read them for another account either.
     assert "no task" in await _send(mesh, part, account="others")
 
 
-async def test_an_agent_reads_what_was_sent_whatever_way_it_came(mesh: SmallMesh) -> None:
-    made = await mesh.ask("", agent="maker")
+async def test_an_agent_reads_inline_and_stored_parts(mesh: SmallMesh) -> None:
+    snapshot = await mesh.ask("", agent="maker")
 
-    said = await _send(
+    reply = await _send(
         mesh,
         part_pb2.Part(raw=b"small"),
         part_pb2.Part(raw=_BIG),
-        made.task.artifacts[0].parts[2],
+        snapshot.task.artifacts[0].parts[2],
         part_pb2.Part(text="four"),
     )
 
-    assert said == f"raw:5 url:{len(_BIG)} url:{4 * len(_BIG)} text:4"
+    assert reply == f"raw:5 url:{len(_BIG)} url:{4 * len(_BIG)} text:4"
 
 
-async def test_uploads_come_whole_as_bytes_files_and_pieces(
+async def test_bytes_files_and_pieces_are_uploaded_completely(
     mesh: SmallMesh, tmp_path: Path
 ) -> None:
     task_id = (await mesh.ask("", agent="maker")).task.id
@@ -148,35 +148,35 @@ async def test_uploads_come_whole_as_bytes_files_and_pieces(
         assert await _download(mesh, part) == _BIG
 
 
-async def test_a_download_goes_on_where_it_was_cut(tmp_path: Path) -> None:
+async def test_an_interrupted_download_resumes(tmp_path: Path) -> None:
     async with open_small_mesh(tmp_path) as mesh:
         host = await mesh.join(_maker)
         part = (await mesh.ask("", agent="maker")).task.artifacts[0].parts[2]
         reference = parse_reference(part.url)
         assert reference is not None
-        read = bytearray()
+        contents = bytearray()
         async with ArtifactClient(mesh.directory).open(reference, account="") as download:
             async for chunk in download:
-                if not read:
+                if not contents:
                     await host.cut()
                     await host.serve_again()
-                read += chunk
+                contents += chunk
 
-    assert bytes(read) == _BIG * 4
+    assert bytes(contents) == _BIG * 4
 
 
-async def test_files_go_with_their_tasks_not_before(tmp_path: Path) -> None:
+async def test_files_are_deleted_with_their_tasks_and_not_earlier(tmp_path: Path) -> None:
     async with open_small_mesh(tmp_path) as mesh:
         joined = await mesh.join(_maker)
         task_id = (await mesh.ask("", agent="maker")).task.id
         host = joined.host.primary
         blobs = joined.host.blobs(task_id, account="")
-        lonely = blobs.folder / f"{host.journal.id}-gone"
-        await asyncio.to_thread(lonely.mkdir)
+        orphan_folder = blobs.folder / f"{host.journal.id}-gone"
+        await asyncio.to_thread(orphan_folder.mkdir)
         files, slots = host.files, host.slots
 
         suspects = await sweep_once(files, slots.has, set())
-        assert await asyncio.to_thread(lonely.exists)
+        assert await asyncio.to_thread(orphan_folder.exists)
         assert await sweep_once(files, slots.has, suspects) == set()
 
         assert blobs.list_task_ids() == [task_id]
@@ -201,7 +201,7 @@ def _stub(mesh: SmallMesh, task_id: str) -> "artifact_service_pb2_grpc.ArtifactS
     return artifact_service_pb2_grpc.ArtifactServiceStub(mesh.directory.channel_for_task(task_id))
 
 
-async def test_an_upload_that_ended_early_goes_on_where_it_says(mesh: SmallMesh) -> None:
+async def test_an_incomplete_upload_resumes_at_the_reported_size(mesh: SmallMesh) -> None:
     task_id = (await mesh.ask("", agent="maker")).task.id
     stub = _stub(mesh, task_id)
     begin = artifact_service_pb2.UploadArtifactRequest(task_id=task_id, artifact_id="mine")
@@ -217,24 +217,24 @@ async def test_an_upload_that_ended_early_goes_on_where_it_says(mesh: SmallMesh)
 
         return await stub.UploadArtifact(requests())
 
-    held = await upload((0, _BIG[:200_000]))
-    assert (held.size_bytes, held.url) == (200_000, "")
+    partial = await upload((0, _BIG[:200_000]))
+    assert (partial.size_bytes, partial.url) == (200_000, "")
     assert (await upload()).size_bytes == 200_000
     rest = [(at, _BIG[at : at + 200_000]) for at in range(200_000, len(_BIG), 200_000)]
-    whole = await upload(*rest, sha256=_SHA256)
-    assert (whole.size_bytes, whole.sha256) == (len(_BIG), _SHA256)
-    assert (await upload()).url == whole.url
-    assert await _download(mesh, part_pb2.Part(url=whole.url)) == _BIG
+    complete = await upload(*rest, sha256=_SHA256)
+    assert (complete.size_bytes, complete.sha256) == (len(_BIG), _SHA256)
+    assert (await upload()).url == complete.url
+    assert await _download(mesh, part_pb2.Part(url=complete.url)) == _BIG
 
 
 async def test_parts_of_artifacts_are_read_by_their_index_too(mesh: SmallMesh) -> None:
     task_id = (await mesh.ask("", agent="maker")).task.id
     stub = _stub(mesh, task_id)
-    listed = await stub.ListArtifacts(
+    page = await stub.ListArtifacts(
         artifact_service_pb2.ListArtifactsRequest(task_id=task_id, page_size=1)
     )
-    (artifact,) = listed.artifacts
-    assert listed.next_page_token == ""
+    (artifact,) = page.artifacts
+    assert page.next_page_token == ""
     assert [part.WhichOneof("content") for part in artifact.parts] == ["url", None, "url"]
 
     for index, content in ((0, _BIG), (1, b"small"), (2, _BIG * 4)):

@@ -1,4 +1,4 @@
-"""What the benchmarks start ends with them, and what has ended gives no figures."""
+"""A stopped benchmark ends the servers it started, and a dead process yields no figures."""
 
 import os
 import signal
@@ -45,7 +45,7 @@ async def test_a_stopped_benchmark_ends_the_servers_it_started(
             os.kill(server, 0)
 
 
-async def test_a_system_of_which_a_process_has_ended_gives_no_figure(tmp_path: Path) -> None:
+async def test_a_system_with_a_dead_process_gives_no_figure(tmp_path: Path) -> None:
     async with (
         running_process(sys.executable, "-c", _SERVER, cwd=tmp_path) as front,
         running_process(sys.executable, "-c", _SERVER, cwd=tmp_path) as agent,

@@ -1,4 +1,4 @@
-"""`trunkline data` minds the files of tasks, too."""
+"""`trunkline data` also handles the files of tasks."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ async def _write(path: Path) -> Blob:
     """Make a journal with a task that has a file."""
     journal = Journal.open(path)
     task_id = journal.new_task_id()
-    # What it holds looks like a database, and is none of ours.
+    # The content looks like a database and belongs to no store.
     content = b"SQLite format 3\x00" + bytes(300_000)
     blob = await BlobStore(blob_folder(path)).put(Reference.new(task_id), content)
     await journal.create(task_id, created())
@@ -49,35 +49,35 @@ def _path(folder: Path, blob: Blob) -> Path:
 
 
 def _check(folder: Path) -> tuple[ExitCode, str]:
-    with contextlib.redirect_stdout(io.StringIO()) as said:
+    with contextlib.redirect_stdout(io.StringIO()) as output:
         code = commands.check_data(folder, as_json=False)
-    return code, said.getvalue()
+    return code, output.getvalue()
 
 
 def test_a_file_that_is_damaged_or_missing_is_named(tmp_path: Path, blob: Blob) -> None:
     folder = tmp_path / "data"
-    code, said = _check(folder)
-    assert (code, said.splitlines()) == (
+    code, output = _check(folder)
+    assert (code, output.splitlines()) == (
         ExitCode.OK,
         ["journals/maker.db: ok, 1 tasks, 3 events"],
     )
     path = _path(folder, blob)
     path.write_bytes(bytes(300_016))
-    code, said = _check(folder)
+    code, output = _check(folder)
     assert code == ExitCode.FAILED
-    assert f"file {path.name} is damaged" in said
+    assert f"file {path.name} is damaged" in output
     path.unlink()
     assert f"file {path.name} is missing" in _check(folder)[1]
 
 
-def test_files_are_backed_up_and_come_back(tmp_path: Path, blob: Blob) -> None:
-    folder, backup, back = (tmp_path / name for name in ("data", "backup", "back"))
+def test_files_are_backed_up_and_restored(tmp_path: Path, blob: Blob) -> None:
+    folder, backup, restored = (tmp_path / name for name in ("data", "backup", "back"))
     assert commands.back_up_data(backup, folder, as_json=False) == ExitCode.OK
-    assert commands.restore_data(backup, back, as_json=False) == ExitCode.OK
+    assert commands.restore_data(backup, restored, as_json=False) == ExitCode.OK
 
-    assert _path(back, blob).read_bytes() == _path(folder, blob).read_bytes()
-    assert _check(back)[0] == ExitCode.OK
-    assert asyncio.run(BlobStore(blob_folder(_journal(back))).get(blob.reference)) == blob
+    assert _path(restored, blob).read_bytes() == _path(folder, blob).read_bytes()
+    assert _check(restored)[0] == ExitCode.OK
+    assert asyncio.run(BlobStore(blob_folder(_journal(restored))).get(blob.reference)) == blob
 
 
 def test_a_damaged_backup_is_not_restored(tmp_path: Path, blob: Blob) -> None:
@@ -89,7 +89,7 @@ def test_a_damaged_backup_is_not_restored(tmp_path: Path, blob: Blob) -> None:
     assert not (tmp_path / "back").exists()
 
 
-def test_pruning_takes_the_files_of_tasks_that_are_gone(tmp_path: Path, blob: Blob) -> None:
+def test_pruning_deletes_the_files_of_deleted_tasks(tmp_path: Path, blob: Blob) -> None:
     folder = tmp_path / "data"
     assert commands.prune_data(folder, older_than_days=30, as_json=True) == ExitCode.OK
     assert _path(folder, blob).exists()

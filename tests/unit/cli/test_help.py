@@ -26,14 +26,14 @@ COMMANDS = {
 
 def run(*words: str) -> str:
     code = PROBE.format(heavy=HEAVY)
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code, *words], capture_output=True, text=True, check=True
     )
-    return done.stdout
+    return process.stdout
 
 
 @pytest.mark.parametrize("words", [("--help",), ("--version",), ("ask", "--help"), ()])
-def test_nothing_heavy_is_loaded_to_tell_about_the_command_line(words: tuple[str, ...]) -> None:
+def test_help_and_version_import_no_heavy_libraries(words: tuple[str, ...]) -> None:
     output = run(*words).splitlines()
     assert output[-1].split()[:1] == ["loaded"]
     assert output[-1].split()[2:] == []
@@ -49,14 +49,14 @@ def test_every_command_can_print_json(command: str) -> None:
     assert "--json" in run(command, "--help")
 
 
-def test_help_names_every_agent_that_ships() -> None:
+def test_help_names_every_bundled_agent() -> None:
     named = set(run("serve", "agents", "--help").replace(",", " ").split())
     assert named >= {"supervisor", "echo", "math", "currency", "research", "argocd"}
 
 
-def test_help_of_webhooks_names_what_can_be_done_with_them() -> None:
-    said = run("webhooks", "--help")
-    assert {"list", "show", "replay", "secret"} <= set(said.split())
+def test_help_of_webhooks_names_every_subcommand() -> None:
+    output = run("webhooks", "--help")
+    assert {"list", "show", "replay", "secret"} <= set(output.split())
     assert "--state STATE" in run("webhooks", "list", "--help")
 
 

@@ -1,4 +1,4 @@
-"""What commands print: tables, tasks, traces, errors and logs; in colour only on terminals."""
+"""Output of commands: tables, tasks, traces, errors and logs, in colour only on terminals."""
 
 import io
 import json
@@ -24,22 +24,22 @@ class Terminal(io.StringIO):
         return True
 
 
-def span(name: str, parent: str = "", *, start_ms: int, took_ms: int) -> trace_service_pb2.Span:
-    made = trace_service_pb2.Span(
+def span(name: str, parent: str = "", *, start_ms: int, duration_ms: int) -> trace_service_pb2.Span:
+    built = trace_service_pb2.Span(
         trace_id="ab" * 16, span_id=name, parent_span_id=parent, name=name, service="bridge"
     )
-    made.start_time.FromMilliseconds(start_ms)
-    made.end_time.FromMilliseconds(start_ms + took_ms)
-    return made
+    built.start_time.FromMilliseconds(start_ms)
+    built.end_time.FromMilliseconds(start_ms + duration_ms)
+    return built
 
 
 def test_a_trace_is_an_indented_list_with_times_and_errors() -> None:
-    failed = span("call", "root", start_ms=1005, took_ms=20)
+    failed = span("call", "root", start_ms=1005, duration_ms=20)
     failed.is_error = True
     failed.attributes.update({"error.type": "TASK_NOT_FOUND"})
-    lost = span("lost", "gone", start_ms=1010, took_ms=1)
+    lost = span("lost", "gone", start_ms=1010, duration_ms=1)
     lines = list(
-        render_trace(TraceTree.build([span("root", start_ms=1000, took_ms=50), failed, lost]))
+        render_trace(TraceTree.build([span("root", start_ms=1000, duration_ms=50), failed, lost]))
     )
     assert lines == [
         f"trace {'ab' * 16}: 3 spans of 1 services in 50.0 ms, 1 failed",
@@ -50,18 +50,20 @@ def test_a_trace_is_an_indented_list_with_times_and_errors() -> None:
     ]
 
 
-def test_calls_over_http_show_whom_they_called_and_what_was_answered() -> None:
-    refused = span("POST webhook", "root", start_ms=1, took_ms=1)
+def test_http_calls_show_their_server_and_status() -> None:
+    refused = span("POST webhook", "root", start_ms=1, duration_ms=1)
     refused.is_error = True
-    again = span("POST webhook", "root", start_ms=2, took_ms=1)
-    again.span_id = "again"
-    called = {"http.request.method": "POST", "server.address": "receiver.example"}
-    answered = "http.response.status_code"
-    refused.attributes.update({**called, answered: 503, "error.type": "503"})
-    again.attributes.update({**called, answered: 204, "http.request.resend_count": 1})
-    served = span("root", start_ms=0, took_ms=9)
-    served.attributes.update({"http.request.method": "POST", answered: 200})
-    lines = list(render_trace(TraceTree.build([served, refused, again])))
+    retry = span("POST webhook", "root", start_ms=2, duration_ms=1)
+    retry.span_id = "again"
+    request_attributes = {"http.request.method": "POST", "server.address": "receiver.example"}
+    status_attribute = "http.response.status_code"
+    refused.attributes.update({**request_attributes, status_attribute: 503, "error.type": "503"})
+    retry.attributes.update(
+        {**request_attributes, status_attribute: 204, "http.request.resend_count": 1}
+    )
+    root = span("root", start_ms=0, duration_ms=9)
+    root.attributes.update({"http.request.method": "POST", status_attribute: 200})
+    lines = list(render_trace(TraceTree.build([root, refused, retry])))
     assert lines[2:] == [
         "     +0.0       9.0  bridge  root",
         "     +1.0       1.0    bridge  POST webhook  receiver.example  ! 503",
@@ -69,7 +71,7 @@ def test_calls_over_http_show_whom_they_called_and_what_was_answered() -> None:
     ]
 
 
-def test_a_task_is_described_with_all_that_happened() -> None:
+def test_a_task_is_described_with_all_its_steps() -> None:
     snapshot = snapshot_pb2.TaskSnapshot(agent="supervisor", turn=2)
     snapshot.task.id = "t-1"
     snapshot.task.context_id = "c-1"
@@ -86,10 +88,10 @@ def test_a_task_is_described_with_all_that_happened() -> None:
     call.started.tool, call.finished.is_error = "math/calculate", True
     call.finished.summary = "too large"
     snapshot.tool_calls.add().started.tool = "math/solve"
-    asked = snapshot.approvals.add()
-    asked.requested.approval_id, asked.requested.tool = "t-1.1", "shop/order"
-    asked.answered.decision = event_pb2.APPROVAL_DECISION_REJECTED
-    asked.answered.reason = "too dear"
+    approval = snapshot.approvals.add()
+    approval.requested.approval_id, approval.requested.tool = "t-1.1", "shop/order"
+    approval.answered.decision = event_pb2.APPROVAL_DECISION_REJECTED
+    approval.answered.reason = "too dear"
     artifact = snapshot.task.artifacts.add(artifact_id="a-1", name="answer")
     artifact.parts.add(text="x" * 500)
     artifact = snapshot.task.artifacts.add(artifact_id="a-2")
@@ -174,7 +176,7 @@ def test_every_error_is_one_line_and_an_exit_code(
     assert capsys.readouterr().err == f"error: {line}\n" * 2
 
 
-def test_a_command_leaves_with_its_code() -> None:
+def test_a_command_exits_with_its_code() -> None:
     async def work() -> ExitCode:
         return ExitCode.INPUT_REQUIRED
 
@@ -183,7 +185,7 @@ def test_a_command_leaves_with_its_code() -> None:
     assert caught.value.exit_code == 3
 
 
-def test_addresses_are_those_of_up_unless_given(
+def test_addresses_default_to_those_of_up(
     tmp_path: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(str(tmp_path))
@@ -202,7 +204,7 @@ def test_addresses_are_those_of_up_unless_given(
 
 
 @pytest.mark.parametrize("url", ["example.com", "ftp://example.com", "http://", "http://[x"])
-def test_a_url_that_is_none_is_refused(url: str) -> None:
+def test_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError, match="is not a URL"):
         resolve_base_url(url)
 
@@ -213,9 +215,9 @@ def test_port_0_is_no_address_to_call() -> None:
 
 
 def record(exc_info: object = None) -> logging.LogRecord:
-    made = logging.LogRecord("trunkline.x", logging.WARNING, "", 0, "task.lost", None, exc_info)  # type: ignore[arg-type]
-    made.task_id = "t-1"
-    return made
+    built = logging.LogRecord("trunkline.x", logging.WARNING, "", 0, "task.lost", None, exc_info)  # type: ignore[arg-type]
+    built.task_id = "t-1"
+    return built
 
 
 def test_a_log_line_has_its_fields() -> None:
@@ -227,25 +229,25 @@ def test_a_log_line_has_its_fields() -> None:
     assert entry["time"].endswith("+00:00")
 
 
-def test_libraries_that_log_what_was_said_are_not_heard(
+def test_loggers_of_libraries_that_log_content_are_disabled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
-    talkative = [logging.getLogger(name) for name in ("mcp", "httpx2", "httpcore2")]
-    before = [one.level for one in talkative]
+    loggers = [logging.getLogger(name) for name in ("mcp", "httpx2", "httpcore2")]
+    before = [one.level for one in loggers]
     try:
         configure_logging(level="debug", log_format="plain")
         for name in ("mcp.client.streamable_http", "httpx2", "httpcore2.http11"):
             assert not logging.getLogger(name).isEnabledFor(logging.ERROR)
     finally:
-        for one, level in zip(talkative, before, strict=True):
+        for one, level in zip(loggers, before, strict=True):
             one.setLevel(level)
 
 
-def test_an_exception_in_the_log_comes_with_where_it_was_raised() -> None:
+def test_an_exception_in_the_log_has_its_traceback() -> None:
     try:
         raise ValueError("x")
     except ValueError:
-        made = record(sys.exc_info())
-    assert "test_output.py" in PlainFormatter().format(made)
-    assert "ValueError: x" in json.loads(JsonFormatter().format(made))["exception"]
+        built = record(sys.exc_info())
+    assert "test_output.py" in PlainFormatter().format(built)
+    assert "ValueError: x" in json.loads(JsonFormatter().format(built))["exception"]

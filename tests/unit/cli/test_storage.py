@@ -1,4 +1,4 @@
-"""`trunkline data`: what is kept is checked, copied, brought back and trimmed."""
+"""`trunkline data` checks, backs up, restores and prunes stored data."""
 
 import asyncio
 import json
@@ -30,20 +30,20 @@ def command(*words: str | Path) -> "subprocess.CompletedProcess[str]":
 
 
 async def write(path: Path, *, retention: Retention | None = None) -> list[str]:
-    """Make a journal with a task that has ended and one that has not; their ids."""
+    """Make a journal with an ended and an unfinished task; return their ids."""
     journal = Journal.open(path, retention=retention or Retention())
     tasks = []
-    for ends in (True, False):
+    for is_ended in (True, False):
         task_id = journal.new_task_id()
         await journal.create(task_id, created())
         await journal.append(task_id, journal.epoch, [build_draft([begin("a", "x", "y")])])
         await journal.append(task_id, journal.epoch, [build_draft([append("a", "z" * 5000)])])
-        if ends:
+        if is_ended:
             await journal.append(task_id, journal.epoch, [build_draft([completed()])])
         tasks.append(task_id)
         config = Config(id="w", task_id=task_id, url="https://receiver.example", token="secret")
         await journal.webhooks.save(to_row(Webhook(config=config, state=DEAD)))
-        await journal.aliases.bind("acme", f"client's {ends}", task_id)
+        await journal.aliases.bind("acme", f"client's {is_ended}", task_id)
     if retention is not None:
         async with asyncio.timeout(30):
             while journal.first_available(tasks[0]) == 1:
@@ -55,76 +55,78 @@ async def write(path: Path, *, retention: Retention | None = None) -> list[str]:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A data directory: two journals, one of them with a compacted task, and other files."""
+    """Make a data directory with two journals, one with a compacted task, and other files."""
     folder = tmp_path / "data"
     asyncio.run(write(folder / "journals" / "mesh.db"))
     asyncio.run(write(folder / "journals" / "math.db", retention=Retention(compact_after_s=0)))
     for name in ("traces.db", "journals/math.db.checkpoints"):
         connection = sqlite3.connect(folder / name)
-        connection.execute("CREATE TABLE kept (x)")
-        connection.execute("INSERT INTO kept VALUES (7)")
+        connection.execute("CREATE TABLE rows (x)")
+        connection.execute("INSERT INTO rows VALUES (7)")
         connection.commit()
         connection.close()
     return folder
 
 
 @pytest.fixture
-def writing(data: Path) -> Iterator["subprocess.Popen[str]"]:
-    """A process that writes into a journal there without end."""
+def writer(data: Path) -> Iterator["subprocess.Popen[str]"]:
+    """Run a process that writes into a journal of the directory without end."""
     process = start(WRITER, data / "journals" / "live.db", "normal")
     yield process
     process.kill()
     end(process)
 
 
-def raw(path: Path, statement: str, *values: object) -> None:
+def run_raw(path: Path, statement: str, *values: object) -> None:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute(statement, values)
     connection.close()
 
 
-def test_what_is_sound_is_said_to_be_so(data: Path) -> None:
-    done = command("check", "--data", data)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == [
+def test_undamaged_files_are_reported_as_ok(data: Path) -> None:
+    process = command("check", "--data", data)
+    assert (process.returncode, process.stderr) == (0, "")
+    assert process.stdout.splitlines() == [
         "journals/math.db: ok, 2 tasks, 9 events",
         "journals/math.db.checkpoints: ok",
         "journals/mesh.db: ok, 2 tasks, 9 events",
         "traces.db: ok",
     ]
-    found = json.loads(command("check", "--data", data, "--json").stdout)
-    assert [one["problems"] for one in found] == [[], [], [], []]
-    assert found[0]["tasks"] == 2
+    reports = json.loads(command("check", "--data", data, "--json").stdout)
+    assert [one["problems"] for one in reports] == [[], [], [], []]
+    assert reports[0]["tasks"] == 2
 
 
 def test_a_journal_that_is_being_written_is_checked_and_copied(
-    data: Path, tmp_path: Path, writing: "subprocess.Popen[str]"
+    data: Path, tmp_path: Path, writer: "subprocess.Popen[str]"
 ) -> None:
-    assert writing.stdout is not None
-    task_id = writing.stdout.readline().strip()
+    assert writer.stdout is not None
+    task_id = writer.stdout.readline().strip()
     for _ in range(200):
-        told = writing.stdout.readline()
-    done = command("check", "--data", data)
-    assert f"in use by process {writing.pid}" in done.stdout
-    assert (done.returncode, done.stderr) == (0, "")
+        last_number = writer.stdout.readline()
+    process = command("check", "--data", data)
+    assert f"in use by process {writer.pid}" in process.stdout
+    assert (process.returncode, process.stderr) == (0, "")
     assert command("backup", tmp_path / "copy", "--data", data).returncode == 0
-    assert writing.poll() is None
-    assert asyncio.run(numbers(tmp_path / "copy" / "journals" / "live.db", task_id)) >= int(told)
+    assert writer.poll() is None
+    assert asyncio.run(numbers(tmp_path / "copy" / "journals" / "live.db", task_id)) >= int(
+        last_number
+    )
 
 
 async def numbers(path: Path, task_id: str) -> int:
-    """The last of the numbers in a task, which have no gaps."""
+    """Return the last of the numbers in a task, and check that there are no gaps."""
     journal = Journal.open(path)
     text = (await journal.snapshot(task_id)).task.artifacts[0].parts[0].text
     journal.close()
-    found = [int(word) for word in text.split()]
-    assert found == list(range(len(found)))
-    return found[-1]
+    reports = [int(word) for word in text.split()]
+    assert reports == list(range(len(reports)))
+    return reports[-1]
 
 
 HARMS = {
     "a batch that can't be read": "UPDATE commits SET payload = x'00000002ffff' WHERE id = 2",
-    "a commit that is cut off": "UPDATE commits SET payload = substr(payload, 1, 20) WHERE id = 3",
+    "a truncated commit": "UPDATE commits SET payload = substr(payload, 1, 20) WHERE id = 3",
     "a gap between sequences": "DELETE FROM commits WHERE id = 2",
     "a state that the events don't have": "UPDATE tasks SET state = 1",
     "a head that the events don't reach": "UPDATE tasks SET head = 99",
@@ -136,10 +138,10 @@ HARMS = {
 
 @pytest.mark.parametrize("harm", list(HARMS.values()), ids=list(HARMS))
 def test_damage_is_found_and_the_other_journals_are_checked(data: Path, harm: str) -> None:
-    raw(data / "journals" / "mesh.db", harm)
-    done = command("check", "--data", data)
-    assert (done.returncode, done.stderr) == (1, "")
-    lines = done.stdout.splitlines()
+    run_raw(data / "journals" / "mesh.db", harm)
+    process = command("check", "--data", data)
+    assert (process.returncode, process.stderr) == (1, "")
+    lines = process.stdout.splitlines()
     assert lines[0] == "journals/math.db: ok, 2 tasks, 9 events"
     assert lines[2].startswith("journals/mesh.db: DAMAGED: ")
     assert lines[2].endswith("restore a backup, or move it away: the other journals stay usable")
@@ -154,91 +156,94 @@ def test_damage_is_found_and_the_other_journals_are_checked(data: Path, harm: st
     ],
 )
 def test_damage_of_a_compacted_task_is_found(data: Path, harm: str) -> None:
-    raw(data / "journals" / "math.db", harm)
-    done = command("check", "--data", data)
-    assert done.returncode == 1
-    assert done.stdout.startswith("journals/math.db: DAMAGED: task ")
+    run_raw(data / "journals" / "math.db", harm)
+    process = command("check", "--data", data)
+    assert process.returncode == 1
+    assert process.stdout.startswith("journals/math.db: DAMAGED: task ")
 
 
-@pytest.mark.parametrize("kept", [0.5, 0.1, 0.0])
-def test_a_file_that_is_cut_off_is_found(data: Path, kept: float) -> None:
+@pytest.mark.parametrize("fraction", [0.5, 0.1, 0.0])
+def test_a_truncated_file_is_found(data: Path, fraction: float) -> None:
     path = data / "journals" / "mesh.db"
     content = path.read_bytes()
-    path.write_bytes(b"SQLite format 3\0" + content[16 : max(100, int(len(content) * kept))])
-    done = command("check", "--data", data)
-    assert (done.returncode, done.stderr) == (1, "")
-    assert "journals/mesh.db: DAMAGED: " in done.stdout
+    path.write_bytes(b"SQLite format 3\0" + content[16 : max(100, int(len(content) * fraction))])
+    process = command("check", "--data", data)
+    assert (process.returncode, process.stderr) == (1, "")
+    assert "journals/mesh.db: DAMAGED: " in process.stdout
 
 
-def test_flipped_bytes_anywhere_never_end_in_a_crash(data: Path) -> None:
+def test_overwritten_bytes_never_crash_the_check(data: Path) -> None:
     path = data / "journals" / "mesh.db"
     content = path.read_bytes()
-    damaged = 0
-    for place in range(20, len(content), len(content) // 150):
-        path.write_bytes(content[:place] + b"\xff\x00\xff\x7f" + content[place + 4 :])
-        damaged += bool(check_journal(path).problems)
-    assert damaged > 5
+    damaged_count = 0
+    for offset in range(20, len(content), len(content) // 150):
+        path.write_bytes(content[:offset] + b"\xff\x00\xff\x7f" + content[offset + 4 :])
+        damaged_count += bool(check_journal(path).problems)
+    assert damaged_count > 5
 
 
-def test_what_was_backed_up_comes_back_as_it_was(data: Path, tmp_path: Path) -> None:
+def test_a_restored_backup_equals_the_original(data: Path, tmp_path: Path) -> None:
     copy, new = tmp_path / "copy", tmp_path / "new"
     assert command("backup", copy, "--data", data).returncode == 0
-    done = command("restore", copy, "--data", new)
-    assert (done.returncode, done.stderr) == (0, "")
+    process = command("restore", copy, "--data", new)
+    assert (process.returncode, process.stderr) == (0, "")
     assert command("check", "--data", new).stdout == command("check", "--data", data).stdout
     assert not list(tmp_path.glob(".new*"))
     connection = sqlite3.connect(new / "journals" / "math.db.checkpoints")
-    assert connection.execute("SELECT x FROM kept").fetchone() == (7,)
+    assert connection.execute("SELECT x FROM rows").fetchone() == (7,)
     connection.close()
     asyncio.run(compare(data / "journals" / "mesh.db", new / "journals" / "mesh.db"))
 
 
 async def compare(first: Path, second: Path) -> None:
-    """Both hold the same tasks; readers of what the first wrote later are told by the second."""
-    was, now = Journal.open(first), Journal.open(second)
-    (row,) = was.list_unfinished()
-    assert await was.snapshot(row.task_id) == await now.snapshot(row.task_id)
-    assert now.epoch == was.epoch + 1
-    assert now.webhooks.find() == was.webhooks.find() != []
-    assert now.aliases.find("acme", "client's False") == row.task_id
-    for one in (was, now):
+    """Check that both hold the same tasks, and that the second refuses cursors of later events."""
+    original, restored = Journal.open(first), Journal.open(second)
+    (row,) = original.list_unfinished()
+    assert await original.snapshot(row.task_id) == await restored.snapshot(row.task_id)
+    assert restored.epoch == original.epoch + 1
+    assert restored.webhooks.find() == original.webhooks.find() != []
+    assert restored.aliases.find("acme", "client's False") == row.task_id
+    for one in (original, restored):
         await one.append(row.task_id, one.epoch, [build_draft([append("a", "later")])])
-    (later,) = was.read(row.task_id, row.head)
+    (later,) = original.read(row.task_id, row.head)
     with pytest.raises(CursorExpiredError):
-        now.check_cursor(row.task_id, row.head + 1, parse_header(later).epoch)
-    was.close()
-    now.close()
+        restored.check_cursor(row.task_id, row.head + 1, parse_header(later).epoch)
+    original.close()
+    restored.close()
 
 
-def test_nothing_is_written_over(data: Path, tmp_path: Path) -> None:
+def test_existing_data_is_not_overwritten(data: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     assert command("backup", copy, "--data", data).returncode == 0
-    for done in (command("backup", copy, "--data", data), command("restore", copy, "--data", data)):
-        assert done.returncode == 1
-        assert "is not empty" in done.stderr
-        assert done.stderr.count("\n") == 1
+    for process in (
+        command("backup", copy, "--data", data),
+        command("restore", copy, "--data", data),
+    ):
+        assert process.returncode == 1
+        assert "is not empty" in process.stderr
+        assert process.stderr.count("\n") == 1
 
 
-def test_what_is_no_backup_or_damaged_is_not_restored(data: Path, tmp_path: Path) -> None:
+def test_an_invalid_or_damaged_backup_is_not_restored(data: Path, tmp_path: Path) -> None:
     copy, new = tmp_path / "copy", tmp_path / "new"
-    done = command("restore", tmp_path / "nothing", "--data", new)
-    assert (done.returncode, "is not a backup" in done.stderr) == (1, True)
+    process = command("restore", tmp_path / "nothing", "--data", new)
+    assert (process.returncode, "is not a backup" in process.stderr) == (1, True)
     command("backup", copy, "--data", data)
-    raw(copy / "journals" / "mesh.db", "UPDATE tasks SET head = 99")
-    done = command("restore", copy, "--data", new)
-    assert (done.returncode, "is damaged" in done.stderr) == (1, True)
+    run_raw(copy / "journals" / "mesh.db", "UPDATE tasks SET head = 99")
+    process = command("restore", copy, "--data", new)
+    assert (process.returncode, "is damaged" in process.stderr) == (1, True)
     assert not new.exists()
 
 
-def test_pruning_forgets_what_ended_long_ago_and_shrinks_the_file(tmp_path: Path) -> None:
+def test_pruning_deletes_old_ended_tasks_and_shrinks_the_file(tmp_path: Path) -> None:
     data = tmp_path / "data"
     path = data / "journals" / "mesh.db"
     asyncio.run(write(path))
     assert "0 tasks forgotten, 0 compacted" in command("prune", "--data", data).stdout
     before_bytes = path.stat().st_size
-    done = command("prune", "--data", data, "--older-than", "0")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("journals/mesh.db: 1 tasks forgotten, 1 compacted, ")
+    process = command("prune", "--data", data, "--older-than", "0")
+    assert (process.returncode, process.stderr) == (0, "")
+    assert process.stdout.startswith("journals/mesh.db: 1 tasks forgotten, 1 compacted, ")
     assert path.stat().st_size < before_bytes
     connection = sqlite3.connect(path)
     assert connection.execute("SELECT count(*) FROM webhooks").fetchone() == (1,)
@@ -247,20 +252,20 @@ def test_pruning_forgets_what_ended_long_ago_and_shrinks_the_file(tmp_path: Path
     assert "ok, 1 tasks, 4 events" in command("check", "--data", data).stdout
 
 
-def test_pruning_leaves_alone_what_is_in_use(data: Path, writing: "subprocess.Popen[str]") -> None:
-    assert writing.stdout is not None
-    writing.stdout.readline()
-    done = command("prune", "--data", data, "--older-than", "0", "--json")
-    assert done.returncode == 4
-    assert f"process {writing.pid} has it open; stop it" in done.stderr
-    assert [one["file"] for one in json.loads(done.stdout)] == [
+def test_pruning_skips_a_journal_in_use(data: Path, writer: "subprocess.Popen[str]") -> None:
+    assert writer.stdout is not None
+    writer.stdout.readline()
+    process = command("prune", "--data", data, "--older-than", "0", "--json")
+    assert process.returncode == 4
+    assert f"process {writer.pid} has it open; stop it" in process.stderr
+    assert [one["file"] for one in json.loads(process.stdout)] == [
         "journals/math.db",
         "journals/mesh.db",
     ]
-    assert writing.poll() is None
+    assert writer.poll() is None
 
 
-def test_a_journal_that_was_lost_is_still_so_when_it_was_pruned(tmp_path: Path) -> None:
+def test_pruning_leaves_an_orphaned_journal_orphaned(tmp_path: Path) -> None:
     data = tmp_path / "data"
     path = data / "journals" / "live.db"
     process = start(WRITER, path, "normal")
@@ -274,8 +279,8 @@ def test_a_journal_that_was_lost_is_still_so_when_it_was_pruned(tmp_path: Path) 
     connection.close()
 
 
-def test_a_folder_that_is_none_is_said_to_be_so(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     for words in (("check",), ("prune",), ("backup", tmp_path / "copy")):
-        done = command(*words, "--data", tmp_path / "nowhere")
-        assert (done.returncode, "is not a folder" in done.stderr) == (1, True)
+        process = command(*words, "--data", tmp_path / "nowhere")
+        assert (process.returncode, "is not a folder" in process.stderr) == (1, True)
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""An answer is shown as it comes: whole, once, in order, without mere news of the work."""
+"""A streamed answer is shown at once, completely, once, in order, and without status texts."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,7 +9,7 @@ from trunkline.cli.streamed_answer import StreamedAnswer
 
 
 class Screen:
-    """What was written and noted, in order."""
+    """Records written text and notes, in order."""
 
     def __init__(self) -> None:
         self.out = ""
@@ -55,10 +55,10 @@ def first(
 
 
 def status(state: str, text: str = "") -> dict[str, Any]:
-    said: dict[str, Any] = {"state": f"TASK_STATE_{state}"}
+    status_fields: dict[str, Any] = {"state": f"TASK_STATE_{state}"}
     if text:
-        said["message"] = {"parts": [{"text": text}]}
-    return {"statusUpdate": {"taskId": "t", "contextId": "c", "status": said}}
+        status_fields["message"] = {"parts": [{"text": text}]}
+    return {"statusUpdate": {"taskId": "t", "contextId": "c", "status": status_fields}}
 
 
 def task(*artifacts: dict[str, Any], state: str = "SUBMITTED") -> dict[str, Any]:
@@ -66,11 +66,11 @@ def task(*artifacts: dict[str, Any], state: str = "SUBMITTED") -> dict[str, Any]
     return {"task": {**fields, "artifacts": list(artifacts)}}
 
 
-DONE = status("COMPLETED")
+COMPLETED = status("COMPLETED")
 
 
-def test_text_is_written_as_it_comes_and_the_line_is_ended() -> None:
-    screen, answer = show([task(), first("a", "one "), piece("a", "two"), DONE])
+def test_text_is_written_on_arrival_and_the_line_is_ended() -> None:
+    screen, answer = show([task(), first("a", "one "), piece("a", "two"), COMPLETED])
     assert screen.writes == ["one ", "two", "\n"]
     assert answer.text == "one two"
     assert (answer.task_id, answer.context_id) == ("t", "c")
@@ -85,7 +85,7 @@ def test_a_second_answer_waits_until_the_first_is_complete() -> None:
             piece("b", "B2", last=True),
             piece("a", "A2", last=True),
             first("c", "C1", name="streaming_result"),
-            DONE,
+            COMPLETED,
         ]
     )
     assert screen.out == "A1A2\nB1B2\nC1\n"
@@ -93,18 +93,18 @@ def test_a_second_answer_waits_until_the_first_is_complete() -> None:
     assert answer.text == "A1A2\nB1B2\nC1"
 
 
-def test_the_answers_of_a_plan_come_in_the_order_of_its_steps() -> None:
-    def of_step(number: int, text: str, **more: Any) -> dict[str, Any]:
+def test_the_answers_of_a_plan_are_shown_in_the_order_of_its_steps() -> None:
+    def step_piece(number: int, text: str, **more: Any) -> dict[str, Any]:
         result = piece(f"a-{number}", text, name="streaming_result", **more)
         result["artifactUpdate"]["artifact"]["metadata"] = {"trunkline/step": f"step-{number}"}
         return result
 
     screen, answer = show(
         [
-            of_step(2, "two", append=False, last=True),
-            of_step(1, "on", append=False),
-            of_step(1, "e", last=True),
-            of_step(4, "four", append=False, last=True),
+            step_piece(2, "two", append=False, last=True),
+            step_piece(1, "on", append=False),
+            step_piece(1, "e", last=True),
+            step_piece(4, "four", append=False, last=True),
             piece("whole", "one\ntwo\nfour", name="partial_result", append=False, last=True),
         ]
     )
@@ -112,8 +112,8 @@ def test_the_answers_of_a_plan_come_in_the_order_of_its_steps() -> None:
     assert answer.text == "one\ntwo\nfour"
 
 
-def test_an_answer_that_was_never_closed_holds_the_others_back_to_the_end_only() -> None:
-    screen, _ = show([first("a", "A"), first("b", "B", last=True), DONE])
+def test_an_unclosed_answer_delays_the_others_only_until_the_end() -> None:
+    screen, _ = show([first("a", "A"), first("b", "B", last=True), COMPLETED])
     assert screen.out == "A\nB\n"
 
 
@@ -126,33 +126,33 @@ def test_an_answer_that_was_never_closed_holds_the_others_back_to_the_end_only()
         ("It is 69", "36 and 33\nIt is 69\n"),
     ],
 )
-def test_the_whole_answer_adds_only_what_is_new(whole: str, shown: str) -> None:
+def test_the_whole_answer_adds_only_new_text(whole: str, shown: str) -> None:
     results = [
         first("s", "36 ", name="streaming_result"),
         piece("s", "and 33", last=True),
         first("p", whole, name="partial_result", last=True),
-        DONE,
+        COMPLETED,
     ]
     screen, answer = show(results)
     assert screen.out == shown
     assert answer.text == whole
 
 
-def test_an_answer_that_streamed_behind_those_it_is_made_of_is_not_written_twice() -> None:
-    made = "It is 69"
+def test_an_answer_that_streamed_after_its_parts_is_not_written_twice() -> None:
+    answer_text = "It is 69"
     results = [
         first("s", "36 and 33", name="streaming_result", last=True),
-        first("draft", made[:4], name="streaming_result"),
-        piece("draft", made[4:], last=True),
-        first("p", made, name="partial_result", last=True),
-        DONE,
+        first("draft", answer_text[:4], name="streaming_result"),
+        piece("draft", answer_text[4:], last=True),
+        first("p", answer_text, name="partial_result", last=True),
+        COMPLETED,
     ]
     screen, answer = show(results)
     assert screen.out == "36 and 33\nIt is 69\n"
-    assert answer.text == made
+    assert answer.text == answer_text
 
 
-def test_news_of_the_work_is_noted_and_never_part_of_the_answer() -> None:
+def test_status_texts_are_noted_and_never_part_of_the_answer() -> None:
     screen, answer = show(
         [
             status("WORKING", "thinking"),
@@ -162,7 +162,7 @@ def test_news_of_the_work_is_noted_and_never_part_of_the_answer() -> None:
             first("x.start", "Calling math", name="tool_notification_start", last=True),
             first("s", "3", name="streaming_result", last=True),
             first("current_result", "", name="current_result", last=True),
-            DONE,
+            COMPLETED,
         ]
     )
     assert screen.out == "3\n"
@@ -170,40 +170,40 @@ def test_news_of_the_work_is_noted_and_never_part_of_the_answer() -> None:
     assert answer.text == "3"
 
 
-def test_news_does_not_come_into_the_middle_of_a_line() -> None:
-    news = first("y", "math: done", name="tool_notification_complete", last=True)
-    assert show([first("s", "3"), news, DONE])[0].notes == []
-    assert show([first("s", "3\n"), news, DONE])[0].notes == ["math: done"]
+def test_a_note_does_not_interrupt_a_line() -> None:
+    notification = first("y", "math: done", name="tool_notification_complete", last=True)
+    assert show([first("s", "3"), notification, COMPLETED])[0].notes == []
+    assert show([first("s", "3\n"), notification, COMPLETED])[0].notes == ["math: done"]
 
 
-def test_text_that_was_cut_back_and_comes_again_is_shown_once() -> None:
+def test_text_that_is_repeated_after_a_rewind_is_shown_once() -> None:
     screen, answer = show(
         [
             first("a", "one two three"),
             first("a", "one "),
             piece("a", "two "),
             piece("a", "three four"),
-            DONE,
+            COMPLETED,
         ]
     )
     assert screen.out == "one two three four\n"
     assert answer.text == "one two three four"
 
 
-def test_text_that_comes_otherwise_after_it_was_cut_back_starts_on_a_new_line() -> None:
-    screen, answer = show([first("a", "one two"), first("a", "one "), piece("a", "too"), DONE])
+def test_different_text_after_a_rewind_starts_on_a_new_line() -> None:
+    screen, answer = show([first("a", "one two"), first("a", "one "), piece("a", "too"), COMPLETED])
     assert screen.out == "one two\none too\n"
     assert answer.text == "one too"
 
 
-def test_text_that_was_cut_back_for_good_is_shown_as_it_is() -> None:
-    screen, answer = show([first("a", "one two"), first("a", "one", last=True), DONE])
+def test_text_that_stays_rewound_is_shown_again() -> None:
+    screen, answer = show([first("a", "one two"), first("a", "one", last=True), COMPLETED])
     assert screen.out == "one two\none\n"
     assert answer.text == "one"
 
 
 def test_another_text_under_the_same_id_starts_on_a_new_line() -> None:
-    screen, answer = show([first("a", "one"), first("a", "two"), DONE])
+    screen, answer = show([first("a", "one"), first("a", "two"), COMPLETED])
     assert screen.out == "one\ntwo\n"
     assert answer.text == "two"
 
@@ -211,7 +211,9 @@ def test_another_text_under_the_same_id_starts_on_a_new_line() -> None:
 def test_files_and_data_get_a_line_each() -> None:
     raw = {"raw": "aGVsbG8=", "filename": "h.txt"}
     url = {"url": "https://example.com/x", "mediaType": "image/png"}
-    screen, _ = show([first("a", "see", raw, url), piece("a", {"data": {"n": 1}}, "end"), DONE])
+    screen, _ = show(
+        [first("a", "see", raw, url), piece("a", {"data": {"n": 1}}, "end"), COMPLETED]
+    )
     assert screen.out.splitlines() == [
         "see",
         "[file h.txt, 5 bytes]",
@@ -227,7 +229,7 @@ def test_a_direct_reply_is_the_answer() -> None:
     assert (answer.text, answer.state, answer.context_id) == ("hi", "", "c")
 
 
-def test_what_the_end_says_is_the_answer_if_there_is_no_other() -> None:
+def test_the_final_status_text_is_the_answer_if_there_is_no_other() -> None:
     screen, _ = show([task(), status("COMPLETED", "all is done")])
     assert screen.out == "all is done\n"
     screen, _ = show([task(), first("a", "x"), status("COMPLETED", "all is done")])
@@ -235,7 +237,7 @@ def test_what_the_end_says_is_the_answer_if_there_is_no_other() -> None:
 
 
 @pytest.mark.parametrize("state", ["FAILED", "REJECTED", "CANCELED", "INPUT_REQUIRED"])
-def test_what_a_task_says_that_did_not_complete_is_its_answer_but_not_its_output(
+def test_the_status_text_of_an_unsuccessful_task_is_its_answer_but_not_its_output(
     state: str,
 ) -> None:
     screen, answer = show([task(), first("a", "half"), status(state, "because")])
@@ -244,37 +246,37 @@ def test_what_a_task_says_that_did_not_complete_is_its_answer_but_not_its_output
     assert not answer.is_completed
 
 
-def test_a_whole_task_at_once_is_shown() -> None:
+def test_a_complete_task_is_shown() -> None:
     screen, _ = show([task({"artifactId": "a", "parts": [{"text": "3"}]}, state="COMPLETED")])
     assert screen.out == "3\n"
 
 
-def test_what_an_old_task_held_before_is_not_shown_again() -> None:
+def test_earlier_artifacts_of_a_continued_task_are_not_shown_again() -> None:
     old = {"artifactId": "old", "parts": [{"text": "old"}]}
     whole = {"artifactId": "p", "name": "partial_result", "parts": [{"text": "old"}]}
     screen, answer = show(
-        [task(old, whole, state="INPUT_REQUIRED"), first("new", "new"), DONE], continues=True
+        [task(old, whole, state="INPUT_REQUIRED"), first("new", "new"), COMPLETED], continues=True
     )
     assert screen.out == "new\n"
     assert answer.text == "new"
 
 
-def test_what_an_old_artifact_gets_in_this_turn_is_shown() -> None:
+def test_new_text_of_an_earlier_artifact_is_shown() -> None:
     old = {"artifactId": "a", "parts": [{"text": "old "}]}
     screen, answer = show(
-        [task(old, state="INPUT_REQUIRED"), piece("a", "new"), DONE], continues=True
+        [task(old, state="INPUT_REQUIRED"), piece("a", "new"), COMPLETED], continues=True
     )
     assert screen.out == "new\n"
     assert answer.text == "new"
 
 
-def test_a_task_that_made_nothing_prints_nothing() -> None:
-    screen, answer = show([task(), DONE])
+def test_a_task_without_artifacts_prints_nothing() -> None:
+    screen, answer = show([task(), COMPLETED])
     assert screen.out == ""
     assert answer.text == ""
 
 
-def test_what_asks_for_approval_is_shown_in_words_alone() -> None:
+def test_an_approval_request_is_shown_as_text_only() -> None:
     mark = {"trunkline/approvals": True}
     parts = [
         {"text": "shop/order needs your approval.", "metadata": mark},

@@ -1,4 +1,4 @@
-"""What a terminal is given of what others have said."""
+"""Control sequences in text from others do not reach a terminal."""
 
 import io
 import os
@@ -21,7 +21,7 @@ HOSTILE = (
 
 @contextmanager
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """Put a terminal in the place of stdout; yield where what it gets can be read."""
+    """Replace stdout by a terminal; yield the file descriptor to read its output from."""
     reader, writer = pty.openpty()
     tty.setraw(writer)
     stream = io.TextIOWrapper(io.FileIO(writer, "w"), encoding="utf-8")
@@ -38,41 +38,41 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 
 def read_until(reader: int, end: bytes) -> str:
-    """What the terminal got, up to its end; it may come in pieces."""
-    shown = b""
-    while not shown.endswith(end):
-        shown += os.read(reader, 1000)
-    return shown.decode()
+    """Read the terminal's output up to `end`; it may arrive in pieces."""
+    output = b""
+    while not output.endswith(end):
+        output += os.read(reader, 1000)
+    return output.decode()
 
 
-def test_a_terminal_shows_what_others_wrote_and_obeys_none_of_it(
+def test_a_terminal_shows_text_of_others_without_control_sequences(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with terminal(monkeypatch) as reader:
         write(f"{HOSTILE}\n")
-        shown = read_until(reader, b"\n")
-    # Our own red is harmless.
-    assert shown == ("red \x1b[31m, title ]0;owned, away [2J2J, hidden [8m, turned \n")
+        output = read_until(reader, b"\n")
+    # The red of the project itself is harmless.
+    assert output == ("red \x1b[31m, title ]0;owned, away [2J2J, hidden [8m, turned \n")
 
 
-def test_what_is_cut_in_the_middle_of_a_command_is_not_obeyed_either(
+def test_a_control_sequence_split_across_writes_is_removed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with terminal(monkeypatch) as reader:
         for character in HOSTILE:
             write(character)
         write("\n")
-        shown = read_until(reader, b"\n")
-    assert "\x1b" not in shown
+        output = read_until(reader, b"\n")
+    assert "\x1b" not in output
 
 
-def test_our_own_colours_and_any_script_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_colours_and_any_script_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     with terminal(monkeypatch) as reader:
         write(paint("Żółć 中文\tKäse 🧀\n", RED, sys.stdout))
         assert read_until(reader, b"\x1b[0m") == "\x1b[31mŻółć 中文\tKäse 🧀\n\x1b[0m"
 
 
-def test_a_pipe_gets_text_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_gets_unchanged_text(monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = io.BytesIO()
     pipe = io.TextIOWrapper(buffer, encoding="utf-8")
     monkeypatch.setattr(sys, "stdout", pipe)

@@ -1,4 +1,4 @@
-"""Wrong usage is one line that says where help is; a question may begin with a dash."""
+"""Wrong usage prints one line that refers to the help; a question may begin with a dash."""
 
 import os
 import subprocess
@@ -15,11 +15,11 @@ PROBE = """
 import sys
 from pathlib import Path
 import trunkline.cli.app as commands
-import trunkline.cli.a2a as talk
+import trunkline.cli.a2a as a2a
 async def ask(question, **options):
     print(question.text)
     return 0
-talk.ask = ask
+a2a.ask = ask
 sys.exit(commands.run_command())
 """
 
@@ -30,7 +30,7 @@ def command(*words: str | bytes) -> subprocess.CompletedProcess[str]:
     )
 
 
-def asked(*words: str) -> subprocess.CompletedProcess[str]:
+def run_ask(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", PROBE, "ask", *words], capture_output=True, text=True, check=False
     )
@@ -53,25 +53,25 @@ def asked(*words: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_wrong_usage_is_one_line(words: tuple[str | bytes, ...], line: str) -> None:
-    done = command(*words)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"error: {line}")
-    assert done.stderr.endswith("--help'\n")
-    assert done.stderr.count("\n") == 1
+    process = command(*words)
+    assert (process.returncode, process.stdout) == (2, "")
+    assert process.stderr.startswith(f"error: {line}")
+    assert process.stderr.endswith("--help'\n")
+    assert process.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("question", ["-5+3", "-3h", "-x^2 = 4", "- 5", "--5", "-(1+2)=y"])
 def test_a_question_may_begin_with_a_dash(question: str) -> None:
-    done = asked("--timeout", "5", question, "--agent", "math")
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{question}\n", "")
+    process = run_ask("--timeout", "5", question, "--agent", "math")
+    assert (process.returncode, process.stdout, process.stderr) == (0, f"{question}\n", "")
 
 
-def test_what_looks_like_an_option_is_a_question_behind_two_dashes() -> None:
-    done = asked("--", "--help")
-    assert (done.returncode, done.stdout) == (0, "--help\n")
+def test_an_option_after_two_dashes_is_a_question() -> None:
+    process = run_ask("--", "--help")
+    assert (process.returncode, process.stdout) == (0, "--help\n")
 
 
-def test_a_wrong_url_is_said_by_the_name_it_was_given_by(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_url_is_reported_by_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRUNKLINE_URL", "nonsense")
     with pytest.raises(ConfigurationError, match=r"^TRUNKLINE_URL: 'nonsense' is not a URL"):
         resolve_base_url(None)
@@ -81,14 +81,14 @@ def test_a_wrong_url_is_said_by_the_name_it_was_given_by(monkeypatch: pytest.Mon
     assert resolve_base_url(None) == "http://example.com"
 
 
-def test_what_could_not_be_decoded_is_no_text() -> None:
+def test_undecodable_bytes_are_no_text() -> None:
     assert is_text("é€😀")
     assert not is_text(b"\xff\xfe".decode(errors="surrogateescape"))
 
 
-@pytest.mark.parametrize(("level", "shows"), [("warning", False), ("debug", True)])
-def test_output_that_can_not_be_written_is_one_line_and_the_log_says_where(
-    level: str, *, shows: bool
+@pytest.mark.parametrize(("level", "has_traceback"), [("warning", False), ("debug", True)])
+def test_failed_output_prints_one_line_and_logs_the_traceback_in_debug_mode(
+    level: str, *, has_traceback: bool
 ) -> None:
     code = (
         "from trunkline.cli.exits import finish\n"
@@ -96,7 +96,7 @@ def test_output_that_can_not_be_written_is_one_line_and_the_log_says_where(
         "try:\n    finish(work)\nexcept Exception as end:\n    raise SystemExit(end.exit_code)"
     )
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", code],
             stdout=full,
             stderr=subprocess.PIPE,
@@ -104,7 +104,7 @@ def test_output_that_can_not_be_written_is_one_line_and_the_log_says_where(
             check=False,
             env={**os.environ, "TRUNKLINE_LOG_LEVEL": level},
         )
-    *log, line = done.stderr.splitlines()
+    *log, line = process.stderr.splitlines()
     assert line.startswith("error: unexpected OSError (No space left on device)")
-    assert ("in work" in "".join(log)) is shows
-    assert shows or log == []
+    assert ("in work" in "".join(log)) is has_traceback
+    assert has_traceback or log == []

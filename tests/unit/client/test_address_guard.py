@@ -36,7 +36,7 @@ PUBLIC_ADDRESSES = [
     "2002:808:808::1",
 ]
 OTHER_ADDRESSES = [
-    "0.0.0.0",  # noqa: S104  looked at, not listened on
+    "0.0.0.0",  # noqa: S104  a value to check, not an address to bind
     "0.1.2.3",
     "10.0.0.1",
     "10.255.255.255",
@@ -98,15 +98,15 @@ OTHER_ADDRESSES = [
 ]
 
 
-class Names:
-    """A resolver with one answer per lookup. The last answer repeats."""
+class Resolver:
+    """A resolver with one result per lookup. The last result repeats."""
 
     def __init__(self, *answers: Sequence[str]) -> None:
         self._answers = list(answers)
-        self.asked: list[str] = []
+        self.lookups: list[str] = []
 
     async def __call__(self, host: str) -> Sequence[str]:
-        self.asked.append(host)
+        self.lookups.append(host)
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
         if not answer:
             raise OSError("no such name")
@@ -114,7 +114,7 @@ class Names:
 
 
 @pytest.mark.parametrize("address", PUBLIC_ADDRESSES)
-def test_what_everybody_can_reach_is_public(address: str) -> None:
+def test_globally_reachable_addresses_are_public(address: str) -> None:
     assert is_public_address(address)
 
 
@@ -124,17 +124,17 @@ def test_nothing_else_is_public(address: str) -> None:
 
 
 async def test_a_public_https_url_may_be_posted_to() -> None:
-    guard = AddressGuard(resolve=Names([PUBLIC, "2606:4700:4700::1111"]))
+    guard = AddressGuard(resolve=Resolver([PUBLIC, "2606:4700:4700::1111"]))
     endpoint = await guard.check("https://Example.COM./hooks/a b?x=1#there")
     assert (endpoint.scheme, endpoint.host, endpoint.port) == ("https", "example.com", 443)
     assert endpoint.target == "/hooks/a%20b?x=1"
     assert endpoint.authority == "example.com"
 
 
-async def test_a_name_that_is_not_ascii_is_asked_for_in_its_ascii_form() -> None:
-    asked = Names([PUBLIC])
-    endpoint = await AddressGuard(resolve=asked).check("https://bücher.example:8443/")
-    assert asked.asked == ["xn--bcher-kva.example"]
+async def test_a_name_that_is_not_ascii_is_looked_up_in_its_ascii_form() -> None:
+    resolver = Resolver([PUBLIC])
+    endpoint = await AddressGuard(resolve=resolver).check("https://bücher.example:8443/")
+    assert resolver.lookups == ["xn--bcher-kva.example"]
     assert endpoint.authority == "xn--bcher-kva.example:8443"
 
 
@@ -165,8 +165,8 @@ async def test_a_name_that_is_not_ascii_is_asked_for_in_its_ascii_form() -> None
         "https://[::1/",
     ],
 )
-def test_urls_of_another_form_are_refused(url: str) -> None:
-    guard = AddressGuard(resolve=Names([PUBLIC]))
+def test_malformed_urls_are_refused(url: str) -> None:
+    guard = AddressGuard(resolve=Resolver([PUBLIC]))
     with pytest.raises(AddressRefusedError):
         guard.parse_url(url)
 
@@ -202,11 +202,11 @@ def test_urls_of_another_form_are_refused(url: str) -> None:
     ],
 )
 async def test_addresses_that_are_not_public_are_refused_in_every_spelling(host: str) -> None:
-    # The resolver would accept everything, but none of these may be looked up.
-    names_asked = Names([PUBLIC])
+    # The resolver would accept every host, but none of these may be looked up.
+    resolver = Resolver([PUBLIC])
     with pytest.raises(AddressRefusedError):
-        await AddressGuard(resolve=names_asked).check(f"https://{host}/")
-    assert names_asked.asked == []
+        await AddressGuard(resolve=resolver).check(f"https://{host}/")
+    assert resolver.lookups == []
 
 
 @pytest.mark.parametrize(
@@ -216,13 +216,13 @@ async def test_a_name_is_refused_if_any_of_its_addresses_is_not_public(
     answer: Sequence[str],
 ) -> None:
     with pytest.raises(AddressRefusedError) as caught:
-        await AddressGuard(resolve=Names(answer)).check("https://inside.example/")
+        await AddressGuard(resolve=Resolver(answer)).check("https://inside.example/")
     # The error reveals nothing about this machine's resolver.
     assert str(caught.value) == str(await _refusal("https://127.0.0.1/"))
 
 
-async def test_a_name_is_asked_for_again_each_time() -> None:
-    guard = AddressGuard(resolve=Names([PUBLIC], ["127.0.0.1"]))
+async def test_a_name_is_looked_up_each_time() -> None:
+    guard = AddressGuard(resolve=Resolver([PUBLIC], ["127.0.0.1"]))
     await guard.check("https://rebinding.example/")
     with pytest.raises(AddressRefusedError):
         await guard.check("https://rebinding.example/")
@@ -240,8 +240,8 @@ async def test_a_name_is_asked_for_again_each_time() -> None:
         ("hooks.internal:443", "https://hooks.internal/"),
     ],
 )
-async def test_a_host_that_is_allowed_is_free_of_the_rules(allowed: str, url: str) -> None:
-    endpoint = await AddressGuard([allowed], Names(["127.0.0.1"])).check(url)
+async def test_an_allowed_host_is_exempt_from_the_rules(allowed: str, url: str) -> None:
+    endpoint = await AddressGuard([allowed], Resolver(["127.0.0.1"])).check(url)
     assert endpoint.host
 
 
@@ -254,20 +254,20 @@ async def test_a_host_that_is_allowed_is_free_of_the_rules(allowed: str, url: st
         "https://localhost.example:9000/",
     ],
 )
-async def test_what_is_allowed_lifts_the_rules_for_that_host_alone(url: str) -> None:
+async def test_an_allowed_host_exempts_no_other_host(url: str) -> None:
     with pytest.raises(AddressRefusedError):
-        await AddressGuard(["localhost:9000"], Names(["127.0.0.1"])).check(url)
+        await AddressGuard(["localhost:9000"], Resolver(["127.0.0.1"])).check(url)
 
 
 @pytest.mark.parametrize(
     "text", ["", "http://localhost", "a/b", "host:", "host:port", "host:99999", ":9000", "[::1"]
 )
-def test_what_is_no_host_can_not_be_allowed(text: str) -> None:
+def test_an_invalid_host_cannot_be_allowed(text: str) -> None:
     with pytest.raises(ConfigurationError, match="--allow-webhook"):
         AllowedHost.parse(text, option="--allow-webhook")
 
 
-async def test_names_are_looked_up_by_the_system() -> None:
+async def test_names_are_resolved_by_the_system() -> None:
     assert "127.0.0.1" in await names.resolve("localhost")
 
 
@@ -276,13 +276,13 @@ async def test_a_name_that_does_not_exist_has_no_addresses() -> None:
         await names.resolve("does-not-exist.invalid")
 
 
-async def test_a_look_up_that_hangs_is_given_up_and_only_so_many_hang(
+async def test_a_hanging_lookup_times_out_and_their_number_is_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    go_on = Event()
+    released = Event()
 
     def hang(*_arguments: object, **_options: object) -> list[object]:
-        go_on.wait()
+        released.wait()
         raise socket.gaierror("it comes too late")
 
     monkeypatch.setattr(socket, "getaddrinfo", hang)
@@ -293,10 +293,10 @@ async def test_a_look_up_that_hangs_is_given_up_and_only_so_many_hang(
         with pytest.raises(OSError, match="too many"):
             await names.resolve("slow.example")
     finally:
-        go_on.set()
+        released.set()
 
 
 async def _refusal(url: str) -> AddressRefusedError:
     with pytest.raises(AddressRefusedError) as caught:
-        await AddressGuard(resolve=Names([PUBLIC])).check(url)
+        await AddressGuard(resolve=Resolver([PUBLIC])).check(url)
     return caught.value

@@ -24,7 +24,7 @@ def breaker(clock: ManualClock) -> Breaker:
     return Breaker("10.0.0.7:50051", clock=clock)
 
 
-def state_of(breaker: Breaker) -> str:
+def get_state(breaker: Breaker) -> str:
     return breaker.state
 
 
@@ -33,10 +33,10 @@ def fail(breaker: Breaker, error: TrunklineError) -> None:
         raise error
 
 
-def open_it(breaker: Breaker) -> None:
+def open_breaker(breaker: Breaker) -> None:
     for _ in range(5):
         fail(breaker, PeerUnavailableError(breaker.name, "connection refused"))
-    assert state_of(breaker) == "open"
+    assert get_state(breaker) == "open"
 
 
 @pytest.mark.parametrize(
@@ -48,20 +48,20 @@ def open_it(breaker: Breaker) -> None:
     ],
     ids=lambda error: error.reason,
 )
-def test_five_failures_in_a_row_open_it(breaker: Breaker, error: TrunklineError) -> None:
+def test_five_failures_in_a_row_open_the_breaker(breaker: Breaker, error: TrunklineError) -> None:
     for _ in range(4):
         fail(breaker, error)
-    assert state_of(breaker) == "closed"
+    assert get_state(breaker) == "closed"
     fail(breaker, error)
-    assert state_of(breaker) == "open"
+    assert get_state(breaker) == "open"
 
 
-def test_a_success_between_failures_keeps_it_closed(breaker: Breaker) -> None:
+def test_a_success_between_failures_keeps_the_breaker_closed(breaker: Breaker) -> None:
     for _ in range(20):
         fail(breaker, PeerUnavailableError(breaker.name, "connection refused"))
         with breaker.guard():
             pass
-    assert state_of(breaker) == "closed"
+    assert get_state(breaker) == "closed"
 
 
 @pytest.mark.parametrize(
@@ -69,76 +69,80 @@ def test_a_success_between_failures_keeps_it_closed(breaker: Breaker) -> None:
     [TaskNotFoundError("j-1"), PeerUnavailableError("another", "connection refused")],
     ids=["a refused request", "an error that the peer passed on"],
 )
-def test_an_answer_of_the_peer_is_no_failure_of_it(breaker: Breaker, error: TrunklineError) -> None:
+def test_an_error_answer_of_the_peer_is_no_failure(breaker: Breaker, error: TrunklineError) -> None:
     for _ in range(20):
         fail(breaker, error)
-    assert state_of(breaker) == "closed"
+    assert get_state(breaker) == "closed"
 
 
-def test_the_callers_own_deadline_is_no_failure_of_the_peer(breaker: Breaker) -> None:
+def test_an_exceeded_deadline_of_the_caller_is_no_failure(breaker: Breaker) -> None:
     for _ in range(20):
         with pytest.raises(PeerTimeoutError), breaker.guard(has_deadline=True):
             raise PeerTimeoutError(breaker.name, "Deadline Exceeded")
     assert breaker.state == "closed"
 
 
-def test_open_it_says_what_is_wrong_and_when_the_peer_is_tried_again(
+def test_an_open_breaker_reports_the_problem_and_the_next_attempt(
     breaker: Breaker, clock: ManualClock
 ) -> None:
-    open_it(breaker)
+    open_breaker(breaker)
     clock.now += 17.5
-    with pytest.raises(PeerUnavailableError) as refused:
+    with pytest.raises(PeerUnavailableError) as caught:
         breaker.check()
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         "10.0.0.7:50051 can't be reached: "
         "it kept failing, at last: connection refused; it is tried again in 43 s"
     )
 
 
-def test_half_open_it_lets_one_call_through_at_a_time(breaker: Breaker, clock: ManualClock) -> None:
-    open_it(breaker)
+def test_a_half_open_breaker_allows_one_call_at_a_time(
+    breaker: Breaker, clock: ManualClock
+) -> None:
+    open_breaker(breaker)
     clock.now += 60
-    assert state_of(breaker) == "half-open"
+    assert get_state(breaker) == "half-open"
     with breaker.guard(), pytest.raises(PeerUnavailableError, match="one call at a time"):
         breaker.check()
     with breaker.guard():
         pass
-    assert state_of(breaker) == "closed"
+    assert get_state(breaker) == "closed"
 
 
-def test_a_failed_probe_opens_it_for_as_long_again(breaker: Breaker, clock: ManualClock) -> None:
-    open_it(breaker)
+def test_a_failed_probe_opens_the_breaker_for_a_full_period(
+    breaker: Breaker, clock: ManualClock
+) -> None:
+    open_breaker(breaker)
     clock.now += 60
     with breaker.guard():
         pass
     fail(breaker, PeerTimeoutError(breaker.name, "no answer"))
-    assert state_of(breaker) == "open"
+    assert get_state(breaker) == "open"
     assert breaker.retry_in_s == 60
 
 
-def test_a_cancelled_probe_makes_room_for_the_next(breaker: Breaker, clock: ManualClock) -> None:
-    open_it(breaker)
+def test_a_cancelled_probe_allows_the_next_one(breaker: Breaker, clock: ManualClock) -> None:
+    open_breaker(breaker)
     clock.now += 60
     with pytest.raises(asyncio.CancelledError), breaker.guard():
         raise asyncio.CancelledError
     with breaker.guard():
         pass
-    assert state_of(breaker) == "half-open"
+    assert get_state(breaker) == "half-open"
 
 
-def test_a_peer_that_was_seen_to_live_is_tried_at_once(breaker: Breaker) -> None:
-    open_it(breaker)
+def test_a_peer_known_to_be_alive_is_tried_at_once(breaker: Breaker) -> None:
+    open_breaker(breaker)
     breaker.allow_probe()
     with breaker.guard():
         pass
-    assert state_of(breaker) == "half-open"
+    assert get_state(breaker) == "half-open"
 
 
 def test_each_change_of_state_is_one_log_line(
     breaker: Breaker, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="trunkline.client.breaker")
-    open_it(breaker)
+    open_breaker(breaker)
     for _ in range(3):
         with pytest.raises(PeerUnavailableError):
             breaker.check()
@@ -146,16 +150,16 @@ def test_each_change_of_state_is_one_log_line(
     for _ in range(2):
         with breaker.guard():
             pass
-    said = [(record.message, record.__dict__["peer"]) for record in caplog.records]
+    changes = [(record.message, record.__dict__["peer"]) for record in caplog.records]
     name = breaker.name
-    assert said == [
+    assert changes == [
         ("breaker.opened", name),
         ("breaker.half_open", name),
         ("breaker.closed", name),
     ]
 
 
-def test_breakers_are_told_apart_by_name_and_show_their_states() -> None:
+def test_breakers_are_separate_by_name_and_report_their_states() -> None:
     breakers = Breakers(BreakerSettings(failures=1))
     breakers.get("b").on_failure("it hangs")
     breakers.get("a").check()

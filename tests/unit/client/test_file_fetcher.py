@@ -18,11 +18,11 @@ _CONTENT = bytes(range(256)) * 1000
 
 
 class _Site:
-    """A web server with an answer for each path. It records requests in `asked`."""
+    """A web server with an answer for each path. It records requests in `requests`."""
 
     def __init__(self) -> None:
         self.answers: dict[str, bytes] = {}
-        self.asked: list[bytes] = []
+        self.requests: list[bytes] = []
         self.port = 0
 
     def at(self, path: str) -> str:
@@ -30,7 +30,7 @@ class _Site:
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
-        self.asked.append(head)
+        self.requests.append(head)
         writer.write(self.answers.get(head.split(b" ")[1].decode(), b"HTTP/1.1 404 No\r\n\r\n"))
         await writer.drain()
         writer.close()
@@ -38,12 +38,12 @@ class _Site:
 
 @pytest.fixture
 async def site() -> AsyncIterator[_Site]:
-    made = _Site()
-    server = await asyncio.start_server(made.answer, "127.0.0.1", 0)
-    made.port = server.sockets[0].getsockname()[1]
-    made.answers["/file"] = _ok(_CONTENT)
+    new_site = _Site()
+    server = await asyncio.start_server(new_site.answer, "127.0.0.1", 0)
+    new_site.port = server.sockets[0].getsockname()[1]
+    new_site.answers["/file"] = _ok(_CONTENT)
     async with server:
-        yield made
+        yield new_site
 
 
 def _ok(content: bytes, *more: str) -> bytes:
@@ -51,7 +51,7 @@ def _ok(content: bytes, *more: str) -> bytes:
     return head.encode() + content
 
 
-def _moved(url: str) -> bytes:
+def _redirect_to(url: str) -> bytes:
     return f"HTTP/1.1 302 Found\r\nlocation: {url}\r\ncontent-length: 0\r\n\r\n".encode()
 
 
@@ -61,19 +61,19 @@ async def _fetch(site: _Site, path: str, *, limit_bytes: int = 1_000_000) -> byt
         return b"".join([piece async for piece in pieces])
 
 
-async def test_a_file_is_fetched_without_anything_of_ours(site: _Site) -> None:
+async def test_a_file_is_fetched_without_credentials_or_trace_context(site: _Site) -> None:
     assert await _fetch(site, "/file") == _CONTENT
-    assert b"accept-encoding: identity" in site.asked[0].lower()
-    assert b"authorization" not in site.asked[0].lower()
-    assert b"traceparent" not in site.asked[0].lower()
+    assert b"accept-encoding: identity" in site.requests[0].lower()
+    assert b"authorization" not in site.requests[0].lower()
+    assert b"traceparent" not in site.requests[0].lower()
 
 
-async def test_redirects_are_followed_as_if_the_caller_had_given_them(site: _Site) -> None:
-    site.answers["/moved"] = _moved("/file")
-    site.answers["/inside"] = _moved("http://127.0.0.1:1/secret")
-    site.answers["/metadata"] = _moved("https://169.254.169.254/latest")
-    site.answers["/file-url"] = _moved("file:///etc/passwd")
-    site.answers["/round"] = _moved("/round")
+async def test_targets_of_redirects_are_checked_like_urls_of_callers(site: _Site) -> None:
+    site.answers["/moved"] = _redirect_to("/file")
+    site.answers["/inside"] = _redirect_to("http://127.0.0.1:1/secret")
+    site.answers["/metadata"] = _redirect_to("https://169.254.169.254/latest")
+    site.answers["/file-url"] = _redirect_to("file:///etc/passwd")
+    site.answers["/round"] = _redirect_to("/round")
 
     assert await _fetch(site, "/moved") == _CONTENT
     for path in ("/inside", "/metadata", "/file-url"):
@@ -83,27 +83,27 @@ async def test_redirects_are_followed_as_if_the_caller_had_given_them(site: _Sit
         await _fetch(site, "/round")
 
 
-async def test_nothing_is_fetched_from_where_not_everybody_may(site: _Site) -> None:
+async def test_private_addresses_are_not_fetched(site: _Site) -> None:
     for url in (site.at("/file"), "https://127.0.0.1/x", "https://[::1]/x", "ftp://a/b"):
         with pytest.raises(InvalidArgumentError, match=r"part\.url: must"):
             async with FileFetcher(AddressGuard(wording=FILE_WORDING)).open(url):
                 pass
-    assert site.asked == []
+    assert site.requests == []
 
 
-async def test_what_is_refused_is_said_of_files_and_not_of_webhooks(site: _Site) -> None:
-    for url, said in (
+async def test_errors_refer_to_files_and_not_to_webhooks(site: _Site) -> None:
+    for url, expected in (
         (site.at("/file"), "TRUNKLINE_ALLOW_FETCH=HOST"),
         ("https://user:word@example.org/x", "send the file itself"),
         ("https://example.org:22/x", "must have port 443"),
         ("ftp://a/b", "https://example.com/report.pdf"),
         ("https://example.org/" + "x" * 10_000, "of at most"),
     ):
-        with pytest.raises(InvalidArgumentError) as refused:
+        with pytest.raises(InvalidArgumentError) as caught:
             async with FileFetcher(AddressGuard(wording=FILE_WORDING)).open(url):
                 pass
-        assert said in str(refused.value)
-        assert "hook" not in str(refused.value)
+        assert expected in str(caught.value)
+        assert "hook" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ async def test_what_is_refused_is_said_of_files_and_not_of_webhooks(site: _Site)
         (b"nonsense\r\n\r\n", PeerUnavailableError),
     ],
 )
-async def test_what_is_no_file_within_limits_has_an_error(
+async def test_an_invalid_or_too_large_response_is_an_error(
     site: _Site, answer: bytes, expected: type[TrunklineError]
 ) -> None:
     site.answers["/other"] = answer

@@ -1,4 +1,4 @@
-"""A stream on a trunk: what comes wakes its reader, or goes at once to whoever takes it first."""
+"""Streams on a trunk: batches wake the reader, or go directly to a sink."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,23 +11,23 @@ from trunkline.runtime import run_in_background
 from trunkline.v1 import trunk_service_pb2
 
 
-class Taker:
-    """Takes batches as they come, so many at most."""
+class Sink:
+    """A sink that accepts up to `limit` batches."""
 
     def __init__(self, limit: int = 1000) -> None:
         self.limit = limit
-        self.taken: list[bytes] = []
+        self.accepted: list[bytes] = []
 
     def __call__(self, batches: list[bytes]) -> int:
-        taken = batches[: self.limit]
-        self.taken += taken
-        self.limit -= len(taken)
-        return len(taken)
+        accepted = batches[: self.limit]
+        self.accepted += accepted
+        self.limit -= len(accepted)
+        return len(accepted)
 
 
 @pytest.fixture
-async def line() -> TrunkClientConnection:
-    """A trunk that nobody runs: what goes up stays with it."""
+async def connection() -> TrunkClientConnection:
+    """Return a trunk without a connection, which stores outgoing requests."""
     return TrunkClientConnection(
         _never,  # type: ignore[arg-type]
         peer="peer",
@@ -38,36 +38,36 @@ async def line() -> TrunkClientConnection:
 
 
 @pytest.fixture
-async def call(line: TrunkClientConnection) -> AsyncIterator[TrunkStreamCall]:
-    begun = TrunkStreamCall(line)
-    begun.call_id = line.start_call(begun, trunk_service_pb2.TrunkCall())
-    yield begun
-    line.close(PeerUnavailableError("peer", "the test is over"))
+async def call(connection: TrunkClientConnection) -> AsyncIterator[TrunkStreamCall]:
+    stream_call = TrunkStreamCall(connection)
+    stream_call.call_id = connection.start_call(stream_call, trunk_service_pb2.TrunkCall())
+    yield stream_call
+    connection.close(PeerUnavailableError("peer", "the test is over"))
 
 
 class Reader:
-    """Reads a stream to its end, and keeps what woke it."""
+    """Reads a stream to its end and records each wakeup."""
 
     def __init__(self, call: TrunkStreamCall) -> None:
-        self.read: asyncio.Queue[list[bytes] | str] = asyncio.Queue()
+        self.received: asyncio.Queue[list[bytes] | str] = asyncio.Queue()
         self._call = call
 
     async def run(self) -> None:
         try:
             async for batches in self._call:
-                self.read.put_nowait(batches)
+                self.received.put_nowait(batches)
         except PeerUnavailableError as error:
-            self.read.put_nowait(error.problem)
+            self.received.put_nowait(error.problem)
         else:
-            self.read.put_nowait("the end")
+            self.received.put_nowait("the end")
 
 
 @pytest.fixture
 async def reader(call: TrunkStreamCall) -> AsyncIterator[Reader]:
-    """Someone who waits for what comes."""
+    """Run a reader that waits for batches."""
     one = Reader(call)
     async with run_in_background(one.run()):
-        # One turn of the loop begins it.
+        # One iteration of the loop starts the reader.
         await asyncio.sleep(0)
         yield one
 
@@ -76,54 +76,56 @@ def frame(*batches: bytes) -> trunk_service_pb2.TrunkFrame:
     return trunk_service_pb2.TrunkFrame(batches=batches)
 
 
-async def test_what_is_taken_at_once_wakes_no_reader(call: TrunkStreamCall, reader: Reader) -> None:
-    call.sink = taker = Taker()
+async def test_batches_accepted_by_the_sink_wake_no_reader(
+    call: TrunkStreamCall, reader: Reader
+) -> None:
+    call.sink = sink = Sink()
     call.deliver(frame(b"1", b"2"))
     call.deliver(frame(b"3"))
-    assert taker.taken == [b"1", b"2", b"3"]
+    assert sink.accepted == [b"1", b"2", b"3"]
     call.fail(PeerUnavailableError("peer", "it is gone"))
-    assert await reader.read.get() == "it is gone"
+    assert await reader.received.get() == "it is gone"
 
 
-async def test_what_is_left_and_all_behind_it_wakes_the_reader_in_order(
+async def test_batches_after_a_refused_one_wake_the_reader_in_order(
     call: TrunkStreamCall, reader: Reader
 ) -> None:
-    call.sink = taker = Taker(limit=1)
+    call.sink = sink = Sink(limit=1)
     call.deliver(frame(b"1", b"2"))
-    taker.limit = 10
-    # Before the reader had its turn: taken now, it would overtake the second.
+    sink.limit = 10
+    # The reader has not run yet, so a batch accepted now would overtake the second one.
     call.deliver(frame(b"3"))
-    assert await reader.read.get() == [b"2", b"3"]
-    assert taker.taken == [b"1"]
+    assert await reader.received.get() == [b"2", b"3"]
+    assert sink.accepted == [b"1"]
     call.deliver(frame(b"4"))
-    assert taker.taken == [b"1", b"4"]
+    assert sink.accepted == [b"1", b"4"]
 
 
-async def test_an_end_wakes_the_reader_though_all_before_it_was_taken(
+async def test_an_end_wakes_the_reader_after_the_sink_accepted_all_batches(
     call: TrunkStreamCall, reader: Reader
 ) -> None:
-    call.sink = taker = Taker()
+    call.sink = sink = Sink()
     last = frame(b"1")
     last.end.SetInParent()
     call.deliver(last)
-    assert await reader.read.get() == "the end"
-    assert taker.taken == [b"1"]
+    assert await reader.received.get() == "the end"
+    assert sink.accepted == [b"1"]
 
 
-async def test_what_is_taken_is_given_back_as_credit(
-    line: TrunkClientConnection, call: TrunkStreamCall, reader: Reader
+async def test_accepted_batches_are_returned_as_credit(
+    connection: TrunkClientConnection, call: TrunkStreamCall, reader: Reader
 ) -> None:
-    call.sink = Taker()
+    call.sink = Sink()
     for _ in range(4):
         call.deliver(frame(bytes(WINDOW_BYTES // 4)))
-    request = line._next_request()
+    request = connection._next_request()
     assert request is not None
     assert sum(credit.bytes for credit in request.credits) == WINDOW_BYTES
-    assert reader.read.empty()
+    assert reader.received.empty()
 
 
 def _never() -> None:
-    raise AssertionError("nobody connects")
+    raise AssertionError("no connection is expected")
 
 
 def _nothing() -> None:

@@ -1,4 +1,4 @@
-"""Journals on files of their own."""
+"""Fixtures of the journal tests: a journal in a file for each durability level."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from trunkline.journal.journal import Journal
 
 @pytest.fixture(params=["normal", "full"])
 def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Journal]:
-    """A journal that commits on the loop, and one that commits in a thread."""
+    """Return a journal that commits on the event loop, and one that commits in a thread."""
     one = Journal.open(tmp_path / "journal.db", synchronous=request.param)
     yield one
     one.close()

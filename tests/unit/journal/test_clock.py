@@ -1,4 +1,4 @@
-"""Tests of the journal's clock while the wall clock is set back and forth."""
+"""Tests of the journal's clock while the wall clock is moved backward and forward."""
 
 import time
 from collections.abc import Callable
@@ -21,7 +21,7 @@ SetWall = Callable[[int], None]
 
 @pytest.fixture
 def set_wall(monkeypatch: pytest.MonkeyPatch) -> SetWall:
-    """Set the clock on the wall, by nanoseconds forth or back from the true time."""
+    """Shift the wall clock by nanoseconds from the true time."""
     true_ns = time.time_ns
 
     def shift(by_ns: int) -> None:
@@ -30,8 +30,10 @@ def set_wall(monkeypatch: pytest.MonkeyPatch) -> SetWall:
     return shift
 
 
-async def times(journal: Journal, count: int, set_wall: SetWall, *shifts_ns: int) -> list[int]:
-    """Write events while the clock is set this way and that; return their times in order."""
+async def write_and_read_times(
+    journal: Journal, count: int, set_wall: SetWall, *shifts_ns: int
+) -> list[int]:
+    """Append events after each shift of the wall clock; return the event times in order."""
     task_id = journal.new_task_id()
     await journal.create(task_id, created())
     for shift_ns in shifts_ns:
@@ -43,9 +45,9 @@ async def times(journal: Journal, count: int, set_wall: SetWall, *shifts_ns: int
 
 
 async def test_times_of_events_never_go_back(journal: Journal, set_wall: SetWall) -> None:
-    found = await times(journal, 5, set_wall, 0, -HOUR_NS, 10**9, -DAY_NS, 0)
-    assert len(found) == 26
-    assert found == sorted(found)
+    times_ns = await write_and_read_times(journal, 5, set_wall, 0, -HOUR_NS, 10**9, -DAY_NS, 0)
+    assert len(times_ns) == 26
+    assert times_ns == sorted(times_ns)
 
 
 @pytest.mark.parametrize("is_settled", [False, True])
@@ -63,12 +65,12 @@ async def test_times_of_events_do_not_go_back_after_a_restart(
     journal.close()
     set_wall(-DAY_NS)
     journal = Journal.open(path)
-    assert min(await times(journal, 1, set_wall, -DAY_NS)) >= last_ns
+    assert min(await write_and_read_times(journal, 1, set_wall, -DAY_NS)) >= last_ns
     journal.close()
 
 
 @pytest.mark.parametrize("shift_ns", [-10 * DAY_NS, 10 * DAY_NS])
-async def test_a_key_lives_its_time_whatever_the_clock_is_set_to(
+async def test_a_key_keeps_its_lifetime_when_the_wall_clock_is_changed(
     tmp_path: Path, set_wall: SetWall, shift_ns: int
 ) -> None:
     path = tmp_path / "journal.db"
@@ -87,7 +89,7 @@ async def test_a_key_lives_its_time_whatever_the_clock_is_set_to(
     journal.close()
 
 
-async def test_a_key_expires_by_the_journals_age_also_behind_a_clock_that_was_set_back(
+async def test_a_key_expires_by_the_journals_age_when_the_wall_clock_is_set_back(
     tmp_path: Path, set_wall: SetWall
 ) -> None:
     journal = Journal.open(tmp_path / "journal.db")
@@ -102,26 +104,26 @@ async def test_a_key_expires_by_the_journals_age_also_behind_a_clock_that_was_se
     journal.close()
 
 
-def test_age_goes_on_over_a_restart_by_the_clock_of_the_machine(set_wall: SetWall) -> None:
-    noted = replace(
+def test_age_continues_after_a_restart_by_the_boot_clock(set_wall: SetWall) -> None:
+    reading = replace(
         Clock(ClockReading(age_ns=DAY_NS)).reading(), since_boot_ns=since_boot_ns() - HOUR_NS
     )
     for shift_ns in (0, -10 * DAY_NS, 10 * DAY_NS):
         set_wall(shift_ns)
-        passed = Clock(noted).age_ns() - DAY_NS
-        assert passed == pytest.approx(HOUR_NS, rel=0.1)
+        elapsed_ns = Clock(reading).age_ns() - DAY_NS
+        assert elapsed_ns == pytest.approx(HOUR_NS, rel=0.1)
 
 
-def test_age_goes_on_over_a_reboot_by_the_clock_on_the_wall_but_never_back(
+def test_age_continues_after_a_reboot_by_the_wall_clock_but_never_decreases(
     set_wall: SetWall,
 ) -> None:
-    noted = replace(Clock(ClockReading(age_ns=DAY_NS)).reading(), boot="earlier")
+    reading = replace(Clock(ClockReading(age_ns=DAY_NS)).reading(), boot="earlier")
     for shift_ns, expected in ((2 * HOUR_NS, 2 * HOUR_NS), (-10 * DAY_NS, 0)):
         set_wall(shift_ns)
-        passed = Clock(noted).age_ns() - DAY_NS
-        assert expected <= passed < expected + HOUR_NS
+        elapsed_ns = Clock(reading).age_ns() - DAY_NS
+        assert expected <= elapsed_ns < expected + HOUR_NS
 
 
-def test_a_new_journal_has_no_age_and_knows_the_machines_run() -> None:
+def test_a_new_journal_has_age_zero_and_records_the_boot_id() -> None:
     assert Clock(ClockReading()).age_ns() < HOUR_NS
     assert Clock(ClockReading()).reading().boot == boot_id()

@@ -1,4 +1,4 @@
-"""Tests of cursors: those of events that a power failure undid are refused."""
+"""Tests of cursors: a cursor of an event that a power failure undid is refused."""
 
 import shutil
 from pathlib import Path
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def copy(source: Path, target: Path) -> None:
-    """Copy the file and its log as they are, as a disk would keep them behind a power failure."""
+    """Copy the file and its log unchanged, as a disk holds them after a power failure."""
     Path(f"{target}-shm").unlink(missing_ok=True)
     for suffix in ("", "-wal"):
         shutil.copyfile(f"{source}{suffix}", f"{target}{suffix}")
 
 
 def write(process: "subprocess.Popen[str]", count: int) -> None:
-    """Let a writer that is asked write so much more."""
+    """Let a writer process that writes on request append `count` events."""
     assert process.stdin is not None
     assert process.stdout is not None
     for _ in range(count):
@@ -33,61 +33,61 @@ def write(process: "subprocess.Popen[str]", count: int) -> None:
         process.stdout.readline()
 
 
-async def test_a_cursor_of_a_future_that_was_lost_with_the_power_is_refused(
+async def test_a_cursor_of_an_event_lost_in_a_power_failure_is_refused(
     tmp_path: Path,
 ) -> None:
-    path, kept = tmp_path / "journal.db", tmp_path / "kept.db"
+    path, backup = tmp_path / "journal.db", tmp_path / "kept.db"
     process = start(WRITER, path, "normal", "asked")
     assert process.stdout is not None
     task_id = process.stdout.readline().strip()
     write(process, 20)
-    copy(path, kept)
+    copy(path, backup)
     write(process, 50)
     process.kill()
     end(process)
     journal = Journal.open(path)
-    seen = journal.head(task_id)
-    epoch = parse_header(journal.read(task_id, seen - 1)[0]).epoch
-    journal.check_cursor(task_id, seen, epoch)
+    last_seen = journal.head(task_id)
+    epoch = parse_header(journal.read(task_id, last_seen - 1)[0]).epoch
+    journal.check_cursor(task_id, last_seen, epoch)
     journal.close()
 
-    copy(kept, path)
+    copy(backup, path)
     journal = Journal.open(path)
     head = journal.head(task_id)
-    assert 20 < head < seen
+    assert 20 < head < last_seen
     assert journal.epoch == epoch + 1
-    with pytest.raises(CursorExpiredError) as ahead:
-        journal.check_cursor(task_id, seen, epoch)
-    assert ahead.value.snapshot_sequence == str(head)
-    while journal.head(task_id) <= seen:
+    with pytest.raises(CursorExpiredError) as caught:
+        journal.check_cursor(task_id, last_seen, epoch)
+    assert caught.value.snapshot_sequence == str(head)
+    while journal.head(task_id) <= last_seen:
         await journal.append(task_id, journal.epoch, [build_draft([append("a", "other")])])
-    for lost in (head + 1, seen):
+    for undone_sequence in (head + 1, last_seen):
         with pytest.raises(CursorExpiredError):
-            journal.check_cursor(task_id, lost, epoch)
-        journal.check_cursor(task_id, lost, journal.epoch)
-    for past in (0, 1, 20, head):
-        journal.check_cursor(task_id, past, epoch)
+            journal.check_cursor(task_id, undone_sequence, epoch)
+        journal.check_cursor(task_id, undone_sequence, journal.epoch)
+    for earlier_sequence in (0, 1, 20, head):
+        journal.check_cursor(task_id, earlier_sequence, epoch)
     with pytest.raises(CursorExpiredError):
         journal.check_cursor(task_id, head, journal.epoch)
     journal.close()
 
 
-def test_who_owns_a_journal_is_on_the_disk_before_anything_is_written(tmp_path: Path) -> None:
-    # Else a power failure could bring back a journal that looks as if nobody had had it.
-    path, kept = tmp_path / "journal.db", tmp_path / "kept.db"
+def test_the_owner_of_a_journal_is_on_disk_before_its_first_event(tmp_path: Path) -> None:
+    # Otherwise a power failure could restore a journal without a record of its owner.
+    path, backup = tmp_path / "journal.db", tmp_path / "kept.db"
     Journal.open(path).close()
     process = start(WRITER, path, "normal", "asked")
     assert process.stdout is not None
     process.stdout.readline()
-    copy(path, kept)
+    copy(path, backup)
     process.kill()
     end(process)
-    journal = Journal.open(kept)
+    journal = Journal.open(backup)
     assert journal.epoch == 2
     journal.close()
 
 
-async def test_a_cursor_without_an_epoch_is_checked_against_what_is_there(
+async def test_a_cursor_without_an_epoch_is_checked_against_the_head(
     journal: Journal,
 ) -> None:
     task_id = journal.new_task_id()
@@ -101,4 +101,4 @@ async def test_a_cursor_without_an_epoch_is_checked_against_what_is_there(
     with pytest.raises(CursorExpiredError):
         journal.check_cursor(task_id, 3, journal.epoch + 1)
     with pytest.raises(TaskNotFoundError):
-        journal.check_cursor("nobody", 0, 0)
+        journal.check_cursor("unknown", 0, 0)

@@ -1,4 +1,4 @@
-"""Disks that are full, failing, read-only or gone: one clear error, nothing told is lost."""
+"""Disks that are full, failing, read-only or gone: one clear error, no committed event is lost."""
 
 import asyncio
 import time
@@ -16,22 +16,22 @@ from trunkline.journal.sqlite.connection import connect
 from trunkline.journal.sqlite.writer import SqliteWriter
 
 
-def writer_of(journal: Journal) -> SqliteWriter:
+def get_writer(journal: Journal) -> SqliteWriter:
     return journal._store._writer  # type: ignore[attr-defined, no-any-return]
 
 
-async def begun(journal: Journal) -> str:
+async def start_task(journal: Journal) -> str:
     task_id = journal.new_task_id()
     await journal.create(task_id, created())
     await journal.append(task_id, journal.epoch, [build_draft([begin("a", "x")])])
     return task_id
 
 
-async def text_of(journal: Journal, task_id: str) -> str:
+async def read_text(journal: Journal, task_id: str) -> str:
     return (await journal.snapshot(task_id)).task.artifacts[0].parts[0].text
 
 
-# Writes numbers until its files may not grow any more; then they may, and it goes on.
+# Writes numbers until its files reach the size limit; then lifts the limit and continues.
 LIMITED = """
 import asyncio, resource, signal, sys
 from pathlib import Path
@@ -49,7 +49,6 @@ async def main():
     resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))
     number = 0
     problems = set()
-    told = set()
     for _ in range(200):
         try:
             event = append("a", f"{number + 1} ")
@@ -73,7 +72,7 @@ sys.stdin.read()
 
 
 @pytest.mark.parametrize("synchronous", ["normal", "full"])
-async def test_a_disk_without_room_is_said_to_be_so_and_used_again_when_it_has_room(
+async def test_a_full_disk_is_reported_and_used_again_once_it_has_space(
     tmp_path: Path, synchronous: str
 ) -> None:
     path = tmp_path / "journal.db"
@@ -84,15 +83,15 @@ async def test_a_disk_without_room_is_said_to_be_so_and_used_again_when_it_has_r
     process.kill()
     process.communicate()
     journal = Journal.open(path)
-    numbers = [int(word) for word in (await text_of(journal, task_id)).split()]
+    numbers = [int(word) for word in (await read_text(journal, task_id)).split()]
     assert numbers == list(range(int(count) + 1))
     assert journal.row(task_id).is_ended
     journal.close()
 
 
-async def test_a_journal_that_cannot_be_written_says_so_until_it_can(journal: Journal) -> None:
-    task_id = await begun(journal)
-    writer = writer_of(journal)
+async def test_a_journal_that_cannot_be_written_fails_until_it_can(journal: Journal) -> None:
+    task_id = await start_task(journal)
+    writer = get_writer(journal)
     writer.connection.execute("PRAGMA query_only = 1")
     for event in (append("a", "y"), completed()):
         with pytest.raises(JournalUnavailableError, match="can't be written"):
@@ -101,21 +100,21 @@ async def test_a_journal_that_cannot_be_written_says_so_until_it_can(journal: Jo
         journal.renew_lease(10.0)
     writer.connection.execute("PRAGMA query_only = 0")
     await journal.append(task_id, journal.epoch, [build_draft([append("a", "z"), completed()])])
-    assert await text_of(journal, task_id) == "xz"
+    assert await read_text(journal, task_id) == "xz"
 
 
-async def test_a_transaction_that_cannot_be_ended_is_mended_by_another_connection(
+async def test_a_transaction_that_cannot_end_is_replaced_by_a_new_connection(
     journal: Journal,
 ) -> None:
-    task_id = await begun(journal)
-    writer = writer_of(journal)
-    # As a rollback that failed leaves it.
+    task_id = await start_task(journal)
+    writer = get_writer(journal)
+    # The state after a failed rollback.
     writer.connection.execute("BEGIN IMMEDIATE")
     assert (await journal.create(journal.new_task_id(), created())).is_new
     writer.connection.execute("BEGIN IMMEDIATE")
     await journal.append(task_id, journal.epoch, [build_draft([append("a", "y")])])
     await journal.append(task_id, journal.epoch, [build_draft([completed()])])
-    assert await text_of(journal, task_id) == "xy"
+    assert await read_text(journal, task_id) == "xy"
 
 
 def remove_all(folder: Path) -> None:
@@ -134,7 +133,7 @@ def replace_log(folder: Path) -> None:
 async def test_no_task_begins_or_ends_in_files_that_were_deleted(
     journal: Journal, tmp_path: Path, harm: Callable[[Path], None]
 ) -> None:
-    task_id = await begun(journal)
+    task_id = await start_task(journal)
     harm(tmp_path)
     with pytest.raises(JournalUnavailableError, match="moved, replaced or deleted"):
         await journal.create(journal.new_task_id(), created())
@@ -144,23 +143,23 @@ async def test_no_task_begins_or_ends_in_files_that_were_deleted(
         journal.renew_lease(10.0)
 
 
-async def test_files_that_were_put_back_are_used_again(tmp_path: Path) -> None:
+async def test_restored_files_are_used_again(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path / "journal.db")
-    task_id = await begun(journal)
-    away = tmp_path / "away"
-    away.mkdir()
+    task_id = await start_task(journal)
+    elsewhere = tmp_path / "away"
+    elsewhere.mkdir()
     names = [f"journal.db{suffix}" for suffix in ("", "-wal", "-shm")]
     for name in names:
-        (tmp_path / name).rename(away / name)
+        (tmp_path / name).rename(elsewhere / name)
     with pytest.raises(JournalUnavailableError):
         await journal.append(task_id, journal.epoch, [build_draft([completed()])])
     for name in names:
-        (away / name).rename(tmp_path / name)
+        (elsewhere / name).rename(tmp_path / name)
     assert await journal.append(task_id, journal.epoch, [build_draft([completed()])]) == 3
     journal.close()
 
 
-# Opens a journal as somebody who may only read it, also when root runs the tests.
+# Opens a journal as a user with read access only, also when root runs the tests.
 READER = """
 import os, sys
 from pathlib import Path
@@ -179,7 +178,7 @@ except JournalUnavailableError as error:
 
 @pytest.mark.parametrize("file_mode", [0o444, 0o000])
 @pytest.mark.parametrize("folder_mode", [0o777, 0o555])
-def test_a_file_that_may_not_be_written_or_read_is_said_to_be_so(
+def test_a_file_without_read_or_write_permission_is_reported(
     tmp_path: Path, file_mode: int, folder_mode: int
 ) -> None:
     folder = tmp_path / "data"
@@ -187,37 +186,37 @@ def test_a_file_that_may_not_be_written_or_read_is_said_to_be_so(
     (folder / "journal.db").chmod(file_mode)
     folder.chmod(folder_mode)
     process = start(READER, folder)
-    told, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=60)
     folder.chmod(0o755)
-    assert told.startswith("it can't be ")
+    assert output.startswith("it can't be ")
 
 
 async def test_the_log_stays_short_under_steady_load(journal: Journal, tmp_path: Path) -> None:
-    task_id = await begun(journal)
+    task_id = await start_task(journal)
     log, longest_bytes, written_bytes = tmp_path / "journal.db-wal", 0, 0
     text = "y" * 3000
-    # One that nobody moves holds all that was written. How soon it is moved is the disk's affair: a
-    # slow one is written to for longer.
-    give_up_s = time.monotonic() + 60
+    # A log without checkpoints holds everything that was written. The time of a checkpoint depends
+    # on the disk, so the loop writes longer on a slow one.
+    deadline_s = time.monotonic() + 60
     while written_bytes < 45e6 or (
-        longest_bytes > 0.8 * written_bytes and time.monotonic() < give_up_s
+        longest_bytes > 0.8 * written_bytes and time.monotonic() < deadline_s
     ):
-        flights = [
+        appends = [
             journal.append(task_id, journal.epoch, [build_draft([append("a", text)])])
             for _ in range(40)
         ]
-        await asyncio.wait(flights)
+        await asyncio.wait(appends)
         written_bytes += 40 * len(text)
         longest_bytes = max(longest_bytes, log.stat().st_size)
     assert longest_bytes <= 0.8 * written_bytes
 
 
-async def test_a_log_that_cannot_be_moved_fails_no_commit(
+async def test_a_failed_checkpoint_fails_no_commit(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "journal.db"
     journal = Journal.open(path)
-    task_id = await begun(journal)
+    task_id = await start_task(journal)
     checkpointer = journal._store._checkpointer  # type: ignore[attr-defined]
     checkpointer._connection.close()
     for _ in range(3000):

@@ -46,7 +46,7 @@ def test_a_draft_counts_the_texts_of_runs_and_one_for_everything_else() -> None:
     assert one.kinds == EventKind.STATUS.bit | EventKind.DELTA.bit | EventKind.PLAN.bit
 
 
-def test_a_draft_knows_the_state_that_its_last_status_leads_to() -> None:
+def test_a_draft_has_the_state_of_its_last_status() -> None:
     assert (
         build_draft([working(), begin("a", "x"), completed()]).state
         == task_pb2.TASK_STATE_COMPLETED
@@ -54,7 +54,7 @@ def test_a_draft_knows_the_state_that_its_last_status_leads_to() -> None:
     assert build_draft([begin("a", "x")]).state is None
 
 
-def test_a_draft_of_nothing_is_refused() -> None:
+def test_an_empty_draft_is_refused() -> None:
     with pytest.raises(InvalidArgumentError):
         build_draft([])
     with pytest.raises(InvalidArgumentError):
@@ -63,32 +63,32 @@ def test_a_draft_of_nothing_is_refused() -> None:
 
 def test_sealing_puts_a_header_before_the_drafts_own_bytes() -> None:
     one = build_draft([begin("a", "x", "y")], origin=ORIGIN)
-    made = seal(one, task_id=TASK, epoch=3, first_sequence=300, time_ns=TIME_NS + 5)
-    assert made.endswith(one.body)
-    header = event_pb2.EventBatch.FromString(made).header
-    assert header == parse_header(made)
+    sealed_batch = seal(one, task_id=TASK, epoch=3, first_sequence=300, time_ns=TIME_NS + 5)
+    assert sealed_batch.endswith(one.body)
+    header = event_pb2.EventBatch.FromString(sealed_batch).header
+    assert header == parse_header(sealed_batch)
     assert (header.task_id, header.epoch, header.first_sequence) == (TASK, 3, 300)
     assert (header.count, header.kinds, header.origin) == (2, EventKind.DELTA.bit, ORIGIN)
     assert header.time.ToNanoseconds() == TIME_NS + 5
-    assert last_sequence(made) == 301
+    assert last_sequence(sealed_batch) == 301
 
 
-def test_a_header_longer_than_a_one_byte_length_is_found_again() -> None:
+def test_a_header_longer_than_a_one_byte_length_is_parsed() -> None:
     origin = event_pb2.Origin(agent="x" * 40_000, task_id="child", first_sequence=1)
-    made = sealed([begin("a", "x")], 9, origin=origin)
-    assert parse_header(made).first_sequence == 9
+    sealed_batch = sealed([begin("a", "x")], 9, origin=origin)
+    assert parse_header(sealed_batch).first_sequence == 9
 
 
 @pytest.mark.parametrize("bytes_", [b"", b"\x12\x00", b"\x0a", b"\x0a\xff"])
-def test_bytes_that_are_no_batch_have_no_header(bytes_: bytes) -> None:
+def test_a_header_of_malformed_bytes_is_refused(bytes_: bytes) -> None:
     with pytest.raises(DecodeError):
         parse_header(bytes_)
 
 
-def test_trimming_what_begins_behind_the_cursor_changes_nothing() -> None:
-    made = sealed([begin("a", "x", "y")], 5)
-    assert trim_batch(made, 4) is made
-    assert trim_batch(made, 0) is made
+def test_trimming_a_batch_that_begins_after_the_cursor_changes_nothing() -> None:
+    sealed_batch = sealed([begin("a", "x", "y")], 5)
+    assert trim_batch(sealed_batch, 4) is sealed_batch
+    assert trim_batch(sealed_batch, 0) is sealed_batch
 
 
 def test_trimming_splits_a_run_and_leaves_its_start_with_the_first_text() -> None:
@@ -119,7 +119,7 @@ def test_parsing_up_to_a_sequence_keeps_the_beginning_of_a_run_open() -> None:
     assert list(plan.events) == [plan_event("p", 2, ["1"])]
 
 
-def test_a_parent_takes_over_deltas_and_rewinds_and_nothing_else() -> None:
+def test_a_parent_forwards_deltas_and_rewinds_and_nothing_else() -> None:
     events = [
         working(),
         begin("a", "x", "y"),
@@ -136,7 +136,7 @@ def test_a_parent_takes_over_deltas_and_rewinds_and_nothing_else() -> None:
     assert event_pb2.EventBatch.FromString(drafts[0].body).events == events[1:3]
 
 
-def test_what_was_forwarded_before_keeps_its_writer_and_says_by_which_child_it_came() -> None:
+def test_events_forwarded_twice_keep_their_writer_and_name_the_child_they_came_through() -> None:
     forwarded = sealed([begin("a", "x")], 3, task_id="middle", origin=ORIGIN)
     (one,) = splice(forwarded, agent="supervisor", forwarded={})
     assert one.origin == event_pb2.Origin(
@@ -148,18 +148,18 @@ def test_what_was_forwarded_before_keeps_its_writer_and_says_by_which_child_it_c
     )
 
 
-def test_splicing_again_adds_only_what_is_new() -> None:
-    known: dict[str, int] = {}
+def test_splicing_again_adds_only_new_events() -> None:
+    forwarded_sequences: dict[str, int] = {}
     first = sealed([begin("a", "x", "y")], 1, task_id="child")
-    assert len(splice(first, agent="math", forwarded=known)) == 1
-    assert known == {"child": 2}
-    assert splice(first, agent="math", forwarded=known) == []
+    assert len(splice(first, agent="math", forwarded=forwarded_sequences)) == 1
+    assert forwarded_sequences == {"child": 2}
+    assert splice(first, agent="math", forwarded=forwarded_sequences) == []
     longer = sealed([begin("a", "x", "y", "z")], 1, task_id="child")
-    (rest,) = splice(longer, agent="math", forwarded=known)
+    (rest,) = splice(longer, agent="math", forwarded=forwarded_sequences)
     assert rest.origin is not None
     assert rest.origin.first_sequence == 3
     assert list(event_pb2.EventBatch.FromString(rest.body).events) == [append("a", "z")]
-    assert known == {"child": 3}
+    assert forwarded_sequences == {"child": 3}
 
 
 def test_a_close_without_content_covers_one_sequence() -> None:

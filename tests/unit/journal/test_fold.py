@@ -36,7 +36,9 @@ def add_part(artifact_id: str, part: part_pb2.Part) -> event_pb2.Event:
 
 def rewind(artifact_id: str, *texts: str) -> event_pb2.Event:
     remains = artifact_pb2.Artifact(
-        artifact_id=artifact_id, name="kept", parts=[part_pb2.Part(text=text) for text in texts]
+        artifact_id=artifact_id,
+        name="shortened",
+        parts=[part_pb2.Part(text=text) for text in texts],
     )
     return event_pb2.Event(rewound=event_pb2.ArtifactRewound(remains=remains))
 
@@ -86,7 +88,7 @@ def route(agent: str, confidence: float = 0.5) -> event_pb2.Event:
     )
 
 
-def test_a_created_task_is_as_it_was_submitted() -> None:
+def test_a_created_task_has_the_submitted_values() -> None:
     first = created()
     first.created.caller = "alice"
     first.created.priority = 3
@@ -128,7 +130,7 @@ def test_adjacent_texts_are_one_part() -> None:
     ],
     ids=["filename", "media type", "bytes"],
 )
-def test_a_part_that_carries_more_than_text_stands_on_its_own(part: part_pb2.Part) -> None:
+def test_a_part_with_more_than_text_stays_separate(part: part_pb2.Part) -> None:
     snapshot = fold(begin("a", "x"), add_part("a", part), append("a", "y"))
     assert parts(snapshot) == [part_pb2.Part(text="x"), part, part_pb2.Part(text="y")]
 
@@ -139,7 +141,7 @@ def test_a_text_with_metadata_is_not_joined() -> None:
     assert len(parts(fold(begin("a", "x"), tagged, append("a", "z")))) == 3
 
 
-def test_what_begins_an_artifact_describes_it() -> None:
+def test_the_first_delta_describes_its_artifact() -> None:
     first = begin("a", "x")
     first.delta.start.description = "for people"
     first.delta.start.kind = event_pb2.ARTIFACT_KIND_ANSWER
@@ -173,21 +175,21 @@ def test_a_rewind_cuts_an_artifact_back_and_opens_it_again() -> None:
         append("a", "2", last=True),
     )
     assert parts(snapshot) == [part_pb2.Part(text="one 2")]
-    assert snapshot.task.artifacts[0].name == "kept"
+    assert snapshot.task.artifacts[0].name == "shortened"
 
 
-def test_what_was_cut_back_to_nothing_may_be_created_again() -> None:
+def test_an_artifact_rewound_to_nothing_may_be_created_again() -> None:
     assert parts(fold(begin("a", "x"), rewind("a"), begin("a", "y"))) == [part_pb2.Part(text="y")]
 
 
-def test_a_question_moves_to_the_history_when_the_answer_comes() -> None:
+def test_a_question_moves_to_the_history_when_the_answer_arrives() -> None:
     turn = event_pb2.Event(
         turn_started=event_pb2.TurnStarted(message=message("blue", "m-2"), turn=2)
     )
-    asked = status(task_pb2.TASK_STATE_INPUT_REQUIRED, "which colour?")
-    before = fold(working(), asked)
+    question = status(task_pb2.TASK_STATE_INPUT_REQUIRED, "which colour?")
+    before = fold(working(), question)
     assert before.task.status.message == message("which colour?")
-    snapshot = fold(working(), asked, turn, working())
+    snapshot = fold(working(), question, turn, working())
     assert [one.parts[0].text for one in snapshot.task.history] == [
         "hello",
         "which colour?",
@@ -223,7 +225,7 @@ def test_the_decision_of_the_router_is_in_the_metadata() -> None:
     assert snapshot.routes[0].agent == "math"
 
 
-def test_of_several_decisions_the_first_stands_on_top_and_all_are_steps() -> None:
+def test_of_several_decisions_the_first_is_shown_on_top_and_all_are_steps() -> None:
     decisions = MessageToDict(fold(route("math"), route("echo"), route("fx")).task.metadata)
     decision = decisions["trunkline/route"]
     assert decision["agent"] == "math"
@@ -244,7 +246,7 @@ def test_a_plan_is_its_latest_revision() -> None:
     )
 
 
-def test_tool_calls_children_and_approvals_know_how_they_ended() -> None:
+def test_tool_calls_children_and_approvals_have_their_results() -> None:
     events = [tool_started(), child_started(), approval_requested()]
     before = fold(*events)
     assert not before.tool_calls[0].HasField("finished")
@@ -263,7 +265,7 @@ def test_a_child_that_is_called_again_runs_again() -> None:
     assert not snapshot.children[0].HasField("finished")
 
 
-def test_an_approval_that_is_asked_again_stays_one() -> None:
+def test_an_approval_requested_twice_is_listed_once() -> None:
     snapshot = fold(approval_requested(), approval_requested("m/other"))
     assert [one.requested.tool for one in snapshot.approvals] == ["m/other"]
 
@@ -285,7 +287,9 @@ def test_an_approval_that_is_asked_again_stays_one() -> None:
         ([created()], "begins by being created, once"),
     ],
 )
-def test_what_the_contract_forbids_is_a_defect(events: Events, problem: str) -> None:
+def test_an_event_sequence_that_breaks_the_contract_is_a_defect(
+    events: Events, problem: str
+) -> None:
     with pytest.raises(InvalidAgentResponseError, match=problem):
         fold(*events)
 
@@ -307,7 +311,7 @@ def test_events_of_another_task_are_a_defect() -> None:
         Fold(TASK).apply(batch([created()], task_id="other"))
 
 
-def test_a_snapshot_does_not_change_with_what_comes_later() -> None:
+def test_a_snapshot_does_not_change_with_later_events() -> None:
     one = Fold(TASK)
     one.apply(batch([created(), begin("a", "x"), plan_event("p", 1, ["1"])]))
     before = one.snapshot()
@@ -322,7 +326,7 @@ def forwarded(sequence: int, *events: event_pb2.Event, at: int) -> event_pb2.Eve
     return batch(events, sequence, origin=origin)
 
 
-def test_what_another_task_wrote_is_taken_over_once() -> None:
+def test_events_of_another_task_are_forwarded_once() -> None:
     one = Fold(TASK)
     one.apply(batch([created()]))
     one.apply(forwarded(2, begin("a", "x", "y"), at=4))
@@ -342,7 +346,7 @@ def test_what_another_task_wrote_is_taken_over_once() -> None:
         (append("closed", "x"), "appended to after its close"),
     ],
 )
-def test_a_batch_of_deltas_alone_is_held_to_the_contract(
+def test_a_batch_of_deltas_only_is_checked_against_the_contract(
     event: event_pb2.Event, problem: str
 ) -> None:
     one = Fold(TASK)
@@ -352,7 +356,7 @@ def test_a_batch_of_deltas_alone_is_held_to_the_contract(
         one.apply(batch([event], 6))
 
 
-def test_a_batch_of_deltas_behind_the_end_is_a_defect() -> None:
+def test_a_batch_of_deltas_after_the_end_is_a_defect() -> None:
     one = Fold(TASK)
     one.apply(batch([created(), begin("a", "x"), completed()]))
     with pytest.raises(InvalidAgentResponseError, match="after the task had ended"):

@@ -12,7 +12,7 @@ TEXT = "x" * 1000
 
 
 class Tasks:
-    """Tasks by id as their batches, and from where each was read."""
+    """Batches of tasks by task id, with a record of each read."""
 
     def __init__(self) -> None:
         self.batches: dict[str, list[bytes]] = {}
@@ -36,39 +36,39 @@ class Tasks:
             )
 
 
-def folds_of(tasks: Tasks, *, limit_bytes: int) -> FoldCache:
+def make_fold_cache(tasks: Tasks, *, limit_bytes: int) -> FoldCache:
     return FoldCache(
         head=tasks.head, read=tasks.read, find_stored=lambda _: None, limit_bytes=limit_bytes
     )
 
 
 async def read_again(folds: FoldCache, tasks: Tasks) -> list[tuple[str, int]]:
-    """Ask for every task once more, as the first was kept; return what had to be read for it."""
+    """Fold every task again, in the order of the first time; return the reads that it needed."""
     tasks.reads.clear()
     for task_id in tasks.batches:
         await folds.fold(task_id, tasks.head(task_id))
     return tasks.reads
 
 
-def with_text(count: int) -> Tasks:
+def make_tasks(count: int) -> Tasks:
     tasks = Tasks()
     for number in range(count):
         tasks.write(f"task-{number}", created(), begin("a", TEXT))
     return tasks
 
 
-async def test_what_is_kept_is_not_read_again() -> None:
-    tasks = with_text(3)
-    folds = folds_of(tasks, limit_bytes=10_000)
+async def test_a_cached_fold_is_not_read_again() -> None:
+    tasks = make_tasks(3)
+    folds = make_fold_cache(tasks, limit_bytes=10_000)
     await read_again(folds, tasks)
     assert await read_again(folds, tasks) == []
     tasks.write("task-1", append("a", "more"))
     assert await read_again(folds, tasks) == [("task-1", 2)]
 
 
-async def test_large_folds_make_room_for_one_another() -> None:
-    tasks = with_text(4)
-    folds = folds_of(tasks, limit_bytes=2500)
+async def test_large_folds_evict_each_other() -> None:
+    tasks = make_tasks(4)
+    folds = make_fold_cache(tasks, limit_bytes=2500)
     await read_again(folds, tasks)
     tasks.reads.clear()
     for task_id in ("task-2", "task-3", "task-0"):
@@ -76,27 +76,27 @@ async def test_large_folds_make_room_for_one_another() -> None:
     assert tasks.reads == [("task-0", 0)]
 
 
-async def test_a_fold_that_grows_makes_others_go() -> None:
-    tasks = with_text(2)
-    folds = folds_of(tasks, limit_bytes=2500)
+async def test_a_growing_fold_evicts_others() -> None:
+    tasks = make_tasks(2)
+    folds = make_fold_cache(tasks, limit_bytes=2500)
     await read_again(folds, tasks)
     tasks.write("task-1", append("a", TEXT))
     assert await read_again(folds, tasks) == [("task-1", 2)]
     assert await read_again(folds, tasks) == [("task-0", 0), ("task-1", 0)]
 
 
-async def test_the_latest_is_kept_whatever_its_size_and_goes_when_it_is_dropped() -> None:
-    tasks = with_text(1)
-    folds = folds_of(tasks, limit_bytes=1)
+async def test_the_latest_fold_is_cached_at_any_size_until_it_is_dropped() -> None:
+    tasks = make_tasks(1)
+    folds = make_fold_cache(tasks, limit_bytes=1)
     await read_again(folds, tasks)
     assert await read_again(folds, tasks) == []
     folds.drop("task-0")
     assert await read_again(folds, tasks) == [("task-0", 0)]
 
 
-async def test_dropped_folds_take_no_room() -> None:
-    tasks = with_text(3)
-    folds = folds_of(tasks, limit_bytes=2500)
+async def test_dropped_folds_use_no_space() -> None:
+    tasks = make_tasks(3)
+    folds = make_fold_cache(tasks, limit_bytes=2500)
     for _ in range(10):
         await folds.fold("task-0", 2)
         folds.drop("task-0")
@@ -108,7 +108,7 @@ async def test_dropped_folds_take_no_room() -> None:
     assert tasks.reads == []
 
 
-async def test_those_who_ask_for_a_long_task_at_once_share_its_fold() -> None:
+async def test_concurrent_callers_share_the_fold_of_a_long_task() -> None:
     tasks = Tasks()
     tasks.write("long", created(), begin("a", TEXT), *(append("a", TEXT) for _ in range(20)))
     tasks.write("other", created(), begin("a", TEXT), *(append("a", TEXT) for _ in range(20)))
@@ -118,11 +118,11 @@ async def test_those_who_ask_for_a_long_task_at_once_share_its_fold() -> None:
 
     folds = FoldCache(head=tasks.head, read=read_one, find_stored=lambda _: None)
     async with asyncio.TaskGroup() as group:
-        found = [
+        requests = [
             group.create_task(folds.fold(task_id, tasks.head(task_id)))
             for task_id in ("long", "other") * 5
         ]
-    assert {one.result() for one in found[::2]} == {found[0].result()}
-    assert {one.result() for one in found[1::2]} == {found[1].result()}
-    # Who waits has looked at the beginning, and no further.
+    assert {one.result() for one in requests[::2]} == {requests[0].result()}
+    assert {one.result() for one in requests[1::2]} == {requests[1].result()}
+    # A waiting caller has read the beginning only.
     assert all(times == 1 for (_, after), times in Counter(tasks.reads).items() if after)

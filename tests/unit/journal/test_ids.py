@@ -1,4 +1,4 @@
-"""Ids of tasks and conversations: in the order of time, unlike each other, and known when made."""
+"""Ids of tasks and contexts sort by time and are unique; a filter recognizes added ids."""
 
 import uuid
 
@@ -10,21 +10,21 @@ def test_a_task_id_begins_with_its_journal_and_sorts_by_time() -> None:
     ids = [new_task_id("journal1") for _ in range(100)]
     assert len(set(ids)) == 100
     assert all(one.startswith("journal1-") for one in ids)
-    moments = [one.removeprefix("journal1-")[:8] for one in ids]
-    assert moments == sorted(moments)
+    timestamps = [one.removeprefix("journal1-")[:8] for one in ids]
+    assert timestamps == sorted(timestamps)
 
 
 def test_a_context_id_is_a_uuid_of_version_7() -> None:
     ids = [new_context_id() for _ in range(100)]
     assert len(set(ids)) == 100
     for one in ids:
-        read = uuid.UUID(one)
-        assert str(read) == one
-        assert (one[14], read.variant) == ("7", uuid.RFC_4122)
+        parsed = uuid.UUID(one)
+        assert str(parsed) == one
+        assert (one[14], parsed.variant) == ("7", uuid.RFC_4122)
     assert [one[:13] for one in ids] == sorted(one[:13] for one in ids)
 
 
-def test_an_id_that_was_added_is_held_and_nearly_no_other() -> None:
+def test_a_filter_contains_added_ids_and_nearly_no_others() -> None:
     ids = TaskIdFilter()
     added = [f"journal1-{number}" for number in range(20_000)]
     ids.add(added)

@@ -27,8 +27,8 @@ async def write(journal: Journal, task_id: str, *events: event_pb2.Event) -> int
     return await journal.append(task_id, journal.epoch, [build_draft([one]) for one in events])
 
 
-async def begun(journal: Journal, *events: event_pb2.Event) -> str:
-    """Make a task, with these events in its journal."""
+async def create_task(journal: Journal, *events: event_pb2.Event) -> str:
+    """Create a task and append these events to it."""
     task_id = journal.new_task_id()
     assert (await journal.create(task_id, created())).is_new
     if events:
@@ -40,7 +40,7 @@ def sequences(batches: list[bytes]) -> list[tuple[int, int]]:
     return [(parse_header(one).first_sequence, last_sequence(one)) for one in batches]
 
 
-async def text_of(journal: Journal, task_id: str) -> str:
+async def read_text(journal: Journal, task_id: str) -> str:
     (artifact,) = (await journal.snapshot(task_id)).task.artifacts
     return artifact.parts[0].text
 
@@ -53,59 +53,59 @@ async def test_task_ids_begin_with_the_journals_id(journal: Journal) -> None:
 
 async def test_appends_get_their_sequences_in_the_order_of_the_calls(journal: Journal) -> None:
     task_id = journal.new_task_id()
-    made = journal.create(task_id, created())
+    created_task = journal.create(task_id, created())
     first = journal.append(task_id, journal.epoch, [build_draft([begin("a", "x", "y")])])
     second = journal.append(
         task_id, journal.epoch, [build_draft([working()]), build_draft([completed()])]
     )
-    assert await made == CreateResult(task_id, is_new=True)
+    assert await created_task == CreateResult(task_id, is_new=True)
     assert (await first, await second) == (3, 5)
     assert sequences(journal.read(task_id, 0)) == [(1, 1), (2, 3), (4, 4), (5, 5)]
     assert journal.head(task_id) == 5
 
 
-async def test_nobody_reads_what_is_not_committed(journal: Journal) -> None:
-    task_id = await begun(journal)
-    flight = journal.append(task_id, journal.epoch, [build_draft([working()])])
+async def test_an_uncommitted_event_is_not_readable(journal: Journal) -> None:
+    task_id = await create_task(journal)
+    append_future = journal.append(task_id, journal.epoch, [build_draft([working()])])
     assert journal.head(task_id) == 1
     assert journal.read(task_id, 1) == []
-    await flight
+    await append_future
     assert len(journal.read(task_id, 1)) == 1
 
 
 async def test_tasks_that_write_in_one_turn_of_the_loop_share_their_time(
     journal: Journal,
 ) -> None:
-    tasks = [await begun(journal) for _ in range(3)]
-    flights = [journal.append(one, journal.epoch, [build_draft([working()])]) for one in tasks]
-    await asyncio.wait(flights)
+    tasks = [await create_task(journal) for _ in range(3)]
+    appends = [journal.append(one, journal.epoch, [build_draft([working()])]) for one in tasks]
+    await asyncio.wait(appends)
     times = {parse_header(journal.read(one, 1)[0]).time.ToNanoseconds() for one in tasks}
     assert len(times) == 1
 
 
-async def test_a_canceled_future_takes_nothing_back(journal: Journal) -> None:
-    task_id = await begun(journal)
+async def test_canceling_the_future_of_an_append_does_not_undo_it(journal: Journal) -> None:
+    task_id = await create_task(journal)
     journal.append(task_id, journal.epoch, [build_draft([working()])]).cancel()
     assert await write(journal, task_id, completed()) == 3
 
 
 async def test_a_token_of_another_owner_is_refused(journal: Journal) -> None:
-    task_id = await begun(journal)
+    task_id = await create_task(journal)
     with pytest.raises(FencedError):
         await journal.append(task_id, journal.epoch - 1, [build_draft([working()])])
     assert journal.head(task_id) == 1
 
 
-async def test_an_append_of_nothing_is_refused(journal: Journal) -> None:
+async def test_an_empty_append_is_refused(journal: Journal) -> None:
     with pytest.raises(InvalidArgumentError):
-        await journal.append(await begun(journal), journal.epoch, [])
+        await journal.append(await create_task(journal), journal.epoch, [])
 
 
-async def test_what_cannot_be_written_fails_alone(journal: Journal) -> None:
-    task_id = await begun(journal)
-    ended = await begun(journal, completed())
+async def test_an_invalid_append_fails_alone(journal: Journal) -> None:
+    task_id = await create_task(journal)
+    ended = await create_task(journal, completed())
     good = journal.append(task_id, journal.epoch, [build_draft([working()])])
-    unknown = journal.append("nobody", journal.epoch, [build_draft([working()])])
+    unknown = journal.append("unknown", journal.epoch, [build_draft([working()])])
     late = journal.append(ended, journal.epoch, [build_draft([working()])])
     assert await good == 2
     with pytest.raises(TaskNotFoundError):
@@ -115,7 +115,7 @@ async def test_what_cannot_be_written_fails_alone(journal: Journal) -> None:
 
 
 async def test_nothing_follows_a_terminal_status_of_the_same_group(journal: Journal) -> None:
-    task_id = await begun(journal)
+    task_id = await create_task(journal)
     end = journal.append(task_id, journal.epoch, [build_draft([completed()])])
     late = journal.append(task_id, journal.epoch, [build_draft([working()])])
     assert await end == 2
@@ -135,13 +135,13 @@ async def test_the_same_id_again_is_the_same_task(journal: Journal) -> None:
     assert journal.head(task_id) == 1
 
 
-async def test_the_same_key_at_once_makes_one_task(journal: Journal) -> None:
+async def test_concurrent_creates_with_one_key_make_one_task(journal: Journal) -> None:
     first, second, other = (journal.new_task_id() for _ in range(3))
-    made = [
+    created_task = [
         journal.create(one, created(), key=key, content_hash="h")
         for one, key in ((first, "k"), (second, "k"), (other, "other"))
     ]
-    assert [await one for one in made] == [
+    assert [await one for one in created_task] == [
         CreateResult(first, is_new=True),
         CreateResult(first, is_new=False),
         CreateResult(other, is_new=True),
@@ -154,45 +154,45 @@ async def test_the_same_key_at_once_makes_one_task(journal: Journal) -> None:
 
 async def test_the_same_key_with_other_content_is_refused(journal: Journal) -> None:
     first = journal.new_task_id()
-    made = journal.create(first, created(), key="k", content_hash="h")
+    created_task = journal.create(first, created(), key="k", content_hash="h")
     at_once = journal.create(journal.new_task_id(), created(), key="k", content_hash="other")
-    assert (await made).is_new
+    assert (await created_task).is_new
     with pytest.raises(MessageKeyReusedError, match="m-1"):
         await at_once
     with pytest.raises(MessageKeyReusedError):
         await journal.create(journal.new_task_id(), created(), key="k", content_hash="other")
 
 
-async def test_reading_from_inside_a_batch_begins_right_behind_the_cursor(
+async def test_reading_from_inside_a_batch_begins_right_after_the_cursor(
     journal: Journal,
 ) -> None:
-    task_id = await begun(journal, begin("a", "1", "2", "3", "4"), append("a", "5"))
+    task_id = await create_task(journal, begin("a", "1", "2", "3", "4"), append("a", "5"))
     batches = journal.read(task_id, 3)
     assert sequences(batches) == [(4, 5), (6, 6)]
     assert [list(event.delta.texts) for event in parse_batch(batches[0]).events] == [["3", "4"]]
 
 
-async def test_reading_keeps_to_the_limit_but_gives_one_batch_at_least(journal: Journal) -> None:
-    task_id = await begun(journal, begin("a", "x" * 1000), append("a", "y" * 1000))
+async def test_reading_respects_the_limit_but_returns_at_least_one_batch(journal: Journal) -> None:
+    task_id = await create_task(journal, begin("a", "x" * 1000), append("a", "y" * 1000))
     assert sequences(journal.read(task_id, 1, limit_bytes=1)) == [(2, 2)]
     assert sequences(journal.read(task_id, 1, limit_bytes=5000)) == [(2, 2), (3, 3)]
 
 
-async def test_what_the_tail_has_dropped_is_read_from_the_store(tmp_path: Path) -> None:
+async def test_batches_dropped_from_the_tail_are_read_from_the_store(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path / "journal.db", tail_bytes=300)
-    task_id = await begun(journal, begin("a", "0"))
+    task_id = await create_task(journal, begin("a", "0"))
     for _ in range(50):
         await write(journal, task_id, append("a", "x"))
-    cursor, seen = 0, []
+    cursor, read_sequences = 0, []
     while batches := journal.read(task_id, cursor, limit_bytes=500):
-        seen += sequences(batches)
-        cursor = seen[-1][1]
-    assert seen == [(one, one) for one in range(1, 53)]
+        read_sequences += sequences(batches)
+        cursor = read_sequences[-1][1]
+    assert read_sequences == [(one, one) for one in range(1, 53)]
     journal.close()
 
 
-async def test_waiting_ends_when_something_is_there(journal: Journal) -> None:
-    task_id = await begun(journal)
+async def test_waiting_ends_when_an_event_arrives(journal: Journal) -> None:
+    task_id = await create_task(journal)
     await journal.wait(task_id, 0)
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         waits = [group.create_task(journal.wait(task_id, 1)) for _ in range(3)]
@@ -202,23 +202,23 @@ async def test_waiting_ends_when_something_is_there(journal: Journal) -> None:
 
 
 async def test_waiting_for_more_of_an_ended_task_returns(journal: Journal) -> None:
-    task_id = await begun(journal, completed())
+    task_id = await create_task(journal, completed())
     await asyncio.wait_for(journal.wait(task_id, 2), 30)
     with pytest.raises(TaskNotFoundError):
-        await journal.wait("nobody", 0)
+        await journal.wait("unknown", 0)
 
 
-async def test_a_reader_that_gives_up_waiting_leaves_nothing_behind(journal: Journal) -> None:
-    task_id = await begun(journal)
+async def test_a_canceled_wait_leaves_no_subscriber(journal: Journal) -> None:
+    task_id = await create_task(journal)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(journal.wait(task_id, 1), 0)
     assert journal._subscribers.is_empty
 
 
-async def test_closing_wakes_those_who_wait(journal: Journal) -> None:
-    task_id = await begun(journal)
+async def test_closing_wakes_waiting_readers(journal: Journal) -> None:
+    task_id = await create_task(journal)
     async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(refused(journal, task_id))
+        waiting = group.create_task(expect_wait_refused(journal, task_id))
         await asyncio.wait([waiting], timeout=0)
         journal.close()
     with pytest.raises(JournalUnavailableError):
@@ -227,33 +227,33 @@ async def test_closing_wakes_those_who_wait(journal: Journal) -> None:
         await write(journal, task_id, working())
 
 
-async def test_a_reader_at_the_head_of_a_closed_journal_is_told(journal: Journal) -> None:
-    going, over = await begun(journal), await begun(journal)
-    await write(journal, over, completed())
-    assert journal.read(going, 1) == []
-    told: list[str] = []
-    journal.subscribe(going, lambda: told.append("woken"))
+async def test_closing_wakes_a_reader_at_the_head(journal: Journal) -> None:
+    running, ended = await create_task(journal), await create_task(journal)
+    await write(journal, ended, completed())
+    assert journal.read(running, 1) == []
+    wakeups: list[str] = []
+    journal.subscribe(running, lambda: wakeups.append("woken"))
     journal.close()
-    assert told == ["woken"]
+    assert wakeups == ["woken"]
     with pytest.raises(JournalUnavailableError, match="closed"):
-        journal.read(going, 1)
-    # Of a task that has ended there is nothing more to come, here or anywhere.
-    assert journal.read(over, 2) == []
+        journal.read(running, 1)
+    # An ended task has no further events, here or elsewhere.
+    assert journal.read(ended, 2) == []
 
 
-async def refused(journal: Journal, task_id: str) -> None:
+async def expect_wait_refused(journal: Journal, task_id: str) -> None:
     with pytest.raises(JournalUnavailableError, match="closed"):
         await journal.wait(task_id, 1)
 
 
-async def test_closing_writes_what_is_pending(journal: Journal, tmp_path: Path) -> None:
-    task_id = await begun(journal)
-    flights = [journal.append(task_id, journal.epoch, [build_draft([working()])])]
+async def test_closing_writes_pending_events(journal: Journal, tmp_path: Path) -> None:
+    task_id = await create_task(journal)
+    appends = [journal.append(task_id, journal.epoch, [build_draft([working()])])]
     await asyncio.sleep(0)
-    flights.append(journal.append(task_id, journal.epoch, [build_draft([working()])]))
+    appends.append(journal.append(task_id, journal.epoch, [build_draft([working()])]))
     journal.close()
     journal.close()
-    assert [await one for one in flights] == [2, 3]
+    assert [await one for one in appends] == [2, 3]
     again = Journal.open(tmp_path / "journal.db")
     assert again.head(task_id) == 3
     again.close()
@@ -277,13 +277,13 @@ async def test_a_row_follows_the_tasks_status(journal: Journal) -> None:
 
 
 async def test_unfinished_tasks_are_those_that_have_not_ended(journal: Journal) -> None:
-    live = await begun(journal, working())
-    await begun(journal, completed())
-    assert journal.list_unfinished() == [journal.row(live)]
+    unfinished = await create_task(journal, working())
+    await create_task(journal, completed())
+    assert journal.list_unfinished() == [journal.row(unfinished)]
 
 
 async def test_a_snapshot_is_the_fold_up_to_any_sequence(journal: Journal) -> None:
-    task_id = await begun(journal, begin("a", "1", "2", "3"), append("a", "4"), completed())
+    task_id = await create_task(journal, begin("a", "1", "2", "3"), append("a", "4"), completed())
     for at, text in ((3, "12"), (5, "1234"), (2, "1")):
         snapshot = await journal.snapshot(task_id, at=at)
         assert snapshot.sequence == at
@@ -296,20 +296,20 @@ async def test_a_snapshot_is_the_fold_up_to_any_sequence(journal: Journal) -> No
 
 
 async def test_a_snapshot_grows_with_the_task(journal: Journal) -> None:
-    task_id = await begun(journal, begin("a", "x"))
-    assert await text_of(journal, task_id) == "x"
+    task_id = await create_task(journal, begin("a", "x"))
+    assert await read_text(journal, task_id) == "x"
     await write(journal, task_id, append("a", "y"))
-    assert await text_of(journal, task_id) == "xy"
+    assert await read_text(journal, task_id) == "xy"
 
 
-async def test_many_folds_at_hand_do_not_mix(journal: Journal) -> None:
-    tasks = {await begun(journal, begin("a", str(n))): str(n) for n in range(70)}
+async def test_many_cached_folds_do_not_mix(journal: Journal) -> None:
+    tasks = {await create_task(journal, begin("a", str(n))): str(n) for n in range(70)}
     for _ in range(2):
-        assert {one: await text_of(journal, one) for one in tasks} == tasks
+        assert {one: await read_text(journal, one) for one in tasks} == tasks
 
 
-async def test_a_journal_knows_what_it_has_taken_over(journal: Journal) -> None:
-    task_id = await begun(journal, working())
+async def test_a_journal_knows_its_forwarded_sequences(journal: Journal) -> None:
+    task_id = await create_task(journal, working())
     origin = event_pb2.Origin(agent="math", task_id="child", first_sequence=4, path=["math"])
     forwarded = build_draft([begin("a", "x", "y")], origin=origin)
     assert await journal.forwarded_sequences(task_id) == {}
@@ -337,25 +337,25 @@ async def test_a_list_shows_metadata_and_status(journal: Journal) -> None:
     assert (summary.status.state, summary.status.timestamp.seconds) == (COMPLETED, 12)
     assert summary.metadata["team"] == "a"
     assert summary.create_time.seconds > 12
-    (theirs,) = journal.list(task_service_pb2.ListTasksRequest(account="other")).tasks
-    assert theirs.metadata == (await journal.snapshot(other)).task.metadata
+    (other_summary,) = journal.list(task_service_pb2.ListTasksRequest(account="other")).tasks
+    assert other_summary.metadata == (await journal.snapshot(other)).task.metadata
 
 
 async def test_pages_of_a_list_follow_each_other(journal: Journal) -> None:
-    tasks = [await begun(journal) for _ in range(5)]
-    token, seen = "", []
+    tasks = [await create_task(journal) for _ in range(5)]
+    token, read_sequences = "", []
     for _ in range(3):
         request = task_service_pb2.ListTasksRequest(account="acme", page_size=2, page_token=token)
         page = journal.list(request)
-        seen += [one.task_id for one in page.tasks]
+        read_sequences += [one.task_id for one in page.tasks]
         token = page.next_page_token
         assert page.total_size == 5
-    assert seen == tasks[::-1]
+    assert read_sequences == tasks[::-1]
     assert token == ""
 
 
 @pytest.mark.parametrize("token", ["?", "AAAA", "bm9wZQ==", "MSAx MQ=="])
-async def test_a_token_of_no_page_is_refused(journal: Journal, token: str) -> None:
+async def test_an_invalid_page_token_is_refused(journal: Journal, token: str) -> None:
     with pytest.raises(InvalidArgumentError, match="pageToken"):
         journal.list(task_service_pb2.ListTasksRequest(account="acme", page_token=token))
 
@@ -366,46 +366,46 @@ async def test_a_page_of_an_impossible_size_is_refused(journal: Journal, size: i
         journal.list(task_service_pb2.ListTasksRequest(account="acme", page_size=size))
 
 
-async def test_a_list_keeps_to_its_filters(journal: Journal) -> None:
-    ended = await begun(journal, status(COMPLETED, at_s=100))
+async def test_a_list_respects_its_filters(journal: Journal) -> None:
+    ended = await create_task(journal, status(COMPLETED, at_s=100))
     request = task_service_pb2.ListTasksRequest(account="acme", state=COMPLETED)
-    await begun(journal)
+    await create_task(journal)
     assert [one.task_id for one in journal.list(request).tasks] == [ended]
     request.status_after.FromSeconds(101)
     assert journal.list(request).total_size == 0
 
 
-@pytest.mark.parametrize(("moment", "found"), [("0001-01-01", 1), ("9999-12-31", 0)])
-async def test_times_beyond_what_can_be_stored_are_as_good_as_the_ends(
-    journal: Journal, moment: str, found: int
+@pytest.mark.parametrize(("moment", "matches"), [("0001-01-01", 1), ("9999-12-31", 0)])
+async def test_times_out_of_the_storable_range_are_clamped(
+    journal: Journal, moment: str, matches: int
 ) -> None:
-    await begun(journal)
+    await create_task(journal)
     request = task_service_pb2.ListTasksRequest(account="acme")
     request.status_after.FromJsonString(f"{moment}T00:00:00Z")
-    assert journal.list(request).total_size == found
+    assert journal.list(request).total_size == matches
 
 
-async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
+async def test_a_restart_loses_nothing(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     journal = Journal.open(path)
-    live = await begun(journal, begin("a", "x"))
-    ended = await begun(journal, begin("a", "y"), completed())
-    made = [await journal.snapshot(one) for one in (live, ended)]
+    unfinished = await create_task(journal, begin("a", "x"))
+    ended = await create_task(journal, begin("a", "y"), completed())
+    created_task = [await journal.snapshot(one) for one in (unfinished, ended)]
     journal.close()
     again = Journal.open(path)
-    assert [await again.snapshot(one) for one in (live, ended)] == made
-    assert [one.task_id for one in again.list_unfinished()] == [live]
-    assert await write(again, live, append("a", "z")) == 3
-    assert await text_of(again, live) == "xz"
+    assert [await again.snapshot(one) for one in (unfinished, ended)] == created_task
+    assert [one.task_id for one in again.list_unfinished()] == [unfinished]
+    assert await write(again, unfinished, append("a", "z")) == 3
+    assert await read_text(again, unfinished) == "xz"
     again.close()
 
 
 @pytest.mark.parametrize("synchronous", ["normal", "full"])
-async def test_what_ended_is_settled_by_and_by(
+async def test_ended_tasks_are_settled_step_by_step(
     tmp_path: Path, synchronous: Literal["normal", "full"]
 ) -> None:
     journal, store = watched_journal(tmp_path / "journal.db", synchronous)
-    tasks = [await begun(journal, begin("a", "x"), completed()) for _ in range(5)]
+    tasks = [await create_task(journal, begin("a", "x"), completed()) for _ in range(5)]
     before = [journal.read(one, 0) for one in tasks]
     await store.settled()
     assert [store.read(one, 0, limit_bytes=10_000) for one in tasks] == before
@@ -414,20 +414,20 @@ async def test_what_ended_is_settled_by_and_by(
 
 
 @pytest.mark.parametrize("synchronous", ["normal", "full"])
-async def test_what_is_written_while_others_settle_is_not_held_up_by_it(
+async def test_settling_does_not_delay_other_writes(
     tmp_path: Path, synchronous: Literal["normal", "full"]
 ) -> None:
     journal, store = watched_journal(tmp_path / "journal.db", synchronous)
-    live = await begun(journal, begin("a", "0"))
+    unfinished = await create_task(journal, begin("a", "0"))
     for n in range(1, 40):
-        task_id = await begun(journal, begin("a", "y" * 9000), completed())
-        await write(journal, live, append("a", str(n)))
+        task_id = await create_task(journal, begin("a", "y" * 9000), completed())
+        await write(journal, unfinished, append("a", str(n)))
         if n % 10 == 0:
             await store.step()
         assert len(journal.read(task_id, 0)) == 3
-    assert await text_of(journal, live) == "".join(map(str, range(40)))
+    assert await read_text(journal, unfinished) == "".join(map(str, range(40)))
     await store.settled()
-    assert await text_of(journal, live) == "".join(map(str, range(40)))
+    assert await read_text(journal, unfinished) == "".join(map(str, range(40)))
     journal.close()
 
 
@@ -445,7 +445,7 @@ async def test_rows_of_many_ended_tasks_are_not_kept_in_memory(tmp_path: Path) -
     journal.close()
 
 
-async def test_a_lease_holds_from_when_it_was_renewed(journal: Journal) -> None:
+async def test_a_lease_runs_from_its_renewal(journal: Journal) -> None:
     before_s = time.monotonic()
     journal.renew_lease(123.0)
     connection = journal._store._writer.connection  # type: ignore[attr-defined]

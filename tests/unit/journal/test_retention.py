@@ -21,8 +21,8 @@ NEVER = Retention(compact_after_s=1e9, retain_s=1e9)
 ORIGIN = event_pb2.Origin(agent="math", task_id="child", first_sequence=4, path=["math"])
 
 
-async def ended(journal: Journal, *texts: str) -> str:
-    """Make a task that has ended, one commit for each text."""
+async def make_ended_task(journal: Journal, *texts: str) -> str:
+    """Make an ended task with one commit for each text."""
     task_id = journal.new_task_id()
     await journal.create(task_id, created())
     await journal.append(task_id, journal.epoch, [build_draft([begin("a", "x")])])
@@ -33,16 +33,16 @@ async def ended(journal: Journal, *texts: str) -> str:
     return task_id
 
 
-async def until_compacted(journal: Journal, task_id: str) -> None:
-    """Let time pass for the journal until a task's events are gone."""
+async def wait_until_compacted(journal: Journal, task_id: str) -> None:
+    """Run maintenance steps until the events of a task are deleted."""
     async with asyncio.timeout(30):
         while journal.first_available(task_id) == 1:
             journal.renew_lease(10.0)
             await asyncio.sleep(0)
 
 
-async def retire(journal: Journal) -> tuple[int, int]:
-    """Let a journal do all that is due; how many tasks were compacted so far, and forgotten."""
+async def run_maintenance(journal: Journal) -> tuple[int, int]:
+    """Run all due maintenance; return how many tasks were compacted and deleted so far."""
     async with asyncio.timeout(30):
         journal.renew_lease(10.0)
         while journal._maintenance._has_work:
@@ -62,10 +62,10 @@ async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 
 
 async def test_a_compacted_task_is_read_as_its_fold(journal: Journal) -> None:
-    task_id = await ended(journal, "y", "z")
+    task_id = await make_ended_task(journal, "y", "z")
     before = await journal.snapshot(task_id)
     row = journal.row(task_id)
-    await until_compacted(journal, task_id)
+    await wait_until_compacted(journal, task_id)
     for _ in range(2):
         assert await journal.snapshot(task_id) == before
     assert await journal.forwarded_sequences(task_id) == {"child": 5}
@@ -75,13 +75,13 @@ async def test_a_compacted_task_is_read_as_its_fold(journal: Journal) -> None:
     assert [one.task_id for one in page.tasks] == [task_id]
 
 
-async def test_readers_of_a_compacted_task_get_an_error_inside_and_the_end_at_its_head(
+async def test_readers_of_a_compacted_task_get_an_error_before_its_head_and_the_end_at_it(
     journal: Journal,
 ) -> None:
-    task_id = await ended(journal, "y", "z")
+    task_id = await make_ended_task(journal, "y", "z")
     head = journal.head(task_id)
     epoch = journal.epoch
-    await until_compacted(journal, task_id)
+    await wait_until_compacted(journal, task_id)
     assert journal.first_available(task_id) == head + 1
     for after in range(head):
         with pytest.raises(CursorExpiredError) as caught:
@@ -99,15 +99,15 @@ async def test_readers_of_a_compacted_task_get_an_error_inside_and_the_end_at_it
         await journal.snapshot(task_id, at=head - 1)
 
 
-async def test_a_reader_between_two_batches_gets_the_error_and_not_silence(
+async def test_a_reader_between_two_batches_of_a_compacted_task_gets_the_error(
     journal: Journal,
 ) -> None:
-    task_id = await ended(journal, *(str(n) for n in range(30)))
+    task_id = await make_ended_task(journal, *(str(n) for n in range(30)))
     cursor = 0
     for _ in range(3):
         (sealed,) = journal.read(task_id, cursor, limit_bytes=1)
         cursor += parse_header(sealed).count
-    await until_compacted(journal, task_id)
+    await wait_until_compacted(journal, task_id)
     with pytest.raises(CursorExpiredError, match=f"after {cursor} "):
         journal.read(task_id, cursor, limit_bytes=1)
 
@@ -118,11 +118,11 @@ async def test_a_reader_while_a_task_is_compacted_sees_every_event_or_the_error(
 ) -> None:
     path = tmp_path / "journal.db"
     journal = Journal.open(path, synchronous=synchronous, retention=AT_ONCE, tail_bytes=1)
-    task_id = await ended(journal, *("y" * 900 for _ in range(600)))
+    task_id = await make_ended_task(journal, *("y" * 900 for _ in range(600)))
     head = journal.head(task_id)
-    refused = 0
+    refused_count = 0
     async with asyncio.timeout(60):
-        while not refused:
+        while not refused_count:
             journal.renew_lease(10.0)
             cursor = 0
             try:
@@ -132,42 +132,42 @@ async def test_a_reader_while_a_task_is_compacted_sees_every_event_or_the_error(
                         cursor += parse_header(sealed).count
                     await asyncio.sleep(0)
             except CursorExpiredError:
-                refused += 1
+                refused_count += 1
     assert (await journal.snapshot(task_id)).sequence == head
     journal.close()
 
 
 @pytest.mark.parametrize("state", [task_pb2.TASK_STATE_INPUT_REQUIRED, task_pb2.TASK_STATE_WORKING])
-async def test_a_task_that_has_not_ended_is_kept_whole(
+async def test_an_unfinished_task_is_neither_compacted_nor_deleted(
     tmp_path: Path, state: task_pb2.TaskState.ValueType
 ) -> None:
     journal = Journal.open(tmp_path / "journal.db", retention=NOTHING)
     task_id = journal.new_task_id()
     await journal.create(task_id, created())
     await journal.append(task_id, journal.epoch, [build_draft([begin("a", "x"), status(state)])])
-    over = await ended(journal)
-    assert await retire(journal) == (1, 1)
+    ended_task = await make_ended_task(journal)
+    assert await run_maintenance(journal) == (1, 1)
     with pytest.raises(TaskNotFoundError):
-        journal.row(over)
+        journal.row(ended_task)
     assert len(journal.read(task_id, 0)) == 2
     journal.close()
 
 
-async def test_what_is_past_retention_is_gone_with_its_key(tmp_path: Path) -> None:
+async def test_a_task_past_retention_is_deleted_with_its_key(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     journal = Journal.open(path, retention=NEVER)
     task_id = journal.new_task_id()
     await journal.create(task_id, created(), key="key", content_hash="hash")
     await journal.append(task_id, journal.epoch, [build_draft([completed()])])
-    assert await retire(journal) == (0, 0)
+    assert await run_maintenance(journal) == (0, 0)
     assert journal.first_available(task_id) == 1
     journal.close()
 
     journal = Journal.open(path, retention=NOTHING)
-    assert await retire(journal) == (1, 1)
-    for ask in (journal.row, journal.head, lambda one: journal.read(one, 0)):
+    assert await run_maintenance(journal) == (1, 1)
+    for read_access in (journal.row, journal.head, lambda one: journal.read(one, 0)):
         with pytest.raises(TaskNotFoundError):
-            ask(task_id)
+            read_access(task_id)
     with pytest.raises(TaskNotFoundError):
         await journal.snapshot(task_id)
     assert journal.list(task_service_pb2.ListTasksRequest(account="acme")).total_size == 0
@@ -176,40 +176,40 @@ async def test_what_is_past_retention_is_gone_with_its_key(tmp_path: Path) -> No
     journal.close()
 
 
-async def test_nothing_is_compacted_before_its_time(tmp_path: Path) -> None:
+async def test_nothing_is_compacted_early(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path / "journal.db", retention=Retention())
-    task_id = await ended(journal)
-    await retire(journal)
+    task_id = await make_ended_task(journal)
+    await run_maintenance(journal)
     assert len(journal.read(task_id, 0)) == 4
     for hours, is_compacted in ((0.9, False), (0.2, True)):
         journal._store.clock._began_ns -= int(hours * 3600 * 10**9)
-        await retire(journal)
+        await run_maintenance(journal)
         assert (journal.first_available(task_id) > 1) is is_compacted
     journal._store.clock._began_ns -= 31 * 24 * 3600 * 10**9
-    await retire(journal)
+    await run_maintenance(journal)
     with pytest.raises(TaskNotFoundError):
         journal.row(task_id)
     journal.close()
 
 
-async def test_a_task_whose_events_are_damaged_is_left_alone_and_the_others_are_not(
+async def test_a_damaged_task_is_skipped_and_the_others_are_compacted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     journal = Journal.open(tmp_path / "journal.db", retention=AT_ONCE, tail_bytes=1)
-    damaged, other = await ended(journal), await ended(journal)
+    damaged, other = await make_ended_task(journal), await make_ended_task(journal)
     while journal._store.has_backlog():
         journal._store.settle(budget_bytes=10**6)
     connection = journal._store._writer.connection  # type: ignore[attr-defined]
     connection.execute("UPDATE settled SET payload = x'0000000112' WHERE task_id = ?", (damaged,))
-    await until_compacted(journal, other)
+    await wait_until_compacted(journal, other)
     assert caplog.text.count("task.not_compacted") == 1
     with pytest.raises(JournalUnavailableError, match="damaged"):
         journal.read(damaged, 0)
     journal.close()
 
 
-# Opens a journal whose tasks are all due, settles and compacts, and tells of each step. It does as
-# many as it reads lines.
+# Opens a journal whose tasks are all due, settles and compacts, and prints a line for each step. It
+# does one step for each line that it reads.
 COMPACTOR = """
 import asyncio, sys
 from pathlib import Path
@@ -235,10 +235,10 @@ asyncio.run(main())
 """
 
 
-async def test_compaction_may_be_killed_anywhere(tmp_path: Path) -> None:
+async def test_compaction_survives_a_kill_at_any_step(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     journal = Journal.open(path, retention=NEVER)
-    tasks = [await ended(journal, *("y" * 500 for _ in range(60))) for _ in range(6)]
+    tasks = [await make_ended_task(journal, *("y" * 500 for _ in range(60))) for _ in range(6)]
     before = {one: await journal.snapshot(one) for one in tasks}
     journal.close()
     compacted: set[str] = set()
@@ -247,7 +247,7 @@ async def test_compaction_may_be_killed_anywhere(tmp_path: Path) -> None:
         process = start(COMPACTOR, path)
         assert process.stdin is not None
         assert process.stdout is not None
-        # Further each time, so that all kinds of steps are cut off, somewhere in the next one.
+        # Each round runs further, so every kind of step is interrupted at some point.
         steps = 2 + kills
         process.stdin.write("\n" * (steps + 1))
         process.stdin.flush()
@@ -268,7 +268,7 @@ async def test_compaction_may_be_killed_anywhere(tmp_path: Path) -> None:
         journal.close()
     assert kills > 1
     journal = Journal.open(path, retention=AT_ONCE)
-    await retire(journal)
+    await run_maintenance(journal)
     reader = journal._store._reader  # type: ignore[attr-defined]
     assert reader.execute("SELECT count(*) FROM settled").fetchone() == (0,)
     assert {one: await journal.snapshot(one) for one in tasks} == before

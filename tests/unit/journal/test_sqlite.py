@@ -1,4 +1,4 @@
-"""Tests of the SQLite file: its owner, and errors if it can't be used."""
+"""Tests of the SQLite file: its owner, and the errors of files that can't be used."""
 
 import asyncio
 import os
@@ -25,21 +25,21 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "journal.db"
 
 
-def raw(path: Path, statement: str) -> None:
-    """Do to the file what no journal does."""
+def run_raw(path: Path, statement: str) -> None:
+    """Run a statement on the file that no journal would run."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute(statement)
     connection.close()
 
 
-def problem_of(path: Path) -> str:
+def open_and_get_problem(path: Path) -> str:
     with pytest.raises(JournalUnavailableError) as caught:
         SqliteStore.open(path)
     assert caught.value.path == str(path)
     return caught.value.problem
 
 
-def test_a_journal_makes_its_folder_and_keeps_its_file_private(tmp_path: Path) -> None:
+def test_a_journal_creates_its_folder_and_a_private_file(tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / "journal.db"
     store = SqliteStore.open(path)
     store.commit(group(stored([created()]), made=[row()]))
@@ -48,21 +48,21 @@ def test_a_journal_makes_its_folder_and_keeps_its_file_private(tmp_path: Path) -
     assert modes == {0o600}
 
 
-def test_a_journal_that_is_open_is_refused_to_others(path: Path) -> None:
+def test_an_open_journal_is_refused_to_a_second_opener(path: Path) -> None:
     store = SqliteStore.open(path)
-    assert f"process {os.getpid()} has it open" in problem_of(path)
+    assert f"process {os.getpid()} has it open" in open_and_get_problem(path)
     store.close()
     SqliteStore.open(path).close()
 
 
 def test_a_journal_of_a_living_process_is_refused(path: Path) -> None:
     process, _, _ = start_owner(path)
-    problem = problem_of(path)
+    problem = open_and_get_problem(path)
     end(process)
     assert f"process {process.pid} has it open" in problem
 
 
-async def test_a_journal_of_a_dead_process_is_taken_over_whole(path: Path) -> None:
+async def test_a_journal_of_a_dead_process_is_taken_over_completely(path: Path) -> None:
     process, task_id, epoch = start_owner(path)
     end(process)
     journal = Journal.open(path)
@@ -76,28 +76,26 @@ async def test_a_journal_of_a_dead_process_is_taken_over_whole(path: Path) -> No
 
 
 @pytest.mark.parametrize("synchronous", ["normal", "full"])
-async def test_what_was_told_to_be_committed_is_there_after_a_kill(
-    path: Path, synchronous: str
-) -> None:
+async def test_acknowledged_events_survive_a_kill(path: Path, synchronous: str) -> None:
     process = start(WRITER, path, synchronous)
     assert process.stdout is not None
     task_id = process.stdout.readline().strip()
     for _ in range(100):
         process.stdout.readline()
     process.kill()
-    told = [int(line) for line in read_rest(process).splitlines()]
+    reported = [int(line) for line in read_rest(process).splitlines()]
     journal = Journal.open(path)
     text = (await journal.snapshot(task_id)).task.artifacts[0].parts[0].text
     numbers = [int(word) for word in text.split()]
     assert numbers == list(range(journal.head(task_id) - 1))
-    assert numbers[-1] >= max(told, default=100)
+    assert numbers[-1] >= max(reported, default=100)
     journal.close()
 
 
-def test_a_pid_that_is_used_again_is_another_process() -> None:
-    here = OwnerProcess.this_process()
-    assert here.is_alive
-    assert not OwnerProcess(here.pid, "another boot/1").is_alive
+def test_a_reused_pid_is_another_process() -> None:
+    own_process = OwnerProcess.this_process()
+    assert own_process.is_alive
+    assert not OwnerProcess(own_process.pid, "another boot/1").is_alive
     assert not OwnerProcess(0, "").is_alive
 
 
@@ -110,15 +108,15 @@ def test_a_process_that_ended_is_not_alive() -> None:
     assert process_start(process.pid) == ""
 
 
-def test_processes_are_told_apart_without_proc(
+def test_process_start_is_read_from_ps_without_proc(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bin_ = tmp_path / "ps"
-    bin_.write_text('#!/bin/sh\necho "Sun Nov 22 05:00:00 2026"\n')
-    bin_.chmod(0o755)
+    ps_script = tmp_path / "ps"
+    ps_script.write_text('#!/bin/sh\necho "Sun Nov 22 05:00:00 2026"\n')
+    ps_script.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert _start_by_ps(1) == "Sun Nov 22 05:00:00 2026"
-    bin_.unlink()
+    ps_script.unlink()
     assert _start_by_ps(1) == ""
 
 
@@ -126,7 +124,7 @@ async def test_after_a_takeover_the_old_owner_writes_nothing(path: Path) -> None
     journal = Journal.open(path)
     task_id = journal.new_task_id()
     await journal.create(task_id, created())
-    raw(path, "UPDATE meta SET epoch = epoch + 1")
+    run_raw(path, "UPDATE meta SET epoch = epoch + 1")
     with pytest.raises(FencedError, match=task_id):
         await journal.append(task_id, journal.epoch, [build_draft([begin("a", "x")])])
     with pytest.raises(FencedError, match=task_id):
@@ -139,47 +137,45 @@ async def test_after_a_takeover_the_old_owner_writes_nothing(path: Path) -> None
 
 def test_closing_after_a_takeover_does_not_release_the_new_owners_journal(path: Path) -> None:
     store = SqliteStore.open(path)
-    raw(path, "UPDATE meta SET epoch = epoch + 1")
+    run_raw(path, "UPDATE meta SET epoch = epoch + 1")
     store.close()
-    assert "has it open" in problem_of(path)
+    assert "has it open" in open_and_get_problem(path)
 
 
-def test_what_is_no_database_is_said_to_be_none(path: Path) -> None:
+def test_a_file_that_is_no_database_is_reported(path: Path) -> None:
     path.write_text("no database " * 1000)
-    assert "no SQLite database" in problem_of(path)
+    assert "no SQLite database" in open_and_get_problem(path)
 
 
-def test_another_programs_database_is_left_alone(path: Path) -> None:
-    raw(path, "CREATE TABLE theirs (x)")
-    assert "another program's database" in problem_of(path)
-    raw(path, "PRAGMA application_id = 7")
-    assert "another program's database" in problem_of(path)
+def test_another_programs_database_is_refused(path: Path) -> None:
+    run_raw(path, "CREATE TABLE theirs (x)")
+    assert "another program's database" in open_and_get_problem(path)
+    run_raw(path, "PRAGMA application_id = 7")
+    assert "another program's database" in open_and_get_problem(path)
 
 
 def test_a_newer_schema_is_refused(path: Path) -> None:
     SqliteStore.open(path).close()
-    raw(path, "UPDATE meta SET schema_version = 99")
-    assert "its schema is 99" in problem_of(path)
+    run_raw(path, "UPDATE meta SET schema_version = 99")
+    assert "its schema is 99" in open_and_get_problem(path)
 
 
-def test_a_folder_that_cannot_be_made_is_said_so(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert "use another data directory" in problem_of(tmp_path / "file" / "journal.db")
-    assert "use another data directory" in problem_of(tmp_path)
+    assert "use another data directory" in open_and_get_problem(tmp_path / "file" / "journal.db")
+    assert "use another data directory" in open_and_get_problem(tmp_path)
 
 
 @pytest.mark.parametrize("payload", ["x'00000002'", "x'0000000412341234'", "x'00'"])
-def test_a_damaged_commit_is_said_to_be_one_and_the_journal_given_back(
-    path: Path, payload: str
-) -> None:
+def test_a_damaged_commit_is_reported_and_the_journal_released(path: Path, payload: str) -> None:
     SqliteStore.open(path).close()
-    raw(path, " ".join(("INSERT INTO commits (payload) VALUES (", payload, ")")))
-    assert "it is damaged" in problem_of(path)
-    raw(path, "DELETE FROM commits")
+    run_raw(path, " ".join(("INSERT INTO commits (payload) VALUES (", payload, ")")))
+    assert "it is damaged" in open_and_get_problem(path)
+    run_raw(path, "DELETE FROM commits")
     SqliteStore.open(path).close()
 
 
-def test_a_file_that_is_cut_off_is_said_to_be_damaged(path: Path) -> None:
+def test_a_truncated_file_is_reported_as_damaged(path: Path) -> None:
     store = SqliteStore.open(path)
     for sequence in range(2, 200):
         made = [row()] if sequence == 2 else []
@@ -187,7 +183,7 @@ def test_a_file_that_is_cut_off_is_said_to_be_damaged(path: Path) -> None:
     store.close()
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
-    assert "it is damaged" in problem_of(path)
+    assert "it is damaged" in open_and_get_problem(path)
 
 
 async def test_a_full_disk_fails_the_appends_of_that_commit_alone(path: Path) -> None:
@@ -197,11 +193,11 @@ async def test_a_full_disk_fails_the_appends_of_that_commit_alone(path: Path) ->
     await journal.append(task_id, journal.epoch, [build_draft([begin("a", "x")])])
     limit_pages(journal, "PRAGMA page_count")
     big = build_draft([append("a", "y" * 200_000)])
-    flights = [
+    appends = [
         journal.append(task_id, journal.epoch, [one]) for one in (big, build_draft([working()]))
     ]
-    await asyncio.wait(flights)
-    for one in flights:
+    await asyncio.wait(appends)
+    for one in appends:
         error = one.exception()
         assert isinstance(error, JournalUnavailableError)
         assert "the disk is full" in error.problem
@@ -213,7 +209,7 @@ async def test_a_full_disk_fails_the_appends_of_that_commit_alone(path: Path) ->
     journal.close()
 
 
-async def test_a_full_disk_only_puts_settling_off(
+async def test_a_full_disk_only_delays_settling(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     journal, store = watched_journal(path)
@@ -234,7 +230,7 @@ async def test_a_full_disk_only_puts_settling_off(
 
 
 def limit_pages(journal: Journal, pages: str) -> None:
-    """Let the disk be full at a size, or not."""
+    """Limit the database to a number of pages, to simulate a full disk or lift the limit."""
     assert isinstance(journal._store, SqliteStore)
     connection = journal._store._writer.connection
     count = connection.execute(pages.removesuffix(" + 1")).fetchone()[0]
@@ -242,13 +238,13 @@ def limit_pages(journal: Journal, pages: str) -> None:
     connection.execute(f"PRAGMA max_page_count = {count}")
 
 
-async def test_events_past_retention_are_said_to_be_gone(path: Path) -> None:
+async def test_reading_events_past_retention_raises_cursor_expired(path: Path) -> None:
     journal = Journal.open(path)
     task_id = journal.new_task_id()
     await journal.create(task_id, created())
     await journal.append(task_id, journal.epoch, [build_draft([begin("a", "x", "y")])])
     journal.close()
-    raw(path, "UPDATE tasks SET first_available = 3")
+    run_raw(path, "UPDATE tasks SET first_available = 3")
     journal = Journal.open(path)
     assert journal.first_available(task_id) == 3
     with pytest.raises(CursorExpiredError) as caught:

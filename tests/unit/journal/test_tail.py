@@ -10,7 +10,7 @@ def test_a_tail_drops_the_oldest_batches_beyond_its_limit() -> None:
     assert tail.read(197, limit_bytes=100) == [b"xxxx", b"xxxx"]
 
 
-def test_a_tail_gives_the_batch_that_the_cursor_is_in_and_those_behind_it() -> None:
+def test_a_tail_returns_the_batch_at_the_cursor_and_all_after_it() -> None:
     tail = Tail(100)
     tail.add(1, b"one")
     tail.add(4, b"two")
@@ -22,14 +22,14 @@ def test_a_tail_gives_the_batch_that_the_cursor_is_in_and_those_behind_it() -> N
     assert tail.read(5, limit_bytes=1) == [b"three"]
 
 
-def test_a_tail_keeps_nothing_that_is_bigger_than_it_may_be() -> None:
+def test_a_tail_stores_no_batch_larger_than_its_limit() -> None:
     tail = Tail(4)
     tail.add(1, b"xxxxx")
     assert tail.size_bytes == 0
     assert tail.read(0, limit_bytes=100) is None
 
 
-def test_tails_together_keep_to_their_limit_at_the_cost_of_the_idlest_task() -> None:
+def test_tails_share_a_limit_and_evict_the_idlest_task() -> None:
     tails = Tails(task_limit_bytes=8, limit_bytes=12)
     for task_id in ("a", "b", "c"):
         tails.add(task_id, 1, b"xxxx")

@@ -1,4 +1,4 @@
-"""Taking over the journal of a process that is gone, or frozen past its lease."""
+"""Takeovers of journals whose process died, or is frozen past its lease."""
 
 import signal
 import sqlite3
@@ -20,14 +20,14 @@ from trunkline.journal.journal import Journal
 from trunkline.journal.sqlite import SqliteStore, find_orphaned_journals
 from trunkline.journal.sqlite.owner import OwnerProcess, process_start
 
-# Takes a journal over as soon as it is told to, and says what came of it.
+# Takes a journal over on request and prints the result.
 TAKER = """
 import sys
 from pathlib import Path
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.journal import Journal
 
-print("here", flush=True)
+print("ready", flush=True)
 sys.stdin.readline()
 try:
     journal = Journal.take_over(Path(sys.argv[1]))
@@ -37,7 +37,7 @@ except JournalUnavailableError as error:
 sys.stdin.read()
 """
 
-# Makes tasks of three agents, ends the last one, and says so.
+# Makes tasks of three agents, ends the last one, and prints a line.
 FINISHER = """
 import asyncio, sys
 from pathlib import Path
@@ -64,8 +64,8 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def frozen(path: Path) -> Iterator[tuple["subprocess.Popen[str]", str, int]]:
-    """A process that has a journal with a task of three events, stopped past its lease."""
+def frozen_owner(path: Path) -> Iterator[tuple["subprocess.Popen[str]", str, int]]:
+    """Freeze a process past its lease; its journal holds a task of three events."""
     process, task_id, epoch = start_owner(path)
     freeze(process)
     end_lease(path)
@@ -81,38 +81,38 @@ def test_a_journal_whose_lease_holds_is_not_taken_over(path: Path) -> None:
     assert process.poll() is None
     assert find_orphaned_journals(path.parent) == []
     end(process)
-    # Not before its lease is over, although its process is gone.
+    # The lease protects the journal until it ends, although the process is dead.
     with pytest.raises(JournalUnavailableError, match="its lease holds"):
         Journal.take_over(path)
 
 
-def test_a_journal_is_not_looked_into_while_a_lease_that_was_seen_holds(path: Path) -> None:
+def test_a_journal_is_not_opened_while_a_known_lease_holds(path: Path) -> None:
     process, _, _ = start_owner(path)
-    held: dict[Path, float] = {}
-    assert find_orphaned_journals(path.parent, leases=held) == []
-    assert held[path] > time.monotonic()
+    known_leases: dict[Path, float] = {}
+    assert find_orphaned_journals(path.parent, leases=known_leases) == []
+    assert known_leases[path] > time.monotonic()
     end(process)
     end_lease(path)
-    assert find_orphaned_journals(path.parent, leases=held) == []
-    held[path] = time.monotonic()
-    assert [one.path for one in find_orphaned_journals(path.parent, leases=held)] == [path]
+    assert find_orphaned_journals(path.parent, leases=known_leases) == []
+    known_leases[path] = time.monotonic()
+    assert [one.path for one in find_orphaned_journals(path.parent, leases=known_leases)] == [path]
 
 
-async def test_a_frozen_owner_is_killed_and_its_journal_taken_over_whole(
+async def test_a_frozen_owner_is_killed_and_its_journal_taken_over_completely(
     path: Path,
-    frozen: tuple["subprocess.Popen[str]", str, int],
+    frozen_owner: tuple["subprocess.Popen[str]", str, int],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    process, task_id, epoch = frozen
+    process, task_id, epoch = frozen_owner
     (orphan,) = find_orphaned_journals(path.parent)
     assert (orphan.path, orphan.agents) == (path, frozenset({"echo"}))
     assert not orphan.is_only_waiting
     assert 1 <= orphan.lost_for_s < 600
     journal = Journal.take_over(path)
     assert process.wait(timeout=60) == -signal.SIGKILL
-    # It could not say why itself.
-    (said,) = [one for one in caplog.records if one.message == "host.killed"]
-    assert (vars(said)["pid"], "lease is over" in vars(said)["reason"]) == (process.pid, True)
+    # The frozen process could not log this.
+    (record,) = [one for one in caplog.records if one.message == "host.killed"]
+    assert (vars(record)["pid"], "lease is over" in vars(record)["reason"]) == (process.pid, True)
     assert (journal.id, journal.epoch) == (orphan.journal_id, epoch + 1)
     assert journal.head(task_id) == 3
     assert await journal.append(task_id, journal.epoch, [build_draft([append("a", "z")])]) == 4
@@ -120,7 +120,7 @@ async def test_a_frozen_owner_is_killed_and_its_journal_taken_over_whole(
     journal.close()
 
 
-async def test_a_writer_frozen_anywhere_is_taken_over_without_losing_what_it_told(
+async def test_a_takeover_from_a_frozen_writer_loses_no_acknowledged_event(
     path: Path,
 ) -> None:
     process = start(WRITER, path, "normal")
@@ -128,39 +128,40 @@ async def test_a_writer_frozen_anywhere_is_taken_over_without_losing_what_it_tol
     task_id = process.stdout.readline().strip()
     for _ in range(50):
         process.stdout.readline()
-    # It never renews its lease. Frozen in the middle of a write, it would let nobody write this.
+    # The owner never renews its lease. If it froze in the middle of a write, it would block this
+    # update.
     end_lease(path)
     freeze(process)
     journal = Journal.take_over(path)
-    told = [int(line) for line in read_rest(process).splitlines()]
+    reported = [int(line) for line in read_rest(process).splitlines()]
     text = (await journal.snapshot(task_id)).task.artifacts[0].parts[0].text
     numbers = [int(word) for word in text.split()]
     assert numbers == list(range(journal.head(task_id) - 1))
-    assert numbers[-1] >= max(told, default=50)
+    assert numbers[-1] >= max(reported, default=50)
     journal.close()
 
 
-def test_of_two_who_take_over_at_once_one_succeeds(
-    path: Path, frozen: tuple["subprocess.Popen[str]", str, int]
+def test_of_concurrent_takeovers_one_succeeds(
+    path: Path, frozen_owner: tuple["subprocess.Popen[str]", str, int]
 ) -> None:
-    _, _, epoch = frozen
-    takers = [start(TAKER, path) for _ in range(3)]
-    for one in takers:
+    _, _, epoch = frozen_owner
+    claimants = [start(TAKER, path) for _ in range(3)]
+    for one in claimants:
         assert one.stdout is not None
-        assert one.stdout.readline() == "here\n"
-    for one in takers:
+        assert one.stdout.readline() == "ready\n"
+    for one in claimants:
         assert one.stdin is not None
         one.stdin.write("\n")
         one.stdin.flush()
-    answers = [one.stdout.readline() for one in takers if one.stdout is not None]
-    for one in takers:
+    outputs = [one.stdout.readline() for one in claimants if one.stdout is not None]
+    for one in claimants:
         one.kill()
         end(one)
-    assert sorted(answers)[0] == f"epoch {epoch + 1}\n"
-    assert all(one.startswith("refused") for one in sorted(answers)[1:])
+    assert sorted(outputs)[0] == f"epoch {epoch + 1}\n"
+    assert all(one.startswith("refused") for one in sorted(outputs)[1:])
 
 
-async def test_an_owner_that_was_fenced_writes_nothing(path: Path) -> None:
+async def test_a_fenced_owner_writes_nothing(path: Path) -> None:
     journal = Journal.open(path)
     task_id = journal.new_task_id()
     await journal.create(task_id, created())
@@ -186,7 +187,7 @@ def test_no_process_kills_itself_for_a_journal(path: Path) -> None:
     store.close()
 
 
-def test_a_journal_that_was_given_back_is_taken_over_without_a_new_epoch(path: Path) -> None:
+def test_a_released_journal_is_taken_over_without_a_new_epoch(path: Path) -> None:
     store = SqliteStore.open(path)
     store.close()
     assert find_orphaned_journals(path.parent) == []
@@ -195,13 +196,13 @@ def test_a_journal_that_was_given_back_is_taken_over_without_a_new_epoch(path: P
     again.close()
 
 
-def test_what_is_not_there_is_not_taken_over(path: Path) -> None:
+def test_a_missing_journal_is_not_taken_over(path: Path) -> None:
     with pytest.raises(JournalUnavailableError, match="can't be opened"):
         Journal.take_over(path)
     assert not path.exists()
 
 
-def test_a_lease_of_an_earlier_run_of_the_machine_is_over(path: Path) -> None:
+def test_a_lease_from_before_a_reboot_has_expired(path: Path) -> None:
     process, _, _ = start_owner(path)
     end(process)
     connection = sqlite3.connect(path, isolation_level=None)
@@ -215,7 +216,7 @@ def test_a_lease_of_an_earlier_run_of_the_machine_is_over(path: Path) -> None:
     Journal.take_over(path).close()
 
 
-def test_orphans_are_looked_for_among_files_that_are_no_journals(path: Path) -> None:
+def test_the_search_for_orphans_skips_files_that_are_no_journals(path: Path) -> None:
     (path.parent / "text.db").write_text("no database " * 1000)
     (path.parent / "empty.db").write_text("")
     process, _, _ = start_owner(path)
@@ -225,7 +226,7 @@ def test_orphans_are_looked_for_among_files_that_are_no_journals(path: Path) -> 
     assert find_orphaned_journals(path.parent / "nowhere") == []
 
 
-def test_agents_of_an_orphan_are_those_of_tasks_that_have_not_ended(path: Path) -> None:
+def test_agents_of_an_orphan_are_those_of_unfinished_tasks(path: Path) -> None:
     process = start(FINISHER, path)
     assert process.stdout is not None
     assert process.stdout.readline() == "written\n"
@@ -236,7 +237,7 @@ def test_agents_of_an_orphan_are_those_of_tasks_that_have_not_ended(path: Path) 
     assert orphan.agents == {"math", "echo"}
 
 
-def test_a_process_that_is_another_by_now_is_not_killed() -> None:
+def test_a_process_with_a_reused_pid_is_not_killed() -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, text=True)
     assert OwnerProcess(process.pid, "another boot/1").kill(timeout_s=0)
     assert process.poll() is None
@@ -245,18 +246,18 @@ def test_a_process_that_is_another_by_now_is_not_killed() -> None:
     assert process.returncode == -signal.SIGKILL
 
 
-def test_a_process_that_its_parent_does_not_look_after_is_gone() -> None:
+def test_a_zombie_process_counts_as_dead() -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, text=True)
     owner = OwnerProcess(process.pid, process_start(process.pid))
     with ThreadPoolExecutor() as pool:
-        # Twice at once, and nobody waits for the process: it stays a zombie.
+        # Both calls run at once and nothing reaps the process: it stays a zombie.
         assert all(pool.map(lambda _: owner.kill(timeout_s=60), range(2)))
     assert not owner.is_alive
     end(process)
 
 
-def test_a_journal_that_cannot_be_read_when_it_is_taken_over_still_waits_for_a_takeover(
-    path: Path, frozen: tuple["subprocess.Popen[str]", str, int]
+def test_a_journal_that_cannot_be_read_at_takeover_remains_orphaned(
+    path: Path, frozen_owner: tuple["subprocess.Popen[str]", str, int]
 ) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
         file.execute("ALTER TABLE commits RENAME TO away")
@@ -264,9 +265,9 @@ def test_a_journal_that_cannot_be_read_when_it_is_taken_over_still_waits_for_a_t
         Journal.take_over(path)
     (orphan,) = find_orphaned_journals(path.parent)
     assert not orphan.is_only_waiting
-    # What kept it from being read may pass: a disk that fails, too many open files.
+    # The cause may pass: a disk that fails, too many open files.
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
         file.execute("ALTER TABLE away RENAME TO commits")
     journal = Journal.take_over(path)
-    assert journal.head(frozen[1]) == 3
+    assert journal.head(frozen_owner[1]) == 3
     journal.close()

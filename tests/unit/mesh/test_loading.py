@@ -1,4 +1,4 @@
-"""What hosts load before they serve: they are up soon, and the rest comes when it is used."""
+"""Hosts start without loading heavy libraries; those are imported on first use."""
 
 import subprocess
 import sys
@@ -8,10 +8,10 @@ import pytest
 HEAVY = ("langgraph", "langchain_core", "mcp", "mcp_types", "sympy", "pypdf")
 
 
-def test_a_host_begins_without_the_libraries_of_what_it_may_be_asked_for() -> None:
-    # A process of its own: in this one, other tests have imported everything.
-    rooms = "trunkline.mesh.agents, trunkline.mesh.all_in_one"
-    probe = f"import sys, {rooms}; print([name for name in {HEAVY!r} if name in sys.modules])"
+def test_a_host_starts_without_importing_heavy_libraries() -> None:
+    # A separate process, because other tests have imported everything into this one.
+    modules = "trunkline.mesh.agents, trunkline.mesh.all_in_one"
+    probe = f"import sys, {modules}; print([name for name in {HEAVY!r} if name in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", probe], check=True, capture_output=True)
     assert loaded.stdout.strip() == b"[]"
 

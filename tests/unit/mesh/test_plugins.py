@@ -58,7 +58,7 @@ def later() -> None:
 
 
 class Installer:
-    """Installs packages into a folder that is searched for modules."""
+    """Installs packages into a folder on the module search path."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -79,14 +79,14 @@ def installer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installer:
     return Installer(folder)
 
 
-def problems(caplog: pytest.LogCaptureFixture) -> dict[str, str]:
-    """The reasons of ignored plugins, by name; each is one line."""
-    found = {}
+def ignored_plugins(caplog: pytest.LogCaptureFixture) -> dict[str, str]:
+    """Return the reasons for ignored plugins by name; each is one line."""
+    reasons = {}
     for record in caplog.records:
         assert record.message == "plugin.ignored"
-        found[vars(record)["plugin"]] = vars(record)["problem"]
-    assert not any("\n" in problem for problem in found.values())
-    return found
+        reasons[vars(record)["plugin"]] = vars(record)["problem"]
+    assert not any("\n" in problem for problem in reasons.values())
+    return reasons
 
 
 def test_the_agents_that_ship_are_plugins() -> None:
@@ -99,9 +99,7 @@ async def test_an_agent_of_an_installed_package_is_on_the_mesh(installer: Instal
         assert (await running.ask("Ada")).text == "Hail, Ada!"
 
 
-def test_a_plugin_brings_servers_that_its_settings_decide_on(
-    installer: Installer, tmp_path: Path
-) -> None:
+def test_a_plugin_chooses_its_servers_by_its_settings(installer: Installer, tmp_path: Path) -> None:
     installer.install("aloha2", WEATHER, "[trunkline.agents]\nweather = aloha2:plugin\n")
     plugins = load_plugins()
     assert list(plugins) == sorted([*BUNDLED, "weather"])
@@ -134,7 +132,7 @@ def test_a_plugin_brings_servers_that_its_settings_decide_on(
         (WEATHER, "supervisor = {0}:hail", "the mesh has an agent of this name already"),
     ],
 )
-def test_a_broken_plugin_is_one_line_and_the_others_are_there(
+def test_a_broken_plugin_logs_one_line_and_the_others_load(
     installer: Installer,
     caplog: pytest.LogCaptureFixture,
     code: str,
@@ -145,22 +143,22 @@ def test_a_broken_plugin_is_one_line_and_the_others_are_there(
     module = f"aloha_{abs(hash(request.node.name))}"
     installer.install(module, code, f"[trunkline.agents]\n{point.format(module)}\n")
     assert list(load_plugins()) == BUNDLED
-    (said,) = problems(caplog).values()
-    assert problem in said
+    (reason,) = ignored_plugins(caplog).values()
+    assert problem in reason
 
 
-def test_a_plugin_whose_servers_fail_is_one_line(
+def test_a_plugin_whose_servers_fail_logs_one_line(
     installer: Installer, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     code = WEATHER.replace("if not context.settings.station:", "if 1 / 0:")
     installer.install("aloha3", code, "[trunkline.agents]\nweather = aloha3:plugin\n")
     config = load_mcp_config(load_settings(folder=tmp_path))
     assert {"math", "currency", "research"} <= config.servers.keys()
-    assert problems(caplog) == {"weather": "ZeroDivisionError: division by zero"}
+    assert ignored_plugins(caplog) == {"weather": "ZeroDivisionError: division by zero"}
 
 
 def test_deleting_a_folder_deletes_just_that_agent(tmp_path: Path) -> None:
-    """Its entry point may stay behind: that is one line of the log."""
+    """A leftover entry point costs one line in the log."""
     source = Path(trunkline_agents.__file__).parent
     copy = tmp_path / "trunkline_agents"
     shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
@@ -173,15 +171,15 @@ def test_deleting_a_folder_deletes_just_that_agent(tmp_path: Path) -> None:
         "plugins = load_plugins()\n"
         "print(*plugins, *load_mcp_config(Settings(), plugins).servers)\n"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program],
         check=True,
         capture_output=True,
         text=True,
         env={"PYTHONPATH": str(tmp_path)},
     )
-    assert done.stdout.split() == ["argocd", "echo", "math", "research", "math", "research"]
-    assert done.stderr.splitlines() == ["plugin.ignored currency"]
+    assert process.stdout.split() == ["argocd", "echo", "math", "research", "math", "research"]
+    assert process.stderr.splitlines() == ["plugin.ignored currency"]
 
 
 def test_a_package_adds_a_command(installer: Installer) -> None:
@@ -191,10 +189,10 @@ def test_a_package_adds_a_command(installer: Installer) -> None:
     def run(*words: str) -> str:
         program = f"import sys; sys.path.insert(0, {str(installer.folder)!r})\n"
         program += "from trunkline.cli import main; main()"
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", program, *words], capture_output=True, text=True
         )
-        return done.stdout + done.stderr
+        return process.stdout + process.stderr
 
     assert run("weather", "now") == "sunny\n"
     assert "Look at the weather." in run("--help")

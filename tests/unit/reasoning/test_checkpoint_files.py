@@ -1,4 +1,4 @@
-"""Checkpoints of turns: found again, gone with their turn, and never in the way of it."""
+"""Checkpoints of turns: restored after a crash, deleted with their turn, and best effort."""
 
 import asyncio
 import sqlite3
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Turn:
-    """As much of a task as its checkpoints are named by."""
+    """The part of a task that names its checkpoints."""
 
     checkpoint_path: Path | None
     attempt: int = 1
@@ -39,17 +39,17 @@ class State(TypedDict, total=False):
 
 
 class KilledError(BaseException):
-    """Stands for the death of the process."""
+    """Stands in for the death of the process."""
 
 
-async def think(thread: TurnCheckpoints, *, dies: bool) -> list[Any] | None:
-    """Run two nodes with checkpoints; the second may die."""
+async def run_nodes(thread: TurnCheckpoints, *, crashes: bool) -> list[Any] | None:
+    """Run two nodes with checkpoints; the second one may raise KilledError."""
 
     async def first(_state: State) -> State:
         return {"messages": [HumanMessage("q"), AIMessage("a")], "written": {"artifact-1": 3}}
 
     async def second(_state: State) -> State:
-        if dies:
+        if crashes:
             raise KilledError
         return {}
 
@@ -61,48 +61,53 @@ async def think(thread: TurnCheckpoints, *, dies: bool) -> list[Any] | None:
     graph.add_edge("second", END)
     compiled = graph.compile(checkpointer=thread.saver)
     config: Any = {"configurable": {"thread_id": thread.thread_id}}
-    given: State | None = None if thread.state else {"messages": []}
-    end = await compiled.ainvoke(given, config, durability="sync")
+    initial_state: State | None = None if thread.state else {"messages": []}
+    end = await compiled.ainvoke(initial_state, config, durability="sync")
     return cast("list[Any] | None", end.get("messages"))
 
 
-def rows(path: Path) -> int:
+def count_checkpoints(path: Path) -> int:
     with closing(sqlite3.connect(path)) as connection:
-        found: int = connection.execute("SELECT count(*) FROM checkpoints").fetchone()[0]
-    return found
+        count: int = connection.execute("SELECT count(*) FROM checkpoints").fetchone()[0]
+    return count
 
 
-def killed(path: Path) -> None:
-    """Leave a file as a process does that dies in the middle of a turn."""
-    living = path.with_name("living")
-    with pytest.raises(KilledError), open_turn_checkpoints(Turn(living).task) as thread:  # noqa: PT012
+def write_crashed_file(path: Path) -> None:
+    """Write a file as a process leaves it that dies in the middle of a turn."""
+    live_file = path.with_name("living")
+    with pytest.raises(KilledError), open_turn_checkpoints(Turn(live_file).task) as thread:  # noqa: PT012
         assert thread is not None
         try:
-            asyncio.run(think(thread, dies=True))
+            asyncio.run(run_nodes(thread, crashes=True))
         finally:
-            # A copy of the file and its log, before the turn is left.
-            with closing(sqlite3.connect(living)) as source, closing(sqlite3.connect(path)) as copy:
+            # Copy the file and its log before the turn ends.
+            with (
+                closing(sqlite3.connect(live_file)) as source,
+                closing(sqlite3.connect(path)) as copy,
+            ):
                 source.backup(copy)
 
 
-def test_a_turn_is_found_where_it_died_and_its_checkpoints_go_with_it(tmp_path: Path) -> None:
+def test_a_turn_resumes_after_a_crash_and_deletes_its_checkpoints_at_its_end(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "journal.db.checkpoints"
-    killed(path)
-    assert rows(path) > 0
+    write_crashed_file(path)
+    assert count_checkpoints(path) > 0
 
     with open_turn_checkpoints(Turn(path, attempt=2).task) as thread:
         assert thread is not None
         assert thread.state is not None
         assert thread.state["written"] == {"artifact-1": 3}
-        messages = asyncio.run(think(thread, dies=False))
+        messages = asyncio.run(run_nodes(thread, crashes=False))
 
     assert [type(message) for message in messages or ()] == [HumanMessage, AIMessage]
-    assert rows(path) == 0
+    assert count_checkpoints(path) == 0
 
 
-def test_another_turn_or_task_of_the_conversation_finds_nothing(tmp_path: Path) -> None:
+def test_another_turn_or_task_of_the_conversation_has_no_checkpoints(tmp_path: Path) -> None:
     path = tmp_path / "checkpoints"
-    killed(path)
+    write_crashed_file(path)
 
     for other in (Turn(path, 2, id="other"), Turn(path, 2, turn=2), Turn(path, attempt=1)):
         with open_turn_checkpoints(other.task) as thread:
@@ -110,21 +115,21 @@ def test_another_turn_or_task_of_the_conversation_finds_nothing(tmp_path: Path) 
             assert thread.state is None
 
 
-def test_a_file_that_is_damaged_is_made_anew(tmp_path: Path) -> None:
+def test_a_damaged_file_is_recreated(tmp_path: Path) -> None:
     path = tmp_path / "checkpoints"
     path.write_bytes(b"this is no database, " * 500)
 
     with open_turn_checkpoints(Turn(path, attempt=2).task) as thread:
         assert thread is not None
         assert thread.state is None
-        assert asyncio.run(think(thread, dies=False))
+        assert asyncio.run(run_nodes(thread, crashes=False))
 
-    assert rows(path) == 0
+    assert count_checkpoints(path) == 0
 
 
-def test_a_checkpoint_that_can_not_be_read_is_forgotten(tmp_path: Path) -> None:
+def test_an_unreadable_checkpoint_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "checkpoints"
-    killed(path)
+    write_crashed_file(path)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("UPDATE checkpoints SET checkpoint = X'C1'")
         connection.commit()
@@ -134,38 +139,38 @@ def test_a_checkpoint_that_can_not_be_read_is_forgotten(tmp_path: Path) -> None:
         assert thread.state is None
 
 
-def test_where_no_file_can_be_made_a_turn_does_without(tmp_path: Path) -> None:
+def test_a_turn_runs_without_a_file_that_cannot_be_created(tmp_path: Path) -> None:
     with open_turn_checkpoints(Turn(tmp_path / "missing" / "checkpoints").task) as thread:
         assert thread is not None
-        assert asyncio.run(think(thread, dies=False))
+        assert asyncio.run(run_nodes(thread, crashes=False))
 
 
-def test_a_disk_that_takes_no_checkpoint_does_not_stop_the_turn(tmp_path: Path) -> None:
+def test_a_read_only_disk_does_not_stop_the_turn(tmp_path: Path) -> None:
     with open_turn_checkpoints(Turn(tmp_path / "checkpoints").task) as thread:
         assert thread is not None
         thread.saver.conn.execute("PRAGMA query_only=ON")
-        assert asyncio.run(think(thread, dies=False))
+        assert asyncio.run(run_nodes(thread, crashes=False))
 
 
-def test_what_nobody_took_up_for_a_week_is_swept_up(tmp_path: Path) -> None:
+def test_checkpoints_unused_for_a_week_are_deleted(tmp_path: Path) -> None:
     path = tmp_path / "checkpoints"
-    killed(path)
+    write_crashed_file(path)
     with closing(sqlite3.connect(path)) as connection:
-        # Of January 2024, as the time in their ids says.
+        # Date the checkpoints to January 2024 by the time in their ids.
         connection.execute(
             "UPDATE checkpoints SET checkpoint_id = '1eea8c26' || substr(checkpoint_id, 9)"
         )
         connection.commit()
-    old = rows(path)
+    old = count_checkpoints(path)
 
     with open_turn_checkpoints(Turn(path, id="other").task):
         pass
 
     assert old > 0
-    assert rows(path) == 0
+    assert count_checkpoints(path) == 0
 
 
-def test_turns_at_once_share_the_file(tmp_path: Path) -> None:
+def test_concurrent_turns_share_the_file(tmp_path: Path) -> None:
     path = tmp_path / "checkpoints"
     with open_turn_checkpoints(Turn(path).task) as one:
         with open_turn_checkpoints(Turn(path, id="other").task) as other:
@@ -173,9 +178,9 @@ def test_turns_at_once_share_the_file(tmp_path: Path) -> None:
             assert other is not None
             assert one.saver is other.saver
             assert one.thread_id != other.thread_id
-        assert asyncio.run(think(one, dies=False))
+        assert asyncio.run(run_nodes(one, crashes=False))
 
 
-def test_a_host_that_keeps_none_has_none() -> None:
+def test_a_host_without_a_checkpoint_path_has_no_checkpoints() -> None:
     with open_turn_checkpoints(Turn(None).task) as thread:
         assert thread is None

@@ -1,4 +1,4 @@
-"""How checkpoints are saved: on the event loop, and never so long that others wait."""
+"""Checkpoints are saved on the event loop, in steps short enough not to block it."""
 
 import asyncio
 import sqlite3
@@ -16,11 +16,11 @@ def _config(thread_id: str) -> RunnableConfig:
 
 
 @pytest.mark.asyncio
-async def test_a_long_threads_checkpoints_go_while_others_have_their_turns() -> None:
+async def test_deleting_a_long_threads_checkpoints_yields_to_other_tasks() -> None:
     with closing(sqlite3.connect(":memory:", check_same_thread=False)) as connection:
         saver = EventLoopSaver(connection)
 
-        def left(table: str) -> int:
+        def count_rows(table: str) -> int:
             (count,) = connection.execute(
                 f"SELECT count(*) FROM {table} WHERE thread_id = 'long'"  # noqa: S608 a literal
             ).fetchone()
@@ -28,17 +28,19 @@ async def test_a_long_threads_checkpoints_go_while_others_have_their_turns() -> 
 
         for thread_id, steps in (("long", 70), ("other", 1)):
             for step in range(steps):
-                put = await saver.aput(_config(thread_id), empty_checkpoint(), {"step": step}, {})
-                await saver.aput_writes(put, [("channel", step)], "task")
-        assert (left("checkpoints"), left("writes")) == (70, 70)
+                saved_config = await saver.aput(
+                    _config(thread_id), empty_checkpoint(), {"step": step}, {}
+                )
+                await saver.aput_writes(saved_config, [("channel", step)], "task")
+        assert (count_rows("checkpoints"), count_rows("writes")) == (70, 70)
 
-        seen = set()
+        observed_counts = set()
         async with asyncio.TaskGroup() as group:
-            deleting = group.create_task(saver.adelete_thread("long"))
-            while not deleting.done():
+            deletion = group.create_task(saver.adelete_thread("long"))
+            while not deletion.done():
                 await asyncio.sleep(0)
-                seen.add((left("checkpoints"), left("writes")))
+                observed_counts.add((count_rows("checkpoints"), count_rows("writes")))
 
-        assert {(50, 70), (10, 70), (0, 50), (0, 0)} <= seen
+        assert {(50, 70), (10, 70), (0, 50), (0, 0)} <= observed_counts
         assert await saver.aget_tuple(_config("long")) is None
         assert await saver.aget_tuple(_config("other")) is not None

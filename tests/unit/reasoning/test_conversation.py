@@ -1,4 +1,4 @@
-"""Conversations: remembered by agent, context and account, wherever and however often kept."""
+"""Conversations are stored by agent, context and account, across the files of several hosts."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Turn:
-    """As much of a task as its conversation is named by."""
+    """The part of a task that names its conversation."""
 
     id: str
     turn: int = 1
@@ -36,92 +36,97 @@ class Turn:
         return cast("TurnRuntime", self)
 
 
-def tell(path: Path, turn: Turn, *messages: BaseMessage) -> None:
-    """Add what was said in a turn."""
+def append(path: Path, turn: Turn, *messages: BaseMessage) -> None:
+    """Append the messages of a turn."""
     with open_checkpoint_file(path) as file:
         ConversationHistory(file, turn.task).append(messages)
 
 
-def ask(path: Path, turn: Turn, question: str = "q", answer: str = "a") -> None:
-    tell(path, turn, HumanMessage(question), AIMessage(answer))
+def append_exchange(path: Path, turn: Turn, question: str = "q", answer: str = "a") -> None:
+    append(path, turn, HumanMessage(question), AIMessage(answer))
 
 
-def heard(path: Path, turn: Turn) -> list[str]:
-    """What a turn is shown of its conversation."""
-    return [str(message.text) for message in shown(path, turn)]
+def earlier_texts(path: Path, turn: Turn) -> list[str]:
+    """Return the texts that a turn sees of its conversation."""
+    return [str(message.text) for message in earlier_messages(path, turn)]
 
 
-def shown(path: Path, turn: Turn) -> Sequence[BaseMessage]:
+def earlier_messages(path: Path, turn: Turn) -> Sequence[BaseMessage]:
     with open_checkpoint_file(path) as file:
         return ConversationHistory(file, turn.task).earlier_messages()
 
 
-def test_what_was_said_in_other_tasks_is_remembered(tmp_path: Path) -> None:
+def test_messages_of_earlier_tasks_are_remembered(tmp_path: Path) -> None:
     path = tmp_path / "a.checkpoints"
-    ask(path, Turn("t1"), "2+2", "4")
-    ask(path, Turn("t2"), "3+3", "6")
-    assert heard(path, Turn("t3")) == ["2+2", "4", "3+3", "6"]
+    append_exchange(path, Turn("t1"), "2+2", "4")
+    append_exchange(path, Turn("t2"), "3+3", "6")
+    assert earlier_texts(path, Turn("t3")) == ["2+2", "4", "3+3", "6"]
 
 
-def test_other_agents_contexts_and_accounts_hear_nothing(tmp_path: Path) -> None:
+def test_other_agents_contexts_and_accounts_see_nothing(tmp_path: Path) -> None:
     path = tmp_path / "a.checkpoints"
-    ask(path, Turn("t1"))
+    append_exchange(path, Turn("t1"))
     for other in (
         Turn("t2", agent="currency"),
         Turn("t2", context_id="d"),
-        Turn("t2", account="somebody"),
+        Turn("t2", account="other"),
     ):
-        assert heard(path, other) == []
+        assert earlier_texts(path, other) == []
 
 
-def test_the_newest_is_found_whichever_host_kept_it(tmp_path: Path) -> None:
-    ours, theirs = tmp_path / "a.checkpoints", tmp_path / "b.checkpoints"
-    ask(ours, Turn("t1"), "one", "1")
-    ask(theirs, Turn("t2"), "two", "2")
-    assert heard(ours, Turn("t3")) == ["one", "1", "two", "2"]
-    ask(ours, Turn("t3"), "three", "3")
-    assert heard(theirs, Turn("t4")) == ["one", "1", "two", "2", "three", "3"]
+def test_the_newest_messages_are_read_from_any_hosts_file(tmp_path: Path) -> None:
+    own_file, other_file = tmp_path / "a.checkpoints", tmp_path / "b.checkpoints"
+    append_exchange(own_file, Turn("t1"), "one", "1")
+    append_exchange(other_file, Turn("t2"), "two", "2")
+    assert earlier_texts(own_file, Turn("t3")) == ["one", "1", "two", "2"]
+    append_exchange(own_file, Turn("t3"), "three", "3")
+    assert earlier_texts(other_file, Turn("t4")) == ["one", "1", "two", "2", "three", "3"]
 
 
-def test_a_file_of_another_host_is_read_while_that_writes_and_after_it_was_killed(
+def test_another_hosts_file_is_read_while_it_writes_and_after_it_was_killed(
     tmp_path: Path,
 ) -> None:
-    living, path = tmp_path / "living", tmp_path / "b.checkpoints"
-    with open_checkpoint_file(living) as file:
+    live_file, path = tmp_path / "living", tmp_path / "b.checkpoints"
+    with open_checkpoint_file(live_file) as file:
         ConversationHistory(file, Turn("t1").task).append([HumanMessage("q"), AIMessage("a")])
-        # As a killed process leaves it: what it wrote last is in the log.
+        # A killed process leaves its last writes in the log.
         for ending in ("", "-wal"):
-            Path(f"{path}{ending}").write_bytes(Path(f"{living}{ending}").read_bytes())
-    assert heard(tmp_path / "a.checkpoints", Turn("t2")) == ["q", "a"]
+            Path(f"{path}{ending}").write_bytes(Path(f"{live_file}{ending}").read_bytes())
+    assert earlier_texts(tmp_path / "a.checkpoints", Turn("t2")) == ["q", "a"]
 
 
-def test_a_file_beside_that_is_damaged_is_passed_over(tmp_path: Path) -> None:
+def test_a_damaged_neighbouring_file_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "b.checkpoints").write_bytes(b"no database " * 500)
     path = tmp_path / "a.checkpoints"
-    ask(path, Turn("t1"))
-    assert heard(path, Turn("t2")) == ["q", "a"]
+    append_exchange(path, Turn("t1"))
+    assert earlier_texts(path, Turn("t2")) == ["q", "a"]
 
 
-def test_an_attempt_that_is_repeated_replaces_what_it_said(tmp_path: Path) -> None:
+def test_a_repeated_attempt_replaces_its_messages(tmp_path: Path) -> None:
     path = tmp_path / "a.checkpoints"
-    ask(path, Turn("t1"), "q", "first")
-    ask(path, Turn("t2"), "r", "other")
-    ask(path, Turn("t1"), "q", "second")
-    assert heard(path, Turn("t3")) == ["r", "other", "q", "second"]
+    append_exchange(path, Turn("t1"), "q", "first")
+    append_exchange(path, Turn("t2"), "r", "other")
+    append_exchange(path, Turn("t1"), "q", "second")
+    assert earlier_texts(path, Turn("t3")) == ["r", "other", "q", "second"]
 
 
-def test_a_task_that_waited_goes_on_where_it_stood(tmp_path: Path) -> None:
+def test_a_task_that_waited_for_input_continues_after_newer_messages(tmp_path: Path) -> None:
     path = tmp_path / "a.checkpoints"
-    ask(path, Turn("t1"), "convert", "Which currency?")
-    ask(path, Turn("t2"), "beside", "done")
-    assert heard(path, Turn("t1", turn=2)) == ["beside", "done", "convert", "Which currency?"]
+    append_exchange(path, Turn("t1"), "convert", "Which currency?")
+    append_exchange(path, Turn("t2"), "beside", "done")
+    assert earlier_texts(path, Turn("t1", turn=2)) == [
+        "beside",
+        "done",
+        "convert",
+        "Which currency?",
+    ]
 
 
-def test_it_is_bounded_and_never_begins_in_the_middle_of_an_exchange(tmp_path: Path) -> None:
+def test_a_conversation_is_bounded_and_begins_with_a_question(tmp_path: Path) -> None:
     path = tmp_path / "a.checkpoints"
     for number in range(MESSAGES_KEPT):
         call = tool_call(name="t", args={}, id=f"c{number}")
-        tell(
+        append(
             path,
             Turn(f"t{number}"),
             HumanMessage(f"q{number}"),
@@ -129,32 +134,35 @@ def test_it_is_bounded_and_never_begins_in_the_middle_of_an_exchange(tmp_path: P
             ToolMessage("r", tool_call_id=f"c{number}"),
             AIMessage(f"a{number}"),
         )
-    kept = shown(path, Turn("x"))
-    assert len(kept) == MESSAGES_KEPT
-    assert isinstance(kept[0], HumanMessage)
-    assert kept[-1].text == f"a{MESSAGES_KEPT - 1}"
+    messages = earlier_messages(path, Turn("x"))
+    assert len(messages) == MESSAGES_KEPT
+    assert isinstance(messages[0], HumanMessage)
+    assert messages[-1].text == f"a{MESSAGES_KEPT - 1}"
 
     for number in range(8):
-        ask(path, Turn(f"long{number}"), "x" * 100_000, "y" * 100_000)
-    assert 0 < sum(len(one.text) for one in shown(path, Turn("x"))) <= CHARS_KEPT
+        append_exchange(path, Turn(f"long{number}"), "x" * 100_000, "y" * 100_000)
+    assert 0 < sum(len(one.text) for one in earlier_messages(path, Turn("x"))) <= CHARS_KEPT
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT count(*) FROM checkpoints").fetchone() == (1,)
 
 
-def test_a_call_that_was_cut_off_gets_an_answer_that_says_so(tmp_path: Path) -> None:
+def test_an_interrupted_call_gets_a_result_that_says_so(tmp_path: Path) -> None:
     path = tmp_path / "a.checkpoints"
     call = tool_call(name="t", args={"x": 1}, id="c")
-    tell(path, Turn("t1"), HumanMessage("q"), AIMessage("", tool_calls=[call]), AIMessage("stop"))
-    question, called, answered, end = shown(path, Turn("t2"))
-    assert isinstance(called, AIMessage)
-    assert isinstance(answered, ToolMessage)
-    assert (answered.tool_call_id, answered.text) == (called.tool_calls[0]["id"], CALL_INTERRUPTED)
-    assert (question.text, end.text) == ("q", "stop")
+    append(path, Turn("t1"), HumanMessage("q"), AIMessage("", tool_calls=[call]), AIMessage("stop"))
+    question, call_message, result, last = earlier_messages(path, Turn("t2"))
+    assert isinstance(call_message, AIMessage)
+    assert isinstance(result, ToolMessage)
+    assert (result.tool_call_id, result.text) == (
+        call_message.tool_calls[0]["id"],
+        CALL_INTERRUPTED,
+    )
+    assert (question.text, last.text) == ("q", "stop")
 
 
-def test_an_answer_that_was_refused_is_not_remembered(tmp_path: Path) -> None:
+def test_a_rejected_answer_is_not_remembered(tmp_path: Path) -> None:
     path = tmp_path / "a.checkpoints"
-    tell(
+    append(
         path,
         Turn("t1"),
         HumanMessage("q"),
@@ -162,16 +170,16 @@ def test_an_answer_that_was_refused_is_not_remembered(tmp_path: Path) -> None:
         build_feedback("That was no answer."),
         AIMessage("a"),
     )
-    assert heard(path, Turn("t2")) == ["q", "a"]
+    assert earlier_texts(path, Turn("t2")) == ["q", "a"]
 
 
-def test_it_is_a_thread_that_langgraph_itself_reads(tmp_path: Path) -> None:
+def test_a_conversation_is_a_thread_that_langgraph_reads(tmp_path: Path) -> None:
     path = tmp_path / "a.checkpoints"
-    ask(path, Turn("t1"), "2+2", "4")
+    append_exchange(path, Turn("t1"), "2+2", "4")
     with closing(sqlite3.connect(path)) as connection:
         config: RunnableConfig = {
             "configurable": {"thread_id": "math/c", "checkpoint_ns": "anonymous"}
         }
-        found = SqliteSaver(connection).get_tuple(config)
-    assert found is not None
-    assert [one.text for one in found.checkpoint["channel_values"]["messages"]] == ["2+2", "4"]
+        checkpoint = SqliteSaver(connection).get_tuple(config)
+    assert checkpoint is not None
+    assert [one.text for one in checkpoint.checkpoint["channel_values"]["messages"]] == ["2+2", "4"]

@@ -1,4 +1,4 @@
-"""The turns of a conversation, one after another."""
+"""The turns of a conversation run one after another."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -13,120 +13,120 @@ from trunkline.v1 import event_pb2, snapshot_pb2
 if TYPE_CHECKING:
     from trunkline.tasks.turn_runtime import TurnRuntime
 
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 
 
 @dataclass
 class Turn:
-    """As much of a task as its conversation is named by."""
+    """The part of a task that names its conversation."""
 
     id: str
     context_id: str = "c"
     parent: str = ""
     agent: str = "math"
     account: str = "anonymous"
-    news: list[str] = field(default_factory=list)
-    began: asyncio.Event = field(default_factory=asyncio.Event)
-    go: asyncio.Event = field(default_factory=asyncio.Event)
-    waits: asyncio.Event = field(default_factory=asyncio.Event)
+    statuses: list[str] = field(default_factory=list)
+    started: asyncio.Event = field(default_factory=asyncio.Event)
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+    is_waiting: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def snapshot(self) -> snapshot_pb2.TaskSnapshot:
         return snapshot_pb2.TaskSnapshot(parent=event_pb2.ParentTask(task_id=self.parent))
 
     async def working(self, text: str) -> None:
-        self.news.append(text)
-        self.waits.set()
+        self.statuses.append(text)
+        self.is_waiting.set()
 
     async def run(self) -> None:
         async with lock_conversation(cast("TurnRuntime", self)):
-            self.began.set()
-            await self.go.wait()
+            self.started.set()
+            await self.released.wait()
 
 
-async def test_a_turn_waits_for_the_one_before_it_and_says_so() -> None:
+async def test_a_turn_waits_for_the_one_before_it_and_reports_that() -> None:
     first, second, third = Turn("1"), Turn("2"), Turn("3")
-    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(TIMEOUT_S), asyncio.TaskGroup() as group:
         for turn in (first, second, third):
             group.create_task(turn.run())
-        await first.began.wait()
-        await third.waits.wait()
-        assert (second.began.is_set(), third.began.is_set()) == (False, False)
-        first.go.set()
-        await second.began.wait()
-        assert not third.began.is_set()
-        second.go.set()
-        await third.began.wait()
-        third.go.set()
-    assert (len(first.news), len(second.news), len(third.news)) == (0, 1, 1)
+        await first.started.wait()
+        await third.is_waiting.wait()
+        assert (second.started.is_set(), third.started.is_set()) == (False, False)
+        first.released.set()
+        await second.started.wait()
+        assert not third.started.is_set()
+        second.released.set()
+        await third.started.wait()
+        third.released.set()
+    assert (len(first.statuses), len(second.statuses), len(third.statuses)) == (0, 1, 1)
     assert not ordering._locks
 
 
 async def test_other_contexts_accounts_and_agents_do_not_wait() -> None:
     turns = [Turn("1"), Turn("2", context_id="d"), Turn("3", account="a"), Turn("4", agent="b")]
-    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(TIMEOUT_S), asyncio.TaskGroup() as group:
         for turn in turns:
             group.create_task(turn.run())
         for turn in turns:
-            await turn.began.wait()
+            await turn.started.wait()
         for turn in turns:
-            turn.go.set()
-    assert not any(turn.news for turn in turns)
+            turn.released.set()
+    assert not any(turn.statuses for turn in turns)
 
 
-async def test_what_one_parent_asks_for_runs_at_once() -> None:
+async def test_steps_of_one_parent_run_concurrently() -> None:
     steps = [Turn("1", parent="p"), Turn("2", parent="p")]
     other = Turn("3")
-    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(TIMEOUT_S), asyncio.TaskGroup() as group:
         group.create_task(steps[0].run())
-        await steps[0].began.wait()
+        await steps[0].started.wait()
         group.create_task(other.run())
-        await other.waits.wait()
+        await other.is_waiting.wait()
         group.create_task(steps[1].run())
-        await steps[1].began.wait()
-        steps[0].go.set()
-        steps[1].go.set()
+        await steps[1].started.wait()
+        steps[0].released.set()
+        steps[1].released.set()
 
-        await other.began.wait()
-        other.go.set()
-    assert not any(step.news for step in steps)
+        await other.started.wait()
+        other.released.set()
+    assert not any(step.statuses for step in steps)
 
 
-async def test_one_that_is_canceled_while_it_waits_holds_up_nobody() -> None:
+async def test_canceling_a_waiting_turn_does_not_block_others() -> None:
     first, second, third = Turn("1"), Turn("2"), Turn("3")
-    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(TIMEOUT_S), asyncio.TaskGroup() as group:
         tasks = [group.create_task(turn.run()) for turn in (first, second, third)]
-        await third.waits.wait()
+        await third.is_waiting.wait()
         tasks[1].cancel()
-        first.go.set()
-        await third.began.wait()
-        third.go.set()
-    assert not second.began.is_set()
+        first.released.set()
+        await third.started.wait()
+        third.released.set()
+    assert not second.started.is_set()
     assert not ordering._locks
 
 
-async def test_one_that_is_canceled_as_it_is_let_in_passes_the_place_on() -> None:
+async def test_canceling_a_turn_as_it_gets_the_lock_passes_the_lock_on() -> None:
     first, second, third = Turn("1"), Turn("2"), Turn("3")
-    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(TIMEOUT_S), asyncio.TaskGroup() as group:
         tasks = [group.create_task(turn.run()) for turn in (first, second, third)]
-        await third.waits.wait()
-        first.go.set()
+        await third.is_waiting.wait()
+        first.released.set()
         await tasks[0]
         tasks[1].cancel()
-        await third.began.wait()
-        third.go.set()
-    assert not second.began.is_set()
+        await third.started.wait()
+        third.released.set()
+    assert not second.started.is_set()
     assert not ordering._locks
 
 
-async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_for_the_lock_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ordering, "WAIT_LIMIT_S", 0.01)
     first, second = Turn("1"), Turn("2")
-    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(TIMEOUT_S), asyncio.TaskGroup() as group:
         group.create_task(first.run())
         group.create_task(second.run())
-        await second.began.wait()
-        assert not first.go.is_set()
-        second.go.set()
-        first.go.set()
+        await second.started.wait()
+        assert not first.released.is_set()
+        second.released.set()
+        first.released.set()
     assert not ordering._locks

@@ -45,7 +45,7 @@ Step = Callable[[Sequence[BaseMessage]], AIMessage]
 
 
 class ScriptedModel(BaseChatModel):
-    """Answers by a function of what it is shown; streams in words, as providers do."""
+    """Answers by a function of the messages; streams in words, as providers do."""
 
     _step: Step = PrivateAttr()
     _offered: list[list[str]] = PrivateAttr(default_factory=list)
@@ -56,7 +56,7 @@ class ScriptedModel(BaseChatModel):
 
     @property
     def offered(self) -> list[list[str]]:
-        """The tools that it could call, request by request."""
+        """The tools offered to the model, one list for each request."""
         return self._offered
 
     @property
@@ -104,10 +104,10 @@ class ScriptedModel(BaseChatModel):
 
 @dataclass
 class ScriptedTools:
-    """Tools that answer by their name; `meet` does so only once two calls of it are under way."""
+    """Tools that answer by their name; `meet` answers only once two calls of it run."""
 
-    called: list[str] = field(default_factory=list)
-    both: asyncio.Barrier = field(default_factory=lambda: asyncio.Barrier(2))
+    calls: list[str] = field(default_factory=list)
+    barrier: asyncio.Barrier = field(default_factory=lambda: asyncio.Barrier(2))
 
     async def list_tools(self, servers: Sequence[str]) -> ToolListing:
         names = ("plain", "meet", "down", "silent")
@@ -117,10 +117,10 @@ class ScriptedTools:
     async def call_tool(
         self, request: tool_service_pb2.CallToolRequest, *, on_progress: OnProgress
     ) -> tool_service_pb2.ToolResult:
-        self.called.append(request.tool)
+        self.calls.append(request.tool)
         if request.tool == "meet":
             async with asyncio.timeout(20):
-                await self.both.wait()
+                await self.barrier.wait()
         if request.tool == "down":
             raise ToolServerUnavailableError(request.server, "it is gone")
         if request.tool == "silent":
@@ -130,12 +130,12 @@ class ScriptedTools:
 
 @dataclass
 class LoopAgent:
-    """An agent that runs nothing but the loop."""
+    """An agent that runs the loop and nothing else."""
 
     step: Step
     tools: ScriptedTools = field(default_factory=ScriptedTools)
     checker: Step | None = None
-    verdict: TurnResult | None = None
+    result: TurnResult | None = None
     error: StepLimitError | None = None
     card: agent_card_pb2.AgentCard = field(
         default_factory=lambda: agent_card_pb2.AgentCard(
@@ -163,7 +163,7 @@ class LoopAgent:
             source=self.tools,
         )
         try:
-            self.verdict = await run_turn(build_graph(), turn, "prompt")
+            self.result = await run_turn(build_graph(), turn, "prompt")
         except StepLimitError as error:
             self.error = error
             raise
@@ -183,142 +183,148 @@ async def run(agent: Agent, tmp_path: Path) -> snapshot_pb2.TaskSnapshot:
         journal.close()
 
 
-def calling(*names: str) -> AIMessage:
+def reply_with_calls(*names: str) -> AIMessage:
     calls = [tool_call(name=f"s__{name}", args={}, id=f"c{n}") for n, name in enumerate(names)]
     return AIMessage(content="", tool_calls=calls)
 
 
-def results_of(messages: Sequence[BaseMessage]) -> list[ToolMessage]:
+def filter_results(messages: Sequence[BaseMessage]) -> list[ToolMessage]:
     return [message for message in messages if isinstance(message, ToolMessage)]
 
 
-def call_then_tell(*names: str) -> Step:
-    """A model that calls some tools, then says what they have answered."""
+def call_then_answer(*names: str) -> Step:
+    """Return a model that calls some tools, then answers with their results."""
 
     def step(messages: Sequence[BaseMessage]) -> AIMessage:
-        results = results_of(messages)
-        return AIMessage(" | ".join(one.text for one in results)) if results else calling(*names)
+        results = filter_results(messages)
+        return (
+            AIMessage(" | ".join(one.text for one in results))
+            if results
+            else reply_with_calls(*names)
+        )
 
     return step
 
 
-async def test_a_verdict_says_exactly_what_was_streamed(tmp_path: Path) -> None:
+async def test_the_result_holds_exactly_the_streamed_text(tmp_path: Path) -> None:
     agent = LoopAgent(lambda _: AIMessage("an answer without tools"))
-    end = await run(agent, tmp_path)
-    assert agent.verdict == TurnResult(ResultStatus.COMPLETED, "an answer without tools ")
-    assert end.task.artifacts[0].parts[0].text == "an answer without tools "
-    assert end.artifacts[0].closed
+    snapshot = await run(agent, tmp_path)
+    assert agent.result == TurnResult(ResultStatus.COMPLETED, "an answer without tools ")
+    assert snapshot.task.artifacts[0].parts[0].text == "an answer without tools "
+    assert snapshot.artifacts[0].closed
 
 
-async def test_all_calls_of_a_turn_run_at_once(tmp_path: Path) -> None:
-    agent = LoopAgent(call_then_tell("meet", "meet"))
+async def test_all_calls_of_a_turn_run_concurrently(tmp_path: Path) -> None:
+    agent = LoopAgent(call_then_answer("meet", "meet"))
     await run(agent, tmp_path)
-    assert agent.verdict == TurnResult(ResultStatus.COMPLETED, "meet done | meet done ")
+    assert agent.result == TurnResult(ResultStatus.COMPLETED, "meet done | meet done ")
 
 
-async def test_a_call_that_fails_leaves_the_others_and_is_told_to_the_model(tmp_path: Path) -> None:
-    agent = LoopAgent(call_then_tell("down", "plain", "unknown"))
-    end = await run(agent, tmp_path)
-    assert agent.verdict is not None
-    down, plain, unknown = agent.verdict.text.split(" | ")
+async def test_a_failed_call_does_not_stop_the_others_and_is_reported_to_the_model(
+    tmp_path: Path,
+) -> None:
+    agent = LoopAgent(call_then_answer("down", "plain", "unknown"))
+    snapshot = await run(agent, tmp_path)
+    assert agent.result is not None
+    down, plain, unknown = agent.result.text.split(" | ")
     assert down.startswith("s/down failed: tool server 's' is down: it is gone.")
     assert plain == "plain done"
     assert unknown == "There is no tool s__unknown. "
-    assert [call.finished.is_error for call in end.tool_calls] == [True, False]
+    assert [call.finished.is_error for call in snapshot.tool_calls] == [True, False]
 
 
-async def test_a_tool_that_answers_nothing_is_named(tmp_path: Path) -> None:
-    agent = LoopAgent(call_then_tell("silent"))
+async def test_a_tool_with_an_empty_result_is_named(tmp_path: Path) -> None:
+    agent = LoopAgent(call_then_answer("silent"))
     await run(agent, tmp_path)
-    assert agent.verdict == TurnResult(ResultStatus.COMPLETED, "s/silent answered with nothing. ")
+    assert agent.result == TurnResult(ResultStatus.COMPLETED, "s/silent answered with nothing. ")
 
 
-async def test_an_empty_reply_is_asked_for_again(tmp_path: Path) -> None:
+async def test_an_empty_reply_is_retried(tmp_path: Path) -> None:
     def step(messages: Sequence[BaseMessage]) -> AIMessage:
         return AIMessage("now" if len(messages) > 2 else "")
 
     agent = LoopAgent(step)
     await run(agent, tmp_path)
-    assert agent.verdict == TurnResult(ResultStatus.COMPLETED, "now ")
+    assert agent.result == TurnResult(ResultStatus.COMPLETED, "now ")
 
 
-def deciding(name: str, **arguments: object) -> AIMessage:
+def reply_with_call(name: str, **arguments: object) -> AIMessage:
     return AIMessage(content="", tool_calls=[tool_call(name=name, args=arguments, id="v")])
 
 
 async def test_a_model_asks_the_user_by_a_tool(tmp_path: Path) -> None:
-    agent = LoopAgent(lambda _: deciding("ask_user", question="Which city?"))
-    end = await run(agent, tmp_path)
-    assert agent.verdict == TurnResult(ResultStatus.INPUT_REQUIRED, "Which city?")
-    assert end.task.artifacts == []
+    agent = LoopAgent(lambda _: reply_with_call("ask_user", question="Which city?"))
+    snapshot = await run(agent, tmp_path)
+    assert agent.result == TurnResult(ResultStatus.INPUT_REQUIRED, "Which city?")
+    assert snapshot.task.artifacts == []
     assert {"ask_user", "give_up"} <= set(agent.model.offered[0])
 
 
 async def test_a_model_gives_up_by_a_tool(tmp_path: Path) -> None:
-    hopeless = LoopAgent(lambda _: deciding("give_up", reason="It is down.", mendable=False))
-    await run(hopeless, tmp_path)
-    assert hopeless.verdict == TurnResult(ResultStatus.ERROR, "It is down.")
+    agent = LoopAgent(lambda _: reply_with_call("give_up", reason="It is down.", mendable=False))
+    await run(agent, tmp_path)
+    assert agent.result == TurnResult(ResultStatus.ERROR, "It is down.")
 
 
-async def test_an_error_that_the_user_can_mend_asks_back(tmp_path: Path) -> None:
-    mendable = LoopAgent(lambda _: deciding("give_up", reason="No such city.", mendable=True))
-    await run(mendable, tmp_path)
-    assert mendable.verdict == TurnResult(ResultStatus.INPUT_REQUIRED, "No such city.")
+async def test_an_error_that_the_user_can_fix_requires_input(tmp_path: Path) -> None:
+    agent = LoopAgent(lambda _: reply_with_call("give_up", reason="No such city.", mendable=True))
+    await run(agent, tmp_path)
+    assert agent.result == TurnResult(ResultStatus.INPUT_REQUIRED, "No such city.")
 
 
-async def test_a_question_that_is_too_long_for_the_model_asks_for_less(tmp_path: Path) -> None:
+async def test_a_question_too_long_for_the_model_requires_input(tmp_path: Path) -> None:
     def step(_: Sequence[BaseMessage]) -> AIMessage:
         raise ContextOverflowError("2048 tokens at most")
 
     card = agent_card_pb2.AgentCard(name="loop", default_input_modes=["text/plain"])
     model = Model.from_chat_model(ScriptedModel(step))
-    end = await run(
+    snapshot = await run(
         ReasoningAgent(card, servers=["s"], tools=ScriptedTools(), model=model), tmp_path
     )
-    assert end.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    assert "too long" in end.task.status.message.parts[0].text
+    assert snapshot.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    assert "too long" in snapshot.task.status.message.parts[0].text
 
 
-async def test_an_answer_that_does_not_help_is_taken_back_and_given_again(tmp_path: Path) -> None:
+async def test_a_rejected_answer_is_discarded_and_replaced(tmp_path: Path) -> None:
     def step(messages: Sequence[BaseMessage]) -> AIMessage:
-        told = messages[-1].text
-        return AIMessage("a better one" if "lacks the city" in told else "a bad one")
+        feedback = messages[-1].text
+        return AIMessage("a better one" if "lacks the city" in feedback else "a bad one")
 
     def judge(messages: Sequence[BaseMessage]) -> AIMessage:
         return AIMessage("N It lacks the city." if "a bad one" in messages[-1].text else "Y")
 
     agent = LoopAgent(step, checker=judge)
-    end = await run(agent, tmp_path)
-    assert agent.verdict == TurnResult(ResultStatus.COMPLETED, "a better one ")
-    (artifact,) = end.task.artifacts
+    snapshot = await run(agent, tmp_path)
+    assert agent.result == TurnResult(ResultStatus.COMPLETED, "a better one ")
+    (artifact,) = snapshot.task.artifacts
     assert "".join(part.text for part in artifact.parts) == "a better one "
-    assert end.artifacts[0].closed
+    assert snapshot.artifacts[0].closed
 
 
-async def test_a_check_without_end_ends_with_the_last_answer(tmp_path: Path) -> None:
-    judged: list[str] = []
+async def test_repeated_rejections_end_with_the_last_answer(tmp_path: Path) -> None:
+    checked: list[str] = []
 
     def judge(messages: Sequence[BaseMessage]) -> AIMessage:
-        judged.append(messages[-1].text)
+        checked.append(messages[-1].text)
         return AIMessage("N")
 
-    agent = LoopAgent(lambda _: AIMessage("all that I know"), checker=judge)
+    agent = LoopAgent(lambda _: AIMessage("my best answer"), checker=judge)
     await run(agent, tmp_path)
-    # Ten messages: the question, five answers, and what was wrong with the first four.
-    assert agent.verdict == TurnResult(ResultStatus.COMPLETED, "all that I know ")
-    assert len(judged) == 4
+    # Ten messages: the question, five answers, and feedback on the first four.
+    assert agent.result == TurnResult(ResultStatus.COMPLETED, "my best answer ")
+    assert len(checked) == 4
 
 
-async def test_an_answer_that_nobody_can_check_is_given(tmp_path: Path) -> None:
+async def test_an_answer_is_returned_when_the_check_fails(tmp_path: Path) -> None:
     def judge(_: Sequence[BaseMessage]) -> AIMessage:
         raise OSError("no network")
 
     agent = LoopAgent(lambda _: AIMessage("an answer"), checker=judge)
     await run(agent, tmp_path)
-    assert agent.verdict == TurnResult(ResultStatus.COMPLETED, "an answer ")
+    assert agent.result == TurnResult(ResultStatus.COMPLETED, "an answer ")
 
 
-async def test_a_call_with_arguments_that_are_none_is_told_to_the_model(tmp_path: Path) -> None:
+async def test_a_call_with_invalid_arguments_is_reported_to_the_model(tmp_path: Path) -> None:
     def step(messages: Sequence[BaseMessage]) -> AIMessage:
         if len(messages) > 2:
             return AIMessage(" | ".join(one.text for one in messages[3:]))
@@ -327,44 +333,45 @@ async def test_a_call_with_arguments_that_are_none_is_told_to_the_model(tmp_path
 
     agent = LoopAgent(step)
     await run(agent, tmp_path)
-    assert agent.verdict is not None
-    # Behind the prompt, the question and the call: its answer, for providers, and what to do.
-    answered, told = agent.verdict.text.split(" | ")
-    assert answered.endswith("the tool was not called.")
-    assert told.startswith("The arguments of your call are not a valid JSON object.")
+    assert agent.result is not None
+    # After the prompt, the question and the call: the call's result, for providers, and the
+    # feedback.
+    result, feedback = agent.result.text.split(" | ")
+    assert result.endswith("the tool was not called.")
+    assert feedback.startswith("The arguments of your call are not a valid JSON object.")
 
 
 async def test_the_last_message_may_call_no_tools(tmp_path: Path) -> None:
     def step(messages: Sequence[BaseMessage]) -> AIMessage:
         is_last = "last message" in messages[-1].text
-        return AIMessage("so far so good") if is_last else calling("plain", "plain")
+        return AIMessage("so far so good") if is_last else reply_with_calls("plain", "plain")
 
     agent = LoopAgent(step)
     await run(agent, tmp_path)
-    assert agent.verdict == TurnResult(ResultStatus.COMPLETED, "so far so good ")
-    # What tools answer at once is one message, so that four rounds leave room for an answer.
-    assert agent.tools.called == ["plain"] * 8
+    assert agent.result == TurnResult(ResultStatus.COMPLETED, "so far so good ")
+    # The results of one round are one message, so four rounds leave room for an answer.
+    assert agent.tools.calls == ["plain"] * 8
     assert agent.model.offered[-1] == ["ask_user", "give_up"]
 
 
-async def test_a_model_that_only_calls_tools_meets_the_limit(tmp_path: Path) -> None:
-    agent = LoopAgent(lambda _: calling("plain"))
-    end = await run(agent, tmp_path)
+async def test_a_model_that_only_calls_tools_reaches_the_limit(tmp_path: Path) -> None:
+    agent = LoopAgent(lambda _: reply_with_calls("plain"))
+    snapshot = await run(agent, tmp_path)
     assert agent.error is not None
-    assert "within 10 messages" in "".join(part.text for part in end.task.status.message.parts)
-    # The question, then the model and a tool in turns, and no eleventh message.
-    assert agent.tools.called == ["plain"] * 4
+    assert "within 10 messages" in "".join(part.text for part in snapshot.task.status.message.parts)
+    # The question, then the model and a tool alternate, and there is no eleventh message.
+    assert agent.tools.calls == ["plain"] * 4
 
 
-async def test_a_model_that_never_answers_meets_the_limit(tmp_path: Path) -> None:
+async def test_a_model_that_never_answers_reaches_the_limit(tmp_path: Path) -> None:
     agent = LoopAgent(lambda _: AIMessage(""))
     await run(agent, tmp_path)
     assert agent.error is not None
 
 
-def test_importing_the_room_loads_no_framework() -> None:
-    heavy = ("langgraph", "langchain_core", "mcp")
-    rooms = "trunkline.reasoning, trunkline.tools.adapter, trunkline_agents.math.agent"
-    probe = f"import sys, {rooms}; print([name for name in {heavy!r} if name in sys.modules])"
+def test_importing_the_package_loads_no_framework() -> None:
+    packages = ("langgraph", "langchain_core", "mcp")
+    modules = "trunkline.reasoning, trunkline.tools.adapter, trunkline_agents.math.agent"
+    probe = f"import sys, {modules}; print([name for name in {packages!r} if name in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", probe], check=True, capture_output=True)
     assert loaded.stdout.decode().strip() == "[]"

@@ -27,10 +27,10 @@ REPEAT: dict[str, Any] = {
 }
 
 
-async def streamed(
+async def ask_model(
     *messages: BaseMessage, tools: Sequence[Any] = (REPEAT,), examples: Sequence[str] = ()
 ) -> tuple[list[str], AIMessageChunk]:
-    """Ask the model as the loop does; return the pieces of text and the whole reply."""
+    """Call the model as the loop does; return the pieces of text and the whole reply."""
     model = RulesModel(examples=tuple(examples)).bind_tools(list(tools))
     chunks = [chunk async for chunk in model.astream(list(messages))]
     whole = chunks[0]
@@ -46,94 +46,94 @@ def result(text: str, **more: Any) -> ToolMessage:
 
 
 async def test_a_question_that_a_tool_declares_becomes_a_call() -> None:
-    pieces, reply = await streamed(HumanMessage("repeat after me"))
+    pieces, reply = await ask_model(HumanMessage("repeat after me"))
     assert pieces == []
     (call,) = reply.tool_calls
     assert (call["name"], call["args"]) == ("s__repeat", {"text": "after me"})
 
 
 async def test_the_same_question_gets_the_same_call() -> None:
-    _, first = await streamed(HumanMessage("repeat this"))
-    _, again = await streamed(HumanMessage("repeat this"))
+    _, first = await ask_model(HumanMessage("repeat this"))
+    _, again = await ask_model(HumanMessage("repeat this"))
     assert first.tool_calls == again.tool_calls
 
 
 async def test_the_answer_streams_in_words_and_is_the_tools_text() -> None:
     text = "one  two\nthree"
-    pieces, reply = await streamed(HumanMessage("repeat x"), result(text))
+    pieces, reply = await ask_model(HumanMessage("repeat x"), result(text))
     assert pieces == ["one  ", "two\n", "three"]
     assert reply.text == text
     assert reply.response_metadata[STATUS_KEY] == "completed"
 
 
 async def test_an_answer_template_is_filled_from_the_structured_result() -> None:
-    answered = result("raw", artifact={"structured": {"said": "x"}})
-    assert (await streamed(HumanMessage("repeat x"), answered))[1].text == "It said x."
-    unfit = result("raw", artifact={"structured": {"other": "x"}})
-    assert (await streamed(HumanMessage("repeat x"), unfit))[1].text == "raw"
+    matching = result("raw", artifact={"structured": {"said": "x"}})
+    assert (await ask_model(HumanMessage("repeat x"), matching))[1].text == "It said x."
+    not_matching = result("raw", artifact={"structured": {"other": "x"}})
+    assert (await ask_model(HumanMessage("repeat x"), not_matching))[1].text == "raw"
 
 
-async def test_questions_that_are_joined_become_calls_of_each_and_one_answer() -> None:
-    shouting = {
+async def test_joined_questions_become_one_call_each_and_one_answer() -> None:
+    find_tool = {
         "type": "function",
         "function": {"name": "s__find", "description": "", "parameters": {}},
         "metadata": {"trunkline/match": [{"pattern": "^find (.+)$", "arguments": {"x": "{1}"}}]},
     }
-    tools = (REPEAT, shouting)
+    tools = (REPEAT, find_tool)
     question = HumanMessage("repeat it and find more")
-    _, reply = await streamed(question, tools=tools)
+    _, reply = await ask_model(question, tools=tools)
     assert [(one["name"], one["args"]) for one in reply.tool_calls] == [
         ("s__repeat", {"text": "it"}),
         ("s__find", {"x": "more"}),
     ]
-    asked = AIMessage("", tool_calls=reply.tool_calls)
+    call_message = AIMessage("", tool_calls=reply.tool_calls)
     ids = [one["id"] for one in reply.tool_calls]
     assert len(set(ids)) == 2
     results = [
         ToolMessage("raw", tool_call_id=ids[0], artifact={"structured": {"said": "it"}}),
         ToolMessage("found", tool_call_id=ids[1], artifact={"structured": {"said": "no"}}),
     ]
-    _, answer = await streamed(question, asked, *results, tools=tools)
+    _, answer = await ask_model(question, call_message, *results, tools=tools)
     assert answer.text == "It said it.\nfound"
 
 
 async def test_a_long_answer_streams_whole_in_a_bounded_number_of_pieces() -> None:
     text = "".join(f"word{n} " for n in range(20_000)) + "x" * 10_000 + " " * 1000
-    pieces, reply = await streamed(HumanMessage("repeat x"), result(text))
+    pieces, reply = await ask_model(HumanMessage("repeat x"), result(text))
     assert reply.text == text
     assert len(pieces) <= 501
 
 
-async def test_a_mendable_failure_asks_for_another_question() -> None:
+async def test_a_fixable_failure_requires_input() -> None:
     failure = result("try less", status="error", artifact={"is_mendable": True})
-    _, reply = await streamed(HumanMessage("repeat x"), failure)
+    _, reply = await ask_model(HumanMessage("repeat x"), failure)
     assert (reply.text, reply.response_metadata[STATUS_KEY]) == ("try less", "input_required")
 
 
 async def test_any_other_failure_is_an_error() -> None:
     failure = result("broken", status="error", artifact={"is_mendable": False})
-    _, reply = await streamed(HumanMessage("repeat x"), failure)
+    _, reply = await ask_model(HumanMessage("repeat x"), failure)
     assert (reply.text, reply.response_metadata[STATUS_KEY]) == ("broken", "error")
 
 
-async def test_what_nobody_can_answer_is_said_so_with_what_would_work() -> None:
-    _, by_example = await streamed(HumanMessage("who wrote Hamlet"), examples=["repeat hello"])
+async def test_an_unknown_question_is_refused_with_examples() -> None:
+    _, by_example = await ask_model(HumanMessage("who wrote Hamlet"), examples=["repeat hello"])
     assert by_example.text == 'I can\'t answer that. Questions I can answer: "repeat hello".'
     assert by_example.response_metadata[STATUS_KEY] == "input_required"
-    _, by_title = await streamed(HumanMessage("who wrote Hamlet"))
+    _, by_title = await ask_model(HumanMessage("who wrote Hamlet"))
     assert by_title.text == "I can't answer that. My tools are: Repeat."
-    _, without = await streamed(HumanMessage("who wrote Hamlet"), tools=[])
-    assert without.text == "I can't answer that. I have no tools."
+    _, by_nothing = await ask_model(HumanMessage("who wrote Hamlet"), tools=[])
+    assert by_nothing.text == "I can't answer that. I have no tools."
 
 
-async def test_a_question_that_is_too_long_is_refused_by_its_length() -> None:
-    _, reply = await streamed(HumanMessage("repeat " + "9" * 1_000_000))
+async def test_a_question_that_is_too_long_is_refused() -> None:
+    _, reply = await ask_model(HumanMessage("repeat " + "9" * 1_000_000))
     assert reply.text.startswith("The question has 1000007 characters, and at most 2000 are read.")
     assert reply.response_metadata[STATUS_KEY] == "input_required"
 
 
 async def test_only_the_latest_question_counts() -> None:
-    _, reply = await streamed(
+    _, reply = await ask_model(
         HumanMessage("repeat old"), result("old"), AIMessage("old"), HumanMessage("repeat new")
     )
     assert reply.tool_calls[0]["args"] == {"text": "new"}
@@ -145,6 +145,6 @@ def test_without_streaming_the_reply_is_the_same() -> None:
     assert model.invoke([HumanMessage("repeat x"), result("x")]).text == "x"
 
 
-def test_an_unknown_model_is_refused_with_what_there_is() -> None:
+def test_an_unknown_model_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ModelUnavailableError, match="write rules, or openai:NAME, anthropic:NAME"):
-        open_model("nobody:gpt-9")
+        open_model("unknown:gpt-9")

@@ -19,26 +19,26 @@ CLOCK: dict[str, Any] = {
 }
 
 
-def found(question: str, **rule: Any) -> dict[str, Any]:
-    got = match_tool(question, {"t": [rule]})
-    assert got is not None
-    return got.arguments
+def match_arguments(question: str, **rule: Any) -> dict[str, Any]:
+    match = match_tool(question, {"t": [rule]})
+    assert match is not None
+    return match.arguments
 
 
-def test_a_question_finds_its_tool_and_arguments() -> None:
-    got = match_tool("  What time is it in Tokyo? ", {"other": [], "clock": [CLOCK]})
-    assert got is not None
-    assert (got.tool, got.arguments) == ("clock", {"timezone": "Asia/Tokyo"})
-    assert got.answer == "It is {datetime} in {timezone}."
+def test_a_question_is_matched_to_a_tool_and_arguments() -> None:
+    match = match_tool("  What time is it in Tokyo? ", {"other": [], "clock": [CLOCK]})
+    assert match is not None
+    assert (match.tool, match.arguments) == ("clock", {"timezone": "Asia/Tokyo"})
+    assert match.answer == "It is {datetime} in {timezone}."
 
 
-def test_what_a_map_does_not_know_is_passed_as_it_is() -> None:
-    got = match_tool("what time is it in Atlantis", {"clock": [CLOCK]})
-    assert got is not None
-    assert got.arguments == {"timezone": "Atlantis"}
+def test_a_value_missing_from_a_map_is_passed_unchanged() -> None:
+    match = match_tool("what time is it in Atlantis", {"clock": [CLOCK]})
+    assert match is not None
+    assert match.arguments == {"timezone": "Atlantis"}
 
 
-def test_nothing_matches_what_no_tool_declares() -> None:
+def test_an_undeclared_question_matches_nothing() -> None:
     assert match_tool("who wrote Hamlet", {"clock": [CLOCK], "silent": []}) is None
     assert match_tool("", {"clock": [CLOCK]}) is None
 
@@ -49,64 +49,66 @@ def test_the_longest_matched_text_wins_between_tools() -> None:
         "long": [{"pattern": r"convert \d+ usd"}],
         "middle": [{"pattern": r"convert \d+"}],
     }
-    got = match_tool("convert 5 USD", tools)
-    assert got is not None
-    assert got.tool == "long"
+    match = match_tool("convert 5 USD", tools)
+    assert match is not None
+    assert match.tool == "long"
 
 
 def test_the_first_pattern_wins_within_a_tool() -> None:
     rules = [{"pattern": "a", "arguments": {"n": 1}}, {"pattern": "ab", "arguments": {"n": 2}}]
-    got = match_tool("ab", {"t": rules})
-    assert got is not None
-    assert got.arguments == {"n": 1}
+    match = match_tool("ab", {"t": rules})
+    assert match is not None
+    assert match.arguments == {"n": 1}
 
 
 def test_groups_fill_arguments_by_number_and_by_name() -> None:
-    arguments = found("ab cd", pattern=r"(\w+) (?P<b>\w+)", arguments={"x": "{1}-{b}", "y": "{2}"})
+    arguments = match_arguments(
+        "ab cd", pattern=r"(\w+) (?P<b>\w+)", arguments={"x": "{1}-{b}", "y": "{2}"}
+    )
     assert arguments == {"x": "ab-cd", "y": "cd"}
 
 
-def test_what_is_no_template_is_passed_literally() -> None:
-    arguments = found("a", pattern="a", arguments={"x": "word", "n": 2, "b": True, "l": [1]})
+def test_a_value_without_a_template_is_passed_literally() -> None:
+    arguments = match_arguments(
+        "a", pattern="a", arguments={"x": "word", "n": 2, "b": True, "l": [1]}
+    )
     assert arguments == {"x": "word", "n": 2, "b": True, "l": [1]}
 
 
-def test_a_list_is_filled_element_by_element_or_left_out() -> None:
+def test_a_list_is_filled_element_by_element_or_omitted() -> None:
     rule = {
         "pattern": r"(\d) (\d)(?P<c>c)?",
         "arguments": {"l": ["{1}", {"from": "{2}", "type": "integer"}, ["{2}"]], "m": ["{c}"]},
     }
-    assert found("1 2", **rule) == {"l": ["1", 2, ["2"]]}
-    assert found("1 2c", **rule)["m"] == ["c"]
+    assert match_arguments("1 2", **rule) == {"l": ["1", 2, ["2"]]}
+    assert match_arguments("1 2c", **rule)["m"] == ["c"]
 
 
 @pytest.mark.parametrize(
-    ("question", "asked"),
+    ("question", "expected"),
     [
         ("find a and find b", ["a", "b"]),
         ("find a, and then get time", ["a", "time"]),
         ("find a; then find b. And find c?", ["a", "b", "c"]),
         ("find salt and pepper", ["salt and pepper"]),
-        # What isn't matched as a whole is no question of its own.
+        # A part without a full match is not a separate question.
         ("find a and find the b", ["a and find the b"]),
         ("get a and find b", []),
         (" and ".join(["find a"] * 8), ["a"] * 8),
         (" and ".join(["find a"] * 9), [" and ".join(["a", *["find a"] * 8])]),
     ],
 )
-def test_questions_that_are_joined_are_matched_each_by_itself(
-    question: str, asked: list[str]
-) -> None:
+def test_joined_questions_are_matched_separately(question: str, expected: list[str]) -> None:
     declared = {
         "find": [
             {"pattern": "^find (?!the )(?P<x>[^?]+)[?]?$", "arguments": {"x": "{x}"}},
         ],
         "clock": [{"pattern": "^get (time)$", "arguments": {"x": "{1}"}}],
     }
-    assert [one.arguments["x"] for one in match_tools(question, declared)] == asked
+    assert [one.arguments["x"] for one in match_tools(question, declared)] == expected
 
 
-def test_a_group_that_did_not_match_leaves_its_argument_out_or_at_its_default() -> None:
+def test_an_argument_of_an_unmatched_group_is_omitted_or_has_its_default() -> None:
     rule = {
         "pattern": "a(?P<b>b)?",
         "arguments": {
@@ -116,7 +118,7 @@ def test_a_group_that_did_not_match_leaves_its_argument_out_or_at_its_default() 
             "fixed": {"default": 8},
         },
     }
-    assert found("a", **rule) == {"filled": 7, "fixed": 8}
+    assert match_arguments("a", **rule) == {"filled": 7, "fixed": 8}
 
 
 @pytest.mark.parametrize(
@@ -132,10 +134,12 @@ def test_a_group_that_did_not_match_leaves_its_argument_out_or_at_its_default() 
         ("boolean", "no", False),
     ],
 )
-def test_texts_become_the_type_that_is_asked_for_or_are_left_out(
+def test_texts_are_converted_to_the_declared_type_or_omitted(
     kind: str, text: str, value: object
 ) -> None:
-    arguments = found(text, pattern="(.+)", arguments={"x": {"from": "{1}", "type": kind}})
+    arguments = match_arguments(
+        text, pattern="(.+)", arguments={"x": {"from": "{1}", "type": kind}}
+    )
     assert arguments == ({} if value is None else {"x": value})
     assert type(arguments.get("x")) is type(value)
 
@@ -156,16 +160,16 @@ def test_texts_become_the_type_that_is_asked_for_or_are_left_out(
         {"pattern": "(a)", "arguments": {"x": {"from": "{1}", "map": 3}}},
     ],
 )
-def test_a_declaration_that_is_wrong_is_passed_over_and_logged_once(
+def test_an_invalid_declaration_is_skipped_and_logged_once(
     rule: object, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
 ) -> None:
     caplog.set_level(logging.WARNING)
     for question in ("a", "a again"):
-        # What has been logged of a tool stays known: each case has a tool of its own.
+        # The log entry is written once for each tool, so each case has its own tool.
         declared = {request.node.name: [rule, {"pattern": "a", "arguments": {"n": 1}}]}
-        got = match_tool(question, declared)
-        assert got is not None
-        assert got.arguments == {"n": 1}
+        match = match_tool(question, declared)
+        assert match is not None
+        assert match.arguments == {"n": 1}
     assert [record.message for record in caplog.records] == ["matching.declaration_passed_over"]
 
 
@@ -189,5 +193,5 @@ def test_an_answer_that_cannot_be_filled_is_none(template: str) -> None:
 def test_no_question_and_no_declaration_breaks_the_matcher(
     question: str, rules: list[dict[str, str]]
 ) -> None:
-    got = match_tool(question, {"t": rules, "clock": [CLOCK]})
-    assert got is None or got.tool in {"t", "clock"}
+    match = match_tool(question, {"t": rules, "clock": [CLOCK]})
+    assert match is None or match.tool in {"t", "clock"}

@@ -1,4 +1,4 @@
-"""Sources are quoted to models as data, numbered through, and listed behind the answer."""
+"""Sources are quoted to models as data, numbered consecutively, and listed after the answer."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from trunkline.reasoning.tool_results import plain_result_text, quote_sources, r
 
 def result(*sources: tuple[str, str], **more: Any) -> ToolMessage:
     structured = {"sources": [{"citation": name, "text": text} for name, text in sources], **more}
-    return ToolMessage("as it is", tool_call_id="c", artifact={"structured": structured})
+    return ToolMessage("text", tool_call_id="c", artifact={"structured": structured})
 
 
-def test_sources_are_numbered_through_all_results_of_a_turn() -> None:
+def test_sources_are_numbered_across_all_results_of_a_turn() -> None:
     first = quote_sources([HumanMessage("q")], [result(("A", "a"), ("B", "b")), result(("C", "c"))])
     second = quote_sources(first, [result(("D", "d"))])
 
@@ -21,7 +21,7 @@ def test_sources_are_numbered_through_all_results_of_a_turn() -> None:
     assert '<source number="4" citation="D">' in second[0].text
 
 
-def test_what_has_no_sources_is_shown_as_it_is() -> None:
+def test_a_result_without_sources_is_unchanged() -> None:
     plain: list[BaseMessage] = [
         ToolMessage("5", tool_call_id="c", artifact={"structured": {"result": 5}}),
         ToolMessage("none", tool_call_id="c", artifact={"structured": {"sources": []}}),
@@ -46,28 +46,28 @@ def test_a_quotation_is_announced_as_data_and_cannot_be_ended_from_inside() -> N
     assert shown.text.endswith("call the tool.\n</source>")
 
 
-def test_what_could_not_be_searched_is_told_before_the_quotations() -> None:
+def test_unavailable_sources_are_reported_before_the_quotations() -> None:
     (shown,) = quote_sources([], [result(("A", "a"), unavailable=["Web search is unavailable."])])
 
     assert shown.text.startswith("Web search is unavailable.")
 
 
-def test_the_sources_that_an_answer_cites_are_listed_behind_it() -> None:
-    known = quote_sources([], [result(*((name, name.lower()) for name in "ABCDE"))])
+def test_the_sources_that_an_answer_cites_are_listed_after_it() -> None:
+    quoted = quote_sources([], [result(*((name, name.lower()) for name in "ABCDE"))])
 
-    assert render_sources(known, "So [4], and so [1].") == "\n\nSources:\n[1] A\n[4] D"
-    assert render_sources(known, "So [1, 3][5].") == "\n\nSources:\n[1] A\n[3] C\n[5] E"
-    assert render_sources(known, "So [2-4] [99] [x] [0].") == "\n\nSources:\n[2] B\n[3] C\n[4] D"
+    assert render_sources(quoted, "So [4], and so [1].") == "\n\nSources:\n[1] A\n[4] D"
+    assert render_sources(quoted, "So [1, 3][5].") == "\n\nSources:\n[1] A\n[3] C\n[5] E"
+    assert render_sources(quoted, "So [2-4] [99] [x] [0].") == "\n\nSources:\n[2] B\n[3] C\n[4] D"
 
 
-def test_an_answer_without_marks_gets_what_was_found_for_it() -> None:
+def test_an_answer_without_citations_lists_the_new_sources() -> None:
     old = quote_sources([], [result(("Old one", "a"))])
     new = quote_sources(old, [result(*((f"Number {one}", "b") for one in range(9)))])
 
-    listed = render_sources([*old, *new], "So it is.", earlier=1)
+    listing = render_sources([*old, *new], "So it is.", earlier=1)
 
-    assert listed.startswith("\n\nFound in:\n[2] Number 0")
-    assert len(listed.splitlines()) == 3 + 5
+    assert listing.startswith("\n\nFound in:\n[2] Number 0")
+    assert len(listing.splitlines()) == 3 + 5
     assert render_sources(old, "Hello.", earlier=1) == ""
 
 
@@ -79,19 +79,19 @@ def test_an_earlier_turn_can_be_cited() -> None:
     )
 
 
-def test_what_the_answer_lists_itself_is_not_listed_twice() -> None:
-    known = quote_sources([], [result(("Book, page 3", "a"), ("Other", "b"))])
+def test_sources_that_the_answer_lists_are_not_listed_twice() -> None:
+    quoted = quote_sources([], [result(("Book, page 3", "a"), ("Other", "b"))])
 
-    assert render_sources(known, "So [1].\n\nSources:\n[1] Book, page 3") == ""
+    assert render_sources(quoted, "So [1].\n\nSources:\n[1] Book, page 3") == ""
 
 
-def test_where_rules_stand_in_for_a_model_the_text_of_the_tool_is_the_answer() -> None:
-    given = result(("Book, page 3", "a"))
-    given.content = "[1] a\n\nSources:\n[1] Book, page 3"
+def test_the_text_of_a_tool_is_the_answer_of_the_rules_model() -> None:
+    rules_result = result(("Book, page 3", "a"))
+    rules_result.content = "[1] a\n\nSources:\n[1] Book, page 3"
 
-    (shown,) = quote_sources([], [given])
+    (shown,) = quote_sources([], [rules_result])
 
     assert isinstance(shown, ToolMessage)
-    assert shown.text != plain_result_text(shown) == given.text
+    assert shown.text != plain_result_text(shown) == rules_result.text
     assert plain_result_text(ToolMessage("5", tool_call_id="c")) == "5"
     assert render_sources([shown], plain_result_text(shown)) == ""

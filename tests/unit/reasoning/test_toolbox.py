@@ -10,28 +10,28 @@ def names(box: Toolbox) -> list[str]:
     return [spec["function"]["name"] for spec in box.specs(with_metadata=False)]
 
 
-def test_tools_of_one_name_on_two_servers_stay_apart() -> None:
+def test_tools_of_one_name_on_two_servers_get_distinct_names() -> None:
     box = Toolbox([tool("a", "run"), tool("b", "run")])
     assert names(box) == ["a__run", "b__run"]
-    found = box.find("b__run")
-    assert found is not None
-    assert found.server == "b"
+    located = box.find("b__run")
+    assert located is not None
+    assert located.server == "b"
     assert box.find("c__run") is None
 
 
-def test_names_are_such_as_every_provider_takes() -> None:
+def test_tool_names_are_valid_for_every_provider() -> None:
     box = Toolbox([tool("my server", "x" * 100), tool("my.server", "x" * 100)])
     first, second = names(box)
     assert first == "my_server__" + "x" * 53
     assert second == "my_server__" + "x" * 51 + "_2"
 
 
-def test_metadata_is_for_models_of_ours_only() -> None:
-    declared = tool("a", "run")
-    declared.title = "Run"
-    declared.metadata.update({"trunkline/match": []})
-    declared.input_schema.update({"type": "object"})
-    box = Toolbox([declared])
+def test_metadata_is_sent_only_to_the_built_in_model() -> None:
+    tool_with_metadata = tool("a", "run")
+    tool_with_metadata.title = "Run"
+    tool_with_metadata.metadata.update({"trunkline/match": []})
+    tool_with_metadata.input_schema.update({"type": "object"})
+    box = Toolbox([tool_with_metadata])
     assert box.specs(with_metadata=True)[0]["metadata"] == {"trunkline/match": [], "title": "Run"}
     assert box.specs(with_metadata=False) == [
         {

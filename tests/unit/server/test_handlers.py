@@ -1,4 +1,4 @@
-"""What the encoder writes is what a reader of the contract reads."""
+"""Responses that the encoder writes parse as messages of the contract."""
 
 import pytest
 from hypothesis import given
@@ -15,17 +15,17 @@ from trunkline.v1 import (
 
 
 def batch(first: int, text: str = "x") -> event_pb2.EventBatch:
-    made = event_pb2.EventBatch()
-    made.header.task_id = "t-1"
-    made.header.first_sequence = first
-    made.events.add().delta.texts.append(text)
-    return made
+    result = event_pb2.EventBatch()
+    result.header.task_id = "t-1"
+    result.header.first_sequence = first
+    result.events.add().delta.texts.append(text)
+    return result
 
 
 def snapshot(text: str) -> snapshot_pb2.TaskSnapshot:
-    made = snapshot_pb2.TaskSnapshot(sequence=3, agent="math")
-    made.task.artifacts.add().parts.append(part_pb2.Part(text=text))
-    return made
+    result = snapshot_pb2.TaskSnapshot(sequence=3, agent="math")
+    result.task.artifacts.add().parts.append(part_pb2.Part(text=text))
+    return result
 
 
 sizes = st.one_of(st.integers(0, 300), st.sampled_from([127, 128, 16_383, 16_384, 40_000]))
@@ -46,7 +46,7 @@ Response = message_service_pb2.StreamMessageResponse | task_service_pb2.WatchTas
     "kind", [message_service_pb2.StreamMessageResponse, task_service_pb2.WatchTaskResponse]
 )
 @given(frames)
-def test_responses_read_back_as_they_were_from_either_stream(
+def test_responses_of_either_stream_round_trip(
     kind: type[Response],
     content: tuple[snapshot_pb2.TaskSnapshot | None, list[event_pb2.EventBatch]],
 ) -> None:
@@ -61,7 +61,7 @@ def test_responses_read_back_as_they_were_from_either_stream(
     assert [r.snapshot for r in responses if r.HasField("snapshot")] == (
         [] if whole is None else [whole]
     )
-    # The snapshot is where the batches go on from, so it can't come behind any.
+    # The batches continue from the snapshot, so it comes first.
     assert not any(response.HasField("snapshot") for response in responses[1:])
 
 
@@ -88,6 +88,6 @@ def test_a_batch_larger_than_the_bound_travels_alone() -> None:
     assert len(list(encode_responses(batches, FIELD, first=b""))) == 2
 
 
-def test_without_batches_only_the_first_response_is_sent() -> None:
+def test_the_first_response_is_sent_without_batches() -> None:
     assert list(encode_responses([], FIELD)) == []
     assert list(encode_responses([], FIELD, first=b"")) == [b""]

@@ -1,4 +1,4 @@
-"""The folder of a process's socket goes with the process, also when that is killed."""
+"""The folder of a process's socket is removed with the process, also after a kill."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ import pytest
 
 from trunkline.server.socket_folder import socket_address
 
-_HOLDS = """
+_HOLDER_PROGRAM = """
 from trunkline.server.socket_folder import socket_address
 with socket_address() as address:
     open(address.removeprefix("unix:"), "w").close()
@@ -24,39 +24,44 @@ with socket_address() as address:
 
 @pytest.fixture(autouse=True)
 def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A place of the test's own for temporary files, of its children, too; `tmp_path` is long."""
+    """Give the test and its children a folder for temporary files; `tmp_path` is too long."""
     with tempfile.TemporaryDirectory(prefix="t") as name:
         monkeypatch.setenv("TMPDIR", name)
         monkeypatch.setattr(tempfile, "tempdir", name)
         yield Path(name)
 
 
-def _holder() -> tuple[subprocess.Popen[str], Path]:
+def _start_holder() -> tuple[subprocess.Popen[str], Path]:
     process = subprocess.Popen(
-        [sys.executable, "-c", _HOLDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", _HOLDER_PROGRAM],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     return process, Path(process.stdout.readline().strip().removeprefix("unix:")).parent
 
 
-def test_folders_of_the_dead_are_removed_and_those_of_the_living_stay(temporary: Path) -> None:
-    killed, abandoned = _holder()
-    living, held = _holder()
-    with killed, living:
+def test_folders_of_dead_processes_are_removed_and_those_of_running_ones_stay(
+    temporary: Path,
+) -> None:
+    killed, abandoned = _start_holder()
+    running, running_folder = _start_holder()
+    with killed, running:
         os.kill(killed.pid, signal.SIGKILL)
         killed.wait()
         assert abandoned.is_dir()
         with socket_address() as address:
             own = Path(address.removeprefix("unix:")).parent
-            assert set(temporary.iterdir()) == {held, own}
+            assert set(temporary.iterdir()) == {running_folder, own}
             assert own.stat().st_mode & 0o777 == 0o700
-        living.communicate("\n", timeout=60)
+        running.communicate("\n", timeout=60)
     assert list(temporary.iterdir()) == []
 
 
-def test_what_looks_alike_and_is_none_of_ours_stays(temporary: Path) -> None:
-    begun = temporary / "trunkline-socket-begun"
-    begun.mkdir()
+def test_similar_folders_of_other_origin_stay(temporary: Path) -> None:
+    empty = temporary / "trunkline-socket-empty"
+    empty.mkdir()
     full = temporary / "trunkline-socket-full"
     full.mkdir()
     (full / "owner").touch()
@@ -67,19 +72,19 @@ def test_what_looks_alike_and_is_none_of_ours_stays(temporary: Path) -> None:
     (temporary / "trunkline-socket-link").symlink_to(target)
     with socket_address():
         pass
-    assert begun.is_dir()
+    assert empty.is_dir()
     assert (full / "letters").exists()
     assert (target / "owner").exists()
 
 
-def test_where_paths_are_too_long_for_a_socket_another_place_is_found(
+def test_another_folder_is_used_if_the_path_is_too_long_for_a_socket(
     temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long = temporary / ("x" * 120)
     long.mkdir()
     monkeypatch.setenv("TMPDIR", str(long))
     monkeypatch.setattr(tempfile, "tempdir", str(long))
-    killed, abandoned = _holder()
+    killed, abandoned = _start_holder()
     with killed:
         os.kill(killed.pid, signal.SIGKILL)
     with socket_address() as address, socket.socket(socket.AF_UNIX) as listening:

@@ -1,4 +1,4 @@
-"""Settings come from a file, the environment and flags, and say clearly what is wrong with them."""
+"""Settings come from a file, the environment and flags; errors name the source of a value."""
 
 from dataclasses import fields
 from pathlib import Path
@@ -30,7 +30,7 @@ def load(
     return load_settings(flags, environment=env or {}, folder=folder)
 
 
-def complaint(
+def load_error(
     folder: Path, toml: str = "", *, env: dict[str, str] | None = None, **flags: object
 ) -> str:
     with pytest.raises(ConfigurationError) as caught:
@@ -38,11 +38,11 @@ def complaint(
     return str(caught.value)
 
 
-def test_without_any_source_the_defaults_hold(tmp_path: Path) -> None:
+def test_without_any_source_the_defaults_apply(tmp_path: Path) -> None:
     assert load(tmp_path) == Settings()
 
 
-def test_the_environment_goes_over_the_file_and_flags_over_both(tmp_path: Path) -> None:
+def test_the_environment_overrides_the_file_and_flags_override_both(tmp_path: Path) -> None:
     toml = 'http = "127.0.0.1:1"\nmesh = "127.0.0.1:2"\nlease_s = 3'
     env = {"TRUNKLINE_MESH": "127.0.0.1:20", "TRUNKLINE_LEASE_S": "30"}
     settings = load(tmp_path, toml, env=env, lease_s=300.0, mesh=None)
@@ -58,13 +58,13 @@ def test_a_file_named_by_the_environment_is_read_instead(tmp_path: Path) -> None
     assert settings.default_agent == "echo"
 
 
-def test_a_relative_path_in_the_file_starts_at_the_file(tmp_path: Path) -> None:
+def test_a_relative_path_in_the_file_is_relative_to_the_file(tmp_path: Path) -> None:
     settings = load(tmp_path, 'data_dir = "data"\nmcp_file = "/etc/mcp.json"')
     assert settings.data_dir == tmp_path / "data"
     assert settings.mcp_file == Path("/etc/mcp.json")
 
 
-def test_every_kind_of_value_can_come_as_text_from_the_environment(tmp_path: Path) -> None:
+def test_every_kind_of_value_is_parsed_from_the_environment(tmp_path: Path) -> None:
     env = {
         "TRUNKLINE_AGENTS": "one:a, two:b",
         "TRUNKLINE_INSECURE": "yes",
@@ -83,14 +83,14 @@ def test_every_kind_of_value_can_come_as_text_from_the_environment(tmp_path: Pat
     assert settings.flush_interval_ms == 0.5
 
 
-def test_an_unknown_key_is_named_with_its_file_and_the_keys_there_are(tmp_path: Path) -> None:
-    text = complaint(tmp_path, "leese_s = 3")
+def test_an_unknown_key_is_reported_with_its_file_and_the_known_keys(tmp_path: Path) -> None:
+    text = load_error(tmp_path, "leese_s = 3")
     assert text.startswith(f"{tmp_path / 'trunkline.toml'}: leese_s: no such setting")
     assert "lease_s" in text
 
 
 @pytest.mark.parametrize(
-    ("toml", "says"),
+    ("toml", "expected"),
     [
         ("lease_s = true", "lease_s: expected a number, got True"),
         ('lease_s = "soon"', "lease_s: Input should be a valid number"),
@@ -113,38 +113,40 @@ def test_an_unknown_key_is_named_with_its_file_and_the_keys_there_are(tmp_path: 
         ("http = ", "is not TOML"),
     ],
 )
-def test_a_wrong_value_is_named_with_its_file_and_key(tmp_path: Path, toml: str, says: str) -> None:
-    text = complaint(tmp_path, toml)
+def test_a_wrong_value_is_reported_with_its_file_and_key(
+    tmp_path: Path, toml: str, expected: str
+) -> None:
+    text = load_error(tmp_path, toml)
     assert text.startswith(str(tmp_path / "trunkline.toml"))
-    assert says in text
+    assert expected in text
     assert "\n" not in text
 
 
-def test_a_wrong_variable_or_flag_is_named(tmp_path: Path) -> None:
-    assert complaint(tmp_path, env={"TRUNKLINE_HTTP": "x"}).startswith("TRUNKLINE_HTTP: ")
-    assert complaint(tmp_path, http="x").startswith("--http: ")
-    assert complaint(tmp_path, data_dir="").startswith("--data: ")
+def test_a_wrong_variable_or_flag_is_reported(tmp_path: Path) -> None:
+    assert load_error(tmp_path, env={"TRUNKLINE_HTTP": "x"}).startswith("TRUNKLINE_HTTP: ")
+    assert load_error(tmp_path, http="x").startswith("--http: ")
+    assert load_error(tmp_path, data_dir="").startswith("--data: ")
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_reported(tmp_path: Path) -> None:
     missing = str(tmp_path / "missing.toml")
-    assert complaint(tmp_path, env={"TRUNKLINE_CONFIG": missing}).startswith(
+    assert load_error(tmp_path, env={"TRUNKLINE_CONFIG": missing}).startswith(
         f"{missing}: cannot be read"
     )
 
 
-def test_a_wrong_setting_is_named_by_the_source_that_wins(tmp_path: Path) -> None:
+def test_a_wrong_setting_is_reported_by_the_source_that_wins(tmp_path: Path) -> None:
     toml = "lease_s = 3\n[agent.math]\ntimeout_s = 5\n"
     env = {"TRUNKLINE_LEASE_S": "0"}
-    assert complaint(tmp_path, toml, env=env).startswith("TRUNKLINE_LEASE_S: ")
-    assert complaint(tmp_path, toml, env=env, lease_s=0).startswith("--lease_s: ")
+    assert load_error(tmp_path, toml, env=env).startswith("TRUNKLINE_LEASE_S: ")
+    assert load_error(tmp_path, toml, env=env, lease_s=0).startswith("--lease_s: ")
     env = {"TRUNKLINE_AGENT_TIMEOUTS": "math=soon"}
-    assert complaint(tmp_path, toml, env=env).startswith("TRUNKLINE_AGENT_TIMEOUTS: math: ")
+    assert load_error(tmp_path, toml, env=env).startswith("TRUNKLINE_AGENT_TIMEOUTS: math: ")
 
 
 def test_an_error_does_not_repeat_a_secret(tmp_path: Path) -> None:
     toml = '[remote.x]\nurl = "http://x"\nheaders = { key = ["hunter2"] }'
-    text = complaint(tmp_path, toml)
+    text = load_error(tmp_path, toml)
     assert "remote.x.headers.key: " in text
     assert "hunter2" not in text
 
@@ -158,7 +160,7 @@ def test_loopback_addresses_need_no_permission(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["172.17.0.1", "192.168.1.1", "example.com", "::"])
-def test_other_addresses_are_refused_unless_insecure_is_said(host: str) -> None:
+def test_other_addresses_are_refused_without_insecure(host: str) -> None:
     address = HostPort(host, 80)
     with pytest.raises(ConfigurationError, match="--insecure"):
         check_exposure("mesh", address, is_allowed=False)
@@ -167,23 +169,23 @@ def test_other_addresses_are_refused_unless_insecure_is_said(host: str) -> None:
     check_exposure("http", address, is_allowed=True)
 
 
-def test_callers_are_asked_who_they_are_once_somebody_is_known(tmp_path: Path) -> None:
+def test_credentials_are_required_once_keys_are_configured(tmp_path: Path) -> None:
     assert not Settings().requires_credentials
     assert load(tmp_path, env={"TRUNKLINE_API_KEYS_FILE": "keys.toml"}).requires_credentials
     assert load(tmp_path, env={"TRUNKLINE_JWT_KEYS": "https://issuer/keys"}).requires_credentials
-    # Who lets strangers in, too, says that they may come from anywhere by --insecure.
-    strangers = {"TRUNKLINE_API_KEYS_FILE": "keys.toml", "TRUNKLINE_ANONYMOUS": "true"}
-    assert not load(tmp_path, env=strangers).requires_credentials
+    # Anonymous access together with remote addresses needs `--insecure`.
+    environment = {"TRUNKLINE_API_KEYS_FILE": "keys.toml", "TRUNKLINE_ANONYMOUS": "true"}
+    assert not load(tmp_path, env=environment).requires_credentials
 
 
-def test_where_this_machine_reaches_an_address_for_all_interfaces() -> None:
+def test_an_address_of_all_interfaces_is_dialed_on_loopback() -> None:
     assert dial_address("0.0.0.0:70") == "127.0.0.1:70"
     assert dial_address("[::]:70") == "127.0.0.1:70"
     assert dial_address("10.0.0.1:70") == "10.0.0.1:70"
 
 
 @pytest.mark.parametrize(
-    ("listen", "given", "told"),
+    ("listen", "option", "expected"),
     [
         ("127.0.0.1:0", "", "127.0.0.1:77"),
         ("10.0.0.1:70", "", "10.0.0.1:70"),
@@ -193,15 +195,15 @@ def test_where_this_machine_reaches_an_address_for_all_interfaces() -> None:
         ("127.0.0.1:0", "10.0.0.1", "10.0.0.1:77"),
     ],
 )
-def test_others_are_told_where_a_process_listens_or_what_its_operator_says(
-    listen: str, given: str, told: str
+def test_the_advertised_address_is_the_bound_or_the_configured_one(
+    listen: str, option: str, expected: str
 ) -> None:
-    found = advertised_address(HostPort.parse(listen), given, mesh=HostPort("127.0.0.1", 1))
-    assert found.with_bound_port("0.0.0.0:77" if listen.endswith(":0") else listen) == told
+    address = advertised_address(HostPort.parse(listen), option, mesh=HostPort("127.0.0.1", 1))
+    assert address.with_bound_port("0.0.0.0:77" if listen.endswith(":0") else listen) == expected
 
 
 @pytest.mark.parametrize(
-    ("given", "problem"),
+    ("option", "problem"),
     [
         ("", "stands for all addresses of this machine.*give --advertise HOST"),
         ("0.0.0.0:0", "name one that others can reach"),
@@ -211,14 +213,16 @@ def test_others_are_told_where_a_process_listens_or_what_its_operator_says(
         ("a:", "is not a number"),
     ],
 )
-def test_who_listens_everywhere_has_to_say_one_address(given: str, problem: str) -> None:
+def test_listening_on_all_interfaces_requires_an_advertised_address(
+    option: str, problem: str
+) -> None:
     everywhere = HostPort.parse("0.0.0.0:0")
     for mesh in (HostPort("127.0.0.1", 1), everywhere):
         with pytest.raises(ConfigurationError, match=f"^--advertise: .*{problem}"):
-            advertised_address(everywhere, given, mesh=mesh)
+            advertised_address(everywhere, option, mesh=mesh)
 
 
-def test_a_supervisor_is_a_table_that_says_whom_it_asks(tmp_path: Path) -> None:
+def test_a_supervisor_is_a_table_with_its_agents(tmp_path: Path) -> None:
     text = """
         [supervisor.office]
         agents = ["math", "currency"]
@@ -238,11 +242,11 @@ def test_a_supervisor_is_a_table_that_says_whom_it_asks(tmp_path: Path) -> None:
     )
 
 
-def test_an_agent_s_timeout_stands_in_its_table_or_in_a_variable(tmp_path: Path) -> None:
+def test_an_agents_timeout_comes_from_its_table_or_from_a_variable(tmp_path: Path) -> None:
     (tmp_path / "trunkline.toml").write_text("[agent.math]\ntimeout_s = 30\n")
     assert load(tmp_path).agent_timeouts == {"math": 30}
-    said = {"TRUNKLINE_AGENT_TIMEOUTS": "echo=2.5, math=7"}
-    assert load(tmp_path, env=said).agent_timeouts == {"echo": 2.5, "math": 7}
+    environment = {"TRUNKLINE_AGENT_TIMEOUTS": "echo=2.5, math=7"}
+    assert load(tmp_path, env=environment).agent_timeouts == {"echo": 2.5, "math": 7}
 
 
 @pytest.mark.parametrize(
@@ -254,13 +258,13 @@ def test_an_agent_s_timeout_stands_in_its_table_or_in_a_variable(tmp_path: Path)
         ("agent = 3\n", r"write \[agent\.NAME\]"),
     ],
 )
-def test_a_wrong_timeout_of_an_agent_is_said_so(tmp_path: Path, text: str, problem: str) -> None:
+def test_a_wrong_timeout_of_an_agent_is_reported(tmp_path: Path, text: str, problem: str) -> None:
     (tmp_path / "trunkline.toml").write_text(text)
     with pytest.raises(ConfigurationError, match=problem):
         load(tmp_path)
 
 
-def test_models_and_what_an_agent_may_do_stand_in_tables(tmp_path: Path) -> None:
+def test_models_and_agent_options_are_tables(tmp_path: Path) -> None:
     (tmp_path / "trunkline.toml").write_text("""
         model = "openai:big"
         fallbacks = ["anthropic:other", "rules"]
@@ -283,9 +287,9 @@ def test_models_and_what_an_agent_may_do_stand_in_tables(tmp_path: Path) -> None
     math = settings.agent_options["math"]
     assert (math.model, math.deny_tools, math.check) == ("ollama:small", ("git/*",), False)
     assert (math.options, math.timeout_s) == ({"precision": 12}, None)
-    # A variable adds to what the file says of an agent.
-    both = load(tmp_path, env={"TRUNKLINE_AGENT_TIMEOUTS": "math=7"}).agent_options["math"]
-    assert (both.timeout_s, both.model) == (7, "ollama:small")
+    # A variable adds to the agent's table in the file.
+    merged = load(tmp_path, env={"TRUNKLINE_AGENT_TIMEOUTS": "math=7"}).agent_options["math"]
+    assert (merged.timeout_s, merged.model) == (7, "ollama:small")
 
 
 @pytest.mark.parametrize(
@@ -300,51 +304,51 @@ def test_models_and_what_an_agent_may_do_stand_in_tables(tmp_path: Path) -> None
         ("argocd = 3", "argocd: expected a table"),
     ],
 )
-def test_what_is_wrong_with_a_table_is_named(tmp_path: Path, toml: str, problem: str) -> None:
-    assert problem in complaint(tmp_path, toml)
+def test_an_error_in_a_table_is_reported(tmp_path: Path, toml: str, problem: str) -> None:
+    assert problem in load_error(tmp_path, toml)
 
 
 class Weather(BaseModel):
-    """Settings of a plugin. `argocd` is the name of one that is installed here."""
+    """Settings of a plugin. `argocd` is the name of an installed one."""
 
     url: Annotated[str, AfterValidator(check_optional_url)] = "https://none"
     ca_file: Path | None = None
 
 
-def read_plugin(folder: Path, toml: str = "", **env: str) -> Weather:
+def load_weather(folder: Path, toml: str = "", **env: str) -> Weather:
     settings = load(folder, toml)
     return load_plugin_settings("argocd", Weather, settings, environment=env)
 
 
-def test_a_plugin_has_a_table_of_its_own_and_variables_over_it(tmp_path: Path) -> None:
+def test_variables_override_the_table_of_a_plugin(tmp_path: Path) -> None:
     toml = '[argocd]\nurl = "https://a"\nca_file = "ca.pem"\n'
-    read = read_plugin(tmp_path, toml, TRUNKLINE_ARGOCD_URL="https://b")
-    assert read == Weather.model_construct(url="https://b", ca_file=tmp_path / "ca.pem")
-    read = read_plugin(tmp_path, TRUNKLINE_ARGOCD_CA_FILE="here.pem", TRUNKLINE_ARGOCD_URL="")
-    assert read == Weather.model_construct(url="https://a", ca_file=Path("here.pem"))
+    weather = load_weather(tmp_path, toml, TRUNKLINE_ARGOCD_URL="https://b")
+    assert weather == Weather.model_construct(url="https://b", ca_file=tmp_path / "ca.pem")
+    weather = load_weather(tmp_path, TRUNKLINE_ARGOCD_CA_FILE="here.pem", TRUNKLINE_ARGOCD_URL="")
+    assert weather == Weather.model_construct(url="https://a", ca_file=Path("here.pem"))
 
 
-def test_what_is_wrong_with_a_plugins_settings_is_named(tmp_path: Path) -> None:
+def test_an_error_in_a_plugins_settings_is_reported(tmp_path: Path) -> None:
     for toml, env, problem in (
         ('[argocd]\ntoken = "t"', {}, f"{tmp_path}/trunkline.toml: argocd.token: no such setting"),
         ('[argocd]\nurl = "b"', {}, "argocd.url: 'b' is not a URL"),
         ("[argocd]", {"TRUNKLINE_ARGOCD_URL": "b"}, "TRUNKLINE_ARGOCD_URL: 'b' is not a URL"),
     ):
         with pytest.raises(ConfigurationError) as caught:
-            read_plugin(tmp_path, toml, **env)
+            load_weather(tmp_path, toml, **env)
         assert problem in str(caught.value)
 
 
-def test_a_table_that_no_plugin_has_is_refused(tmp_path: Path) -> None:
-    assert "weather: no such setting" in complaint(tmp_path, '[weather]\nurl = "https://a"')
+def test_a_table_without_a_plugin_is_refused(tmp_path: Path) -> None:
+    assert "weather: no such setting" in load_error(tmp_path, '[weather]\nurl = "https://a"')
 
 
-def test_a_peer_may_be_silent_for_three_quarters_of_the_lease_unless_said_otherwise() -> None:
+def test_the_ping_limit_defaults_to_three_quarters_of_the_lease() -> None:
     assert Settings(lease_s=4).ping_limit_s == 3
     assert Settings(lease_s=4, ping_s=0.5).ping_limit_s == 0.5
 
 
-def test_every_setting_can_be_read(tmp_path: Path) -> None:
+def test_every_setting_can_be_set_by_a_variable(tmp_path: Path) -> None:
     for field in fields(Settings):
         default = getattr(Settings(), field.name)
         if default not in (None, "", (), {}):
@@ -384,11 +388,11 @@ def test_remote_agents_are_tables_of_the_file(tmp_path: Path) -> None:
         ('[remote.x]\nurl = "http://x"\nheaders = "h"', "remote.x.headers: expected a table"),
     ],
 )
-def test_what_is_wrong_with_a_remote_agent_is_named(
+def test_an_error_in_a_remote_agents_table_is_reported(
     tmp_path: Path, toml: str, problem: str
 ) -> None:
-    assert problem in complaint(tmp_path, toml)
+    assert problem in load_error(tmp_path, toml)
 
 
-def test_remote_agents_can_not_be_given_by_a_variable(tmp_path: Path) -> None:
-    assert "as a table into trunkline.toml" in complaint(tmp_path, env={"TRUNKLINE_REMOTES": "x"})
+def test_remote_agents_cannot_be_set_by_a_variable(tmp_path: Path) -> None:
+    assert "as a table into trunkline.toml" in load_error(tmp_path, env={"TRUNKLINE_REMOTES": "x"})

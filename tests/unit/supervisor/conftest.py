@@ -1,4 +1,4 @@
-"""A router over the cards of the agents that ship."""
+"""A router over the cards of the bundled agents."""
 
 import pytest
 

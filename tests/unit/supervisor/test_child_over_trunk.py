@@ -1,4 +1,4 @@
-"""What comes from a child over a trunk: text is forwarded as it comes, and nonsense never is."""
+"""Events of a child over a trunk: text is forwarded at once, and invalid events never are."""
 
 import asyncio
 import time
@@ -25,22 +25,22 @@ CHILD = "journal-child"
 
 @pytest.fixture
 async def call() -> AsyncIterator[TrunkStreamCall]:
-    """A stream on a trunk that nobody runs: the test is the peer."""
-    line = TrunkClientConnection(
+    """Return a stream on a trunk without a connection: the test plays the peer."""
+    connection = TrunkClientConnection(
         _never,  # type: ignore[arg-type]
         peer="peer",
         ping_s=60.0,
         connect_s=60.0,
         on_message=_nothing,
     )
-    begun = TrunkStreamCall(line)
-    begun.call_id = line.start_call(begun, trunk_service_pb2.TrunkCall())
-    yield begun
-    line.close(PeerUnavailableError("peer", "the test is over"))
+    stream_call = TrunkStreamCall(connection)
+    stream_call.call_id = connection.start_call(stream_call, trunk_service_pb2.TrunkCall())
+    yield stream_call
+    connection.close(PeerUnavailableError("peer", "the test is over"))
 
 
 class Parent:
-    """An agent that follows one child, with what came of it."""
+    """An agent that follows one child and records the protocol error."""
 
     def __init__(self, call: TrunkStreamCall) -> None:
         self.error: PeerProtocolError | None = None
@@ -53,22 +53,22 @@ class Parent:
         directory = None
         child = ChildTask(turn, directory, agent="kid", task_id=CHILD, limits=ChildLimits())  # type: ignore[arg-type]
         try:
-            async with IdleTimeout(60.0) as silence:
-                heard = Transcript(CHILD, "kid", snapshot)
-                await child._follow_stream(TaskStream(None, self._call), heard, silence)
+            async with IdleTimeout(60.0) as idle_timeout:
+                transcript = Transcript(CHILD, "kid", snapshot)
+                await child._follow_stream(TaskStream(None, self._call), transcript, idle_timeout)
         except PeerProtocolError as error:
             self.error = error
 
 
 def frame(*events: event_pb2.Event, at: int) -> trunk_service_pb2.TrunkFrame:
-    """One batch, as the child's host sends it."""
+    """Return one batch as the child's host sends it."""
     sealed = seal(
         build_draft(events), task_id=CHILD, epoch=1, first_sequence=at, time_ns=time.time_ns()
     )
     return trunk_service_pb2.TrunkFrame(batches=[sealed])
 
 
-BEGUN = delta_event("answer", ["one "], start=event_pb2.ArtifactStart())
+FIRST_DELTA = delta_event("answer", ["one "], start=event_pb2.ArtifactStart())
 
 
 def completed() -> event_pb2.Event:
@@ -77,11 +77,11 @@ def completed() -> event_pb2.Event:
     return event
 
 
-async def begin(host: TaskHost, call: TrunkStreamCall) -> str:
-    """Have the parent forward the child's first text; now it waits for more."""
+async def start_parent(host: TaskHost, call: TrunkStreamCall) -> str:
+    """Make the parent forward the child's first text; then it waits for more."""
     accepted = await host.submit("tested", message("go"), NOTHING)
     assert isinstance(accepted, SubmitResult)
-    call.deliver(frame(BEGUN, at=2))
+    call.deliver(frame(FIRST_DELTA, at=2))
     async with asyncio.timeout(30):
         async for batches in host.watch(accepted.task_id, account="", after=0):
             if any(b"one " in batch for batch in batches):
@@ -89,46 +89,46 @@ async def begin(host: TaskHost, call: TrunkStreamCall) -> str:
     return accepted.task_id
 
 
-async def test_text_is_forwarded_as_it_comes_and_the_rest_by_who_listens(
+async def test_text_is_forwarded_on_delivery_and_the_end_by_the_reader(
     call: TrunkStreamCall, open_host: OpenHost
 ) -> None:
     parent = Parent(call)
     host = await open_host(define(parent.run))
-    task_id = await begin(host, call)
+    task_id = await start_parent(host, call)
     call.deliver(frame(delta_event("answer", ["two ", "three "]), at=3))
     call.deliver(frame(delta_event("answer", ["four"], last=True), at=5))
-    # Nothing of it is left for who listens.
+    # Every batch was forwarded on delivery, so the reader of the stream has none to read.
     assert not call._batches
     call.deliver(frame(completed(), at=6))
-    ended = await host.wait_turn(task_id)
-    assert ended.task.status.state == State.TASK_STATE_COMPLETED
-    assert texts(ended) == ["one two three four"]
+    snapshot = await host.wait_turn(task_id)
+    assert snapshot.task.status.state == State.TASK_STATE_COMPLETED
+    assert texts(snapshot) == ["one two three four"]
     assert parent.error is None
 
 
 @pytest.mark.parametrize(
-    ("lie", "at", "problem"),
+    ("invalid", "at", "problem"),
     [
         pytest.param(delta_event("answer", ["lie"]), 4, "event 4 follows event 2", id="gap"),
         pytest.param(delta_event("else", ["lie"]), 3, "appended to before its create", id="append"),
     ],
 )
-async def test_nonsense_is_refused_and_nothing_of_it_is_forwarded(
-    call: TrunkStreamCall, open_host: OpenHost, lie: event_pb2.Event, at: int, problem: str
+async def test_an_invalid_event_is_refused_and_not_forwarded(
+    call: TrunkStreamCall, open_host: OpenHost, invalid: event_pb2.Event, at: int, problem: str
 ) -> None:
     parent = Parent(call)
     host = await open_host(define(parent.run))
-    task_id = await begin(host, call)
-    call.deliver(frame(lie, at=at))
+    task_id = await start_parent(host, call)
+    call.deliver(frame(invalid, at=at))
     call.deliver(frame(delta_event("answer", ["behind it"]), at=3))
-    ended = await host.wait_turn(task_id)
+    snapshot = await host.wait_turn(task_id)
     assert parent.error is not None
     assert problem in parent.error.problem
-    assert texts(ended) == ["one "]
+    assert texts(snapshot) == ["one "]
 
 
 def _never() -> None:
-    raise AssertionError("nobody connects")
+    raise AssertionError("no connection is expected")
 
 
 def _nothing() -> None:

@@ -1,4 +1,4 @@
-"""A plan that a model has made: read, mended, refused, and shown while it is made."""
+"""Plans from a model are parsed, repaired, refused, and rendered while they stream."""
 
 import json
 from contextlib import suppress
@@ -20,7 +20,7 @@ ROUTER = Router(shipped_cards())
 REQUEST = "15% of 240 USD in EUR"
 
 
-def read(router: Router, *steps: object) -> tuple[Step, ...]:
+def parse_steps(router: Router, *steps: object) -> tuple[Step, ...]:
     return parse_plan({"steps": list(steps)}, REQUEST, router, planner="openai:any")
 
 
@@ -28,8 +28,8 @@ def step(agent: str = "math", text: object = "1+2", **rest: object) -> dict[str,
     return {"agent": agent, "text": text, **rest}
 
 
-def test_a_step_has_its_agent_its_scores_and_who_planned_it(router: Router) -> None:
-    (one,) = read(router, step("currency", "36 USD to EUR"))
+def test_a_step_has_its_agent_its_scores_and_its_planner(router: Router) -> None:
+    (one,) = parse_steps(router, step("currency", "36 USD to EUR"))
 
     assert (one.id, one.agent, one.text, one.after) == ("step-1", "currency", "36 USD to EUR", ())
     assert one.route.confidence > 0.8
@@ -39,15 +39,15 @@ def test_a_step_has_its_agent_its_scores_and_who_planned_it(router: Router) -> N
     ]
 
 
-def test_an_agent_without_a_score_is_taken_too(router: Router) -> None:
-    (one,) = read(router, step("research", "who wrote Hamlet"))
+def test_an_agent_without_a_score_is_accepted(router: Router) -> None:
+    (one,) = parse_steps(router, step("research", "who wrote Hamlet"))
 
     assert (one.agent, one.route.confidence) == ("research", 0.0)
     assert {score.agent for score in one.route.scores} == set(router.cards)
 
 
 @pytest.mark.parametrize(
-    ("text", "after", "said", "waits_for"),
+    ("text", "after", "expected_text", "waits_for"),
     [
         ("convert {1} USD", [1], "convert {1} USD", ("step-1",)),
         ("convert {1} USD", None, "convert {1} USD", ("step-1",)),
@@ -60,17 +60,17 @@ def test_an_agent_without_a_score_is_taken_too(router: Router) -> None:
         ("the set {7} and {3}", [], "the set {7} and {3}", ()),
     ],
 )
-def test_what_a_step_needs_is_put_where_it_says(
-    router: Router, text: str, after: object, said: str, waits_for: tuple[str, ...]
+def test_references_of_a_step_are_normalized(
+    router: Router, text: str, after: object, expected_text: str, waits_for: tuple[str, ...]
 ) -> None:
-    *_, last = read(router, step(), step(), step("currency", text, after=after))
+    *_, last = parse_steps(router, step(), step(), step("currency", text, after=after))
 
-    assert (last.text, last.after) == (said, waits_for)
+    assert (last.text, last.after) == (expected_text, waits_for)
     assert set(last.needed_steps) == set(waits_for)
 
 
-def test_small_slips_are_mended(router: Router) -> None:
-    (one,) = read(router, step(" @Math ", ""))
+def test_small_mistakes_are_repaired(router: Router) -> None:
+    (one,) = parse_steps(router, step(" @Math ", ""))
 
     assert (one.agent, one.text) == ("math", REQUEST)
 
@@ -91,13 +91,13 @@ def test_small_slips_are_mended(router: Router) -> None:
         ([step(), step("math", "x" * 40_000)], "the text of step 2 is too long"),
     ],
 )
-def test_what_cannot_be_run_is_refused_with_what_is_wrong(
+def test_a_plan_that_cannot_run_is_refused_with_the_reason(
     router: Router, steps: list[object], problem: str
 ) -> None:
-    with pytest.raises(UnusablePlanError) as refused:
-        read(router, *steps)
+    with pytest.raises(UnusablePlanError) as caught:
+        parse_steps(router, *steps)
 
-    assert str(refused.value).startswith(problem)
+    assert str(caught.value).startswith(problem)
 
 
 @given(
@@ -113,10 +113,10 @@ def test_what_cannot_be_run_is_refused_with_what_is_wrong(
         ),
     )
 )
-def test_any_call_is_a_plan_or_is_refused(given_: dict[str, Any]) -> None:
-    render_partial_plan(given_)
+def test_any_call_is_a_plan_or_is_refused(arguments: dict[str, Any]) -> None:
+    render_partial_plan(arguments)
     with suppress(UnusablePlanError):
-        steps = parse_plan(given_, REQUEST, ROUTER, planner="x")
+        steps = parse_plan(arguments, REQUEST, ROUTER, planner="x")
         assert all(one.agent in ROUTER.cards for one in steps)
 
 
@@ -132,11 +132,11 @@ def test_any_call_is_a_plan_or_is_refused(given_: dict[str, Any]) -> None:
         max_size=4,
     )
 )
-def test_what_is_shown_of_a_growing_call_only_grows_into_the_plan(
+def test_the_partial_plan_of_a_streaming_call_is_a_prefix_of_the_plan(
     planned: list[tuple[str, str]],
 ) -> None:
-    given_ = {"steps": [{"agent": agent, "text": text} for agent, text in planned]}
-    call = json.dumps(given_, ensure_ascii=False)
+    arguments = {"steps": [{"agent": agent, "text": text} for agent, text in planned]}
+    call = json.dumps(arguments, ensure_ascii=False)
     shown = ""
     for end in range(1, len(call) + 1, 3):
         partial = parse_partial_json(call[:end])
@@ -144,7 +144,7 @@ def test_what_is_shown_of_a_growing_call_only_grows_into_the_plan(
         if text.startswith(shown):
             shown = text
     try:
-        steps = parse_plan(given_, REQUEST, ROUTER, planner="x")
+        steps = parse_plan(arguments, REQUEST, ROUTER, planner="x")
     except UnusablePlanError:
         return
     assert render_plan(steps).startswith(shown)

@@ -1,4 +1,4 @@
-"""How a request is split in steps, and what a step takes over from the one before."""
+"""Requests are split into steps, and a step takes over results of earlier steps."""
 
 import time
 from dataclasses import dataclass
@@ -71,7 +71,7 @@ class Case:
     ],
     ids=lambda case: case.request,
 )
-def test_a_request_is_split_where_each_side_has_an_agent_or_asks_something(
+def test_a_request_is_split_if_each_side_has_an_agent_or_is_a_question(
     router: Router, case: Case
 ) -> None:
     steps = split_request(case.request, router)
@@ -104,32 +104,32 @@ def test_a_request_is_split_where_each_side_has_an_agent_or_asks_something(
         ")% and )%",
     ],
 )
-def test_a_request_stays_whole_where_a_side_would_lose_its_sense(
+def test_a_request_is_not_split_if_a_side_would_lose_its_meaning(
     router: Router, request_: str
 ) -> None:
     assert len(split_request(request_, router)) == 1
 
 
-def test_a_step_that_speaks_of_the_result_waits_for_it(router: Router) -> None:
+def test_a_step_that_refers_to_the_result_waits_for_it(router: Router) -> None:
     first, second = split_request("what is 12*3, then convert that USD to EUR", router)
 
     assert (first.after, first.needed_steps) == ((), ())
     assert (second.after, second.needed_steps) == (("step-1",), ("step-1",))
 
 
-def test_a_step_behind_then_waits_without_needing_the_result(router: Router) -> None:
+def test_a_step_after_then_waits_without_needing_the_result(router: Router) -> None:
     _, second = split_request("count 3 then count 2", router)
 
     assert (second.after, second.needed_steps) == (("step-1",), ())
 
 
-def test_steps_that_need_nothing_of_each_other_wait_for_nothing(router: Router) -> None:
+def test_independent_steps_do_not_wait(router: Router) -> None:
     steps = split_request("what is 15% of 240, and convert 36 USD to EUR", router)
 
     assert [step.after for step in steps] == [(), ()]
 
 
-def test_an_address_to_nobody_is_a_step_without_an_agent(router: Router) -> None:
+def test_an_unknown_address_is_a_step_without_an_agent(router: Router) -> None:
     (step,) = split_request("@weather what is 1+2", router)
 
     assert step.agent == ""
@@ -162,7 +162,7 @@ def test_an_agent_on_the_path_cannot_be_addressed() -> None:
         ("what is 1+2", False),
     ],
 )
-def test_a_reference_is_told_from_a_word_of_the_sentence(text: str, *, expected: bool) -> None:
+def test_a_reference_is_distinguished_from_an_ordinary_word(text: str, *, expected: bool) -> None:
     assert has_reference(text) is expected
 
 
@@ -180,7 +180,7 @@ def test_a_reference_is_told_from_a_word_of_the_sentence(text: str, *, expected:
         ("12 apples", "12 apples"),
     ],
 )
-def test_of_an_answer_its_value_is_taken_over(answer: str, value: str) -> None:
+def test_the_value_of_an_answer_is_taken_over(answer: str, value: str) -> None:
     assert extract_value(answer) == value
     assert fill_references("convert that to EUR", {"step-1": answer}) == f"convert {value} to EUR"
 
@@ -191,7 +191,7 @@ def test_only_the_first_reference_is_replaced_and_backslashes_stay() -> None:
     assert fill_references("add the result to the result", answers) == r"add \1 to the result"
 
 
-def test_results_of_several_steps_go_where_their_numbers_stand() -> None:
+def test_results_of_several_steps_replace_their_numbers() -> None:
     after = ("step-1", "step-2")
     text = "subtract {1} from {2}, not {3}"
 
@@ -200,15 +200,15 @@ def test_results_of_several_steps_go_where_their_numbers_stand() -> None:
     assert fill_references(text, answers) == "subtract 92.34 from 7, not {3}"
 
 
-def test_a_number_alone_on_its_line_stands_for_the_whole_answer() -> None:
+def test_a_number_alone_on_its_line_is_replaced_by_the_whole_answer() -> None:
     answers = {"step-1": "100 USD = 92.34 EUR (today)\n", "step-2": "see {1}"}
 
-    said = fill_references("Sum this up:\n{1}\n{2}", answers)
+    filled = fill_references("Sum this up:\n{1}\n{2}", answers)
 
-    assert said == "Sum this up:\n100 USD = 92.34 EUR (today)\nsee {1}"
+    assert filled == "Sum this up:\n100 USD = 92.34 EUR (today)\nsee {1}"
 
 
-def test_a_number_of_a_step_that_is_not_waited_for_is_text() -> None:
+def test_a_number_of_a_step_that_is_no_dependency_is_text() -> None:
     assert find_needed_steps("the set {1}", ()) == ()
     assert find_needed_steps("the set {2}", ("step-1",)) == ()
     assert find_needed_steps("the set {2} and that", ("step-1",)) == ("step-1",)
@@ -231,14 +231,14 @@ def test_a_number_of_a_step_that_is_not_waited_for_is_text() -> None:
     ],
     ids=lambda text: f"{text[:12]!r} of {len(text)}",
 )
-def test_a_hostile_request_is_planned_in_no_time(router: Router, text: str) -> None:
-    begun = time.process_time()
+def test_a_hostile_request_is_planned_quickly(router: Router, text: str) -> None:
+    started_s = time.process_time()
 
     steps = split_request(text, router)
 
     assert steps
-    # It takes some hundredths; anything that grows faster than the text takes minutes.
-    assert time.process_time() - begun < 5
+    # The split takes some hundredths of a second; a superlinear algorithm takes minutes.
+    assert time.process_time() - started_s < 5
 
 
 @given(text=st.text(max_size=300))

@@ -1,4 +1,4 @@
-"""Who gets which question, with what confidence, and why."""
+"""Tests of routing: the agent of a question, the confidence and the reasons."""
 
 import json
 from collections import Counter
@@ -26,13 +26,15 @@ def card(name: str, *tags: str, skill: str = "") -> agent_card_pb2.AgentCard:
 
 
 @pytest.mark.parametrize("case", VECTORS["cases"], ids=lambda case: repr(case["question"]))
-def test_a_request_goes_where_its_words_and_signs_say(router: Router, case: dict[str, Any]) -> None:
+def test_a_request_goes_to_the_agent_of_its_words_and_signs(
+    router: Router, case: dict[str, Any]
+) -> None:
     text = case["question"] * case.get("times", 1) + case.get("then", "")
 
     steps = split_request(text, router)
 
-    found = [step.agent for step in steps]
-    assert (found if any(found) else []) == case["to"]
+    agents = [step.agent for step in steps]
+    assert (agents if any(agents) else []) == case["to"]
     for step in steps:
         assert (step.route.confidence >= GOOD_CONFIDENCE) is bool(step.agent)
         assert step.route.reasons
@@ -65,25 +67,25 @@ def test_a_skill_is_also_matched_by_its_name() -> None:
 
 
 def test_a_tag_of_two_skills_counts_once() -> None:
-    both = agent_card_pb2.AgentCard(name="a")
-    both.skills.add(id="one", tags=["red"])
-    both.skills.add(id="two", tags=["Red"])
+    two_skills = agent_card_pb2.AgentCard(name="a")
+    two_skills.skills.add(id="one", tags=["red"])
+    two_skills.skills.add(id="two", tags=["Red"])
 
-    assert Router([both]).route("red").decision.scores[0].score == 1.0 + 2 * 1.5
+    assert Router([two_skills]).route("red").decision.scores[0].score == 1.0 + 2 * 1.5
 
 
-def test_confidence_grows_with_what_is_found_and_shrinks_with_a_rival() -> None:
+def test_confidence_grows_with_matches_and_shrinks_with_a_rival() -> None:
     alone = Router([card("a", "red", "green")])
     contested = Router([card("a", "red", "green"), card("b", "red")])
 
     one = alone.route("red").decision.confidence
     two = alone.route("red green").decision.confidence
-    rivalled = contested.route("red green").decision.confidence
+    contested_confidence = contested.route("red green").decision.confidence
 
-    assert 0 < rivalled < one < two < 1
+    assert 0 < contested_confidence < one < two < 1
 
 
-def test_level_agents_get_nothing_and_are_named() -> None:
+def test_agents_with_equal_scores_are_named_and_none_is_chosen() -> None:
     router = Router([card("a", "red"), card("b", "red"), card("c", "blue")])
 
     decision = router.route("red").decision
@@ -93,7 +95,7 @@ def test_level_agents_get_nothing_and_are_named() -> None:
     assert list(decision.reasons) == ["a and b fit equally well"]
 
 
-def test_what_fits_nobody_goes_to_the_default_agent_which_says_why() -> None:
+def test_an_unmatched_request_goes_to_the_default_agent_with_the_reason() -> None:
     router = Router([card("a", "red"), card("b", "blue")], default="b")
 
     (step,) = split_request("hello there", router)
@@ -114,7 +116,7 @@ def test_a_router_without_some_agents_never_chooses_them() -> None:
     assert step.agent == ""
 
 
-def test_a_command_is_meant_at_the_beginning_only() -> None:
+def test_a_command_counts_at_the_beginning_only() -> None:
     router = Router([card("echo", "wait", "command"), card("math", "sum", "of")])
 
     assert router.route("wait for the sum of it").agent == "echo"
@@ -126,56 +128,56 @@ def test_a_command_is_meant_at_the_beginning_only() -> None:
 def test_equal_scores_are_listed_by_name_so_that_routing_is_deterministic() -> None:
     cards = [card(name, "red") for name in "cab"]
 
-    listed = [score.agent for score in Router(cards).route("red").decision.scores]
+    agents = [score.agent for score in Router(cards).route("red").decision.scores]
 
-    assert listed == ["a", "b", "c"]
+    assert agents == ["a", "b", "c"]
 
 
 @dataclass(frozen=True)
-class Found:
+class TagCase:
     text: str
     tag: str
-    is_found: bool
+    matches: bool
 
 
 @pytest.mark.parametrize(
     "case",
     [
-        Found("100 USD", "usd", is_found=True),
-        Found("100usd", "USD", is_found=True),
-        Found("usda beef", "USD", is_found=False),
-        Found("the EXCHANGE  rate", "exchange rate", is_found=True),
-        Found("rate of exchange", "exchange rate", is_found=False),
-        Found("log10(5)", "log", is_found=True),
-        Found("1 + 2", "+", is_found=True),
-        Found("x + 2", "+", is_found=True),
-        Found("2*sqrt(3)", "*", is_found=True),
-        Found("C+ grade", "+", is_found=False),
-        Found("a 5-star hotel", "-", is_found=False),
-        Found("covid-19", "-", is_found=False),
-        Found("5-3", "-", is_found=True),
-        Found("5-x", "-", is_found=True),
-        Found("2020-03-02", "-", is_found=False),
-        Found("and/or", "/", is_found=False),
-        Found("3/4", "/", is_found=True),
-        Found("50%", "%", is_found=True),
-        Found("100 % sure", "%", is_found=True),
-        Found("% of people", "%", is_found=False),
-        Found("$5", "$", is_found=True),
-        Found("5 €", "€", is_found=True),
-        Found("the $ sign", "$", is_found=False),
-        Found("2**3", "**", is_found=True),
-        Found("**bold**", "**", is_found=False),
-        Found("6=0", "=", is_found=True),
-        Found("a=b", "=", is_found=False),
+        TagCase("100 USD", "usd", matches=True),
+        TagCase("100usd", "USD", matches=True),
+        TagCase("usda beef", "USD", matches=False),
+        TagCase("the EXCHANGE  rate", "exchange rate", matches=True),
+        TagCase("rate of exchange", "exchange rate", matches=False),
+        TagCase("log10(5)", "log", matches=True),
+        TagCase("1 + 2", "+", matches=True),
+        TagCase("x + 2", "+", matches=True),
+        TagCase("2*sqrt(3)", "*", matches=True),
+        TagCase("C+ grade", "+", matches=False),
+        TagCase("a 5-star hotel", "-", matches=False),
+        TagCase("covid-19", "-", matches=False),
+        TagCase("5-3", "-", matches=True),
+        TagCase("5-x", "-", matches=True),
+        TagCase("2020-03-02", "-", matches=False),
+        TagCase("and/or", "/", matches=False),
+        TagCase("3/4", "/", matches=True),
+        TagCase("50%", "%", matches=True),
+        TagCase("100 % sure", "%", matches=True),
+        TagCase("% of people", "%", matches=False),
+        TagCase("$5", "$", matches=True),
+        TagCase("5 €", "€", matches=True),
+        TagCase("the $ sign", "$", matches=False),
+        TagCase("2**3", "**", matches=True),
+        TagCase("**bold**", "**", matches=False),
+        TagCase("6=0", "=", matches=True),
+        TagCase("a=b", "=", matches=False),
     ],
     ids=lambda case: f"{case.tag!r} in {case.text!r}",
 )
-def test_a_tag_is_found_as_a_whole_word_or_as_a_sign_beside_a_number(case: Found) -> None:
-    assert Tag.parse(case.tag).is_in(SearchableText.from_text(case.text)) is case.is_found
+def test_a_tag_is_found_as_a_whole_word_or_as_a_sign_beside_a_number(case: TagCase) -> None:
+    assert Tag.parse(case.tag).is_in(SearchableText.from_text(case.text)) is case.matches
 
 
-def test_who_is_asked_back_learns_what_would_work(router: Router) -> None:
+def test_the_question_back_lists_examples(router: Router) -> None:
     text = no_agent_question(split_request("who wrote Hamlet", router), router)
 
     assert text.startswith("No agent here can answer this.")
@@ -183,14 +185,14 @@ def test_who_is_asked_back_learns_what_would_work(router: Router) -> None:
     assert '- currency: "100 USD in EUR"' in text
 
 
-def test_who_asks_at_length_learns_that_it_was_too_long(router: Router) -> None:
+def test_the_question_back_says_that_a_request_was_too_long(router: Router) -> None:
     text = no_agent_question(split_request("(" * 1_000_000, router), router)
 
     assert text.startswith("This is 1,000,000 characters long")
     assert '- math: "what is 1+2"' in text
 
 
-def test_who_could_mean_several_agents_learns_how_to_choose(router: Router) -> None:
+def test_the_question_back_says_how_to_choose_between_agents(router: Router) -> None:
     text = no_agent_question(split_request("3 plus 4 dollars", router), router)
 
     assert text == (
@@ -198,15 +200,15 @@ def test_who_could_mean_several_agents_learns_how_to_choose(router: Router) -> N
     )
 
 
-def test_who_names_an_agent_that_is_not_there_is_told(router: Router) -> None:
+def test_the_question_back_names_an_unknown_agent(router: Router) -> None:
     text = no_agent_question(split_request("@weather what is 1+2", router), router)
 
     assert text.startswith("No agent named 'weather' can be asked here.")
 
 
-def test_an_empty_mesh_is_told_apart() -> None:
-    nobody = Router([])
+def test_the_question_back_mentions_an_empty_mesh() -> None:
+    empty = Router([])
 
-    text = no_agent_question(split_request("what is 1+2", nobody), nobody)
+    text = no_agent_question(split_request("what is 1+2", empty), empty)
 
     assert "There is none to route to" in text

@@ -21,7 +21,7 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
         yield memory
 
 
-def only(exporter: InMemorySpanExporter) -> ReadableSpan:
+def only_span(exporter: InMemorySpanExporter) -> ReadableSpan:
     (span,) = exporter.get_finished_spans()
     return span
 
@@ -35,7 +35,7 @@ def test_without_an_sdk_spans_do_nothing_and_there_is_no_trace() -> None:
     assert telemetry.current_service() == ""
 
 
-def test_a_span_inside_a_span_is_its_child_and_of_its_service(
+def test_a_nested_span_is_a_child_and_inherits_the_service(
     exporter: InMemorySpanExporter,
 ) -> None:
     with telemetry.span("outer", service="supervisor") as outer:
@@ -55,7 +55,7 @@ def test_a_span_inside_a_span_is_its_child_and_of_its_service(
     assert inner.kind is SpanKind.CLIENT
 
 
-def test_a_context_that_went_over_a_wire_is_the_parent(exporter: InMemorySpanExporter) -> None:
+def test_a_context_from_the_wire_is_the_parent(exporter: InMemorySpanExporter) -> None:
     with telemetry.span("client") as client:
         carrier = telemetry.inject()
     context = telemetry.extract(carrier)
@@ -84,21 +84,21 @@ def test_a_context_that_went_over_a_wire_is_the_parent(exporter: InMemorySpanExp
         "",
     ],
 )
-def test_a_context_is_read_as_opentelemetry_reads_it(traceparent: str) -> None:
+def test_a_context_is_parsed_as_opentelemetry_parses_it(traceparent: str) -> None:
     for carrier in (
         {"traceparent": traceparent},
         {"traceparent": traceparent, "tracestate": "vendor=1"},
     ):
-        theirs = trace.get_current_span(TraceContextTextMapPropagator().extract(carrier))
-        ours = trace.get_current_span(telemetry.extract(carrier))
-        assert ours.get_span_context() == theirs.get_span_context()
-        assert ours.get_span_context().is_remote == theirs.get_span_context().is_remote
+        expected = trace.get_current_span(TraceContextTextMapPropagator().extract(carrier))
+        actual = trace.get_current_span(telemetry.extract(carrier))
+        assert actual.get_span_context() == expected.get_span_context()
+        assert actual.get_span_context().is_remote == expected.get_span_context().is_remote
 
 
 def test_a_malformed_context_begins_a_new_trace(exporter: InMemorySpanExporter) -> None:
     with telemetry.span("server", context=telemetry.extract({"traceparent": "00-nonsense"})):
         pass
-    assert only(exporter).parent is None
+    assert only_span(exporter).parent is None
 
 
 def test_a_link_names_the_span_of_a_traceparent(exporter: InMemorySpanExporter) -> None:
@@ -119,12 +119,12 @@ def test_a_link_names_the_span_of_a_traceparent(exporter: InMemorySpanExporter) 
         (ValueError("secret"), "ValueError"),
     ],
 )
-def test_an_error_marks_the_span_by_its_kind_and_goes_on(
+def test_an_error_marks_the_span_by_its_kind_and_propagates(
     exporter: InMemorySpanExporter, error: BaseException, kind: str
 ) -> None:
     with pytest.raises(type(error)), telemetry.span("work"):
         raise error
-    span = only(exporter)
+    span = only_span(exporter)
     assert span.status.status_code is StatusCode.ERROR
     assert span.attributes == {telemetry.ERROR_TYPE: kind}
     assert "secret" not in span.to_json()
@@ -138,4 +138,4 @@ def test_a_closed_generator_is_no_error(exporter: InMemorySpanExporter) -> None:
     numbers = counting()
     assert next(numbers) == 1
     numbers.close()  # type: ignore[attr-defined]
-    assert only(exporter).status.status_code is StatusCode.UNSET
+    assert only_span(exporter).status.status_code is StatusCode.UNSET

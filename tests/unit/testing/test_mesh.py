@@ -1,4 +1,4 @@
-"""The mesh for tests of agents, as such a test uses it."""
+"""`trunkline.testing.mesh` as tests of agents use it."""
 
 import asyncio
 import doctest
@@ -16,7 +16,7 @@ from trunkline.errors import AgentNotFoundError, ConfigurationError
 from trunkline.testing import Answer, Mesh, async_test, mesh
 
 
-class Place(BaseModel):
+class Location(BaseModel):
     city: str = "nowhere"
 
 
@@ -47,12 +47,12 @@ async def count(task: TaskContext) -> AsyncIterator[str]:
         yield f"{number} "
 
 
-@agent(name="placed", description="Is somewhere.", settings=Place)
-async def placed(task: TaskContext[Place]) -> str:
+@agent(name="placed", description="Is somewhere.", settings=Location)
+async def located(task: TaskContext[Location]) -> str:
     return f"in {task.settings.city}"
 
 
-async def test_an_agent_is_asked_and_its_answer_looked_at() -> None:
+async def test_an_answer_has_its_text_state_tools_and_data() -> None:
     async with mesh(hello) as m:
         answer = await m.ask("Ada")
         direct = await m.ask("direct")
@@ -67,83 +67,83 @@ async def test_an_agent_is_asked_and_its_answer_looked_at() -> None:
     assert (tool.tools, tool.data, tool.artifacts[0].name) == (["clock"], [{"hour": 7}], "time")
 
 
-async def test_a_task_that_asks_is_gone_on_with_and_a_conversation_too() -> None:
+async def test_a_waiting_task_and_a_conversation_are_continued() -> None:
     async with mesh(count, hello) as m:
-        asked = await m.ask("who", agent="hello")
-        assert (asked.state, asked.status_text) == (TaskState.INPUT_REQUIRED, "who are you?")
-        answered = await m.ask("Ada", task=asked)
-        other = await m.ask("Bob", agent="hello", context=asked)
-    assert (answered.task_id, answered.text) == (asked.task_id, "Hello, Ada!")
-    assert other.task_id != asked.task_id
-    assert other.context_id == asked.context_id
+        waiting = await m.ask("who", agent="hello")
+        assert (waiting.state, waiting.status_text) == (TaskState.INPUT_REQUIRED, "who are you?")
+        final = await m.ask("Ada", task=waiting)
+        other = await m.ask("Bob", agent="hello", context=waiting)
+    assert (final.task_id, final.text) == (waiting.task_id, "Hello, Ada!")
+    assert other.task_id != waiting.task_id
+    assert other.context_id == waiting.context_id
 
 
-async def test_a_turn_is_followed_from_its_first_event_on() -> None:
+async def test_a_stream_begins_with_the_first_event_of_its_turn() -> None:
     async with mesh(count, hello) as m:
         async with m.stream("go") as stream:
             kinds = [event.WhichOneof("event") async for event in stream]
         async with m.stream("go") as stream:
             pieces = [piece async for piece in stream.text_chunks()]
-        asked = await m.ask("who", agent="hello")
-        async with m.stream("Ada", task=asked) as stream:
-            again = [event.WhichOneof("event") async for event in stream]
+        waiting = await m.ask("who", agent="hello")
+        async with m.stream("Ada", task=waiting) as stream:
+            resumed_kinds = [event.WhichOneof("event") async for event in stream]
         async with m.stream("direct", agent="hello") as stream:
             assert stream.task.text == "directly"
             assert [event async for event in stream] == []
     assert kinds[:2] == ["created", "status"]
     assert kinds[-1] == "status"
     assert pieces == ["0 ", "1 ", "2 "]
-    assert again[0] == "turn_started"
-    assert again[-1] == "status"
+    assert resumed_kinds[0] == "turn_started"
+    assert resumed_kinds[-1] == "status"
 
 
-async def test_a_task_is_canceled_and_one_that_is_left_is_stopped() -> None:
+async def test_a_task_is_canceled_and_a_running_one_is_stopped_at_the_end() -> None:
     async with mesh(hello) as m:
-        begun = await m.submit("wait")
-        working = await m.wait_until(begun, lambda answer: answer.status_text == "waiting")
+        submitted = await m.submit("wait")
+        working = await m.wait_until(submitted, lambda answer: answer.status_text == "waiting")
         assert working.state is TaskState.WORKING
-        assert (await m.cancel(begun)).state is TaskState.CANCELED
-        assert (await m.get(begun)).state is TaskState.CANCELED
+        assert (await m.cancel(submitted)).state is TaskState.CANCELED
+        assert (await m.get(submitted)).state is TaskState.CANCELED
         await m.submit("wait")
 
 
-async def test_waits_have_an_end() -> None:
+async def test_waits_time_out() -> None:
     async with mesh(hello) as m:
-        begun = await m.submit("Ada")
-        # One that was opened with less patience would have to be quick with all else, too.
-        hasty = Mesh(m.directory, default_agent="hello", timeout_s=0.1)
+        submitted = await m.submit("Ada")
+        # A mesh with a short timeout of its own might fail elsewhere.
+        impatient = Mesh(m.directory, default_agent="hello", timeout_s=0.1)
         with pytest.raises(TimeoutError):
-            await hasty.ask("wait")
+            await impatient.ask("wait")
         with pytest.raises(TimeoutError):
-            await hasty.wait_until(begun, lambda answer: answer.state is TaskState.FAILED)
-    assert isinstance(begun, Answer)
+            await impatient.wait_until(submitted, lambda answer: answer.state is TaskState.FAILED)
+    assert isinstance(submitted, Answer)
 
 
-async def test_an_agent_of_another_place_that_is_away_is_named() -> None:
+async def test_an_unreachable_remote_agent_is_named() -> None:
     url = f"http://{free_address()}"
     with pytest.raises(TimeoutError, match=r"^not on the mesh after 0\.2 s: far; "):
         async with mesh(from_a2a(url, name="far"), timeout_s=0.2):
             pass
 
 
-async def test_agents_settings_are_given_as_their_table_or_as_an_object() -> None:
-    async with mesh(placed, options={"placed": {"city": "Oslo"}}) as m:
+async def test_settings_of_an_agent_are_a_table_or_an_object() -> None:
+    async with mesh(located, options={"placed": {"city": "Oslo"}}) as m:
         assert (await m.ask("where")).text == "in Oslo"
-    async with mesh(placed.with_settings(Place(city="Bergen"))) as m:
+    async with mesh(located.with_settings(Location(city="Bergen"))) as m:
         assert (await m.ask("where")).text == "in Bergen"
     with pytest.raises(ConfigurationError, match=r"\[agent.placed.options\] town"):
-        async with mesh(placed, options={"placed": {"town": "Oslo"}}):
+        async with mesh(located, options={"placed": {"town": "Oslo"}}):
             pass
 
 
-async def test_tasks_are_still_there_for_the_next_mesh_of_a_folder(tmp_path: Path) -> None:
+async def test_tasks_survive_in_the_data_directory(tmp_path: Path) -> None:
     async with mesh(hello, data_dir=tmp_path) as m:
-        asked = await m.ask("who")
+        waiting = await m.ask("who")
     async with mesh(hello, data_dir=tmp_path) as m:
-        assert (await m.ask("Ada", task=asked)).text == "Hello, Ada!"
+        assert (await m.ask("Ada", task=waiting)).text == "Hello, Ada!"
 
 
-async def test_files_are_read_wherever_they_lie() -> None:
+async def test_inline_and_stored_files_are_read() -> None:
     content = bytes(range(256)) * 400
 
     @agent(name="copy", description="Copies a file.", input_modes=["*/*"])
@@ -159,23 +159,23 @@ async def test_files_are_read_wherever_they_lie() -> None:
         assert await m.read(small.parts[0]) == b"few"
 
 
-async def test_agents_are_asked_by_a_supervisor_that_ships() -> None:
+async def test_the_bundled_supervisor_calls_the_agents() -> None:
     async with mesh(hello, bundled=["supervisor"]) as m:
         answer = await m.ask("hello Ada", agent="supervisor")
     assert (answer.state, answer.text) == (TaskState.COMPLETED, "Hello, hello Ada!")
     assert answer.metadata["trunkline/route"]["agent"] == "hello"
 
 
-async def test_what_is_refused_is_an_error_of_ours() -> None:
+async def test_a_refused_request_raises_an_error_of_the_project() -> None:
     with pytest.raises(ConfigurationError):
         async with mesh():
             pass
     async with mesh(hello) as m:
         with pytest.raises(AgentNotFoundError):
-            await m.ask("Ada", agent="nobody")
+            await m.ask("Ada", agent="unknown")
 
 
-async def test_what_a_test_raises_comes_out_as_it_is() -> None:
+async def test_an_exception_of_the_test_is_raised_unchanged() -> None:
     async def fail() -> None:
         async with mesh(hello) as m:
             await m.submit("wait")
@@ -186,12 +186,12 @@ async def test_what_a_test_raises_comes_out_as_it_is() -> None:
 
 
 @async_test
-async def test_no_plugin_is_needed_and_fixtures_are_given(tmp_path: Path) -> None:
+async def test_async_tests_need_no_plugin_and_get_fixtures(tmp_path: Path) -> None:
     async with mesh(hello, data_dir=tmp_path) as m:
         assert (await m.ask("Ada")).text == "Hello, Ada!"
 
 
-def test_it_loads_neither_langgraph_nor_mcp_for_those_who_use_neither() -> None:
+def test_importing_the_package_loads_neither_langgraph_nor_mcp() -> None:
     script = (
         "import sys; from trunkline.testing import mesh, async_test, Answer; "
         "print([m for m in ('langgraph', 'langchain_core', 'mcp', 'sympy') if m in sys.modules])"
@@ -200,8 +200,8 @@ def test_it_loads_neither_langgraph_nor_mcp_for_those_who_use_neither() -> None:
     assert loaded.stdout.strip() == b"[]"
 
 
-def test_the_example_of_the_door_runs_and_all_behind_it_is_named() -> None:
+def test_the_package_example_runs_and_every_export_is_documented() -> None:
     assert doctest.testmod(testing) == (0, 7)
-    said = testing.__doc__ or ""
-    assert [name for name in testing.__all__ if name not in said] == []
+    documentation = testing.__doc__ or ""
+    assert [name for name in testing.__all__ if name not in documentation] == []
     assert all(getattr(testing, name).__doc__ for name in testing.__all__)

@@ -1,4 +1,4 @@
-"""The model that says what a test tells it: by itself, and for an agent that reasons."""
+"""The scripted model of `trunkline.testing`, alone and for a reasoning agent."""
 
 from collections.abc import Sequence
 
@@ -16,21 +16,21 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-async def test_replies_come_one_after_the_other_and_texts_word_by_word() -> None:
-    model = ScriptedModel("one two", Call("add", {"a": 1}), AIMessage("as it is", id="x"))
+async def test_replies_are_returned_in_order_and_texts_stream_by_word() -> None:
+    model = ScriptedModel("one two", Call("add", {"a": 1}), AIMessage("text", id="x"))
     chunks = [chunk async for chunk in model.astream("a")]
     assert [chunk.text for chunk in chunks] == ["one ", "two", ""]
-    called = await model.bind_tools([add]).ainvoke("b")
-    assert isinstance(called, AIMessage)
-    assert [(one["name"], one["args"]) for one in called.tool_calls] == [("add", {"a": 1})]
+    call_message = await model.bind_tools([add]).ainvoke("b")
+    assert isinstance(call_message, AIMessage)
+    assert [(one["name"], one["args"]) for one in call_message.tool_calls] == [("add", {"a": 1})]
     assert not model.is_exhausted
     assert (await model.ainvoke("c")).id == "x"
     assert model.is_exhausted
     assert model.tools == ["add"]
-    assert [[one.text for one in asked] for asked in model.requests] == [["a"], ["b"], ["c"]]
+    assert [[one.text for one in messages] for messages in model.requests] == [["a"], ["b"], ["c"]]
 
 
-async def test_a_reply_may_be_made_of_the_messages_or_be_an_error() -> None:
+async def test_a_reply_may_be_a_function_or_an_error() -> None:
     def count(messages: Sequence[BaseMessage]) -> list[Call]:
         return [Call("add", {"a": number}) for number in range(len(messages))]
 
@@ -43,7 +43,7 @@ async def test_a_reply_may_be_made_of_the_messages_or_be_an_error() -> None:
         await model.ainvoke("a")
 
 
-async def test_an_agent_that_ships_reasons_with_it() -> None:
+async def test_a_bundled_agent_reasons_with_a_scripted_model() -> None:
     model = ScriptedModel(Call("math__calculate", {"expression": "6*7"}), "That makes 42.")
     async with mesh(bundled=["math"], models={"math": model}) as m:
         answer = await m.ask("six times seven, please")
@@ -52,7 +52,7 @@ async def test_an_agent_that_ships_reasons_with_it() -> None:
     assert "42" in str(model.requests[1][-1].content)
 
 
-async def test_it_is_told_what_the_agent_is_told_and_offered_what_that_may_call() -> None:
+async def test_a_scripted_model_gets_the_prompt_and_the_allowed_tools() -> None:
     model = ScriptedModel("Nothing was found.")
     rights = {"agent_options": {"research": AgentSettings(deny_tools=("search_arxiv",))}}
     async with mesh(bundled=["research"], models={"research": model}, settings=rights) as m:

@@ -27,14 +27,14 @@ def test_without_a_file_there_are_the_servers_of_plugins() -> None:
     assert agents_from_config(config) == []
 
 
-def test_a_file_adds_replaces_and_takes_away_by_name(file: Path) -> None:
+def test_a_file_adds_replaces_and_disables_servers_by_name(file: Path) -> None:
     write(file, math={"command": "mine"}, currency={"disabled": True}, time={"command": "clock"})
     config = load_config(file)
     for name in ("math", "currency", "research"):
         config = config.add_plugin_servers(name, {name: plugin(f"our-{name}")})
     commands = {name: server.command for name, server in config.servers.items()}
     assert commands == {"math": "mine", "research": "our-research", "time": "clock"}
-    # What is replaced or taken away stays the plugin's.
+    # Replaced and disabled servers still belong to the plugin.
     assert config.plugin_servers.keys() == {"math", "currency", "research"}
 
 
@@ -76,7 +76,7 @@ def test_keys_of_other_mcp_clients_are_ignored(file: Path) -> None:
         ("[" * 100_000, "not JSON"),
     ],
 )
-def test_a_broken_file_is_refused_in_one_line_that_names_the_place(
+def test_a_broken_file_is_refused_in_one_line_with_the_position(
     file: Path, text: str, problem: str
 ) -> None:
     file.write_text(text, encoding="utf-8")
@@ -118,7 +118,7 @@ def test_a_broken_file_is_refused_in_one_line_that_names_the_place(
         ("no object", r"0: "),
     ],
 )
-def test_a_match_that_is_wrong_is_refused_by_file_server_and_tool(
+def test_an_invalid_match_is_reported_with_file_server_and_tool(
     file: Path, rule: object, problem: str
 ) -> None:
     write(file, time={"command": "x", "trunkline": {"tools": {"now": {"match": [rule]}}}})
@@ -128,7 +128,7 @@ def test_a_match_that_is_wrong_is_refused_by_file_server_and_tool(
     assert "\n" not in str(caught.value)
 
 
-def test_a_match_reaches_the_matcher_as_it_is_written(file: Path) -> None:
+def test_a_match_reaches_the_matcher_unchanged(file: Path) -> None:
     rule = {
         "pattern": "^in (?P<city>.+)$",
         "arguments": {
@@ -147,7 +147,7 @@ def test_a_match_reaches_the_matcher_as_it_is_written(file: Path) -> None:
     assert overlay.dump_match() == [rule]
 
 
-def test_a_file_that_is_not_there_or_not_text_is_refused(file: Path) -> None:
+def test_a_missing_or_binary_file_is_refused(file: Path) -> None:
     with pytest.raises(ConfigurationError, match="can't be read: No such file"):
         load_config(file)
     file.write_bytes(b"\xff\xfe\x00")
@@ -156,8 +156,8 @@ def test_a_file_that_is_not_there_or_not_text_is_refused(file: Path) -> None:
 
 
 def test_a_server_added_by_configuration_becomes_an_agent(file: Path) -> None:
-    about = {"tags": ["time", "timezone"], "examples": ["what time is it in Tokyo"]}
-    write(file, time={"command": "clock", "trunkline": {"agent": about}})
+    agent_table = {"tags": ["time", "timezone"], "examples": ["what time is it in Tokyo"]}
+    write(file, time={"command": "clock", "trunkline": {"agent": agent_table}})
     (spec,) = agents_from_config(load_config(file))
     assert (spec.name, spec.servers) == ("time", ("time",))
     card = spec.build_card()
@@ -166,17 +166,17 @@ def test_a_server_added_by_configuration_becomes_an_agent(file: Path) -> None:
     assert list(card.skills[0].examples) == ["what time is it in Tokyo"]
 
 
-def test_tags_come_from_the_tools_when_none_are_given(file: Path) -> None:
+def test_tags_default_to_those_of_the_tools(file: Path) -> None:
     tools = {"get_current_time": {"tags": ["clock"]}, "convert_time": {}}
     write(file, time={"command": "x", "trunkline": {"tools": tools}})
-    (tagged,) = agents_from_config(load_config(file))
-    assert tagged.tags == ("clock",)
+    (explicit,) = agents_from_config(load_config(file))
+    assert explicit.tags == ("clock",)
     write(file, My_Time={"command": "x", "trunkline": {"tools": {"get_current_time": {}}}})
-    (guessed,) = agents_from_config(load_config(file))
-    assert (guessed.name, guessed.tags) == ("my-time", ("my", "time", "current"))
+    (derived,) = agents_from_config(load_config(file))
+    assert (derived.name, derived.tags) == ("my-time", ("my", "time", "current"))
 
 
-def test_an_agent_can_be_renamed_or_left_out(file: Path) -> None:
+def test_an_agent_can_be_renamed_or_disabled(file: Path) -> None:
     write(
         file,
         a={"command": "x", "trunkline": {"agent": {"name": "clock"}}},
@@ -188,7 +188,7 @@ def test_an_agent_can_be_renamed_or_left_out(file: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["math", "A", "…"])
-def test_two_agents_of_one_name_and_a_name_of_nothing_are_refused(file: Path, name: str) -> None:
+def test_duplicate_and_empty_agent_names_are_refused(file: Path, name: str) -> None:
     write(file, a={"command": "x"}, b={"command": "x", "trunkline": {"agent": {"name": name}}})
     config = load_config(file).add_plugin_servers("math", {"math": plugin("ours")})
     with pytest.raises(ConfigurationError, match=r"set agent\.name"):

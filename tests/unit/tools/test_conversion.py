@@ -14,24 +14,24 @@ def result(*content: mcp_types.ContentBlock, **more: object) -> tool_service_pb2
     return to_result(answer, tool="s/t")
 
 
-def declared(**more: object) -> mcp_types.Tool:
+def declare_tool(**more: object) -> mcp_types.Tool:
     return mcp_types.Tool.model_validate({"name": "t", "inputSchema": {"type": "object"}, **more})
 
 
-def test_a_tool_that_declares_nothing_may_destroy_something() -> None:
-    tool = to_tool("s", declared())
+def test_a_tool_without_annotations_counts_as_destructive() -> None:
+    tool = to_tool("s", declare_tool())
     assert (tool.read_only, tool.destructive, tool.idempotent) == (False, True, False)
     assert (tool.title, tool.description) == ("", "")
 
 
-def test_a_read_only_tool_destroys_nothing() -> None:
-    tool = to_tool("s", declared(annotations={"readOnlyHint": True}))
+def test_a_read_only_tool_is_not_destructive() -> None:
+    tool = to_tool("s", declare_tool(annotations={"readOnlyHint": True}))
     assert (tool.read_only, tool.destructive) == (True, False)
 
 
-def test_configuration_comes_before_what_the_tool_declares_and_other_metadata_stays() -> None:
+def test_configured_metadata_precedes_declared_metadata() -> None:
     meta = {"trunkline/match": [{"pattern": "own"}], "acme/x": 1}
-    tool = to_tool("s", declared(_meta=meta), ADDED)
+    tool = to_tool("s", declare_tool(_meta=meta), ADDED)
     metadata = json_format.MessageToDict(tool.metadata)
     assert metadata == {
         "trunkline/match": [{"pattern": "added"}, {"pattern": "own"}],
@@ -40,7 +40,7 @@ def test_configuration_comes_before_what_the_tool_declares_and_other_metadata_st
 
 
 def test_a_declaration_of_the_wrong_type_is_replaced_by_the_configuration() -> None:
-    tool = to_tool("s", declared(_meta={"trunkline/match": "x"}), ADDED)
+    tool = to_tool("s", declare_tool(_meta={"trunkline/match": "x"}), ADDED)
     metadata = json_format.MessageToDict(tool.metadata)
     assert metadata["trunkline/match"] == [{"pattern": "added"}]
 
@@ -65,7 +65,7 @@ def test_a_structured_result_that_is_no_object_is_wrapped() -> None:
     assert json_format.MessageToDict(wrapped.structured_content) == {"result": [1.0, 2.0]}
 
 
-def test_content_that_is_not_base64_is_a_failure_that_says_so() -> None:
+def test_invalid_base64_content_is_reported_as_a_failure() -> None:
     image = mcp_types.ImageContent(type="image", data="no base64!", mime_type="image/png")
     answer = result(image)
     assert answer.is_error
@@ -87,8 +87,10 @@ def test_content_that_is_not_base64_is_a_failure_that_says_so() -> None:
         (None, {"approval": "always", "tools": {"other": {"approval": False}}}, True),
     ],
 )
-def test_a_person_approves_what_the_file_says_or_what_is_declared_to_change_something(
+def test_approval_follows_the_configuration_or_else_the_annotations(
     annotations: object, overlay: object, is_needed: bool
 ) -> None:
-    tool = to_tool("s", declared(annotations=annotations), ServerOverlay.model_validate(overlay))
+    tool = to_tool(
+        "s", declare_tool(annotations=annotations), ServerOverlay.model_validate(overlay)
+    )
     assert tool.needs_approval == is_needed

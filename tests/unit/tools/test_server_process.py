@@ -13,9 +13,9 @@ from trunkline.tools import server_process
 from trunkline.tools.server_process import ChildProcess, build_environment
 
 
-@pytest.mark.parametrize("turns", [1, 2, 3])
+@pytest.mark.parametrize("iterations", [1, 2, 3])
 async def test_a_child_whose_start_is_cancelled_is_killed(
-    monkeypatch: pytest.MonkeyPatch, turns: int
+    monkeypatch: pytest.MonkeyPatch, iterations: int
 ) -> None:
     started: list[subprocess.Popen[bytes]] = []
 
@@ -24,14 +24,14 @@ async def test_a_child_whose_start_is_cancelled_is_killed(
         return started[-1]
 
     monkeypatch.setattr(server_process, "subprocess", _Subprocess(popen))
-    starting = asyncio.ensure_future(  # noqa: TID251  it is cancelled and awaited here
+    start_task = asyncio.ensure_future(  # noqa: TID251  the test cancels and awaits it
         ChildProcess.start(["sleep", "600"], environment=os.environ, folder=None, limit_bytes=1024)
     )
-    for _ in range(turns):
+    for _ in range(iterations):
         await asyncio.sleep(0)
-    starting.cancel()
+    start_task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await starting
+        await start_task
     (process,) = started
     assert process.returncode == -9
 
@@ -43,13 +43,13 @@ class _Subprocess:
         self.Popen = popen
 
 
-def test_our_interpreters_folder_comes_first_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_interpreters_folder_comes_first_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/somewhere")
     folder = str(Path(sys.executable).parent)
     assert build_environment({}, {})["PATH"] == f"{folder}{os.pathsep}/somewhere"
 
 
-def test_what_the_entry_sets_wins_and_nothing_else_of_ours_is_passed_on(
+def test_the_entrys_environment_wins_and_other_variables_are_not_passed_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in list(os.environ):

@@ -23,16 +23,16 @@ from trunkline.tools.stderr_tail import STDERR_LINE_LIMIT_BYTES, StderrTail
         (["BEGIN", "first line of it"], "BEGIN | [hidden] of it"),
         (["so 1"], "so 1"),
     ],
-    ids=["nothing", "what says nothing", "many", "escapes", "places", "secrets", "lines", "short"],
+    ids=["nothing", "no information", "many", "escapes", "paths", "secrets", "lines", "short"],
 )
-def test_the_last_lines_that_say_something_are_kept(lines: list[str], tail: str) -> None:
+def test_the_last_informative_lines_are_returned(lines: list[str], tail: str) -> None:
     stderr = StderrTail(["abcd-efgh", "abcd-efgh-ijkl", "first line\nsecond line", "1"])
     for line in lines:
         stderr.add_line(line.encode())
     assert stderr.last_lines() == tail
 
 
-def test_what_is_passed_on_is_bounded_and_holds_no_half_of_a_secret() -> None:
+def test_the_tail_is_bounded_and_contains_no_part_of_a_secret() -> None:
     secret = "k" * 2000
     stderr = StderrTail([secret])
     logged = stderr.add_line(b"x" * 450 + secret.encode() + b"y" * 500)

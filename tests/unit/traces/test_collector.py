@@ -65,7 +65,7 @@ def test_spans_carry_the_name_of_the_service_that_made_them() -> None:
     assert (first.name, first.start_time, first.end_time) == ("span 1", 1, 2)
 
 
-def test_a_process_without_a_name_gets_that_of_the_service() -> None:
+def test_a_process_without_a_name_gets_the_service_name() -> None:
     recorder = Recorder()
     ServiceExporter(recorder).export([span(1, "math", process=Resource({}))])
     assert dict(recorder.spans[0].resource.attributes) == {"service.name": "math"}
@@ -88,7 +88,7 @@ def test_a_decoded_span_encodes_to_what_was_received() -> None:
     received.resource.attributes.append(attribute("service.name", string_value="mcp-math"))
     scope = received.scope_spans.add(schema_url="scope-schema")
     scope.scope.name, scope.scope.version = "library", "1"
-    made = Span(
+    original = Span(
         trace_id=b"t" * 16,
         span_id=(2).to_bytes(8, "big"),
         parent_span_id=(1).to_bytes(8, "big"),
@@ -98,14 +98,14 @@ def test_a_decoded_span_encodes_to_what_was_received() -> None:
         start_time_unix_nano=3,
         end_time_unix_nano=4,
         attributes=attributes,
-        # The encoder notes that the parent's origin is known, and that it is another process.
+        # The encoder sets the flags of a known parent in another process.
         flags=0x300,
         status=Status(code=Status.STATUS_CODE_ERROR, message="why"),
     )
-    made.events.add(name="retry", time_unix_nano=5, attributes=attributes[:1])
-    made.links.add(trace_id=b"l" * 16, span_id=b"l" * 8, attributes=attributes[:1], flags=0x300)
+    original.events.add(name="retry", time_unix_nano=5, attributes=attributes[:1])
+    original.links.add(trace_id=b"l" * 16, span_id=b"l" * 8, attributes=attributes[:1], flags=0x300)
     other = Span(trace_id=b"t" * 16, span_id=(3).to_bytes(8, "big"))
-    scope.spans.extend([made, other])
+    scope.spans.extend([original, other])
     (encoded,) = encode_spans(list(decode_spans([received], IDS))).resource_spans
     del scope.spans[1]
     assert encoded == received

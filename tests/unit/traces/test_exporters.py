@@ -12,7 +12,7 @@ from opentelemetry.trace import SpanContext, TraceFlags
 from trunkline.traces.exporters import RetryingExporter
 from trunkline.traces.processors import ProcessorSet, TargetProcessor
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 
 class Target(SpanExporter):
@@ -28,7 +28,7 @@ class Target(SpanExporter):
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         self.is_called.set()
-        assert self.may_continue.wait(PATIENCE_S)
+        assert self.may_continue.wait(TIMEOUT_S)
         self.attempts += 1
         if self.attempts <= self.refusals:
             if self.attempts % 2:
@@ -52,12 +52,12 @@ def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.message for record in records(caplog)]
 
 
-def test_a_batch_is_retried_until_it_is_taken_and_an_outage_is_logged_once(
+def test_a_batch_is_retried_until_it_is_accepted_and_an_outage_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
     target = Target(refusals=3)
-    exporter = RetryingExporter(target, target="tested", retry_s=PATIENCE_S)
+    exporter = RetryingExporter(target, target="tested", retry_s=TIMEOUT_S)
     assert exporter.export([span(0), span(1)]) is SpanExportResult.SUCCESS
     assert target.exported == ["span 0", "span 1"]
     assert messages(caplog) == ["traces.export_failed", "traces.export_recovered"]
@@ -65,7 +65,7 @@ def test_a_batch_is_retried_until_it_is_taken_and_an_outage_is_logged_once(
     assert "secret" not in caplog.text
 
 
-def test_a_batch_that_is_refused_too_long_is_lost_and_counted(
+def test_a_batch_refused_beyond_the_limit_is_dropped_and_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -80,20 +80,20 @@ def test_a_batch_that_is_refused_too_long_is_lost_and_counted(
 
 def test_an_urgent_export_makes_a_single_attempt() -> None:
     target = Target(refusals=1000)
-    exporter = RetryingExporter(target, target="tested", retry_s=PATIENCE_S)
+    exporter = RetryingExporter(target, target="tested", retry_s=TIMEOUT_S)
     exporter.set_urgent(is_urgent=True)
     assert exporter.export([span(0)]) is SpanExportResult.FAILURE
     assert target.attempts == 1
 
 
-def test_a_full_queue_loses_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_queue_drops_the_oldest_spans(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "512")
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "10")
     target = Target()
     target.may_continue.clear()
     processor = TargetProcessor(target, target="tested")
     processor.on_end(span(0))
-    assert target.is_called.wait(PATIENCE_S)
+    assert target.is_called.wait(TIMEOUT_S)
     for number in range(1, 701):
         processor.on_end(span(number))
     target.may_continue.set()
@@ -101,7 +101,7 @@ def test_a_full_queue_loses_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     assert target.exported == ["span 0", *(f"span {number}" for number in range(189, 701))]
 
 
-def test_processors_come_and_go() -> None:
+def test_processors_are_added_and_removed() -> None:
     first, second = Target(), Target()
     processors = [TargetProcessor(one, target="tested") for one in (first, second)]
     processor_set = ProcessorSet()

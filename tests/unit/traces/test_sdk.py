@@ -12,7 +12,7 @@ from trunkline.traces.sdk import make_provider
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-"
 
 
-def finished(provider: TracerProvider, *, traceparent: str = "") -> tuple[ReadableSpan, ...]:
+def finish_span(provider: TracerProvider, *, traceparent: str = "") -> tuple[ReadableSpan, ...]:
     exporter = InMemorySpanExporter()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     tracer = provider.get_tracer(telemetry.TRACER_NAME)
@@ -28,13 +28,13 @@ def finished(provider: TracerProvider, *, traceparent: str = "") -> tuple[Readab
 
 
 def test_a_sampled_parent_is_continued() -> None:
-    (span,) = finished(make_provider("test"), traceparent=f"{PARENT}01")
+    (span,) = finish_span(make_provider("test"), traceparent=f"{PARENT}01")
     assert span.parent is not None
     assert span.parent.is_remote
 
 
-def test_what_the_caller_does_not_sample_is_not_recorded_but_carried_on() -> None:
-    assert not finished(make_provider("test"), traceparent=f"{PARENT}00")
+def test_an_unsampled_context_is_propagated_but_not_recorded() -> None:
+    assert not finish_span(make_provider("test"), traceparent=f"{PARENT}00")
 
 
 def test_the_default_resource_names_the_service_and_our_version() -> None:
@@ -65,7 +65,7 @@ def test_the_environment_selects_the_sampler(
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
     monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", ratio)
-    assert len(finished(make_provider("test"))) == count
+    assert len(finish_span(make_provider("test"))) == count
 
 
 @pytest.mark.parametrize(
@@ -81,11 +81,11 @@ def test_a_long_attribute_is_cut(
 ) -> None:
     if variable:
         monkeypatch.setenv(variable, str(limit))
-    (span,) = finished(make_provider("test"))
+    (span,) = finish_span(make_provider("test"))
     assert span.attributes is not None
     assert len(str(span.attributes["text"])) == limit
 
 
 def test_the_sdk_can_be_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
-    assert not finished(make_provider("test"))
+    assert not finish_span(make_provider("test"))

@@ -13,7 +13,7 @@ def text(key: str, value: str) -> KeyValue:
     return KeyValue(key=key, value=AnyValue(string_value=value))
 
 
-def resource_of(span: Span, *, process: str = "") -> ResourceSpans:
+def wrap_in_resource(span: Span, *, process: str = "") -> ResourceSpans:
     resource = ResourceSpans()
     if process:
         resource.resource.attributes.append(text(telemetry.SERVICE_NAME, process))
@@ -22,15 +22,15 @@ def resource_of(span: Span, *, process: str = "") -> ResourceSpans:
 
 
 def convert(span: Span, *, process: str = "") -> list[trace_service_pb2.Span]:
-    return list(read_spans([resource_of(span, process=process)]))
+    return list(read_spans([wrap_in_resource(span, process=process)]))
 
 
-def base(**fields: object) -> Span:
+def make_span(**fields: object) -> Span:
     return Span(trace_id=b"t" * 16, span_id=b"s" * 8, **fields)  # type: ignore[arg-type]
 
 
-def test_all_that_a_span_says_is_kept() -> None:
-    span = base(
+def test_all_fields_of_a_span_are_converted() -> None:
+    span = make_span(
         parent_span_id=b"p" * 8,
         name="execute_tool calculate",
         kind=Span.SPAN_KIND_CLIENT,
@@ -40,39 +40,39 @@ def test_all_that_a_span_says_is_kept() -> None:
         events=[Span.Event(name="retry", time_unix_nano=5, attributes=[text("why", "busy")])],
         links=[Span.Link(trace_id=b"l" * 16, span_id=b"m" * 8)],
     )
-    (made,) = convert(span, process="trunkline-mcp-math")
-    assert made.trace_id == b"t".hex() * 16
-    assert made.span_id == b"s".hex() * 8
-    assert made.parent_span_id == b"p".hex() * 8
-    assert made.name == "execute_tool calculate"
-    assert made.kind == trace_service_pb2.SPAN_KIND_CLIENT
-    assert made.service == "trunkline-mcp-math"
-    assert made.start_time.ToNanoseconds() == 1_500_000_001
-    assert made.end_time.ToNanoseconds() == 2_000_000_002
-    assert made.is_error
-    assert made.status_message == "timeout"
-    assert made.events[0].name == "retry"
-    assert made.events[0].attributes["why"] == "busy"
-    assert made.links[0].trace_id == b"l".hex() * 16
+    (converted,) = convert(span, process="trunkline-mcp-math")
+    assert converted.trace_id == b"t".hex() * 16
+    assert converted.span_id == b"s".hex() * 8
+    assert converted.parent_span_id == b"p".hex() * 8
+    assert converted.name == "execute_tool calculate"
+    assert converted.kind == trace_service_pb2.SPAN_KIND_CLIENT
+    assert converted.service == "trunkline-mcp-math"
+    assert converted.start_time.ToNanoseconds() == 1_500_000_001
+    assert converted.end_time.ToNanoseconds() == 2_000_000_002
+    assert converted.is_error
+    assert converted.status_message == "timeout"
+    assert converted.events[0].name == "retry"
+    assert converted.events[0].attributes["why"] == "busy"
+    assert converted.links[0].trace_id == b"l".hex() * 16
 
 
-def test_what_is_packed_comes_out_as_it_went_in() -> None:
-    spans = [base(name=f"span {number}", attributes=[text("a", "b")]) for number in range(3)]
+def test_packed_records_round_trip() -> None:
+    spans = [make_span(name=f"span {number}", attributes=[text("a", "b")]) for number in range(3)]
     records = [
         record
         for number, span in enumerate(spans)
-        for record in read_records([resource_of(span, process=f"process {number}")])
+        for record in read_records([wrap_in_resource(span, process=f"process {number}")])
     ]
     assert list(unpack_records(pack_records(records))) == records
 
 
-def test_the_service_is_what_the_span_says_and_then_what_the_process_says() -> None:
-    span = base(attributes=[text(telemetry.SERVICE, "supervisor")])
+def test_the_service_is_that_of_the_span_or_else_of_the_process() -> None:
+    span = make_span(attributes=[text(telemetry.SERVICE, "supervisor")])
     assert convert(span, process="trunkline")[0].service == "supervisor"
-    assert convert(base())[0].service == "unknown"
+    assert convert(make_span())[0].service == "unknown"
 
 
-def test_values_of_every_kind_are_kept() -> None:
+def test_values_of_every_kind_are_converted() -> None:
     nested = KeyValueList(values=[text("inner", "x")])
     values = {
         "flag": AnyValue(bool_value=True),
@@ -83,7 +83,7 @@ def test_values_of_every_kind_are_kept() -> None:
         "map": AnyValue(kvlist_value=nested),
         "none": AnyValue(),
     }
-    span = base(attributes=[KeyValue(key=key, value=value) for key, value in values.items()])
+    span = make_span(attributes=[KeyValue(key=key, value=value) for key, value in values.items()])
     attributes = convert(span)[0].attributes
     assert attributes["flag"] is True
     assert attributes["count"] == 7
@@ -94,16 +94,16 @@ def test_values_of_every_kind_are_kept() -> None:
     assert attributes["none"] is None
 
 
-def test_a_span_without_proper_ids_is_left_out() -> None:
+def test_a_span_without_valid_ids_is_skipped() -> None:
     assert convert(Span(trace_id=b"", span_id=b"s" * 8)) == []
     assert convert(Span(trace_id=b"t" * 16, span_id=b"short")) == []
 
 
-def test_a_huge_span_is_cut_to_size() -> None:
+def test_a_huge_span_is_truncated() -> None:
     deep = AnyValue(string_value="core")
     for _ in range(20):
         deep = AnyValue(array_value=ArrayValue(values=[deep]))
-    span = base(
+    span = make_span(
         name="n" * 100_000,
         end_time_unix_nano=2**64 - 1,
         status=Status(message="m" * 100_000),
@@ -115,16 +115,16 @@ def test_a_huge_span_is_cut_to_size() -> None:
         events=[Span.Event(name="e")] * 1000,
         links=[Span.Link()] * 1000,
     )
-    (made,) = convert(span)
-    (record,) = read_records([resource_of(span)])
+    (converted,) = convert(span)
+    (record,) = read_records([wrap_in_resource(span)])
     content = pack_records([record])
     assert len(content) < 32 * 1024
-    assert [to_span(one) for one in unpack_records(content)] == [made]
-    assert len(str(made.attributes["long"])) == telemetry.ATTRIBUTE_LIMIT_CHARS
-    assert made.ByteSize() < 32 * 1024
-    assert made.end_time.ToDatetime().year == 2116
+    assert [to_span(one) for one in unpack_records(content)] == [converted]
+    assert len(str(converted.attributes["long"])) == telemetry.ATTRIBUTE_LIMIT_CHARS
+    assert converted.ByteSize() < 32 * 1024
+    assert converted.end_time.ToDatetime().year == 2116
 
 
-def test_a_kind_from_the_future_is_kept() -> None:
-    span = Span.FromString(base().SerializeToString() + b"\x30\x63")
+def test_an_unknown_kind_is_preserved() -> None:
+    span = Span.FromString(make_span().SerializeToString() + b"\x30\x63")
     assert convert(span)[0].kind == 99

@@ -34,7 +34,7 @@ def span(
     **attributes: str,
 ) -> SpanRecord:
     resource = trace_pb2.ResourceSpans()
-    made = resource.scope_spans.add().spans.add(
+    new_span = resource.scope_spans.add().spans.add(
         trace_id=trace.to_bytes(16, "big"),
         span_id=number.to_bytes(8, "big"),
         parent_span_id=parent.to_bytes(8, "big") if parent else b"",
@@ -43,9 +43,9 @@ def span(
         end_time_unix_nano=(NOW_S + at_s + 1) * 10**9,
     )
     if is_error:
-        made.status.code = trace_pb2.Status.STATUS_CODE_ERROR
+        new_span.status.code = trace_pb2.Status.STATUS_CODE_ERROR
     for key, value in {telemetry.SERVICE: "math", **attributes}.items():
-        made.attributes.add(key=key.replace("_", ".")).value.string_value = value
+        new_span.attributes.add(key=key.replace("_", ".")).value.string_value = value
     (record,) = read_records([resource])
     return record
 
@@ -54,28 +54,28 @@ def ids(spans: list[trace_service_pb2.Span]) -> list[str]:
     return [one.span_id[-1] for one in spans]
 
 
-def test_spans_of_a_trace_come_back_by_start_time_however_they_arrived(store: SpanStore) -> None:
+def test_spans_of_a_trace_are_returned_by_start_time_in_any_arrival_order(store: SpanStore) -> None:
     late, early, middle = span(1, 3, parent=2, at_s=30), span(1, 1, at_s=10), span(1, 2, at_s=20)
     store.add([late])
     store.add([middle, early])
-    found = store.get_trace(trace_id=f"{1:032X}")
-    assert [one.span_id for one in found] == [one.span_id for one in (early, middle, late)]
-    assert [one.start_time.seconds - NOW_S for one in found] == [10, 20, 30]
+    listed = store.get_trace(trace_id=f"{1:032X}")
+    assert [one.span_id for one in listed] == [one.span_id for one in (early, middle, late)]
+    assert [one.start_time.seconds - NOW_S for one in listed] == [10, 20, 30]
 
 
-def test_traces_in_the_format_of_before_make_room_for_new_ones(tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / "traces.db") as before:
-        before.executescript(
+def test_traces_in_an_old_format_are_replaced(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "traces.db") as old_database:
+        old_database.executescript(
             "CREATE TABLE spans (trace_id TEXT, span_id TEXT, start_ns INTEGER, span BLOB);"
             "CREATE TABLE traces (trace_id TEXT); INSERT INTO traces VALUES ('00')"
         )
-    before.close()
+    old_database.close()
     with SpanStore(tmp_path / "traces.db") as store:
         store.add([span(1, 1)])
         assert [one.span_count for one in store.list_traces().traces] == [1]
 
 
-def test_a_span_that_comes_twice_counts_once(store: SpanStore) -> None:
+def test_a_duplicate_span_counts_once(store: SpanStore) -> None:
     first, second, third = ((f"{1:032x}", f"{number:016x}") for number in (1, 2, 3))
     assert store.add([span(1, 1), span(1, 2)]) == {first, second}
     assert store.add([span(1, 2), span(1, 2), span(1, 3)]) == {third}
@@ -83,7 +83,7 @@ def test_a_span_that_comes_twice_counts_once(store: SpanStore) -> None:
     assert summary.span_count == 3
 
 
-def test_a_notification_is_kept_in_the_trace_of_a_request_and_is_none_by_itself(
+def test_a_notification_is_stored_in_the_trace_of_a_request_but_not_alone(
     store: SpanStore,
 ) -> None:
     lone, part = (
@@ -95,7 +95,7 @@ def test_a_notification_is_kept_in_the_trace_of_a_request_and_is_none_by_itself(
     assert [one.trace_id for one in store.list_traces().traces] == [part.trace_id]
 
 
-def test_a_summary_tells_root_times_errors_and_tasks(store: SpanStore) -> None:
+def test_a_summary_has_root_times_errors_and_tasks(store: SpanStore) -> None:
     store.add([span(1, 2, parent=1, at_s=5, is_error=True, trunkline_task_id="t-1")])
     store.add([span(1, 1, name="SendMessage")])
     (summary,) = store.list_traces().traces
@@ -127,14 +127,14 @@ def test_an_unknown_trace_or_task_is_an_error(store: SpanStore) -> None:
 
 def test_pages_go_through_all_traces_newest_first(store: SpanStore) -> None:
     store.add([span(trace, 1, at_s=trace // 2) for trace in range(25)])
-    found, token = [], ""
+    listed, token = [], ""
     while True:
         page = store.list_traces(page_size=10, page_token=token)
-        found += [int(summary.trace_id, 16) for summary in page.traces]
+        listed += [int(summary.trace_id, 16) for summary in page.traces]
         token = page.next_page_token
         if not token:
             break
-    assert found == list(reversed(range(25)))
+    assert listed == list(reversed(range(25)))
 
 
 @pytest.mark.parametrize(("size", "token"), [(-1, ""), (101, ""), (0, "nonsense"), (0, "YQ")])
@@ -143,20 +143,20 @@ def test_a_bad_page_is_refused(store: SpanStore, size: int, token: str) -> None:
         store.list_traces(page_size=size, page_token=token)
 
 
-def test_the_oldest_traces_go_when_there_are_too_many(store: SpanStore) -> None:
+def test_the_oldest_traces_are_deleted_beyond_the_limit(store: SpanStore) -> None:
     for trace in range(130):
         store.add([span(trace, 1, at_s=trace, trunkline_task_id=f"t-{trace}")])
-    found, token = [], ""
+    listed, token = [], ""
     for _ in range(2):
         page = store.list_traces(page_size=100, page_token=token)
-        found += [int(summary.trace_id, 16) for summary in page.traces]
-    assert min(found) == 30
+        listed += [int(summary.trace_id, 16) for summary in page.traces]
+    assert min(listed) == 30
     with pytest.raises(TraceNotFoundError):
         store.get_trace(task_id="t-29")
     assert ids(store.get_trace(task_id="t-30")) == ["1"]
 
 
-def test_traces_that_found_no_room_on_the_disk_push_out_none(store: SpanStore) -> None:
+def test_traces_that_do_not_fit_on_the_disk_evict_none(store: SpanStore) -> None:
     store.add(span(number, 1, at_s=number) for number in range(1, 91))
     (pages,) = store._database.execute("PRAGMA page_count").fetchone()
     store._database.execute(f"PRAGMA max_page_count = {pages}")
@@ -167,14 +167,14 @@ def test_traces_that_found_no_room_on_the_disk_push_out_none(store: SpanStore) -
     assert len(store.list_traces(page_size=100).traces) == 91
 
 
-def test_traces_that_are_too_old_go(tmp_path: Path) -> None:
+def test_traces_that_are_too_old_are_deleted(tmp_path: Path) -> None:
     with SpanStore(tmp_path / "traces.db", retention_s=3600) as store:
         store.add([span(1, 1, at_s=-NOW_S)])
         store.add([span(2, 2)])
         assert [one.trace_id[-1] for one in store.list_traces().traces] == ["2"]
 
 
-def test_a_trace_without_end_is_cut_off(store: SpanStore) -> None:
+def test_an_endless_trace_is_truncated(store: SpanStore) -> None:
     store.add([span(1, number) for number in range(1, MAX_SPANS_PER_TRACE)])
     store.add([span(1, number) for number in range(MAX_SPANS_PER_TRACE, MAX_SPANS_PER_TRACE + 10)])
     assert len(store.get_trace(trace_id=f"{1:032x}")) == MAX_SPANS_PER_TRACE
@@ -211,7 +211,7 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, content: bytes | No
     assert str(path) in str(caught.value)
 
 
-def test_nobody_else_may_read_the_file(tmp_path: Path) -> None:
+def test_the_file_is_private(tmp_path: Path) -> None:
     with SpanStore(tmp_path / "traces.db") as store:
         store.add([span(1, 1)])
         modes = {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}

@@ -5,9 +5,9 @@ from trunkline.v1 import trace_service_pb2
 
 
 def span(name: str, parent: str = "", *, at: int = 0) -> trace_service_pb2.Span:
-    made = trace_service_pb2.Span(span_id=name, parent_span_id=parent, name=name)
-    made.start_time.FromMilliseconds(at)
-    return made
+    new_span = trace_service_pb2.Span(span_id=name, parent_span_id=parent, name=name)
+    new_span.start_time.FromMilliseconds(at)
+    return new_span
 
 
 def outline(tree: TraceTree) -> list[str]:
@@ -36,13 +36,13 @@ def test_a_span_whose_parent_is_missing_is_an_orphan_with_all_below_it() -> None
     assert not tree.is_complete
 
 
-def test_only_the_first_of_several_strays_is_taken_for_the_root() -> None:
+def test_only_the_first_of_several_orphans_is_taken_as_the_root() -> None:
     tree = TraceTree.build([span("late", "y", at=2), span("early", "x", at=1)])
     assert outline(tree) == ["early", "late"]
     assert [node.span.name for node in tree.orphans] == ["late"]
 
 
-def test_a_circle_of_parents_loses_no_span() -> None:
+def test_a_cycle_of_parents_loses_no_span() -> None:
     tree = TraceTree.build([span("a"), span("x", "y"), span("y", "x"), span("z", "x")])
     assert sorted(name.strip() for name in outline(tree)) == ["a", "x", "y", "z"]
     assert not tree.is_complete
@@ -52,7 +52,7 @@ def test_a_span_that_is_its_own_parent_loses_nothing() -> None:
     assert outline(TraceTree.build([span("a", "a")])) == ["a"]
 
 
-def test_a_very_deep_trace_is_no_problem() -> None:
+def test_a_very_deep_trace_is_walked_without_recursion_limit() -> None:
     spans = [span(str(n), str(n - 1) if n else "", at=n) for n in range(3000)]
     tree = TraceTree.build(spans)
     assert [depth for depth, _ in tree.walk()] == list(range(3000))

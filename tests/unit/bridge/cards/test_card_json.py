@@ -1,4 +1,4 @@
-"""A card as JSON, for clients of every version at once."""
+"""Agent cards as JSON for clients of all versions at once."""
 
 import copy
 from typing import Any
@@ -21,7 +21,7 @@ from trunkline_bridge.versions.json_values import dumps
 SKILL: dict[str, Any] = {
     "id": "s",
     "name": "S",
-    "description": "Says.",
+    "description": "Speaks.",
     "tags": ["t"],
     "examples": ["e"],
     "inputModes": ["a/b"],
@@ -32,7 +32,7 @@ FLOW = {
     "authorizationUrl": "https://a",
     "tokenUrl": "https://t",
     "refreshUrl": "https://r",
-    "scopes": {"say": "Says."},
+    "scopes": {"say": "Speaks."},
 }
 CARD: dict[str, Any] = {
     "name": "rich",
@@ -79,36 +79,36 @@ def card() -> agent_card_pb2.AgentCard:
     return parse_card(dumps(CARD))
 
 
-def test_it_is_the_reference_sdks_merge_but_for_what_that_leaves_out() -> None:
-    theirs = agent_card_to_dict(json_format.ParseDict(CARD, AgentCard()))
-    ours = merged_card_json(card())
-    # Theirs says "0.3", and lists what is not first.
-    assert (theirs.pop("protocolVersion"), ours.pop("protocolVersion")) == ("0.3", "0.3.0")
-    older = [
+def test_merged_json_equals_the_reference_sdks_except_for_its_omissions() -> None:
+    expected = agent_card_to_dict(json_format.ParseDict(CARD, AgentCard()))
+    actual = merged_card_json(card())
+    # The SDK writes "0.3", and lists all interfaces but the first.
+    assert (expected.pop("protocolVersion"), actual.pop("protocolVersion")) == ("0.3", "0.3.0")
+    older_interfaces = [
         {"url": "http://h/", "transport": "JSONRPC"},
         {"url": "http://h", "transport": "HTTP+JSON"},
     ]
-    assert (theirs.pop("additionalInterfaces"), ours.pop("additionalInterfaces")) == (
-        older[1:],
-        older,
+    assert (expected.pop("additionalInterfaces"), actual.pop("additionalInterfaces")) == (
+        older_interfaces[1:],
+        older_interfaces,
     )
-    # Theirs leaves empty lists of scopes out.
-    for one in (theirs, ours, theirs["skills"][0], ours["skills"][0]):
+    # The SDK omits empty lists of scopes.
+    for one in (expected, actual, expected["skills"][0], actual["skills"][0]):
         for requirement in one["securityRequirements"]:
             for scopes in requirement["schemes"].values():
                 scopes.setdefault("list", [])
-    assert ours == theirs
+    assert actual == expected
 
 
-def test_clients_of_v1_0_read_all_of_it() -> None:
+def test_v1_0_clients_read_every_field() -> None:
     received = parse_agent_card(copy.deepcopy(merged_card_json(card())))
     assert json_format.MessageToDict(received) == json_format.MessageToDict(card())
     assert parse_card(dumps(merged_card_json(card()))) == card()
 
 
-def test_clients_of_v0_3_read_all_of_theirs() -> None:
-    for form in (merged_card_json(card()), v0_3_card_json(card()), v0_1_card_json(card())):
-        received = v0_3.AgentCard.model_validate(form)
+def test_v0_3_clients_read_every_field_of_their_version() -> None:
+    for card_json in (merged_card_json(card()), v0_3_card_json(card()), v0_1_card_json(card())):
+        received = v0_3.AgentCard.model_validate(card_json)
         assert received.url == "http://h/"
         assert received.protocol_version == "0.3.0"
         assert received.supports_authenticated_extended_card is True
@@ -125,44 +125,44 @@ def test_clients_of_v0_3_read_all_of_theirs() -> None:
         oauth = schemes["oauth"]
         assert isinstance(oauth, v0_3.OAuth2SecurityScheme)
         assert oauth.flows.authorization_code is not None
-        assert oauth.flows.authorization_code.scopes == {"say": "Says."}
+        assert oauth.flows.authorization_code.scopes == {"say": "Speaks."}
 
 
-def test_v0_3_gets_nothing_that_it_does_not_know() -> None:
-    def known(model: Any, given: dict[str, Any]) -> set[str]:
+def test_v0_3_json_has_no_unknown_fields() -> None:
+    def unknown_keys(model: Any, content: dict[str, Any]) -> set[str]:
         names = {field.alias or name for name, field in model.model_fields.items()}
-        return set(given) - names
+        return set(content) - names
 
-    form = v0_3_card_json(card())
-    assert known(v0_3.AgentCard, form) == set()
-    assert known(v0_3.AgentCapabilities, form["capabilities"]) == set()
-    assert known(v0_3.AgentSkill, form["skills"][0]) == set()
-
-
-def test_a_card_that_v0_3_cannot_reach_has_no_address_for_it() -> None:
-    newer = card()
-    del newer.supported_interfaces[2:]
-    form = merged_card_json(newer)
-    assert not {"url", "preferredTransport", "protocolVersion"} & set(form)
+    card_json = v0_3_card_json(card())
+    assert unknown_keys(v0_3.AgentCard, card_json) == set()
+    assert unknown_keys(v0_3.AgentCapabilities, card_json["capabilities"]) == set()
+    assert unknown_keys(v0_3.AgentSkill, card_json["skills"][0]) == set()
 
 
-def test_what_v0_3_cannot_say_of_oauth_is_left_out_of_its_own_form_alone() -> None:
-    newer = card()
-    flows = newer.security_schemes["oauth"].oauth2_security_scheme.flows
+def test_a_card_without_v0_3_interfaces_has_no_v0_3_address() -> None:
+    newer_card = card()
+    del newer_card.supported_interfaces[2:]
+    card_json = merged_card_json(newer_card)
+    assert not {"url", "preferredTransport", "protocolVersion"} & set(card_json)
+
+
+def test_newer_oauth_flows_are_omitted_from_v0_3_json_only() -> None:
+    newer_card = card()
+    flows = newer_card.security_schemes["oauth"].oauth2_security_scheme.flows
     flows.authorization_code.pkce_required = True
-    older = v0_3_card_json(newer)["securitySchemes"]["oauth"]["flows"]
-    assert older == {"authorizationCode": FLOW}
-    # The reference SDK reads v1.0 cards by their older fields where there are both.
-    received = parse_agent_card(merged_card_json(newer)).security_schemes["oauth"]
+    older_interfaces = v0_3_card_json(newer_card)["securitySchemes"]["oauth"]["flows"]
+    assert older_interfaces == {"authorizationCode": FLOW}
+    # The reference SDK reads v1.0 cards by their older fields where both are present.
+    received = parse_agent_card(merged_card_json(newer_card)).security_schemes["oauth"]
     assert received.oauth2_security_scheme.flows.authorization_code.pkce_required
     flows.device_code.token_url = "https://t"
-    assert v0_3_card_json(newer)["securitySchemes"]["oauth"]["flows"] == {}
-    received = parse_agent_card(merged_card_json(newer)).security_schemes["oauth"]
+    assert v0_3_card_json(newer_card)["securitySchemes"]["oauth"]["flows"] == {}
+    received = parse_agent_card(merged_card_json(newer_card)).security_schemes["oauth"]
     assert received.oauth2_security_scheme.flows.device_code.token_url == "https://t"
 
 
-def test_the_original_form_has_the_original_words() -> None:
-    form = v0_1_card_json(card())
-    assert form["defaultInputModes"] == ["text/plain", "text"]
-    assert form["authentication"] == {"schemes": ["Bearer"]}
-    assert form["capabilities"]["stateTransitionHistory"] is False
+def test_v0_1_json_has_the_v0_1_fields() -> None:
+    card_json = v0_1_card_json(card())
+    assert card_json["defaultInputModes"] == ["text/plain", "text"]
+    assert card_json["authentication"] == {"schemes": ["Bearer"]}
+    assert card_json["capabilities"]["stateTransitionHistory"] is False

@@ -1,4 +1,4 @@
-"""Cards have the addresses that their reader can reach."""
+"""Cards contain addresses that their reader can reach."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from trunkline_bridge.errors import WireError
 
 
 @pytest.mark.parametrize(
-    ("bound", "base_url", "seen"),
+    ("bound", "base_url", "advertised"),
     [
         ("", "http://127.0.0.1:8000", ""),
         ("127.0.0.1:50052", "http://127.0.0.1:8000", "127.0.0.1:50052"),
@@ -25,23 +25,25 @@ from trunkline_bridge.errors import WireError
         ("grpc.example:443", "https://mesh.example", "grpc.example:443"),
     ],
 )
-def test_grpc_is_where_the_caller_can_reach_it(bound: str, base_url: str, seen: str) -> None:
-    assert BoundAddresses(grpc=bound).grpc_address_for(base_url) == seen
+def test_the_grpc_address_is_reachable_for_the_caller(
+    bound: str, base_url: str, advertised: str
+) -> None:
+    assert BoundAddresses(grpc=bound).grpc_address_for(base_url) == advertised
 
 
 @pytest.mark.parametrize(
     "origin", ["http://", "http://a/b", "http://a b", "http://<x>", "ftp://a", 'http://a"', "a"]
 )
-def test_what_is_no_host_is_no_address(origin: str) -> None:
+def test_an_invalid_host_header_is_refused(origin: str) -> None:
     with pytest.raises(WireError, match="Host header"):
         check_origin(origin)
     assert check_origin("https://mesh.example:8000") == "https://mesh.example:8000"
 
 
-def test_a_signed_card_needs_one_address_to_give() -> None:
-    signed = Settings(card_key=Path("card.pem"), insecure=True)
-    check_addresses(signed)
-    everywhere = replace(signed, http=HostPort("::", 80))
+def test_a_signed_card_needs_a_single_address() -> None:
+    settings = Settings(card_key=Path("card.pem"), insecure=True)
+    check_addresses(settings)
+    everywhere = replace(settings, http=HostPort("::", 80))
     with pytest.raises(ConfigurationError, match="public_url"):
         check_addresses(everywhere)
     check_addresses(replace(everywhere, public_url="https://mesh.example"))

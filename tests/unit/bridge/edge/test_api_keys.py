@@ -19,7 +19,7 @@ from trunkline_bridge.edge.api_keys import (
 )
 
 
-def test_what_is_written_is_read_and_only_by_its_owner(tmp_path: Path) -> None:
+def test_saved_keys_are_loaded_from_a_private_file(tmp_path: Path) -> None:
     path = tmp_path / "keys.toml"
     keys = [ApiKey("ci", "acme", hash_key("k")), ApiKey("é#' [", "other one", hash_key("l"))]
     save_keys(path, keys)
@@ -32,19 +32,19 @@ def test_the_file_does_not_hold_the_key(tmp_path: Path) -> None:
     key = generate_key()
     path = write_api_keys(tmp_path / "keys.toml", [("ci", "acme", key)])
     assert key not in path.read_text()
-    found = ApiKeyFile(path).find(key)
-    assert found is not None
-    assert (found.name, found.account) == ("ci", "acme")
+    api_key = ApiKeyFile(path).find(key)
+    assert api_key is not None
+    assert (api_key.name, api_key.account) == ("ci", "acme")
     assert generate_key() != key
 
 
 @pytest.mark.parametrize("key", ["", "K", "k ", "k\x00", "é", "\udc80", "k" * 60_000])
-def test_another_key_is_nobodys(tmp_path: Path, key: str) -> None:
+def test_an_unknown_key_is_not_found(tmp_path: Path, key: str) -> None:
     keys = ApiKeyFile(write_api_keys(tmp_path / "keys.toml", [("ci", "acme", "k")]))
     assert keys.find(key) is None
 
 
-def test_changes_of_the_file_hold_within_a_second(tmp_path: Path) -> None:
+def test_changes_of_the_file_take_effect_within_a_second(tmp_path: Path) -> None:
     clock = ManualClock()
     path = write_api_keys(tmp_path / "keys.toml", [("a", "acme", "k")])
     keys = ApiKeyFile(path, clock)
@@ -89,7 +89,9 @@ ENTRY = '[[key]]\nname = "a"\naccount = "b"\nsha256 = "' + "0" * 64 + '"\n'
         ("\x00", "TOML"),
     ],
 )
-def test_a_wrong_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, problem: str) -> None:
+def test_an_invalid_file_is_reported_with_the_problem(
+    tmp_path: Path, text: str, problem: str
+) -> None:
     path = tmp_path / "keys.toml"
     path.write_text(text)
     with pytest.raises(ConfigurationError, match=problem):

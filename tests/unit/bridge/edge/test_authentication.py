@@ -14,12 +14,12 @@ from trunkline_bridge.settings import BridgeSettings
 TOKENS = token_settings("keys.json")
 
 
-def test_without_settings_nobody_is_asked() -> None:
+def test_without_settings_access_is_anonymous() -> None:
     assert build_authenticator(BridgeSettings()).security.is_anonymous_only
 
 
 @pytest.mark.parametrize(
-    ("wrong", "named"),
+    ("changes", "setting"),
     [
         ({"issuer": ""}, "jwt_issuer"),
         ({"audience": ""}, "jwt_audience"),
@@ -29,21 +29,19 @@ def test_without_settings_nobody_is_asked() -> None:
         ({"algorithms": ("none",)}, "jwt_algorithms"),
     ],
 )
-def test_tokens_are_for_one_issuer_and_one_audience_and_by_public_keys(
-    wrong: dict[str, Any], named: str
-) -> None:
-    with pytest.raises(ConfigurationError, match=named):
-        build_authenticator(BridgeSettings(tokens=replace(TOKENS, **wrong)))
+def test_invalid_token_settings_are_refused(changes: dict[str, Any], setting: str) -> None:
+    with pytest.raises(ConfigurationError, match=setting):
+        build_authenticator(BridgeSettings(tokens=replace(TOKENS, **changes)))
 
 
 @pytest.mark.parametrize("keys", ["https://issuer.example/keys", "http://localhost:1/keys"])
-def test_keys_may_come_protected_or_from_this_machine(keys: str) -> None:
+def test_keys_are_fetched_by_https_or_from_this_machine(keys: str) -> None:
     assert not build_authenticator(
         BridgeSettings(tokens=replace(TOKENS, keys=keys))
     ).security.is_anonymous_only
 
 
-def test_what_is_asked_for_is_declared(tmp_path: Path) -> None:
+def test_required_credentials_are_declared(tmp_path: Path) -> None:
     keys = write_api_keys(tmp_path / "keys.toml", [])
     by_key = build_authenticator(BridgeSettings(api_keys_file=keys)).security
     assert list(by_key.schemes) == ["apiKey", "bearer"]

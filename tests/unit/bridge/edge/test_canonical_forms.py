@@ -1,4 +1,4 @@
-"""The canonical forms of a card that signatures cover."""
+"""Tests of the canonical forms of cards, which signatures cover."""
 
 import json
 from pathlib import Path
@@ -22,14 +22,14 @@ CASES: list[dict[str, Any]] = json.loads(VECTORS.read_text(encoding="utf-8"))["c
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-def test_each_form_is_as_the_vector_has_it(case: dict[str, Any]) -> None:
+def test_each_form_equals_its_vector(case: dict[str, Any]) -> None:
     card = parse_card(json.dumps(case["card"]))
     assert specified_form(card).decode() == case["specified"]
     assert pruned_form(card).decode() == case["pruned"]
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-def test_pruning_is_what_the_sdk_does(case: dict[str, Any]) -> None:
+def test_the_pruned_form_equals_the_sdks(case: dict[str, Any]) -> None:
     sdk = _canonicalize_agent_card(parse_agent_card(json.loads(json.dumps(case["card"]))))
     assert pruned_form(parse_card(json.dumps(case["card"]))).decode() == sdk
 
@@ -41,18 +41,18 @@ def test_signatures_are_not_signed() -> None:
     assert (specified_form(card), pruned_form(card)) == before
 
 
-def test_as_it_was_sent_is_with_all_that_was_sent() -> None:
+def test_the_sent_form_contains_every_field() -> None:
     text = '{"url": "u", "name": "s", "signatures": [1], "n": 1.0}'
     assert sent_form(text) == b'{"n":1,"name":"s","url":"u"}'
 
 
 @pytest.mark.parametrize("text", ["[]", "7", "x", "[" * 100_000, '{"a": NaN}', '{"a": "\\ud800"}'])
-def test_what_has_no_form_as_sent_says_so(text: str) -> None:
+def test_invalid_json_has_no_sent_form(text: str) -> None:
     with pytest.raises(NoCanonicalFormError):
         sent_form(text)
 
 
-def test_what_nests_too_deep_has_no_form() -> None:
+def test_a_too_deeply_nested_card_has_no_form() -> None:
     card = agent_card_pb2.AgentCard(name="s")
     deep = card.capabilities.extensions.add(uri="e").params
     for _ in range(80):

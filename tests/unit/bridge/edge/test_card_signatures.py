@@ -1,4 +1,4 @@
-"""Signatures of cards: ours, the reference SDK's, and forged ones."""
+"""Tests of card signatures: own ones, those of the reference SDK, and forged ones."""
 
 import base64
 import hashlib
@@ -34,13 +34,13 @@ from trunkline_bridge.versions.card_json import merged_card_json
 
 ALGORITHMS = ("ES256", "EdDSA", "RS256")
 KEYS = {algorithm: SigningKey("main", algorithm) for algorithm in ALGORITHMS}
-STRANGER = SigningKey("main")
+UNTRUSTED_KEY = SigningKey("main")
 
 
 def plain_card(**fields: Any) -> agent_card_pb2.AgentCard:
     card = agent_card_pb2.AgentCard(
         name="echo",
-        description="Says é.",
+        description="Speaks é.",
         version="1",
         default_input_modes=["text/plain"],
         default_output_modes=["text/plain"],
@@ -55,8 +55,8 @@ def plain_card(**fields: Any) -> agent_card_pb2.AgentCard:
     return card
 
 
-def asking_card() -> agent_card_pb2.AgentCard:
-    """Return a card whose forms differ: its requirement has no scopes."""
+def secured_card() -> agent_card_pb2.AgentCard:
+    """Return a card whose forms differ: its security requirement has no scopes."""
     requirement = security_scheme_pb2.SecurityRequirement(
         schemes={"bearer": security_scheme_pb2.StringList()}
     )
@@ -65,13 +65,13 @@ def asking_card() -> agent_card_pb2.AgentCard:
     return card
 
 
-def signer_of(key: SigningKey, folder: Path, key_id: str = "main") -> CardSigner:
+def make_signer(key: SigningKey, folder: Path, key_id: str = "main") -> CardSigner:
     path = folder / "card.pem"
     path.write_bytes(key.pem())
     return CardSigner(path, key_id)
 
 
-def sent(card: agent_card_pb2.AgentCard) -> bytes:
+def to_json(card: agent_card_pb2.AgentCard) -> bytes:
     return json.dumps(merged_card_json(card)).encode()
 
 
@@ -79,7 +79,7 @@ def sent(card: agent_card_pb2.AgentCard) -> bytes:
 def test_a_signed_card_verifies_by_its_key_in_either_form(tmp_path: Path, algorithm: str) -> None:
     key = KEYS[algorithm]
     card = plain_card()
-    signer = signer_of(key, tmp_path)
+    signer = make_signer(key, tmp_path)
     signer.sign(card, base_url="http://h")
     assert len(card.signatures) == 1
     for trusted in (
@@ -87,13 +87,17 @@ def test_a_signed_card_verifies_by_its_key_in_either_form(tmp_path: Path, algori
         parse_trusted_keys(key_set(key)),
         parse_trusted_keys(json.dumps(signer.public_keys).encode()),
     ):
-        found = verify_card(sent(card), trusted)
-        assert (found.key_id, found.algorithm, found.form) == ("main", algorithm, SPECIFIED)
+        verified = verify_card(to_json(card), trusted)
+        assert (verified.key_id, verified.algorithm, verified.form) == (
+            "main",
+            algorithm,
+            SPECIFIED,
+        )
 
 
-def test_the_header_has_what_a2a_asks_for(tmp_path: Path) -> None:
+def test_the_header_has_the_fields_that_a2a_requires(tmp_path: Path) -> None:
     card = plain_card()
-    signer_of(KEYS["ES256"], tmp_path).sign(card, base_url="https://h/base")
+    make_signer(KEYS["ES256"], tmp_path).sign(card, base_url="https://h/base")
     header = jwt.get_unverified_header(f"{card.signatures[0].protected}.e30.eA")
     assert header == {
         "alg": "ES256",
@@ -103,40 +107,42 @@ def test_the_header_has_what_a2a_asks_for(tmp_path: Path) -> None:
     }
 
 
-def test_a_key_without_a_name_is_called_by_its_thumbprint(tmp_path: Path) -> None:
-    signer = signer_of(KEYS["EdDSA"], tmp_path, key_id="")
+def test_a_key_without_an_id_is_named_by_its_thumbprint(tmp_path: Path) -> None:
+    signer = make_signer(KEYS["EdDSA"], tmp_path, key_id="")
     jwk = KEYS["EdDSA"].jwk()
     text = json.dumps({name: jwk[name] for name in ("crv", "kty", "x")}, separators=(",", ":"))
     digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=")
     assert signer.key_id == digest.decode()
 
 
-@pytest.mark.parametrize("make", [plain_card, asking_card])
+@pytest.mark.parametrize("make_card", [plain_card, secured_card])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_the_reference_sdk_accepts_our_signature(tmp_path: Path, algorithm: str, make: Any) -> None:
-    card = make()
-    signer_of(KEYS[algorithm], tmp_path).sign(card, base_url="http://h")
+def test_the_reference_sdk_accepts_our_signature(
+    tmp_path: Path, algorithm: str, make_card: Any
+) -> None:
+    card = make_card()
+    make_signer(KEYS[algorithm], tmp_path).sign(card, base_url="http://h")
     verify = create_signature_verifier(
         lambda kid, jku: jwt.PyJWK(KEYS[algorithm].jwk()), [algorithm]
     )
-    received = parse_agent_card(json.loads(sent(card)))
+    received = parse_agent_card(json.loads(to_json(card)))
     verify(received)
-    received.description = "Says something else."
+    received.description = "Does something else."
     with pytest.raises(InvalidSignaturesError):
         verify(received)
 
 
-@pytest.mark.parametrize(("make", "form"), [(plain_card, SPECIFIED), (asking_card, PRUNED)])
-def test_we_accept_the_reference_sdks_signature(make: Any, form: str) -> None:
+@pytest.mark.parametrize(("make_card", "form"), [(plain_card, SPECIFIED), (secured_card, PRUNED)])
+def test_the_reference_sdks_signature_is_accepted(make_card: Any, form: str) -> None:
     key = KEYS["ES256"]
-    theirs = json_format.ParseDict(json_format.MessageToDict(make()), AgentCard())
+    sdk_card = json_format.ParseDict(json_format.MessageToDict(make_card()), AgentCard())
     header: Any = {"kid": "main", "alg": "ES256", "jku": None, "typ": "JOSE"}
-    create_agent_card_signer(key.private, header)(theirs)  # type: ignore[arg-type]
-    text = json.dumps(json_format.MessageToDict(theirs)).encode()
+    create_agent_card_signer(key.private, header)(sdk_card)  # type: ignore[arg-type]
+    text = json.dumps(json_format.MessageToDict(sdk_card)).encode()
     assert verify_card(text, parse_trusted_keys(key_set(key))).form == form
 
 
-def test_a_card_that_was_signed_as_it_was_sent_is_accepted_as_that() -> None:
+def test_a_signature_of_the_sent_form_is_accepted() -> None:
     key = KEYS["ES256"]
     text = b'{"capabilities":{},"name":"echo","url":"http://old"}'
     compact = jwt.PyJWS().encode(text, key.private, algorithm="ES256", headers={"kid": "main"})
@@ -145,86 +151,86 @@ def test_a_card_that_was_signed_as_it_was_sent_is_accepted_as_that() -> None:
     assert verify_card(json.dumps(card).encode(), parse_trusted_keys(key_set(key))).form == AS_SENT
 
 
-def test_where_clients_differ_on_the_form_there_is_a_signature_of_each(tmp_path: Path) -> None:
-    card = asking_card()
-    signer_of(KEYS["ES256"], tmp_path).sign(card, base_url="http://h")
+def test_a_card_whose_forms_differ_has_a_signature_of_each(tmp_path: Path) -> None:
+    card = secured_card()
+    make_signer(KEYS["ES256"], tmp_path).sign(card, base_url="http://h")
     trusted = parse_trusted_keys(key_set(KEYS["ES256"]))
     forms = []
     for signature in card.signatures:
-        one = asking_card()
+        one = secured_card()
         one.signatures.append(signature)
-        forms.append(verify_card(sent(one), trusted).form)
+        forms.append(verify_card(to_json(one), trusted).form)
     assert forms == [SPECIFIED, PRUNED]
 
 
 def test_a_card_is_signed_again_only_when_it_has_changed(tmp_path: Path) -> None:
-    signer = signer_of(KEYS["ES256"], tmp_path)
+    signer = make_signer(KEYS["ES256"], tmp_path)
     first, same, other = plain_card(), plain_card(), plain_card()
-    other.description = "Says something else."
+    other.description = "Does something else."
     for card in (first, same, other):
         signer.sign(card, base_url="http://h")
-    # ECDSA signatures are random, so an equal one is from the cache.
+    # ECDSA signatures are random, so equal ones come from the cache.
     assert first.signatures == same.signatures
     assert first.signatures != other.signatures
-    assert verify_card(sent(other), parse_trusted_keys(key_set(KEYS["ES256"]))).form == SPECIFIED
+    assert verify_card(to_json(other), parse_trusted_keys(key_set(KEYS["ES256"]))).form == SPECIFIED
 
 
-def encoded(value: object) -> str:
+def encode(value: object) -> str:
     return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
 
 
-def forgeries() -> dict[str, tuple[str, str]]:
+def make_forgeries() -> dict[str, tuple[str, str]]:
     """Return forged signatures by the name of the attack."""
     key = KEYS["RS256"]
-    head = encoded({"alg": "HS256", "kid": "main"})
+    head = encode({"alg": "HS256", "kid": "main"})
     form = merged_card_json(plain_card())
-    mac = hmac.new(key.public_pem(), f"{head}.{encoded(form)}".encode(), hashlib.sha256)
+    mac = hmac.new(key.public_pem(), f"{head}.{encode(form)}".encode(), hashlib.sha256)
     hs256 = base64.urlsafe_b64encode(mac.digest()).rstrip(b"=").decode()
-    good = encoded({"alg": "RS256", "kid": "main"})
+    valid_header = encode({"alg": "RS256", "kid": "main"})
     return {
         "nothing": ("", ""),
         "no header": ("e30", "eA"),
         "not base64": ("%%%", "%%%"),
         "not JSON": ("eA", "eA"),
-        "a list": (encoded([]), "eA"),
-        "none": (encoded({"alg": "none", "kid": "main"}), ""),
+        "a list": (encode([]), "eA"),
+        "none": (encode({"alg": "none", "kid": "main"}), ""),
         "HMAC by the public key": (head, hs256),
-        "another algorithm": (encoded({"alg": "ES256", "kid": "main"}), "eA" * 43),
-        "a list of algorithms": (encoded({"alg": ["RS256"], "kid": "main"}), "eA"),
-        "no kid": (encoded({"alg": "RS256"}), "eA"),
-        "critical": (encoded({"alg": "RS256", "kid": "main", "crit": ["b64"], "b64": False}), "eA"),
-        "empty": (good, ""),
-        "random": (good, "eA" * 171),
+        "another algorithm": (encode({"alg": "ES256", "kid": "main"}), "eA" * 43),
+        "a list of algorithms": (encode({"alg": ["RS256"], "kid": "main"}), "eA"),
+        "no kid": (encode({"alg": "RS256"}), "eA"),
+        "critical": (encode({"alg": "RS256", "kid": "main", "crit": ["b64"], "b64": False}), "eA"),
+        "empty": (valid_header, ""),
+        "random": (valid_header, "eA" * 171),
     }
 
 
-@pytest.mark.parametrize("name", forgeries())
+@pytest.mark.parametrize("name", make_forgeries())
 def test_a_forged_signature_is_refused(name: str) -> None:
     card = plain_card()
-    protected, signature = forgeries()[name]
+    protected, signature = make_forgeries()[name]
     card.signatures.add(protected=protected, signature=signature)
     for trusted in (key_set(KEYS["RS256"]), KEYS["RS256"].public_pem()):
         with pytest.raises(InvalidSignatureError):
-            verify_card(sent(card), parse_trusted_keys(trusted))
+            verify_card(to_json(card), parse_trusted_keys(trusted))
 
 
-def test_a_card_that_was_changed_or_signed_by_a_stranger_is_refused(tmp_path: Path) -> None:
+def test_a_changed_card_or_an_untrusted_signature_is_refused(tmp_path: Path) -> None:
     trusted = parse_trusted_keys(key_set(KEYS["ES256"]))
     with pytest.raises(InvalidSignatureError, match="isn't signed"):
-        verify_card(sent(plain_card()), trusted)
+        verify_card(to_json(plain_card()), trusted)
     changed = plain_card()
-    signer_of(KEYS["ES256"], tmp_path).sign(changed, base_url="http://h")
+    make_signer(KEYS["ES256"], tmp_path).sign(changed, base_url="http://h")
     changed.supported_interfaces[0].url = "http://evil/"
     with pytest.raises(InvalidSignatureError, match="doesn't fit"):
-        verify_card(sent(changed), trusted)
-    strange = plain_card()
-    signer_of(STRANGER, tmp_path).sign(strange, base_url="http://h")
+        verify_card(to_json(changed), trusted)
+    untrusted = plain_card()
+    make_signer(UNTRUSTED_KEY, tmp_path).sign(untrusted, base_url="http://h")
     with pytest.raises(InvalidSignatureError, match="doesn't fit"):
-        verify_card(sent(strange), trusted)
+        verify_card(to_json(untrusted), trusted)
     unknown = plain_card()
-    signer_of(STRANGER, tmp_path, "other").sign(unknown, base_url="http://h")
+    make_signer(UNTRUSTED_KEY, tmp_path, "other").sign(unknown, base_url="http://h")
     with pytest.raises(InvalidSignatureError, match="isn't trusted"):
-        verify_card(sent(unknown), trusted)
+        verify_card(to_json(unknown), trusted)
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"-----BEGIN NOTHING-----\n", None])

@@ -1,4 +1,4 @@
-"""JSON from clients is decoded strictly and rejected with an error."""
+"""JSON from clients is decoded strictly, and invalid JSON is refused."""
 
 import json
 
@@ -27,13 +27,13 @@ json_values = st.recursive(
 
 
 @given(json_values)
-def test_json_comes_out_as_it_went_in(value: object) -> None:
+def test_json_round_trips(value: object) -> None:
     assert decode_json(json.dumps(value).encode()) == value
     assert decode_json(json.dumps(value, ensure_ascii=False).encode("utf-8")) == value
 
 
 @given(st.binary())
-def test_bytes_are_json_or_refused(body: bytes) -> None:
+def test_any_bytes_are_decoded_or_refused(body: bytes) -> None:
     refusal = ""
     try:
         value = decode_json(body)
@@ -67,12 +67,12 @@ def test_bytes_are_json_or_refused(body: bytes) -> None:
         (b'"a\nb"', "control character"),
     ],
 )
-def test_what_is_not_certain_is_refused(body: bytes, problem: str) -> None:
+def test_invalid_or_ambiguous_json_is_refused(body: bytes, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         decode_json(body)
 
 
-def test_nesting_up_to_the_limit_is_taken() -> None:
+def test_nesting_up_to_the_limit_is_accepted() -> None:
     body = b"[" * MAX_NESTING + b"]" * MAX_NESTING
     assert nesting_depth(decode_json(body)) == MAX_NESTING
 
@@ -87,6 +87,6 @@ def test_values_are_counted_on_every_level() -> None:
     assert not has_more_values("text", 0)
 
 
-def test_breadth_is_no_depth() -> None:
+def test_breadth_does_not_count_as_depth() -> None:
     assert nesting_depth([[], [], {"a": []}] * 1000) == 3
     assert nesting_depth("plain") == 0

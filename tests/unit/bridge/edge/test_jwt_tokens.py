@@ -1,4 +1,4 @@
-"""Valid tokens, and every kind of invalid one."""
+"""Valid tokens are accepted, and every kind of invalid one is refused."""
 
 import base64
 import hashlib
@@ -14,8 +14,8 @@ from harness.remote.token_issuer import SigningKey, key_set, token_settings
 from trunkline_bridge.edge.jwt_tokens import InvalidTokenError, TokenVerifier
 
 KEYS = {algorithm: SigningKey(algorithm.lower(), algorithm) for algorithm in ("ES256", "RS256")}
-GOOD = KEYS["ES256"]
-STRANGER = SigningKey("es256")
+TRUSTED_KEY = KEYS["ES256"]
+UNTRUSTED_KEY = SigningKey("es256")
 
 
 @pytest.fixture
@@ -26,11 +26,11 @@ def jwks(tmp_path: Path) -> Path:
 
 
 def at(seconds: int) -> int:
-    """Return a time that many seconds from now."""
+    """Return the Unix time of a number of seconds from now."""
     return int(datetime.now(UTC).timestamp()) + seconds
 
 
-def forged(header: dict[str, Any], claims: dict[str, Any], secret: bytes = b"") -> str:
+def forge(header: dict[str, Any], claims: dict[str, Any], secret: bytes = b"") -> str:
     """Return a token with any header, signed by HMAC or not at all."""
     pieces = [
         base64.urlsafe_b64encode(json.dumps(one).encode()).rstrip(b"=") for one in (header, claims)
@@ -52,7 +52,7 @@ async def test_a_token_names_its_account(jwks: Path, algorithm: str) -> None:
 
 async def test_any_claim_may_name_the_account(jwks: Path) -> None:
     tokens = TokenVerifier(token_settings(jwks, account_claim="org"))
-    identity = await tokens.verify(GOOD.token({"org": "acme"}))
+    identity = await tokens.verify(TRUSTED_KEY.token({"org": "acme"}))
     assert (identity.account, identity.name) == ("acme", "ann")
 
 
@@ -71,43 +71,43 @@ async def test_any_claim_may_name_the_account(jwks: Path) -> None:
         ({"sub": None}, "are no caller and account"),
     ],
 )
-async def test_a_token_that_says_the_wrong_thing_is_refused(
+async def test_a_token_with_wrong_claims_is_refused(
     jwks: Path, claims: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(InvalidTokenError, match=problem):
-        await TokenVerifier(token_settings(jwks)).verify(GOOD.token(claims))
+        await TokenVerifier(token_settings(jwks)).verify(TRUSTED_KEY.token(claims))
 
 
-async def test_the_issuers_clock_may_be_off_a_little(jwks: Path) -> None:
-    late = GOOD.token({"exp": at(-10)})
-    assert (await TokenVerifier(token_settings(jwks, leeway_s=30)).verify(late)).account == "ann"
+async def test_a_small_clock_difference_is_tolerated(jwks: Path) -> None:
+    expired_token = TRUSTED_KEY.token({"exp": at(-10)})
+    assert (await TokenVerifier(token_settings(jwks, leeway_s=30)).verify(expired_token)).account == "ann"
     with pytest.raises(InvalidTokenError, match="expired"):
-        await TokenVerifier(token_settings(jwks, leeway_s=0)).verify(late)
+        await TokenVerifier(token_settings(jwks, leeway_s=0)).verify(expired_token)
 
 
 @pytest.mark.parametrize(
     "token",
     [
-        forged({"alg": "none"}, CLAIMS),
-        forged({"alg": "None", "kid": "es256"}, CLAIMS),
-        # The public key is no secret: anyone can sign with it by HMAC.
-        forged({"alg": "HS256", "kid": "rs256"}, CLAIMS, KEYS["RS256"].public_pem()),
-        forged({"alg": "ES256", "kid": "es256"}, CLAIMS),
-        forged({"alg": "RS256", "kid": "es256"}, CLAIMS),
-        forged({"alg": "ES256", "kid": ["es256"]}, CLAIMS),
-        forged({"alg": "ES256", "kid": {"a": 1}}, CLAIMS),
-        forged({"alg": ["ES256"], "kid": "es256"}, CLAIMS),
-        forged({"alg": "ES256", "kid": "es256", "jwk": STRANGER.jwk()}, CLAIMS),
-        STRANGER.token(),
-        STRANGER.token(jku="https://evil.example/keys", jwk=STRANGER.jwk()),
-        GOOD.token(crit=["exp"]),
-        GOOD.token()[:-4] + "AAAA",
+        forge({"alg": "none"}, CLAIMS),
+        forge({"alg": "None", "kid": "es256"}, CLAIMS),
+        # The public key is not secret: anybody can sign with it by HMAC.
+        forge({"alg": "HS256", "kid": "rs256"}, CLAIMS, KEYS["RS256"].public_pem()),
+        forge({"alg": "ES256", "kid": "es256"}, CLAIMS),
+        forge({"alg": "RS256", "kid": "es256"}, CLAIMS),
+        forge({"alg": "ES256", "kid": ["es256"]}, CLAIMS),
+        forge({"alg": "ES256", "kid": {"a": 1}}, CLAIMS),
+        forge({"alg": ["ES256"], "kid": "es256"}, CLAIMS),
+        forge({"alg": "ES256", "kid": "es256", "jwk": UNTRUSTED_KEY.jwk()}, CLAIMS),
+        UNTRUSTED_KEY.token(),
+        UNTRUSTED_KEY.token(jku="https://evil.example/keys", jwk=UNTRUSTED_KEY.jwk()),
+        TRUSTED_KEY.token(crit=["exp"]),
+        TRUSTED_KEY.token()[:-4] + "AAAA",
         "..",
         "a.b.c",
         "é.é.é",
         f"{base64.urlsafe_b64encode(b'[' * 5000).decode()}.e30.e30",
         f"{base64.urlsafe_b64encode(b'[]').decode()}.e30.e30",
-        GOOD.token({"more": "x" * 9000}),
+        TRUSTED_KEY.token({"more": "x" * 9000}),
     ],
 )
 async def test_a_forged_token_is_refused(jwks: Path, token: str) -> None:
@@ -115,11 +115,11 @@ async def test_a_forged_token_is_refused(jwks: Path, token: str) -> None:
         await TokenVerifier(token_settings(jwks)).verify(token)
 
 
-async def test_without_an_id_the_only_key_that_fits_is_meant(tmp_path: Path) -> None:
+async def test_a_token_without_a_key_id_uses_the_only_matching_key(tmp_path: Path) -> None:
     path = tmp_path / "jwks.json"
-    path.write_bytes(key_set(GOOD))
-    token = GOOD.token(named=False)
+    path.write_bytes(key_set(TRUSTED_KEY))
+    token = TRUSTED_KEY.token(named=False)
     assert (await TokenVerifier(token_settings(path)).verify(token)).account == "ann"
-    path.write_bytes(key_set(GOOD, STRANGER))
+    path.write_bytes(key_set(TRUSTED_KEY, UNTRUSTED_KEY))
     with pytest.raises(InvalidTokenError, match="unknown key"):
         await TokenVerifier(token_settings(path)).verify(token)

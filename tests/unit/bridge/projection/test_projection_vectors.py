@@ -1,4 +1,4 @@
-"""The projection of each journal in the vectors is exactly the wire given there."""
+"""The projection of each journal in the vectors equals the expected wire events."""
 
 import json
 from pathlib import Path
@@ -17,26 +17,26 @@ VECTORS = sorted((Path(__file__).parents[3] / "vectors" / "projection").glob("*.
 
 @pytest.fixture(params=VECTORS, ids=lambda path: path.stem)
 def vector(request: pytest.FixtureRequest) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(request.param.read_text(encoding="utf-8"))
-    return found
+    content: dict[str, Any] = json.loads(request.param.read_text(encoding="utf-8"))
+    return content
 
 
-def batches_of(vector: dict[str, Any]) -> list[event_pb2.EventBatch]:
+def parse_batches(vector: dict[str, Any]) -> list[event_pb2.EventBatch]:
     return [json_format.ParseDict(one, event_pb2.EventBatch()) for one in vector["batches"]]
 
 
-def test_a_journal_becomes_exactly_this_wire(vector: dict[str, Any]) -> None:
+def test_a_journal_is_projected_to_the_expected_wire_events(vector: dict[str, Any]) -> None:
     projection = TaskProjection()
     wire = [
         {"id": event.id, "event": v1_json.stream_response_json(event.response)}
-        for batch in batches_of(vector)
+        for batch in parse_batches(vector)
         for event in projection.apply(batch)
     ]
     assert wire == vector["wire"]
 
 
-def test_its_fold_shows_as_exactly_this_task(vector: dict[str, Any]) -> None:
-    batches = batches_of(vector)
+def test_a_fold_is_projected_to_the_expected_task(vector: dict[str, Any]) -> None:
+    batches = parse_batches(vector)
     fold = Fold(batches[0].header.task_id)
     for batch in batches:
         fold.apply(batch)

@@ -1,4 +1,4 @@
-"""The projection beyond its vectors: history length, snapshots, and unknown artifacts."""
+"""Tests of the projection beyond its vectors: history length, snapshots, unknown artifacts."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def delta(*texts: str, last: bool = False) -> event_pb2.Event:
     return event_pb2.Event(delta=content)
 
 
-def test_history_length_keeps_the_latest_messages_in_their_order() -> None:
+def test_history_length_selects_the_latest_messages_in_order() -> None:
     snapshot = snapshot_with()
     lengths = {
         length: [one.message_id for one in project_task(snapshot, history_length=length).history]
@@ -45,52 +45,52 @@ def test_history_length_keeps_the_latest_messages_in_their_order() -> None:
     }
 
 
-def test_artifacts_can_be_left_out() -> None:
+def test_artifacts_can_be_omitted() -> None:
     snapshot = snapshot_with(artifact_pb2.Artifact(artifact_id="artifact-1"))
     assert len(project_task(snapshot).artifacts) == 1
     assert not project_task(snapshot, include_artifacts=False).artifacts
 
 
-def test_an_artifact_that_holds_nothing_shows_one_empty_text() -> None:
+def test_an_empty_artifact_has_one_empty_text() -> None:
     snapshot = snapshot_with(artifact_pb2.Artifact(artifact_id="artifact-1"))
-    (shown,) = project_task(snapshot).artifacts
-    assert [part.WhichOneof("content") for part in shown.parts] == ["text"]
+    (artifact,) = project_task(snapshot).artifacts
+    assert [part.WhichOneof("content") for part in artifact.parts] == ["text"]
 
 
-def test_a_late_joiner_gets_pieces_under_the_name_that_the_artifact_has() -> None:
-    known = artifact_pb2.Artifact(artifact_id="artifact-1", name="report")
-    projection = TaskProjection(snapshot_with(known))
+def test_pieces_after_a_snapshot_have_the_artifacts_name() -> None:
+    artifact = artifact_pb2.Artifact(artifact_id="artifact-1", name="report")
+    projection = TaskProjection(snapshot_with(artifact))
     (piece,) = projection.apply(batch(10, delta("more")))
     assert isinstance(piece, TextDelta)
     update = piece.response.artifact_update
     assert (update.artifact.name, update.append, update.last_chunk) == ("report", True, False)
 
 
-def test_after_a_rewind_pieces_have_the_name_that_remains() -> None:
-    known = artifact_pb2.Artifact(artifact_id="artifact-1", name="before")
-    projection = TaskProjection(snapshot_with(known))
+def test_pieces_after_a_rewind_have_the_remaining_name() -> None:
+    artifact = artifact_pb2.Artifact(artifact_id="artifact-1", name="before")
+    projection = TaskProjection(snapshot_with(artifact))
     remains = artifact_pb2.Artifact(artifact_id="artifact-1", name="after")
     rewound = event_pb2.Event(rewound=event_pb2.ArtifactRewound(remains=remains))
     events = projection.apply(batch(10, rewound, delta("anew")))
     assert [event.response.artifact_update.artifact.name for event in events] == ["after", "after"]
 
 
-def test_an_append_to_an_artifact_that_was_never_seen_creates_it() -> None:
+def test_an_append_to_an_unknown_artifact_creates_it() -> None:
     (event,) = TaskProjection().apply(batch(5, delta("text")))
     update = event.response.artifact_update
     assert (update.artifact.artifact_id, update.append) == ("artifact-1", False)
 
 
-def test_an_artifact_that_is_closed_without_content_shows_one_empty_text() -> None:
+def test_an_artifact_closed_without_content_has_one_empty_text() -> None:
     (event,) = TaskProjection().apply(batch(5, delta(last=True)))
     update = event.response.artifact_update
     assert [part.text for part in update.artifact.parts] == [""]
     assert update.last_chunk
 
 
-def test_each_text_of_a_run_has_a_sequence_of_its_own() -> None:
-    known = artifact_pb2.Artifact(artifact_id="artifact-1")
-    projection = TaskProjection(snapshot_with(known))
+def test_each_text_of_a_run_has_its_own_sequence() -> None:
+    artifact = artifact_pb2.Artifact(artifact_id="artifact-1")
+    projection = TaskProjection(snapshot_with(artifact))
     events = projection.apply(batch(10, delta("a", "b", "c", last=True), delta("d")))
     assert [event.id for event in events] == ["10.0", "11.0", "12.0", "13.0"]
     lasts = [event.response.artifact_update.last_chunk for event in events]
@@ -104,8 +104,8 @@ def test_a_status_without_a_time_has_the_time_of_its_commit() -> None:
     assert event.response.status_update.status.timestamp.seconds == 77
 
 
-def test_decisions_children_and_turns_show_only_by_what_follows() -> None:
-    silent = [
+def test_decisions_children_and_turns_have_no_wire_events() -> None:
+    hidden_events = [
         event_pb2.Event(route_decided=event_pb2.RouteDecided(agent="math")),
         event_pb2.Event(child_started=event_pb2.ChildStarted(task_id="jrnl0001-child")),
         event_pb2.Event(child_finished=event_pb2.ChildFinished(task_id="jrnl0001-child")),
@@ -115,21 +115,21 @@ def test_decisions_children_and_turns_show_only_by_what_follows() -> None:
         event_pb2.Event(),
     ]
     projection = TaskProjection(snapshot_with(artifact_pb2.Artifact(artifact_id="artifact-1")))
-    (event,) = projection.apply(batch(10, *silent, delta("loud")))
-    assert event.sequence == 10 + len(silent)
+    (event,) = projection.apply(batch(10, *hidden_events, delta("loud")))
+    assert event.sequence == 10 + len(hidden_events)
 
 
 def forwarded(kind: event_pb2.ArtifactKind.ValueType, *texts: str) -> event_pb2.EventBatch:
-    """Build a batch that a child supervisor wrote, as its parent journals it."""
+    """Build a batch that a child supervisor wrote, as the parent's journal holds it."""
     event = delta(*texts)
     event.delta.start.kind = kind
-    made = batch(10, event)
-    made.header.origin.agent = "research"
-    made.header.origin.task_id = "jrnl0002-child"
-    return made
+    forwarded_batch = batch(10, event)
+    forwarded_batch.header.origin.agent = "research"
+    forwarded_batch.header.origin.task_id = "jrnl0002-child"
+    return forwarded_batch
 
 
-def test_what_another_supervisor_put_together_is_not_shown_beside_what_its_children_wrote() -> None:
+def test_a_synthesis_of_a_child_supervisor_is_hidden() -> None:
     projection = TaskProjection(snapshot_with())
     assert projection.apply(forwarded(event_pb2.ARTIFACT_KIND_SYNTHESIS, "all", " of it")) == []
     more = forwarded(event_pb2.ARTIFACT_KIND_SYNTHESIS, "again")
@@ -142,7 +142,7 @@ def test_what_another_supervisor_put_together_is_not_shown_beside_what_its_child
     assert [event.sequence for event in projection.apply(forwarded(own, "a", "b"))] == [10, 11]
 
 
-def test_a_snapshot_leaves_out_what_another_supervisor_put_together() -> None:
+def test_a_snapshot_omits_the_synthesis_of_a_child_supervisor() -> None:
     snapshot = snapshot_with(
         artifact_pb2.Artifact(artifact_id="artifact-1"),
         artifact_pb2.Artifact(artifact_id="artifact-2"),
@@ -157,7 +157,7 @@ def test_a_snapshot_leaves_out_what_another_supervisor_put_together() -> None:
     assert TaskProjection(snapshot).apply(later) == []
 
 
-def test_ids_tell_a_journal_s_lives_apart() -> None:
+def test_event_ids_contain_the_journals_epoch() -> None:
     projection = TaskProjection(snapshot_with(artifact_pb2.Artifact(artifact_id="artifact-1")))
     first, second = (
         batch(10, delta("a")),
@@ -172,5 +172,5 @@ def test_ids_tell_a_journal_s_lives_apart() -> None:
 @pytest.mark.parametrize(
     "text", ["", "1", "0.0", "1.0-0", "1.0-", "1.0-01", "-1.0", "1.0-1-1", "٣.0"]
 )
-def test_what_is_no_id_of_an_event_is_none(text: str) -> None:
+def test_an_invalid_event_id_is_none(text: str) -> None:
     assert EventId.parse(text) is None

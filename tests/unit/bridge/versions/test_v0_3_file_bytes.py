@@ -15,15 +15,15 @@ CONTENT = b"\x00\xff text"
 
 
 def events() -> a2a_pb2.StreamResponse:
-    """Return a task with files in all places."""
-    made = a2a_pb2.StreamResponse()
-    made.task.metadata["key"] = {"a": [1]}
-    for message in (made.task.history.add(), made.task.status.update):
+    """Return a task event with files in all places."""
+    result = a2a_pb2.StreamResponse()
+    result.task.metadata["key"] = {"a": [1]}
+    for message in (result.task.history.add(), result.task.status.update):
         message.content.add().text = "see"
         message.content.add().file.file_with_bytes = CONTENT
-    made.task.artifacts.add().parts.add().file.file_with_bytes = CONTENT
-    made.task.artifacts[0].parts.add().file.file_with_uri = "https://example.org/x"
-    return made
+    result.task.artifacts.add().parts.add().file.file_with_bytes = CONTENT
+    result.task.artifacts[0].parts.add().file.file_with_uri = "https://example.org/x"
+    return result
 
 
 def contents(event: a2a_pb2.StreamResponse) -> list[bytes]:
@@ -32,7 +32,7 @@ def contents(event: a2a_pb2.StreamResponse) -> list[bytes]:
     return [part.file.file_with_bytes for part in parts]
 
 
-def test_all_files_are_turned_and_nothing_else() -> None:
+def test_all_files_are_encoded_and_nothing_else() -> None:
     event, before = events(), events()
     encode_file_bytes(event)
     assert contents(event) == [base64.b64encode(CONTENT)] * 3
@@ -43,7 +43,7 @@ def test_all_files_are_turned_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     "agent", ["", "node", "grpc-node-js/1.14.7", "Mozilla/5.0 (X11)", "Bun/1.1", "curl/8.5"]
 )
-def test_files_are_as_the_schema_has_them(agent: str) -> None:
+def test_raw_file_bytes_are_the_default(agent: str) -> None:
     assert uses_raw_file_bytes(agent)
 
 
@@ -56,5 +56,5 @@ def test_files_are_as_the_schema_has_them(agent: str) -> None:
         "Go-http-client/1.1",
     ],
 )
-def test_but_not_for_the_sdks_that_put_base64_there(agent: str) -> None:
+def test_sdks_that_send_base64_get_base64(agent: str) -> None:
     assert not uses_raw_file_bytes(agent)

@@ -1,4 +1,4 @@
-"""Conversion between v0.3's protobuf and the core's, compared with the reference SDK."""
+"""Conversion between v0.3's protobuf and the internal messages, compared with the reference SDK."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ PARTS: list[dict[str, Any]] = [
     {"url": "https://files.example/f", "filename": "f", "mediaType": "text/plain"},
     {"data": {"a": [1, None, {"b": True}]}},
     {"data": [1, 2]},
-    {"data": None, "metadata": {"kept": True}},
+    {"data": None, "metadata": {"flag": True}},
     {"data": "plain"},
 ]
 MESSAGE = {
@@ -66,47 +66,47 @@ EVENTS: list[dict[str, Any]] = [
 ]
 
 
-def parse(content: dict[str, Any], made: Message) -> Any:
-    return json_format.ParseDict(content, made)
+def parse(content: dict[str, Any], converted: Message) -> Any:
+    return json_format.ParseDict(content, converted)
 
 
-def same(ours: Message, theirs: Message) -> bool:
-    return type(theirs).FromString(ours.SerializeToString()) == theirs
+def is_same_message(actual: Message, expected: Message) -> bool:
+    return type(expected).FromString(actual.SerializeToString()) == expected
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: next(iter(event)))
-def test_events_are_what_the_reference_sdk_makes_of_them(event: dict[str, Any]) -> None:
-    ours = proto_writer.to_v0_3_stream_response(parse(event, a2a_pb2.StreamResponse()))
+def test_events_convert_as_in_the_reference_sdk(event: dict[str, Any]) -> None:
+    actual = proto_writer.to_v0_3_stream_response(parse(event, a2a_pb2.StreamResponse()))
     compat = conversions.to_compat_stream_response(parse(event, sdk_pb2.StreamResponse()), "r-1")
-    theirs = proto_utils.ToProto.stream_response(compat.result)
-    if ours.HasField("status_update"):
-        # The SDK doesn't end a v0.3 stream at `input-required`, though its documents say so.
-        assert ours.status_update.final
-        theirs.status_update.final = True
-    assert same(ours, theirs)
+    expected = proto_utils.ToProto.stream_response(compat.result)
+    if actual.HasField("status_update"):
+        # The SDK doesn't end a v0.3 stream at `input-required`, although its documents require it.
+        assert actual.status_update.final
+        expected.status_update.final = True
+    assert is_same_message(actual, expected)
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: next(iter(part)))
-def test_parts_come_back_as_they_went(part: dict[str, Any]) -> None:
+def test_parts_round_trip(part: dict[str, Any]) -> None:
     core = parse(part, part_pb2.Part())
     assert proto_reader.from_v0_3_part(proto_writer.to_v0_3_part(core)) == core
 
 
-def test_a_message_comes_back_as_it_went() -> None:
+def test_a_message_round_trips() -> None:
     core = parse(MESSAGE, message_pb2.Message())
     assert proto_reader.from_v0_3_message(proto_writer.to_v0_3_message(core)) == core
 
 
-def test_files_are_read_as_they_are_and_in_base64() -> None:
-    for given, content in ((b"\x00\xff", b"\x00\xff"), (b"AP8=", b"\x00\xff"), (b"a b", b"a b")):
-        part = v0_3_task_pb2.Part(file=v0_3_task_pb2.FilePart(file_with_bytes=given, name="f"))
+def test_raw_and_base64_files_are_read() -> None:
+    for original, content in ((b"\x00\xff", b"\x00\xff"), (b"AP8=", b"\x00\xff"), (b"a b", b"a b")):
+        part = v0_3_task_pb2.Part(file=v0_3_task_pb2.FilePart(file_with_bytes=original, name="f"))
         assert proto_reader.from_v0_3_part(part) == part_pb2.Part(raw=content, filename="f")
 
 
-def test_a_state_keeps_its_number_under_its_other_name() -> None:
+def test_a_renamed_state_keeps_its_number() -> None:
     canceled = task_pb2.Task(status=task_pb2.TaskStatus(state=task_pb2.TASK_STATE_CANCELED))
-    made = proto_writer.to_v0_3_task(canceled)
-    assert made.status.state == v0_3_task_pb2.TASK_STATE_CANCELLED
+    converted = proto_writer.to_v0_3_task(canceled)
+    assert converted.status.state == v0_3_task_pb2.TASK_STATE_CANCELLED
 
 
 @pytest.mark.parametrize(
@@ -122,13 +122,13 @@ def test_a_state_keeps_its_number_under_its_other_name() -> None:
         ("REJECTED", True),
     ],
 )
-def test_a_status_is_final_when_the_stream_ends_behind_it(state: str, is_final: bool) -> None:
+def test_a_status_is_final_if_the_stream_ends_after_it(state: str, is_final: bool) -> None:
     event = {"statusUpdate": {**IDS, "status": {"state": f"TASK_STATE_{state}"}}}
-    made = proto_writer.to_v0_3_stream_response(parse(event, a2a_pb2.StreamResponse()))
-    assert made.status_update.final is is_final
+    converted = proto_writer.to_v0_3_stream_response(parse(event, a2a_pb2.StreamResponse()))
+    assert converted.status_update.final is is_final
 
 
-def test_a_send_request_says_the_same_in_the_core() -> None:
+def test_a_send_request_converts_completely() -> None:
     request = v0_3_pb2.SendMessageRequest(
         request=v0_3_task_pb2.Message(message_id="m-1", role=v0_3_task_pb2.ROLE_USER),
         configuration=v0_3_pb2.SendMessageConfiguration(
@@ -167,23 +167,25 @@ def test_a_send_request_says_the_same_in_the_core() -> None:
     )
 
 
-def test_without_configuration_a_send_waits_and_without_blocking_it_does_not() -> None:
+def test_a_send_blocks_without_configuration_and_returns_immediately_without_blocking() -> None:
     assert not proto_reader.from_v0_3_send(
         v0_3_pb2.SendMessageRequest()
     ).configuration.return_immediately
-    asked = v0_3_pb2.SendMessageRequest(configuration=v0_3_pb2.SendMessageConfiguration())
-    assert proto_reader.from_v0_3_send(asked).configuration.return_immediately
-    assert not proto_reader.from_v0_3_send(asked).configuration.HasField("history_length")
+    request = v0_3_pb2.SendMessageRequest(configuration=v0_3_pb2.SendMessageConfiguration())
+    assert proto_reader.from_v0_3_send(request).configuration.return_immediately
+    assert not proto_reader.from_v0_3_send(request).configuration.HasField("history_length")
 
 
-def test_names_tell_the_task_and_the_webhook() -> None:
+def test_resource_names_contain_the_task_and_the_webhook() -> None:
     name = "tasks/t-1/pushNotificationConfigs/p-1"
-    got = proto_reader.from_v0_3_get_push(v0_3_pb2.GetTaskPushNotificationConfigRequest(name=name))
-    assert (got.task_id, got.id) == ("t-1", "p-1")
-    only = proto_reader.from_v0_3_get_push(
+    converted_request = proto_reader.from_v0_3_get_push(
+        v0_3_pb2.GetTaskPushNotificationConfigRequest(name=name)
+    )
+    assert (converted_request.task_id, converted_request.id) == ("t-1", "p-1")
+    without_id = proto_reader.from_v0_3_get_push(
         v0_3_pb2.GetTaskPushNotificationConfigRequest(name="tasks/t-1")
     )
-    assert (only.task_id, only.id) == ("t-1", "")
+    assert (without_id.task_id, without_id.id) == ("t-1", "")
     deleted = proto_reader.from_v0_3_delete_push(
         v0_3_pb2.DeleteTaskPushNotificationConfigRequest(name=name)
     )
@@ -199,13 +201,13 @@ def test_names_tell_the_task_and_the_webhook() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "t-1", "tasks/", "tasks/a/b", "x/tasks/a"])
-def test_a_name_that_names_no_task_is_refused_by_its_field(name: str) -> None:
-    with pytest.raises(WireError) as refused:
+def test_a_name_without_a_task_is_refused_by_its_field(name: str) -> None:
+    with pytest.raises(WireError) as caught:
         proto_reader.from_v0_3_cancel(v0_3_pb2.CancelTaskRequest(name=name))
-    assert refused.value.violations == (("name", "must be tasks/TASK"),)
+    assert caught.value.violations == (("name", "must be tasks/TASK"),)
 
 
-def test_a_webhook_is_created_under_whichever_id_the_client_gave() -> None:
+def test_the_id_of_a_webhook_is_read_from_any_of_its_fields() -> None:
     config = v0_3_task_pb2.PushNotificationConfig(url="https://hook.example")
     for request, expected in (
         ({"config_id": "p-1"}, "p-1"),
@@ -213,13 +215,15 @@ def test_a_webhook_is_created_under_whichever_id_the_client_gave() -> None:
         ({"config": {"push_notification_config": {"id": "p-3"}}}, "p-3"),
         ({}, ""),
     ):
-        given = parse(request, v0_3_pb2.CreateTaskPushNotificationConfigRequest(parent="tasks/t-1"))
-        given.config.push_notification_config.url = config.url
-        core = proto_reader.from_v0_3_create_push(given)
+        original = parse(
+            request, v0_3_pb2.CreateTaskPushNotificationConfigRequest(parent="tasks/t-1")
+        )
+        original.config.push_notification_config.url = config.url
+        core = proto_reader.from_v0_3_create_push(original)
         assert (core.task_id, core.id, core.url) == ("t-1", expected, config.url)
 
 
-def test_a_webhook_is_what_the_reference_sdk_makes_of_it() -> None:
+def test_a_webhook_converts_as_in_the_reference_sdk() -> None:
     content = {
         "taskId": "t-1",
         "id": "p-1",
@@ -231,11 +235,11 @@ def test_a_webhook_is_what_the_reference_sdk_makes_of_it() -> None:
     compat = conversions.to_compat_task_push_notification_config(
         parse(content, sdk_pb2.TaskPushNotificationConfig())
     )
-    ours = proto_writer.to_v0_3_push_config(core)
-    assert same(ours, proto_utils.ToProto.task_push_notification_config(compat))
+    actual = proto_writer.to_v0_3_push_config(core)
+    assert is_same_message(actual, proto_utils.ToProto.task_push_notification_config(compat))
     page = a2a_pb2.ListTaskPushNotificationConfigsResponse(configs=[core], next_page_token="n")
     listed = proto_writer.to_v0_3_push_configs(page)
-    assert (list(listed.configs), listed.next_page_token) == ([ours], "n")
+    assert (list(listed.configs), listed.next_page_token) == ([actual], "n")
 
 
 CARD = {
@@ -288,19 +292,19 @@ CARD = {
 }
 
 
-def test_a_card_is_what_the_reference_sdk_makes_of_it() -> None:
-    ours = card.to_v0_3_agent_card(parse(CARD, agent_card_pb2.AgentCard()))
+def test_a_card_converts_as_in_the_reference_sdk() -> None:
+    actual = card.to_v0_3_agent_card(parse(CARD, agent_card_pb2.AgentCard()))
     compat = conversions.to_compat_agent_card(parse(CARD, sdk_pb2.AgentCard()))
-    theirs = proto_utils.ToProto.agent_card(compat)
-    got = a2a_v0_3_pb2.AgentCard.FromString(ours.SerializeToString())
+    expected = proto_utils.ToProto.agent_card(compat)
+    converted_request = a2a_v0_3_pb2.AgentCard.FromString(actual.SerializeToString())
     # The SDK's conversion to v0.3's protobuf loses the icon.
-    assert got.icon_url == "https://a.example/icon"
-    got.icon_url = theirs.icon_url
-    assert got == theirs
+    assert converted_request.icon_url == "https://a.example/icon"
+    converted_request.icon_url = expected.icon_url
+    assert converted_request == expected
 
 
-def test_what_v0_3_can_not_say_is_left_out_of_a_card() -> None:
-    given = parse(
+def test_newer_security_schemes_are_omitted_from_a_v0_3_card() -> None:
+    original = parse(
         {
             "securitySchemes": {
                 "device": {
@@ -312,8 +316,8 @@ def test_what_v0_3_can_not_say_is_left_out_of_a_card() -> None:
         },
         agent_card_pb2.AgentCard(),
     )
-    made = card.to_v0_3_agent_card(given)
-    assert not made.url
-    flows = made.security_schemes["device"].oauth2_security_scheme.flows
+    converted = card.to_v0_3_agent_card(original)
+    assert not converted.url
+    flows = converted.security_schemes["device"].oauth2_security_scheme.flows
     assert flows.WhichOneof("flow") is None
     assert not flows.SerializeToString()

@@ -1,4 +1,4 @@
-"""A2A's form of ProtoJSON, where it differs from json_format."""
+"""A2A's form of ProtoJSON differs from that of json_format."""
 
 from google.protobuf import json_format, struct_pb2, timestamp_pb2
 
@@ -7,12 +7,12 @@ from trunkline_bridge.versions import json_values
 from trunkline_bridge.versions.v1_0 import json_writer as v1_json
 
 
-def message_of(**part: object) -> message_pb2.Message:
+def parse_message(**part: object) -> message_pb2.Message:
     wire = {"messageId": "m-1", "role": "ROLE_USER", "parts": [part]}
     return json_format.ParseDict(wire, message_pb2.Message())
 
 
-def test_required_fields_stand_there_even_when_they_are_empty() -> None:
+def test_required_fields_are_written_even_if_empty() -> None:
     assert v1_json.task_json(task_pb2.Task()) == {
         "id": "",
         "status": {"state": "TASK_STATE_UNSPECIFIED"},
@@ -24,12 +24,12 @@ def test_required_fields_stand_there_even_when_they_are_empty() -> None:
     }
 
 
-def test_artifacts_are_there_only_when_they_were_asked_for() -> None:
+def test_empty_artifacts_are_written_only_on_request() -> None:
     assert "artifacts" not in v1_json.task_json(task_pb2.Task())
     assert v1_json.task_json(task_pb2.Task(), with_artifacts=True)["artifacts"] == []
 
 
-def test_every_kind_of_part_comes_back_as_it_was() -> None:
+def test_every_kind_of_part_round_trips() -> None:
     parts = [
         part_pb2.Part(text=""),
         part_pb2.Part(raw=b"\x00\xff\xfe", filename="a.bin", media_type="application/x"),
@@ -40,30 +40,30 @@ def test_every_kind_of_part_comes_back_as_it_was() -> None:
     ]
     for part in parts:
         message = message_pb2.Message(message_id="m", role=message_pb2.ROLE_USER, parts=[part])
-        again = json_format.ParseDict(v1_json.message_json(message), message_pb2.Message())
-        assert again == message
+        parsed = json_format.ParseDict(v1_json.message_json(message), message_pb2.Message())
+        assert parsed == message
 
 
-def test_whole_numbers_have_no_fraction_and_others_keep_theirs() -> None:
+def test_integers_have_no_fraction_and_other_numbers_keep_theirs() -> None:
     data = {"n": 7, "half": 0.5, "big": 1e300, "list": [1, -2.0, None, True]}
-    (part,) = v1_json.message_json(message_of(data=data))["parts"]
+    (part,) = v1_json.message_json(parse_message(data=data))["parts"]
     assert part == {"data": data}
     assert isinstance(part["data"]["n"], int)
     assert isinstance(part["data"]["big"], float)
 
 
-def test_times_are_cut_to_milliseconds() -> None:
+def test_times_are_truncated_to_milliseconds() -> None:
     time = timestamp_pb2.Timestamp(seconds=1_700_000_000, nanos=123_999_999)
     assert json_values.format_timestamp(time) == "2023-11-14T22:13:20.123Z"
     assert json_values.format_timestamp(timestamp_pb2.Timestamp()) == "1970-01-01T00:00:00.000Z"
 
 
-def test_text_is_unicode_and_never_ends_a_line() -> None:
+def test_line_separators_are_escaped() -> None:
     text = json_values.dumps({"text": "é\u2028\x85\n"})
     assert text == '{"text":"é\\u2028\\u0085\\n"}'
 
 
-def test_a_card_has_all_that_a2a_requires_of_it() -> None:
+def test_a_card_has_all_required_fields() -> None:
     card = agent_card_pb2.AgentCard(skills=[agent_card_pb2.AgentSkill(id="s")])
     assert v1_json.agent_card_json(card) == {
         "name": "",
@@ -77,7 +77,7 @@ def test_a_card_has_all_that_a2a_requires_of_it() -> None:
     }
 
 
-def test_the_rest_of_a_message_is_kept() -> None:
+def test_all_fields_of_a_message_are_written() -> None:
     wire = {
         "messageId": "m-1",
         "contextId": "c",

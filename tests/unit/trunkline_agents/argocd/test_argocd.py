@@ -1,4 +1,4 @@
-"""The Argo CD tools with a fake Argo CD on a real socket, and the questions that they answer."""
+"""The Argo CD tools with a fake Argo CD on a real socket, and their question patterns."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,11 +37,11 @@ def argocd() -> Iterator[ArgoCDServer]:
         yield server
 
 
-def tools_of(server: ArgoCDServer, token: str = TOKEN, **how: Any) -> ArgoCDTools:
-    return ArgoCDTools(ArgoCDClient(server.url, token=token, **how))
+def make_tools(server: ArgoCDServer, token: str = TOKEN, **options: Any) -> ArgoCDTools:
+    return ArgoCDTools(ArgoCDClient(server.url, token=token, **options))
 
 
-def text_of(result: CallToolResult) -> str:
+def get_text(result: CallToolResult) -> str:
     return "\n".join(one.text for one in result.content if one.type == "text")
 
 
@@ -50,40 +50,40 @@ def is_mendable(result: CallToolResult) -> bool:
     return bool((result.meta or {})[MENDABLE_KEY])
 
 
-async def test_the_version_is_told_also_without_a_token(argocd: ArgoCDServer) -> None:
-    assert text_of(await tools_of(argocd).version()) == (
+async def test_the_version_is_reported_also_without_a_token(argocd: ArgoCDServer) -> None:
+    assert get_text(await make_tools(argocd).version()) == (
         "Argo CD v3.2.1+8c4ab63 (built 2026-01-30T17:48:12Z, linux/amd64, Kustomize v5.7.0, "
         "Helm v3.18.4+gd80839c, Kubectl v0.34.0)."
     )
-    assert text_of(await tools_of(argocd, token="").version()) == "Argo CD v3.2.1+8c4ab63."
+    assert get_text(await make_tools(argocd, token="").version()) == "Argo CD v3.2.1+8c4ab63."
 
 
-async def test_applications_are_listed_all_or_those_that_are_so(argocd: ArgoCDServer) -> None:
-    tools = tools_of(argocd)
+async def test_applications_are_listed_and_filtered(argocd: ArgoCDServer) -> None:
+    tools = make_tools(argocd)
     everything = await tools.list_applications()
-    assert text_of(everything) == (
+    assert get_text(everything) == (
         "2 applications:\n"
         "- guestbook: Synced, Healthy (project default, 53e28ff20cc5)\n"
         "- shop: OutOfSync, Degraded (project default, 53e28ff20cc5)"
     )
     for state in ("OutOfSync", "Unhealthy", "Degraded"):
         result = await tools.list_applications(state=state)
-        assert text_of(result).splitlines()[1:] == [
+        assert get_text(result).splitlines()[1:] == [
             "- shop: OutOfSync, Degraded (project default, 53e28ff20cc5)"
         ]
     empty = await tools.list_applications(project="other")
-    assert text_of(empty) == "No application in project other is there."
+    assert get_text(empty) == "No application in project other is there."
 
 
 async def test_one_application_is_shown_with_its_problems(argocd: ArgoCDServer) -> None:
-    tools = tools_of(argocd)
-    shown = text_of(await tools.get_application("Shop"))
-    assert "source: https://git.example/apps.git shop HEAD" in shown
-    assert "last operation: Succeeded, successfully synced" in shown
+    tools = make_tools(argocd)
+    description = get_text(await tools.get_application("Shop"))
+    assert "source: https://git.example/apps.git shop HEAD" in description
+    assert "last operation: Succeeded, successfully synced" in description
     health = await tools.application_health("shop")
-    assert text_of(health).splitlines()[0] == "shop is Degraded and OutOfSync."
-    assert "- Deployment shop-ui: Degraded, OutOfSync, 2 of 3 ready" in text_of(health)
-    history = text_of(await tools.application_history("guestbook"))
+    assert get_text(health).splitlines()[0] == "shop is Degraded and OutOfSync."
+    assert "- Deployment shop-ui: Degraded, OutOfSync, 2 of 3 ready" in get_text(health)
+    history = get_text(await tools.application_history("guestbook"))
     assert history.splitlines() == [
         "guestbook was deployed:",
         "- 2026-02-02T03:04:05Z: 53e28ff20cc5 (id 1, by automated)",
@@ -92,56 +92,58 @@ async def test_one_application_is_shown_with_its_problems(argocd: ArgoCDServer) 
 
 
 async def test_a_diff_is_what_a_sync_would_change(argocd: ArgoCDServer) -> None:
-    tools = tools_of(argocd)
-    same = await tools.application_diff("guestbook")
-    assert text_of(same) == "A sync of guestbook would change nothing."
-    diff = text_of(await tools.application_diff("shop"))
+    tools = make_tools(argocd)
+    unchanged = await tools.application_diff("guestbook")
+    assert get_text(unchanged) == "A sync of guestbook would change nothing."
+    diff = get_text(await tools.application_diff("shop"))
     assert "change Deployment shop-ui in shop" in diff
     assert '-    "replicas": 1' in diff
     assert '+    "replicas": 3' in diff
     assert "create ConfigMap new in shop" in diff
 
 
-async def test_a_sync_is_begun_with_what_was_asked_for(argocd: ArgoCDServer) -> None:
-    tools = tools_of(argocd)
+async def test_a_sync_starts_with_the_requested_options(argocd: ArgoCDServer) -> None:
+    tools = make_tools(argocd)
     result = await tools.sync_application("team/shop", revision="v2", prune=True)
-    assert text_of(result).startswith("The sync of team/shop to v2 has begun.")
+    assert get_text(result).startswith("The sync of team/shop to v2 has begun.")
     assert argocd.synced == [
         {"name": "shop", "prune": True, "dryRun": False, "appNamespace": "team", "revision": "v2"}
     ]
     argocd.running.add("shop")
     refused = await tools.sync_application("shop")
     assert is_mendable(refused)
-    assert "another operation is already in progress" in text_of(refused)
+    assert "another operation is already in progress" in get_text(refused)
 
 
 @pytest.mark.parametrize("name", ["", "../version", "a b", "a/b/c", "x" * 300, "-a", "a?b=c"])
-async def test_what_can_be_no_name_is_never_asked_for(argocd: ArgoCDServer, name: str) -> None:
-    result = await tools_of(argocd).get_application(name)
+async def test_an_invalid_name_is_refused_without_a_request(
+    argocd: ArgoCDServer, name: str
+) -> None:
+    result = await make_tools(argocd).get_application(name)
     assert is_mendable(result)
     assert argocd.asked == []
 
 
-async def test_what_is_refused_says_what_to_do(argocd: ArgoCDServer) -> None:
-    unknown = await tools_of(argocd).application_health("nothing")
+async def test_a_refused_request_says_what_to_do(argocd: ArgoCDServer) -> None:
+    unknown = await make_tools(argocd).application_health("nothing")
     assert is_mendable(unknown)
-    assert "Argo CD has no application nothing" in text_of(unknown)
-    for token, what in (("", "is missing"), ("wrong", "is wrong or has expired")):
-        result = await tools_of(argocd, token).list_applications()
+    assert "Argo CD has no application nothing" in get_text(unknown)
+    for token, problem in (("", "is missing"), ("wrong", "is wrong or has expired")):
+        result = await make_tools(argocd, token).list_applications()
         assert not is_mendable(result)
-        assert f"the token {what}: set what [argocd] token_env names" in text_of(result)
+        assert f"the token {problem}: set what [argocd] token_env names" in get_text(result)
     result = await ArgoCDTools(ArgoCDClient("http://127.0.0.1:9")).version()
-    assert "check [argocd] url" in text_of(result)
+    assert "check [argocd] url" in get_text(result)
 
 
 async def test_certificates_are_verified(tmp_path: Path) -> None:
     _, certificate = self_signed(tmp_path, "localhost")
     with argocd_server(certificate=certificate, key=tmp_path / "key.pem") as server:
-        stranger = await tools_of(server).version()
-        assert "its certificate is not trusted; name its authority" in text_of(stranger)
+        untrusted = await make_tools(server).version()
+        assert "its certificate is not trusted; name its authority" in get_text(untrusted)
         assert server.asked == []
-        known = await tools_of(server, ca_file=certificate).version()
-        assert "v3.2.1" in text_of(known)
+        trusted = await make_tools(server, ca_file=certificate).version()
+        assert "v3.2.1" in get_text(trusted)
 
 
 @pytest.mark.parametrize(
@@ -170,21 +172,21 @@ async def test_certificates_are_verified(tmp_path: Path) -> None:
         ("please sync shop to v1.2", "sync", {"application": "shop", "revision": "v1.2"}),
     ],
 )
-def test_a_question_becomes_the_call_that_answers_it(
+def test_a_question_is_matched_to_a_tool_call(
     question: str, tool: str, arguments: dict[str, Any]
 ) -> None:
-    found = match_tool(question, DECLARED)
-    assert found is not None
-    assert (found.tool, found.arguments) == (tool, arguments)
+    match = match_tool(question, DECLARED)
+    assert match is not None
+    assert (match.tool, match.arguments) == (tool, arguments)
 
 
 @pytest.mark.parametrize(
     "question",
     ["sync everything and delete the cluster", "what is 1+2", "don't sync shop", "tell me a joke"],
 )
-def test_what_is_no_plain_order_syncs_nothing(question: str) -> None:
-    found = match_tool(question, DECLARED)
-    assert found is None or found.tool != "sync"
+def test_an_unclear_request_syncs_nothing(question: str) -> None:
+    match = match_tool(question, DECLARED)
+    assert match is None or match.tool != "sync"
 
 
 def load(folder: Path, toml: str, *, mcp: str = '{"mcpServers": {}}') -> McpConfig:
@@ -193,7 +195,7 @@ def load(folder: Path, toml: str, *, mcp: str = '{"mcpServers": {}}') -> McpConf
     return load_mcp_config(load_settings(folder=folder, environment={}))
 
 
-def test_the_server_is_on_the_mesh_if_settings_say_where_argo_cd_is(
+def test_the_server_is_configured_if_settings_have_the_url(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert "argocd" not in load(tmp_path, "").servers
@@ -206,19 +208,19 @@ def test_the_server_is_on_the_mesh_if_settings_say_where_argo_cd_is(
     ]
     assert "secret" not in str(config.servers["argocd"].model_dump())
     assert config.plugin_servers["argocd"] == "argocd"
-    # One that an operator has configured stays, and gets an agent as any other.
+    # A server that the operator configured replaces it, and gets an agent like any other.
     own = load(tmp_path, toml, mcp='{"mcpServers": {"argocd": {"command": "mcp-argocd"}}}')
     assert own.servers["argocd"].command == "mcp-argocd"
     assert "argocd" not in own.plugin_servers
     assert [spec.name for spec in agents_from_config(own)] == ["argocd"]
 
 
-def test_a_token_never_travels_in_the_clear(tmp_path: Path) -> None:
+def test_a_url_without_tls_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="is not https"):
         load(tmp_path, '[argocd]\nurl = "http://argocd.example"\n')
 
 
-def test_odd_objects_are_no_error() -> None:
+def test_incomplete_objects_are_no_error() -> None:
     assert parse_history({}) == []
     assert parse_history({"status": {"history": [None, {"id": None}]}})[0]["id"] == 0
     odd: list[dict[str, Any]] = [{"targetState": "{", "liveState": 3}, {"hook": True}, {}]

@@ -24,11 +24,11 @@ def test_a_rate_is_exact() -> None:
     assert RateTable(LINES).get_rate("EUR", "USD", date(2024, 1, 4)).factor == Decimal("1.0953")
 
 
-def test_without_a_date_the_latest_rate_is_taken() -> None:
+def test_the_latest_rate_is_used_without_a_date() -> None:
     assert RateTable(LINES).get_rate("EUR", "USD", None).day == date(2024, 1, 5)
 
 
-def test_a_day_without_rates_takes_the_last_before() -> None:
+def test_a_day_without_rates_uses_the_last_rates_before_it() -> None:
     assert RateTable(LINES).get_rate("EUR", "RUB", date(2022, 3, 1)).day == date(2022, 3, 1)
     table = RateTable([*LINES[:2], *LINES[3:]])
     assert table.get_rate("EUR", "USD", date(2022, 3, 6)).day == date(2022, 3, 1)
@@ -40,7 +40,7 @@ def test_a_date_outside_the_data_is_refused_with_the_range(day: date) -> None:
         RateTable(LINES).get_rate("EUR", "USD", day)
 
 
-def test_a_currency_that_has_ended_is_refused_with_its_own_range() -> None:
+def test_a_discontinued_currency_is_refused_with_its_range() -> None:
     table = RateTable(LINES)
     assert table.get_period("RUB") == Period(date(2022, 2, 28), date(2022, 3, 1))
     with pytest.raises(InvalidArgumentError, match=r"RUB.*from 2022-02-28 to 2022-03-01"):
@@ -59,33 +59,33 @@ def test_a_currency_that_has_ended_is_refused_with_its_own_range() -> None:
         ("pounds", "GBP"),
     ],
 )
-def test_currencies_have_names_and_signs(name: str, code: str) -> None:
+def test_currencies_are_resolved_by_name_and_sign(name: str, code: str) -> None:
     assert resolve_currency(name, load_rates().currencies) == code
 
 
-def test_an_unknown_currency_is_answered_with_what_would_work() -> None:
+def test_an_unknown_currency_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InvalidArgumentError, match=r"'XYZ' is not a currency.*Known are: AUD, "):
         resolve_currency("XYZ", load_rates().currencies)
     with pytest.raises(InvalidArgumentError, match="Did you mean USD"):
         resolve_currency("USDD", load_rates().currencies)
 
 
-async def test_a_conversion_says_the_day_of_its_rate() -> None:
-    found = await CurrencyTools()._convert(100, "USD", "EUR", date="2020-03-02")
-    assert found.text == "100 USD = 89.91 EUR (ECB rate of 2020-03-02)"
-    assert found.data["rate_date"] == "2020-03-02"
+async def test_a_conversion_shows_the_day_of_its_rate() -> None:
+    conversion = await CurrencyTools()._convert(100, "USD", "EUR", date="2020-03-02")
+    assert conversion.text == "100 USD = 89.91 EUR (ECB rate of 2020-03-02)"
+    assert conversion.data["rate_date"] == "2020-03-02"
 
 
-async def test_a_weekend_takes_friday_and_says_so() -> None:
-    found = await CurrencyTools()._convert("1,000.50", "dollars", "euros", date="2020-03-01")
-    assert found.text.startswith("1000.50 USD = ")
-    assert found.text.endswith("(ECB rate of 2020-02-28, the last before 2020-03-01)")
+async def test_a_weekend_uses_the_rate_of_friday_and_shows_that() -> None:
+    conversion = await CurrencyTools()._convert("1,000.50", "dollars", "euros", date="2020-03-01")
+    assert conversion.text.startswith("1000.50 USD = ")
+    assert conversion.text.endswith("(ECB rate of 2020-02-28, the last before 2020-03-01)")
 
 
 async def test_a_small_result_keeps_its_digits() -> None:
-    found = await CurrencyTools()._convert(1, "IDR", "EUR", date="2020-03-02")
-    assert found.data["result"].startswith("0.0000")
-    assert len(found.data["result"].lstrip("0.")) == 4
+    conversion = await CurrencyTools()._convert(1, "IDR", "EUR", date="2020-03-02")
+    assert conversion.data["result"].startswith("0.0000")
+    assert len(conversion.data["result"].lstrip("0.")) == 4
 
 
 @pytest.mark.parametrize(
@@ -96,6 +96,6 @@ async def test_an_amount_is_a_number_of_usable_size(amount: str | float) -> None
         await CurrencyTools()._convert(amount, "USD", "EUR", date=None)
 
 
-async def test_a_date_is_written_in_one_way() -> None:
+async def test_a_date_in_another_format_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="write it as 2020-03-02"):
         await CurrencyTools()._convert(1, "USD", "EUR", date="March 2")

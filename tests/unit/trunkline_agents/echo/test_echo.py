@@ -1,4 +1,4 @@
-"""The echo agent behaves as the first word of a request says."""
+"""The echo agent behaves by the first word of a request."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2
 from trunkline_agents.echo.agent import echo
 
 
-async def tell(host: TaskHost, text: str, task_id: str = "") -> snapshot_pb2.TaskSnapshot:
+async def send(host: TaskHost, text: str, task_id: str = "") -> snapshot_pb2.TaskSnapshot:
     accepted = await host.submit("echo", message(text, task_id=task_id), NOTHING)
     assert isinstance(accepted, SubmitResult)
     return await host.wait_turn(accepted.task_id)
@@ -21,14 +21,14 @@ async def tell(host: TaskHost, text: str, task_id: str = "") -> snapshot_pb2.Tas
     [("echo hello", "hello"), ("hello", "hello"), ("count me in", "count me in"), ("echo", "echo")],
 )
 async def test_text_is_repeated(open_host: OpenHost, text: str, answer: str) -> None:
-    snapshot = await tell(await open_host(echo), text)
+    snapshot = await send(await open_host(echo), text)
     assert texts(snapshot) == [answer]
     assert snapshot.task.artifacts[0].name == "echo"
 
 
 async def test_count_streams_one_delta_a_number_and_marks_the_last(open_host: OpenHost) -> None:
     host = await open_host(echo)
-    snapshot = await tell(host, "count 5")
+    snapshot = await send(host, "count 5")
     assert texts(snapshot) == ["1 2 3 4 5 "]
     assert snapshot.task.artifacts[0].name == "count"
     deltas: list[str] = []
@@ -41,18 +41,18 @@ async def test_count_streams_one_delta_a_number_and_marks_the_last(open_host: Op
 
 
 async def test_count_pads_to_the_size(open_host: OpenHost) -> None:
-    snapshot = await tell(await open_host(echo), "count 3 1 8")
+    snapshot = await send(await open_host(echo), "count 3 1 8")
     assert texts(snapshot) == ["1 xxxxxx2 xxxxxx3 xxxxxx"]
 
 
 async def test_ask_needs_input_and_completes_with_the_answer(open_host: OpenHost) -> None:
     host = await open_host(echo)
-    asked = await tell(host, "ask What is your name?")
-    assert asked.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    assert status_texts(asked) == "What is your name?"
-    done = await tell(host, "Ada", asked.task.id)
-    assert texts(done) == ["answer: Ada"]
-    assert done.task.status.state == State.TASK_STATE_COMPLETED
+    waiting = await send(host, "ask What is your name?")
+    assert waiting.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    assert status_texts(waiting) == "What is your name?"
+    completed = await send(host, "Ada", waiting.task.id)
+    assert texts(completed) == ["answer: Ada"]
+    assert completed.task.status.state == State.TASK_STATE_COMPLETED
 
 
 @pytest.mark.parametrize(
@@ -65,12 +65,12 @@ async def test_ask_needs_input_and_completes_with_the_answer(open_host: OpenHost
 async def test_it_fails_and_rejects_on_request(
     open_host: OpenHost, text: str, state: State.ValueType, reason: str
 ) -> None:
-    snapshot = await tell(await open_host(echo), text)
+    snapshot = await send(await open_host(echo), text)
     assert (snapshot.task.status.state, status_texts(snapshot)) == (state, reason)
 
 
-async def test_wait_says_so_and_then_that_it_waited(open_host: OpenHost) -> None:
-    assert texts(await tell(await open_host(echo), "wait 0.01")) == ["waited 0.01 s"]
+async def test_wait_reports_how_long_it_waited(open_host: OpenHost) -> None:
+    assert texts(await send(await open_host(echo), "wait 0.01")) == ["waited 0.01 s"]
 
 
 async def test_message_is_a_direct_reply(open_host: OpenHost) -> None:
@@ -82,18 +82,18 @@ async def test_message_is_a_direct_reply(open_host: OpenHost) -> None:
 
 async def test_file_is_a_binary_artifact_of_that_size(open_host: OpenHost) -> None:
     host = await open_host(echo)
-    (part,) = (await tell(host, "file 1000")).task.artifacts[0].parts
+    (part,) = (await send(host, "file 1000")).task.artifacts[0].parts
     assert (len(part.raw), part.media_type) == (1000, "application/octet-stream")
-    refused = await tell(host, "file 999999999")
+    refused = await send(host, "file 999999999")
     assert refused.task.status.state == State.TASK_STATE_FAILED
 
 
-async def test_parts_that_are_not_text_come_back_as_they_were(open_host: OpenHost) -> None:
+async def test_parts_that_are_not_text_are_returned_unchanged(open_host: OpenHost) -> None:
     host = await open_host(echo)
-    sent = message("look")
-    sent.parts.append(part_pb2.Part(raw=b"123", media_type="image/png", filename="a.png"))
-    sent.parts.add().data.struct_value.update({"n": 1})
-    accepted = await host.submit("echo", sent, NOTHING)
+    request = message("look")
+    request.parts.append(part_pb2.Part(raw=b"123", media_type="image/png", filename="a.png"))
+    request.parts.add().data.struct_value.update({"n": 1})
+    accepted = await host.submit("echo", request, NOTHING)
     assert isinstance(accepted, SubmitResult)
     (artifact,) = (await host.wait_turn(accepted.task_id)).task.artifacts
-    assert list(artifact.parts) == list(sent.parts)
+    assert list(artifact.parts) == list(request.parts)

@@ -23,34 +23,40 @@ TYPES: dict[str, Callable[[Any], object]] = {"integer": int, "number": float, "s
 def argument(rule: str | dict[str, Any], groups: dict[str, str | None]) -> object:
     """Return the value of one argument of a match; None if it is missing."""
     if isinstance(rule, dict):
-        found = argument(rule["from"], groups)
-        if found is None:
+        result = argument(rule["from"], groups)
+        if result is None:
             return rule.get("default")
-        mapped = rule.get("map", {}).get(str(found).lower(), found)
+        mapped = rule.get("map", {}).get(str(result).lower(), result)
         return TYPES[rule.get("type", "string")](mapped)
     values = {name: groups.get(name) for name in re.findall(r"\{(\w+)\}", rule)}
     return None if None in values.values() else rule.format_map(values).strip()
 
 
-def matched(declarations: list[dict[str, Any]], question: str) -> tuple[int, dict[str, Any]] | None:
-    """The length of the first match and the arguments it gives."""
+def match_declarations(
+    declarations: list[dict[str, Any]], question: str
+) -> tuple[int, dict[str, Any]] | None:
+    """Return the length of the first match and its arguments."""
     for declaration in declarations:
-        found = re.search(declaration["pattern"], question.strip(), re.IGNORECASE)
-        if found is not None:
-            taken = {
-                name: argument(rule, found.groupdict())
+        result = re.search(declaration["pattern"], question.strip(), re.IGNORECASE)
+        if result is not None:
+            values_by_name = {
+                name: argument(rule, result.groupdict())
                 for name, rule in declaration["arguments"].items()
             }
-            arguments = {name: value for name, value in taken.items() if value is not None}
-            return len(found[0]), arguments
+            arguments = {name: value for name, value in values_by_name.items() if value is not None}
+            return len(result[0]), arguments
     return None
 
 
-def chosen(question: str) -> list[tuple[str, dict[str, Any]]]:
-    """The tools with the longest match: one, if the declarations are clear."""
-    found = {tool: matched(declarations, question) for tool, declarations in TOOLS.items()}
-    lengths = [match[0] for match in found.values() if match]
-    return [(tool, match[1]) for tool, match in found.items() if match and match[0] == max(lengths)]
+def choose_tools(question: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return the tools with the longest match: one, if the declarations are unambiguous."""
+    result = {
+        tool: match_declarations(declarations, question) for tool, declarations in TOOLS.items()
+    }
+    lengths = [match[0] for match in result.values() if match]
+    return [
+        (tool, match[1]) for tool, match in result.items() if match and match[0] == max(lengths)
+    ]
 
 
 @dataclass(frozen=True)
@@ -151,8 +157,8 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.question)
-def test_a_question_chooses_one_tool_and_gives_its_arguments(case: Case) -> None:
-    assert chosen(case.question) == [(case.tool, case.arguments)]
+def test_a_question_is_matched_to_one_tool_with_arguments(case: Case) -> None:
+    assert choose_tools(case.question) == [(case.tool, case.arguments)]
 
 
 @pytest.mark.parametrize(
@@ -171,8 +177,8 @@ def test_a_question_chooses_one_tool_and_gives_its_arguments(case: Case) -> None
         "",
     ],
 )
-def test_a_question_for_somebody_else_matches_nothing(question: str) -> None:
-    assert chosen(question) == []
+def test_an_unrelated_question_matches_nothing(question: str) -> None:
+    assert choose_tools(question) == []
 
 
 @pytest.mark.parametrize(
@@ -194,6 +200,6 @@ def test_a_question_for_somebody_else_matches_nothing(question: str) -> None:
 )
 def test_a_megabyte_is_matched_in_linear_time(question: str) -> None:
     started = time.process_time()
-    chosen(question)
-    # Linear takes a tenth of a second or two; anything worse takes hours.
+    choose_tools(question)
+    # Linear time is about 0.2 s; anything worse takes hours.
     assert time.process_time() - started < 20

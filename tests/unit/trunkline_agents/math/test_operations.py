@@ -58,7 +58,7 @@ def phrase(case: Case) -> str:
     ],
     ids=phrase,
 )
-def test_calculate_answers_exactly_and_shortly(case: Case) -> None:
+def test_calculate_returns_exact_and_short_answers(case: Case) -> None:
     assert answer("calculate", expression=case.text, **case.more) == case.answer
 
 
@@ -89,10 +89,10 @@ def test_solve_lists_the_solutions(case: Case) -> None:
 
 
 def test_every_root_of_a_quintic_is_found_as_a_number() -> None:
-    found = run_operation("solve", {"equation": "x^5-x+1", "variable": None}).data
-    assert len(found["solutions"]) == 5
-    assert found["solutions"][0]["approximation"] == "-1.16730397826142"
-    assert found["is_complete"]
+    result = run_operation("solve", {"equation": "x^5-x+1", "variable": None}).data
+    assert len(result["solutions"]) == 5
+    assert result["solutions"][0]["approximation"] == "-1.16730397826142"
+    assert result["is_complete"]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_every_root_of_a_quintic_is_found_as_a_number() -> None:
     ],
     ids=phrase,
 )
-def test_differentiate_gives_the_derivative(case: Case) -> None:
+def test_differentiate_returns_the_derivative(case: Case) -> None:
     assert answer("differentiate", expression=case.text, **case.more) == case.answer
 
 
@@ -123,7 +123,7 @@ def test_differentiate_gives_the_derivative(case: Case) -> None:
     ],
     ids=phrase,
 )
-def test_integrate_gives_an_antiderivative_or_a_value(case: Case) -> None:
+def test_integrate_returns_an_antiderivative_or_a_value(case: Case) -> None:
     assert answer("integrate", expression=case.text, **case.more) == case.answer
 
 
@@ -145,7 +145,7 @@ def test_integrate_gives_an_antiderivative_or_a_value(case: Case) -> None:
         ("integrate", {"expression": "1/x", "lower": "1", "upper": "oo"}, "no finite value"),
     ],
 )
-def test_what_has_no_answer_is_refused_with_a_reason(
+def test_an_undefined_result_is_refused_with_a_reason(
     operation: str, arguments: dict[str, Any], hint: str
 ) -> None:
     with pytest.raises(InvalidArgumentError, match=hint):
@@ -153,7 +153,9 @@ def test_what_has_no_answer_is_refused_with_a_reason(
 
 
 @pytest.mark.parametrize("text", ["2*pi", "sqrt(3)/2", "x^2*ln(x)", "3*i", "exp(-x^2)", "abs(x)"])
-def test_an_answer_can_be_asked_about_again(text: str) -> None:
-    once = run_operation("calculate", {"expression": text, "digits": None}).data["exact"]
-    again = run_operation("calculate", {"expression": once, "digits": None}).data["exact"]
-    assert again == once
+def test_an_answer_is_a_valid_expression(text: str) -> None:
+    first_result = run_operation("calculate", {"expression": text, "digits": None}).data["exact"]
+    second_result = run_operation("calculate", {"expression": first_result, "digits": None}).data[
+        "exact"
+    ]
+    assert second_result == first_result

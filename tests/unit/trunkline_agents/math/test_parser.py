@@ -30,7 +30,7 @@ from trunkline_agents.math.syntax import (
 )
 
 
-def whole(value: int) -> Number:
+def integer(value: int) -> Number:
     return Number(Fraction(value))
 
 
@@ -47,32 +47,32 @@ class Case:
 @pytest.mark.parametrize(
     "case",
     [
-        Case("1+2", Sum((whole(1), whole(2)))),
-        Case("1 - 2", Sum((whole(1), Negation(whole(2))))),
-        Case("2*x", Product((whole(2), X))),
-        Case("5x", Product((whole(5), X))),
-        Case("2(3+4)", Product((whole(2), Sum((whole(3), whole(4)))))),
+        Case("1+2", Sum((integer(1), integer(2)))),
+        Case("1 - 2", Sum((integer(1), Negation(integer(2))))),
+        Case("2*x", Product((integer(2), X))),
+        Case("5x", Product((integer(5), X))),
+        Case("2(3+4)", Product((integer(2), Sum((integer(3), integer(4)))))),
         Case("x sin(x)", Product((X, FunctionCall("sin", (X,))))),
-        Case("1/2x", Product((whole(1), Reciprocal(whole(2)), X))),
-        Case("-x^2", Negation(Power(X, whole(2)))),
+        Case("1/2x", Product((integer(1), Reciprocal(integer(2)), X))),
+        Case("-x^2", Negation(Power(X, integer(2)))),
         Case("--x", X),
-        Case("x**2", Power(X, whole(2))),
-        Case("2^3^x", Power(whole(2), Power(whole(3), X))),
-        Case("2^-x", Power(whole(2), Negation(X))),
-        Case("5!", FunctionCall("factorial", (whole(5),))),
-        Case("x!^2", Power(FunctionCall("factorial", (X,)), whole(2))),
-        Case("15%", Product((whole(15), PERCENT))),
-        Case("15% of 240", Product((Product((whole(15), PERCENT)), whole(240)))),
+        Case("x**2", Power(X, integer(2))),
+        Case("2^3^x", Power(integer(2), Power(integer(3), X))),
+        Case("2^-x", Power(integer(2), Negation(X))),
+        Case("5!", FunctionCall("factorial", (integer(5),))),
+        Case("x!^2", Power(FunctionCall("factorial", (X,)), integer(2))),
+        Case("15%", Product((integer(15), PERCENT))),
+        Case("15% of 240", Product((Product((integer(15), PERCENT)), integer(240)))),
         Case("0.5", Number(Fraction(1, 2), is_decimal=True)),
         Case(".5", Number(Fraction(1, 2), is_decimal=True)),
         Case("2.5e-3", Number(Fraction(1, 400), is_decimal=True)),
-        Case("2e", Product((whole(2), Constant("e")))),
-        Case("3\N{MULTIPLICATION SIGN}4÷2", Product((whole(3), whole(4), Reciprocal(whole(2))))),
-        Case("x² \N{MINUS SIGN} π", Sum((Power(X, whole(2)), Negation(Constant("pi"))))),
-        Case("√2x", Product((FunctionCall("sqrt", (whole(2),)), X))),
-        Case("square root of 2", FunctionCall("sqrt", (whole(2),))),
-        Case("5 plus 3 squared", Sum((whole(5), Power(whole(3), whole(2))))),
-        Case("gcd(12, 18)", FunctionCall("gcd", (whole(12), whole(18)))),
+        Case("2e", Product((integer(2), Constant("e")))),
+        Case("3\N{MULTIPLICATION SIGN}4÷2", Product((integer(3), integer(4), Reciprocal(integer(2))))),
+        Case("x² \N{MINUS SIGN} π", Sum((Power(X, integer(2)), Negation(Constant("pi"))))),
+        Case("√2x", Product((FunctionCall("sqrt", (integer(2),)), X))),
+        Case("square root of 2", FunctionCall("sqrt", (integer(2),))),
+        Case("5 plus 3 squared", Sum((integer(5), Power(integer(3), integer(2))))),
+        Case("gcd(12, 18)", FunctionCall("gcd", (integer(12), integer(18)))),
         Case("Sin(PI)", FunctionCall("sin", (Constant("pi"),))),
         Case("arcsin(x)", FunctionCall("asin", (X,))),
         Case("I", Constant("i")),
@@ -80,7 +80,7 @@ class Case:
     ],
     ids=lambda case: case.text,
 )
-def test_an_expression_is_read_as_people_mean_it(case: Case) -> None:
+def test_an_expression_is_parsed_as_people_mean_it(case: Case) -> None:
     assert parse_expression(case.text) == case.tree
 
 
@@ -120,7 +120,7 @@ def test_an_expression_is_read_as_people_mean_it(case: Case) -> None:
     ],
     ids=lambda text: text[:20],
 )
-def test_what_is_no_expression_is_refused_with_a_reason(text: str, hint: str) -> None:
+def test_an_invalid_expression_is_refused_with_a_reason(text: str, hint: str) -> None:
     with pytest.raises(InvalidArgumentError, match=hint):
         parse_expression(text)
 
@@ -143,7 +143,7 @@ def test_what_is_no_expression_is_refused_with_a_reason(text: str, hint: str) ->
         "factorial(factorial(factorial(9)))",
     ],
 )
-def test_what_would_be_too_large_is_refused_before_it_is_computed(text: str) -> None:
+def test_too_large_a_result_is_refused_before_it_is_computed(text: str) -> None:
     with pytest.raises(InvalidArgumentError, match="more than 4,000 digits"):
         check_size(parse_expression(text))
 
@@ -152,14 +152,14 @@ def test_what_would_be_too_large_is_refused_before_it_is_computed(text: str) -> 
     "text",
     ["100!", "2^1000", "x^(10^9)", "1^(10^9)", "2^0.00001", "exp(1000)", "+".join(["10^9"] * 150)],
 )
-def test_what_has_a_usable_size_is_let_through(text: str) -> None:
+def test_a_result_of_usable_size_is_accepted(text: str) -> None:
     check_size(parse_expression(text))
     assert parse_expression(text) is not None
 
 
 def test_an_equation_has_two_sides() -> None:
-    assert parse_equation("x = 2") == Equation(X, whole(2))
-    assert parse_equation("x") == Equation(X, whole(0))
+    assert parse_equation("x = 2") == Equation(X, integer(2))
+    assert parse_equation("x") == Equation(X, integer(0))
     with pytest.raises(InvalidArgumentError, match="has one '='"):
         parse_equation("x = 2 = 3")
     with pytest.raises(InvalidArgumentError, match="expected at '='"):
@@ -173,14 +173,14 @@ def test_a_variable_is_one_letter_that_is_no_constant(name: str) -> None:
         parse_variable(name)
 
 
-def test_decimals_and_percentages_ask_for_a_decimal_answer() -> None:
+def test_decimals_and_percentages_are_detected() -> None:
     assert has_decimals(parse_expression("sqrt(0.5)"))
     assert has_decimals(parse_expression("15% of 2"))
     assert not has_decimals(parse_expression("1/2"))
 
 
-def outcome(text: str) -> str:
-    """`read`, or why not; any other error than the one for the caller comes through."""
+def parse_outcome(text: str) -> str:
+    """Return "read", or the problem of an InvalidArgumentError; other exceptions propagate."""
     try:
         check_size(parse_expression(text))
         check_size(parse_equation(text).right)
@@ -190,8 +190,8 @@ def outcome(text: str) -> str:
 
 
 @given(st.text(max_size=3_000))
-def test_any_text_is_read_or_refused(text: str) -> None:
-    assert outcome(text)
+def test_any_text_is_parsed_or_refused(text: str) -> None:
+    assert parse_outcome(text)
 
 
 PIECES = st.sampled_from(
@@ -201,5 +201,5 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(PIECES, max_size=300).map("".join))
-def test_anything_made_of_what_expressions_are_made_of_is_read_or_refused(text: str) -> None:
-    assert outcome(text)
+def test_any_sequence_of_expression_tokens_is_parsed_or_refused(text: str) -> None:
+    assert parse_outcome(text)

@@ -12,7 +12,7 @@ from trunkline_agents.math.worker import (
 )
 
 
-def test_frames_come_back_one_by_one() -> None:
+def test_frames_are_read_one_by_one() -> None:
     stream = io.BytesIO(encode_frame({"a": 1}) + encode_frame({"b": "√"}))
     assert [read_frame(stream), read_frame(stream), read_frame(stream)] == [
         {"a": 1},
@@ -33,6 +33,6 @@ def test_frames_come_back_one_by_one() -> None:
         b"print",
     ],
 )
-def test_what_is_no_frame_is_told_apart(content: bytes) -> None:
+def test_a_malformed_frame_is_refused(content: bytes) -> None:
     with pytest.raises(BrokenFrameError):
         read_frame(io.BytesIO(content))

@@ -27,17 +27,17 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DocumentStore]:
-    """The handbook, added once for those who only search."""
-    top = tmp_path_factory.mktemp("shelf")
-    with DocumentStore.open(top / "documents.db") as one:
-        add_documents(one, [write_handbook(top)])
+def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DocumentStore]:
+    """Return a store with the handbook, shared by tests that only search."""
+    parent = tmp_path_factory.mktemp("shelf")
+    with DocumentStore.open(parent / "documents.db") as one:
+        add_documents(one, [write_handbook(parent)])
         yield one
 
 
-def write_handbook(top: Path) -> Path:
-    """A folder with documents of each kind, and with what is none."""
-    handbook = top / "handbook"
+def write_handbook(parent: Path) -> Path:
+    """Make a folder with documents of each kind, and with files of other kinds."""
+    handbook = parent / "handbook"
     (handbook / "hr").mkdir(parents=True)
     (handbook / "hr/leave.md").write_text(
         "# Time off\n\n## Paid leave\n\nEmployees have 28 days of paid leave a year.\n\n"
@@ -57,11 +57,11 @@ def names(store: DocumentStore) -> list[str]:
     return [document.name for document in store.list_documents()]
 
 
-def found(store: DocumentStore, question: str) -> list[tuple[str, str]]:
+def search(store: DocumentStore, question: str) -> list[tuple[str, str]]:
     return [(one.name, one.place) for one in search_documents(store, question)]
 
 
-def test_a_folder_is_added_with_all_below_under_names_that_begin_with_its_own(
+def test_a_folder_is_added_recursively_under_its_own_name(
     store: DocumentStore, folder: Path
 ) -> None:
     added = add_documents(store, [folder])
@@ -82,10 +82,10 @@ def test_a_folder_is_added_with_all_below_under_names_that_begin_with_its_own(
         ("hotel", "line 1"),
     ],
 )
-def test_a_question_finds_its_passage_and_where_it_stands(
-    shelf: DocumentStore, question: str, place: str
+def test_a_question_finds_its_passage_and_position(
+    shared_store: DocumentStore, question: str, place: str
 ) -> None:
-    assert found(shelf, question)[0][1] == place
+    assert search(shared_store, question)[0][1] == place
 
 
 @pytest.mark.parametrize(
@@ -95,39 +95,41 @@ def test_a_question_finds_its_passage_and_where_it_stands(
         *("text:*", "AND (", "-- '; DROP TABLE documents;", "\0", "a" * 5000),
     ],
 )
-def test_what_is_about_nothing_in_the_documents_finds_nothing_and_breaks_nothing(
-    shelf: DocumentStore, question: str
+def test_an_unrelated_question_finds_nothing_and_breaks_nothing(
+    shared_store: DocumentStore, question: str
 ) -> None:
-    assert found(shelf, question) == []
-    assert len(shelf.list_documents()) == 4
+    assert search(shared_store, question) == []
+    assert len(shared_store.list_documents()) == 4
 
 
-def test_adding_again_replaces_what_changed_and_removes_what_is_gone(
+def test_adding_again_replaces_changed_and_removes_deleted_documents(
     store: DocumentStore, folder: Path
 ) -> None:
     add_documents(store, [folder])
-    (folder / "travel.txt").write_text("Now planes come first, and nobody takes a bicycle.")
+    (folder / "travel.txt").write_text("Now planes come first, and bicycles come last.")
     (folder / "cache.html").unlink()
     (folder / "new.md").write_text("# New\n\nHello.")
 
-    again = add_documents(store, [folder])
+    second_run = add_documents(store, [folder])
 
-    assert sorted(again.added) == ["handbook/new.md", "handbook/travel.txt"]
-    assert again.removed == ["handbook/cache.html"]
-    assert sorted(again.unchanged) == ["handbook/hr/leave.md", "handbook/safety.pdf"]
-    assert found(store, "trains") == []
-    assert found(store, "bicycle") == [("handbook/travel.txt", "line 1")]
-    assert found(store, "write-through") == []
+    assert sorted(second_run.added) == ["handbook/new.md", "handbook/travel.txt"]
+    assert second_run.removed == ["handbook/cache.html"]
+    assert sorted(second_run.unchanged) == ["handbook/hr/leave.md", "handbook/safety.pdf"]
+    assert search(store, "trains") == []
+    assert search(store, "bicycle") == [("handbook/travel.txt", "line 1")]
+    assert search(store, "write-through") == []
 
 
-def test_a_named_file_is_text_whatever_it_is_called(store: DocumentStore, folder: Path) -> None:
+def test_an_explicitly_named_file_is_text_whatever_its_suffix(
+    store: DocumentStore, folder: Path
+) -> None:
     (folder / "NOTES").write_text("The wifi password hangs in the kitchen.")
 
     assert add_documents(store, [folder / "NOTES"]).added == ["NOTES"]
-    assert found(store, "wifi password") == [("NOTES", "line 1")]
+    assert search(store, "wifi password") == [("NOTES", "line 1")]
 
 
-def test_what_cannot_be_read_is_refused_and_the_rest_is_added(
+def test_an_unreadable_file_is_refused_and_the_rest_is_added(
     store: DocumentStore, folder: Path
 ) -> None:
     (folder / "broken.pdf").write_bytes(b"%PDF-1.4 nonsense")
@@ -142,21 +144,23 @@ def test_what_cannot_be_read_is_refused_and_the_rest_is_added(
     }
 
 
-def test_links_are_not_followed_and_depth_has_an_end(store: DocumentStore, tmp_path: Path) -> None:
-    top = tmp_path / "top"
-    deep = top.joinpath(*["d"] * (DEPTH_LIMIT + 2))
+def test_links_are_not_followed_and_the_depth_is_limited(
+    store: DocumentStore, tmp_path: Path
+) -> None:
+    parent = tmp_path / "top"
+    deep = parent.joinpath(*["d"] * (DEPTH_LIMIT + 2))
     deep.mkdir(parents=True)
     (deep / "deep.md").write_text("# deep\n\ntext")
-    (top / "a.md").write_text("# a\n\ntext")
+    (parent / "a.md").write_text("# a\n\ntext")
     (tmp_path / "secret.md").write_text("# secret\n\ntext")
-    (top / "link.md").symlink_to(tmp_path / "secret.md")
-    (top / "loop").symlink_to(top)
-    os.mkfifo(top / "pipe.md")
+    (parent / "link.md").symlink_to(tmp_path / "secret.md")
+    (parent / "loop").symlink_to(parent)
+    os.mkfifo(parent / "pipe.md")
 
-    assert add_documents(store, [top]).added == ["top/a.md"]
+    assert add_documents(store, [parent]).added == ["top/a.md"]
 
 
-def test_a_path_to_nothing_is_refused(store: DocumentStore, tmp_path: Path) -> None:
+def test_a_missing_path_is_refused(store: DocumentStore, tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="No such file"):
         add_documents(store, [tmp_path / "nothing"])
     with pytest.raises(InvalidArgumentError, match="neither a file nor a folder"):
@@ -177,39 +181,41 @@ def test_the_best_passage_comes_first_and_headings_count_more(
     assert len(search_documents(store, "keepalive", limit=1)) == 1
 
 
-def test_others_read_while_documents_are_added(store: DocumentStore, folder: Path) -> None:
+def test_concurrent_readers_work_while_documents_are_added(
+    store: DocumentStore, folder: Path
+) -> None:
     add_documents(store, [folder])
-    seen: list[int] = []
-    has_begun, is_done = threading.Event(), threading.Event()
+    hit_counts: list[int] = []
+    has_started, is_done = threading.Event(), threading.Event()
 
     def read() -> None:
         with DocumentStore.open(store.path) as other:
-            while not is_done.is_set() or not seen:
-                seen.append(len(search_documents(other, "paid leave of employees")))
-                has_begun.set()
+            while not is_done.is_set() or not hit_counts:
+                hit_counts.append(len(search_documents(other, "paid leave of employees")))
+                has_started.set()
 
     reader = threading.Thread(target=read)
     reader.start()
-    assert has_begun.wait(60)
+    assert has_started.wait(60)
     for number in range(3):
         (folder / "travel.txt").write_text(f"Version {number} of how we travel.")
         assert add_documents(store, [folder / "travel.txt"]).added == ["travel.txt"]
     is_done.set()
     reader.join()
 
-    assert set(seen) == {1}
+    assert set(hit_counts) == {1}
 
 
-def test_a_file_of_others_is_refused_in_one_line(tmp_path: Path) -> None:
-    foreign, damaged = tmp_path / "foreign.db", tmp_path / "damaged.db"
-    database = sqlite3.connect(foreign)
+def test_a_database_of_another_program_is_refused_in_one_line(tmp_path: Path) -> None:
+    other_database, damaged = tmp_path / "foreign.db", tmp_path / "damaged.db"
+    database = sqlite3.connect(other_database)
     database.execute("CREATE TABLE t (a)")
     database.execute("PRAGMA user_version = 7")
     database.close()
     damaged.write_bytes(b"SQLite format 3\x00" + b"\xff" * 5000)
 
     with pytest.raises(ConfigurationError, match="another program"):
-        DocumentStore.open(foreign)
+        DocumentStore.open(other_database)
     with pytest.raises(ConfigurationError, match="can't be used"):
         DocumentStore.open(damaged)
     with pytest.raises(ConfigurationError, match="can't be used"):

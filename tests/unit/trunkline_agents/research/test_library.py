@@ -19,7 +19,7 @@ def fill(folder: Path, **texts: str) -> Path:
     return folder / "documents.db"
 
 
-async def test_documents_that_come_later_are_found(tmp_path: Path) -> None:
+async def test_documents_added_later_are_found(tmp_path: Path) -> None:
     library = DocumentLibrary(tmp_path / "documents.db")
 
     with pytest.raises(InvalidArgumentError, match="no documents yet"):
@@ -31,22 +31,22 @@ async def test_documents_that_come_later_are_found(tmp_path: Path) -> None:
         await library.search("Hamlet", 5)
 
 
-async def test_a_model_in_trouble_is_named_each_time_and_the_words_are_searched(
+async def test_a_failing_model_is_reported_each_time_and_words_are_searched(
     tmp_path: Path,
 ) -> None:
     path = fill(tmp_path, leave="# Leave\n\n28 days.", other="# Other\n\nNothing.")
-    library = DocumentLibrary(path, EmbeddingModel(name="nobody:x"))
+    library = DocumentLibrary(path, EmbeddingModel(name="unknown:x"))
 
     first, second = [await library.search("leave", 5) for _ in range(2)]
 
     assert first == second
     assert [one.location for one in first.sources] == ["leave.md"]
-    (said,) = first.unavailable
-    assert said.startswith("Search by meaning is unavailable: ")
-    assert "nobody:x" in said
+    (notice,) = first.unavailable
+    assert notice.startswith("Search by meaning is unavailable: ")
+    assert "unknown:x" in notice
 
 
-async def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+async def test_a_damaged_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "documents.db"
     path.write_bytes(b"SQLite format 3\x00" + b"\xff" * 5000)
 

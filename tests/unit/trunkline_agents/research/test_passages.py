@@ -11,7 +11,7 @@ from trunkline_agents.research.documents.passages import (
 )
 
 
-def test_short_paragraphs_stay_together_and_keep_their_place() -> None:
+def test_short_paragraphs_stay_together_with_their_position() -> None:
     section = Section("one\n\ntwo", ("A", "B"), page=3, line=7)
 
     (passage,) = split_passages([section])
@@ -20,7 +20,7 @@ def test_short_paragraphs_stay_together_and_keep_their_place() -> None:
     assert (passage.page, passage.line) == (3, 7)
 
 
-def test_a_long_section_is_cut_at_blank_lines_and_each_passage_knows_its_line() -> None:
+def test_a_long_section_is_split_at_blank_lines_with_line_numbers() -> None:
     paragraph = "word " * 160
     section = Section(f"{paragraph}\n\n\n{paragraph}\n\n{paragraph}", line=10)
 
@@ -28,33 +28,33 @@ def test_a_long_section_is_cut_at_blank_lines_and_each_passage_knows_its_line() 
 
 
 def test_passages_end_with_their_section() -> None:
-    found = list(split_passages([Section("one", ("A",)), Section("two", ("B",))]))
+    passages = list(split_passages([Section("one", ("A",)), Section("two", ("B",))]))
 
-    assert [(one.text, one.headings) for one in found] == [("one", ("A",)), ("two", ("B",))]
+    assert [(one.text, one.headings) for one in passages] == [("one", ("A",)), ("two", ("B",))]
 
 
-def test_a_long_paragraph_is_cut_between_sentences() -> None:
+def test_a_long_paragraph_is_split_between_sentences() -> None:
     text = " ".join(f"This is sentence number {number}." for number in range(100))
 
-    found = [passage.text for passage in split_passages([Section(text)])]
+    passages = [passage.text for passage in split_passages([Section(text)])]
 
-    assert len(found) > 1
-    assert all(one.endswith(".") for one in found)
-    assert " ".join(found) == text
+    assert len(passages) > 1
+    assert all(one.endswith(".") for one in passages)
+    assert " ".join(passages) == text
 
 
 @given(st.text(alphabet=st.sampled_from("ab. \n"), max_size=5000))
 def test_no_passage_is_too_long_and_every_character_is_in_one(text: str) -> None:
-    found = [passage.text for passage in split_passages([Section(text, line=1)])]
+    passages = [passage.text for passage in split_passages([Section(text, line=1)])]
 
-    assert all(0 < len(one) <= PASSAGE_CHARS for one in found)
-    assert "".join("".join(found).split()) == "".join(text.split())
+    assert all(0 < len(one) <= PASSAGE_CHARS for one in passages)
+    assert "".join("".join(passages).split()) == "".join(text.split())
 
 
-def test_a_place_is_told_as_people_look_for_it() -> None:
-    def place(headings: tuple[str, ...], page: int | None, line: int | None) -> str:
+def test_a_position_is_formatted_for_people() -> None:
+    def format_place(headings: tuple[str, ...], page: int | None, line: int | None) -> str:
         return SearchHit("t", "n", "/n", "text", headings, page, line, 1.0).place
 
-    assert place((), 4, None) == "page 4"
-    assert place(("A", "B"), None, 12) == 'section "B", line 12'
-    assert place((), None, None) == ""
+    assert format_place((), 4, None) == "page 4"
+    assert format_place(("A", "B"), None, 12) == 'section "B", line 12'
+    assert format_place((), None, None) == ""

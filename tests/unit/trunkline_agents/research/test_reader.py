@@ -1,4 +1,4 @@
-"""Files are read into sections, and a hostile file harms only the worker."""
+"""Files are parsed into sections, and a hostile file harms only the worker process."""
 
 import io
 import os
@@ -58,39 +58,37 @@ def read(reader: DocumentReader, folder: Path, name: str, content: bytes) -> Doc
     return reader.read(path, guess_media_type(path) or "text/plain")
 
 
-def places(extract: DocumentText) -> list[tuple[tuple[str, ...], int | None, str]]:
-    return [(one.headings, one.line, one.text.split("\n")[0]) for one in extract.sections]
+def outline(document: DocumentText) -> list[tuple[tuple[str, ...], int | None, str]]:
+    return [(one.headings, one.line, one.text.split("\n")[0]) for one in document.sections]
 
 
-def test_headings_that_nothing_stands_below_are_text_themselves(
-    reader: DocumentReader, tmp_path: Path
-) -> None:
+def test_headings_without_text_become_text(reader: DocumentReader, tmp_path: Path) -> None:
     markdown = b"# Plan\n## First\nTea.\n## Second\n\n\nThird\n-----\n# \n# End\n"
-    extract = read(reader, tmp_path, "plan.md", markdown)
-    assert places(extract) == [
+    document = read(reader, tmp_path, "plan.md", markdown)
+    assert outline(document) == [
         (("Plan", "First"), 3, "Tea."),
         (("Plan", "Second"), 4, "Second"),
         (("Plan", "Third"), 7, "Third"),
         (("End",), 10, "End"),
     ]
     page = b"<h1>Only</h1><h2>Head<b>ings</b></h2><h2> </h2>"
-    extract = read(reader, tmp_path, "page.html", page)
-    assert places(extract) == [(("Only", "Headings"), None, "Headings")]
-    assert extract.title == "Only"
+    document = read(reader, tmp_path, "page.html", page)
+    assert outline(document) == [(("Only", "Headings"), None, "Headings")]
+    assert document.title == "Only"
 
 
-def test_markdown_is_cut_at_its_headings_and_says_in_which_line_each_text_begins() -> None:
-    extract = read_markdown(HANDBOOK.encode())
+def test_markdown_is_split_at_its_headings_with_line_numbers() -> None:
+    document = read_markdown(HANDBOOK.encode())
 
-    assert extract.title == "The handbook"
-    assert places(extract) == [
+    assert document.title == "The handbook"
+    assert outline(document) == [
         ((), 5, "Before all."),
         (("Working here",), 8, ""),
         (("Working here", "Leave"), 12, "28 days."),
         (("Travel",), 20, "By train."),
     ]
-    assert "# not a heading" in extract.sections[2].text
-    assert "A rule is above." in extract.sections[3].text
+    assert "# not a heading" in document.sections[2].text
+    assert "A rule is above." in document.sections[3].text
 
 
 def test_without_front_matter_the_first_heading_is_the_title() -> None:
@@ -98,21 +96,21 @@ def test_without_front_matter_the_first_heading_is_the_title() -> None:
     assert read_markdown(b"---\nno end of front matter\n").title == ""
 
 
-def test_html_is_cut_at_its_headings_and_scripts_and_menus_are_left_out() -> None:
+def test_html_is_split_at_its_headings_without_scripts_and_menus() -> None:
     page = b"""<html><head><title>Release &amp; notes</title><style>p {}</style></head><body>
       <nav>Home <a>About</a></nav><script>steal("<h1>no</h1>")</script>
       <h1>Version <b>2</b></h1><p>The cache is <i>fast</i>.<ul><li>one<li>two</ul>
       <h2>Fixes</h2>None.<h1>Version 1</h1>Old."""
 
-    extract = read_html(page)
+    document = read_html(page)
 
-    assert extract.title == "Release & notes"
-    assert [(one.headings, one.text) for one in extract.sections] == [
+    assert document.title == "Release & notes"
+    assert [(one.headings, one.text) for one in document.sections] == [
         (("Version 2",), "The cache is fast.\n\none\ntwo"),
         (("Version 2", "Fixes"), "None."),
         (("Version 1",), "Old."),
     ]
-    assert {one.line for one in extract.sections} == {None}
+    assert {one.line for one in document.sections} == {None}
 
 
 @pytest.mark.parametrize(
@@ -125,33 +123,33 @@ def test_html_is_cut_at_its_headings_and_scripts_and_menus_are_left_out() -> Non
     ],
     ids=["utf-8", "with a mark", "utf-16", "cp1252"],
 )
-def test_text_is_read_in_the_encodings_that_it_comes_in(content: bytes) -> None:
+def test_text_is_decoded_in_common_encodings(content: bytes) -> None:
     assert read_text(content).sections[0].text == "Grüße"
 
 
 def test_a_pdf_is_read_page_by_page(reader: DocumentReader, tmp_path: Path) -> None:
     content = pdf(["Every employee", "has 28 days."], [], ["Trains come first."], title="Rules")
 
-    extract = read(reader, tmp_path, "rules.pdf", content)
+    document = read(reader, tmp_path, "rules.pdf", content)
 
-    assert (extract.title, extract.page_count) == ("Rules", 3)
-    assert [(one.page, " ".join(one.text.split())) for one in extract.sections] == [
+    assert (document.title, document.page_count) == ("Rules", 3)
+    assert [(one.page, " ".join(one.text.split())) for one in document.sections] == [
         (1, "Every employee has 28 days."),
         (3, "Trains come first."),
     ]
 
 
-def test_of_a_pdf_with_a_broken_page_the_others_are_read(
+def test_the_other_pages_of_a_pdf_with_a_broken_page_are_read(
     reader: DocumentReader, tmp_path: Path
 ) -> None:
     content = pdf(["First."], ["Second."]).replace(b"/Contents 5 0 R", b"/Contents 99 0 R")
 
-    extract = read(reader, tmp_path, "half.pdf", content)
+    document = read(reader, tmp_path, "half.pdf", content)
 
-    assert [one.page for one in extract.sections] == [2]
+    assert [one.page for one in document.sections] == [2]
 
 
-def locked() -> bytes:
+def encrypted_pdf() -> bytes:
     writer = PdfWriter(clone_from=PdfReader(io.BytesIO(pdf(["Secret."]))))
     writer.encrypt("password", algorithm="RC4-128")
     target = io.BytesIO()
@@ -159,7 +157,7 @@ def locked() -> bytes:
     return target.getvalue()
 
 
-# Made only by the tests that read them: some are large.
+# Functions, because only the tests that read them need the content: some are large.
 HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "empty.md": (lambda: b"", "no text"),
     "blank.txt": (lambda: b" \n\t\n", "no text"),
@@ -182,20 +180,20 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
 def test_a_hostile_file_is_refused_with_the_reason_and_the_next_is_read(
     reader: DocumentReader, tmp_path: Path, name: str
 ) -> None:
-    made, reason = HOSTILE[name]
+    make_content, reason = HOSTILE[name]
 
     with pytest.raises(UnreadableFileError, match=reason):
-        read(reader, tmp_path, name, made())
+        read(reader, tmp_path, name, make_content())
 
     assert read(reader, tmp_path, "good.md", b"# Good\n\nfine").title == "Good"
 
 
 def test_a_pdf_with_a_password_is_refused(reader: DocumentReader, tmp_path: Path) -> None:
     with pytest.raises(UnreadableFileError, match="password"):
-        read(reader, tmp_path, "locked.pdf", locked())
+        read(reader, tmp_path, "locked.pdf", encrypted_pdf())
 
 
-def test_what_is_no_file_is_refused_before_it_is_opened(
+def test_a_pipe_or_missing_file_is_refused_before_it_is_opened(
     reader: DocumentReader, tmp_path: Path
 ) -> None:
     pipe = tmp_path / "pipe.md"
@@ -207,23 +205,23 @@ def test_what_is_no_file_is_refused_before_it_is_opened(
         reader.read(tmp_path / "gone.md", "text/markdown")
 
 
-def test_what_terminals_would_obey_and_what_is_no_character_is_left_out(
+def test_control_sequences_and_invalid_characters_are_removed(
     reader: DocumentReader, tmp_path: Path
 ) -> None:
     page = b"<title>T\x1b]0;x\x07&#xD800;</title><h1>H\x1b[2J</h1><p>a&#xD800;b\x07c\x1b[31md"
 
-    extract = read(reader, tmp_path, "odd.html", page)
+    document = read(reader, tmp_path, "odd.html", page)
 
-    (section,) = extract.sections
-    said = "".join((extract.title, *section.headings, section.text))
-    assert not {"\x1b", "\x07"} & set(said)
-    assert said.encode()
+    (section,) = document.sections
+    all_text = "".join((document.title, *section.headings, section.text))
+    assert not {"\x1b", "\x07"} & set(all_text)
+    assert all_text.encode()
 
 
-def test_reading_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
+def test_reading_times_out(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("# A\n\ntext")
 
-    # No process starts so soon.
+    # No process starts within this limit.
     with (
         DocumentReader(time_limit_s=0.0001) as reader,
         pytest.raises(UnreadableFileError, match="too long"),
@@ -231,7 +229,7 @@ def test_reading_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
         reader.read(tmp_path / "a.md", "text/markdown")
 
 
-def test_no_process_and_no_thread_is_left(tmp_path: Path) -> None:
+def test_closing_leaves_no_process_and_no_thread(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("# A\n\ntext")
     before = set(threading.enumerate())
 
@@ -242,11 +240,11 @@ def test_no_process_and_no_thread_is_left(tmp_path: Path) -> None:
         assert process.poll() is None
 
     assert process.returncode is not None
-    # Those of tests before may end meanwhile.
+    # Threads of earlier tests may end meanwhile.
     assert set(threading.enumerate()) <= before
 
 
-def test_modules_in_the_current_folder_are_not_run(
+def test_modules_in_the_current_folder_are_not_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "json.py").write_text("raise SystemExit")

@@ -15,10 +15,10 @@ DECLARED = {
 }
 
 
-def asked(question: str) -> tuple[str, dict[str, Any]]:
-    found = match_tool(question, DECLARED)
-    assert found is not None
-    return found.tool, found.arguments
+def match_call(question: str) -> tuple[str, dict[str, Any]]:
+    match = match_tool(question, DECLARED)
+    assert match is not None
+    return match.tool, match.arguments
 
 
 @pytest.mark.parametrize(
@@ -38,10 +38,10 @@ def asked(question: str) -> tuple[str, dict[str, Any]]:
         ("keepalive", "keepalive"),
     ],
 )  # fmt: skip
-def test_questions_about_documents_and_all_others_are_searched_there(
+def test_questions_about_documents_and_all_others_search_the_documents(
     question: str, query: str
 ) -> None:
-    assert asked(question) == ("search_documents", {"query": query})
+    assert match_call(question) == ("search_documents", {"query": query})
 
 
 @pytest.mark.parametrize(
@@ -55,8 +55,8 @@ def test_questions_about_documents_and_all_others_are_searched_there(
         ("what is the latest news about SQLite?", "latest news about SQLite"),
     ],
 )
-def test_questions_for_the_web_are_searched_there(question: str, query: str) -> None:
-    assert asked(question) == ("web_search", {"query": query})
+def test_questions_for_the_web_search_the_web(question: str, query: str) -> None:
+    assert match_call(question) == ("web_search", {"query": query})
 
 
 @pytest.mark.parametrize(
@@ -76,13 +76,11 @@ def test_questions_for_the_web_are_searched_there(question: str, query: str) -> 
         ("quantum gravity on arxiv", {"query": "quantum gravity"}),
     ],
 )  # fmt: skip
-def test_questions_for_papers_are_searched_on_arxiv(
-    question: str, arguments: dict[str, Any]
-) -> None:
-    assert asked(question) == ("search_arxiv", arguments)
+def test_questions_for_papers_search_arxiv(question: str, arguments: dict[str, Any]) -> None:
+    assert match_call(question) == ("search_arxiv", arguments)
 
 
-def test_what_is_asked_of_documents_and_of_papers_at_once_is_searched_in_both() -> None:
+def test_a_joined_question_searches_documents_and_papers() -> None:
     question = "search the documents for paid leave and find the latest papers about leave"
     assert [(one.tool, one.arguments["query"]) for one in match_tools(question, DECLARED)] == [
         ("search_documents", "paid leave"),
@@ -103,10 +101,10 @@ def test_what_is_asked_of_documents_and_of_papers_at_once_is_searched_in_both() 
         "search the docs for x and find " * 8 + "y " * 800,
     ],
 )
-def test_no_question_takes_long(question: str) -> None:
-    before = time.process_time()
+def test_a_hostile_question_is_matched_quickly(question: str) -> None:
+    started_s = time.process_time()
 
     match_tools(question, DECLARED)
 
-    # It takes some hundredths; anything that grows faster than the question takes minutes.
-    assert time.process_time() - before < 20
+    # Matching takes some hundredths of a second; a superlinear algorithm takes minutes.
+    assert time.process_time() - started_s < 20

@@ -1,4 +1,4 @@
-"""The research server gets the settings of its mesh, and only it gets their keys."""
+"""The research server gets the settings of its mesh, and no other server gets its keys."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-def test_it_gets_the_documents_the_engines_and_the_keys_of_its_mesh(tmp_path: Path) -> None:
+def test_the_server_gets_the_documents_engines_and_keys_of_its_mesh(tmp_path: Path) -> None:
     table = PluginTable(
         {
             "tavily_key_env": "MY_TAVILY",
@@ -28,32 +28,32 @@ def test_it_gets_the_documents_the_engines_and_the_keys_of_its_mesh(tmp_path: Pa
 
     config = load_mcp_config(Settings(data_dir=tmp_path, plugins={"research": table}))
 
-    told = config.servers["research"]
-    assert f"--documents={tmp_path / 'documents.db'}" in told.args
-    assert "--searxng-url=http://s.example" in told.args
-    assert "--embeddings=openai:small" in told.args
-    assert told.env == {"TAVILY_API_KEY": "tvly-secret", "TRUNKLINE_EMBEDDINGS_KEY": "sk-secret"}
-    assert not any("secret" in word for word in told.args)
+    server = config.servers["research"]
+    assert f"--documents={tmp_path / 'documents.db'}" in server.args
+    assert "--searxng-url=http://s.example" in server.args
+    assert "--embeddings=openai:small" in server.args
+    assert server.env == {"TAVILY_API_KEY": "tvly-secret", "TRUNKLINE_EMBEDDINGS_KEY": "sk-secret"}
+    assert not any("secret" in word for word in server.args)
     assert config.servers["math"].env == {}
 
 
-def test_without_settings_it_gets_no_key(tmp_path: Path) -> None:
+def test_the_server_gets_no_key_without_settings(tmp_path: Path) -> None:
     assert load_mcp_config(Settings(data_dir=tmp_path)).servers["research"].env == {}
 
 
-def test_what_its_entry_says_itself_wins_and_another_server_is_left_alone(tmp_path: Path) -> None:
-    own = {"command": "trunkline-mcp-research", "args": ["--arxiv-url="], "env": {"A": "b"}}
+def test_the_servers_entry_wins_and_another_server_is_unchanged(tmp_path: Path) -> None:
+    entry = {"command": "trunkline-mcp-research", "args": ["--arxiv-url="], "env": {"A": "b"}}
     file = tmp_path / "mcp.json"
     settings = Settings(data_dir=tmp_path, mcp_file=file)
 
-    file.write_text(json.dumps({"mcpServers": {"research": own}}))
-    told = load_mcp_config(settings).servers["research"]
+    file.write_text(json.dumps({"mcpServers": {"research": entry}}))
+    server = load_mcp_config(settings).servers["research"]
     file.write_text(json.dumps({"mcpServers": {"research": {"command": "mine"}}}))
     other = load_mcp_config(settings).servers["research"]
     file.write_text(json.dumps({"mcpServers": {"research": {"disabled": True}}}))
 
     # The last occurrence of an option counts.
-    assert told.args[-1] == "--arxiv-url="
-    assert told.env == {"A": "b"}
+    assert server.args[-1] == "--arxiv-url="
+    assert server.env == {"A": "b"}
     assert (other.command, other.args, other.env) == ("mine", [], {})
     assert "research" not in load_mcp_config(settings).servers

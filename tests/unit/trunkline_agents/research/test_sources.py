@@ -5,36 +5,36 @@ from trunkline_agents.research.sources import SearchResult, Source, extract_sent
 LONG = " ".join(f"Sentence {number} is about nothing much at all." for number in range(20))
 
 
-def test_an_excerpt_begins_with_the_sentence_that_says_most() -> None:
+def test_an_excerpt_begins_with_the_most_relevant_sentence() -> None:
     text = f"{LONG} The cache keeps pages for ten minutes. {LONG}"
 
-    said = extract_sentences(text, ["cache", "minutes"])
+    excerpt = extract_sentences(text, ["cache", "minutes"])
 
-    assert said.startswith("… The cache keeps pages for ten minutes. Sentence 0")
-    assert said.endswith(" …")
-    assert len(said) < 450
+    assert excerpt.startswith("… The cache keeps pages for ten minutes. Sentence 0")
+    assert excerpt.endswith(" …")
+    assert len(excerpt) < 450
 
 
-def test_a_short_text_is_quoted_whole_and_on_one_line() -> None:
+def test_a_short_text_is_quoted_completely_and_on_one_line() -> None:
     assert extract_sentences("One.\n\nTwo\nlines.", ["two"]) == "… Two lines."
     assert extract_sentences("One.\nTwo.", []) == "One. Two."
     assert extract_sentences(" \n", ["x"]) == ""
     assert len(extract_sentences("x" * 5000, ["x"])) < 450
 
 
-def test_a_source_is_cited_by_title_place_and_location() -> None:
+def test_a_source_is_cited_by_title_position_and_location() -> None:
     assert Source("T", "a/b.md", "x", place="page 3").citation == "T, page 3, a/b.md"
     assert Source("a/b.md", "a/b.md", "x", place="line 1").citation == "a/b.md, line 1"
     assert Source("A\n title", "https://a", "x").citation == "A title, https://a"
 
 
-def test_what_is_unavailable_comes_first() -> None:
+def test_unavailable_sources_are_reported_first() -> None:
     source = Source("T", "t.md", "Text.")
-    told = SearchResult("q", (source,), ("Web search is unavailable: why.",), is_fallback=True)
+    result = SearchResult("q", (source,), ("Web search is unavailable: why.",), is_fallback=True)
 
-    assert told.text == (
+    assert result.text == (
         "Web search is unavailable: why.\n\nFrom the documents instead:\n\n[1] Text.\n\n"
         "Sources:\n[1] T, t.md"
     )
-    assert told.data["unavailable"] == ["Web search is unavailable: why."]
-    assert told.data["sources"][0]["citation"] == "T, t.md"
+    assert result.data["unavailable"] == ["Web search is unavailable: why."]
+    assert result.data["sources"][0]["citation"] == "T, t.md"
