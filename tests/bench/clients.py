@@ -1,4 +1,4 @@
-"""Clients that cost next to nothing: raw HTTP on asyncio, events counted and not parsed."""
+"""Lightweight clients: raw HTTP on asyncio, which count events and parse none."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from bench.workload import FIRST, Ask, age_us
 
-PATIENCE_S = 600.0
+TIMEOUT_S = 600.0
 _END_BYTES = 4096
 _EVENT = b"\ndata: "
 _STAMP = re.compile(rb'"text": ?"(\d{9}) "')
@@ -19,64 +19,64 @@ _COMPLETED = b"TASK_STATE_COMPLETED"
 
 
 @dataclass(slots=True)
-class Streamed:
-    """What came of one stream."""
+class StreamResult:
+    """Results of one stream."""
 
     events: int = 0
     first_event_ms: float = 0.0
     first_text_ms: float = 0.0
     ages_us: list[int] = field(default_factory=list)
-    """How old each stamped token was when it came, but for those of the preload."""
+    """The age of each stamped token on arrival, except those of the preload."""
     task_id: str = ""
     end: bytes = b""
 
 
 class _Reader(asyncio.Protocol):
-    """Sends one request and counts the events that come."""
+    """Sends one request and counts the events of the response."""
 
     def __init__(self, request: bytes, *, preload_s: float) -> None:
-        self.seen = Streamed()
+        self.result = StreamResult()
         loop = asyncio.get_running_loop()
-        self.has_begun: asyncio.Future[None] = loop.create_future()
-        self.is_over: asyncio.Future[None] = loop.create_future()
+        self.has_started: asyncio.Future[None] = loop.create_future()
+        self.has_ended: asyncio.Future[None] = loop.create_future()
         self._request = request
-        self._measure_from = time.monotonic() + preload_s
-        self._began = 0.0
+        self._measure_from_s = time.monotonic() + preload_s
+        self._started_s = 0.0
         self._tail = self._last = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._began = time.perf_counter()
+        self._started_s = time.perf_counter()
         transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
-        seen = self.seen
+        result = self.result
         data = self._tail + data
-        # What is behind the last whole line is looked at once it is whole, too.
+        # The data after the last complete line is examined once its line is complete.
         cut = max(data.rfind(b"\n"), 0)
         self._tail, data = data[cut:], data[:cut]
         self._last = (self._last[-_END_BYTES:] + data)[-_END_BYTES:]
-        seen.events += data.count(_EVENT)
-        if not seen.first_event_ms and seen.events:
-            seen.first_event_ms = (time.perf_counter() - self._began) * 1000
+        result.events += data.count(_EVENT)
+        if not result.first_event_ms and result.events:
+            result.first_event_ms = (time.perf_counter() - self._started_s) * 1000
             if task := _TASK_ID.search(data):
-                seen.task_id = task[1].decode()
-            self.has_begun.set_result(None)
-        if not seen.first_text_ms and _FIRST.search(data):
-            seen.first_text_ms = (time.perf_counter() - self._began) * 1000
+                result.task_id = task[1].decode()
+            self.has_started.set_result(None)
+        if not result.first_text_ms and _FIRST.search(data):
+            result.first_text_ms = (time.perf_counter() - self._started_s) * 1000
         now = time.monotonic_ns() // 1000
-        if now >= self._measure_from * 1e6:
-            seen.ages_us += [age_us(said, now) for said in _STAMP.findall(data)]
+        if now >= self._measure_from_s * 1e6:
+            result.ages_us += [age_us(stamp_, now) for stamp_ in _STAMP.findall(data)]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.seen.end = self._last + self._tail
-        for one in (self.has_begun, self.is_over):
+        self.result.end = self._last + self._tail
+        for one in (self.has_started, self.has_ended):
             if not one.done():
                 one.set_result(None)
 
     def close(self) -> None:
-        """Leave."""
+        """Abort the connection."""
         self._transport.abort()
 
 
@@ -102,27 +102,27 @@ async def _open(url: str, request: bytes, *, preload_s: float = 0.0) -> _Reader:
     return reader
 
 
-async def stream(url: str, path: str, ask: Ask, *, preload_s: float = 0.0) -> Streamed:
-    """Ask, and read to the end, which must be that of a completed task."""
+async def stream(url: str, path: str, ask: Ask, *, preload_s: float = 0.0) -> StreamResult:
+    """Send the question and read the stream to its end; the task must complete."""
     request = _post(url, path, "SendStreamingMessage", _message(ask.text), connection="close")
     reader = await _open(url, request, preload_s=preload_s)
     try:
-        async with asyncio.timeout(PATIENCE_S):
-            await reader.is_over
+        async with asyncio.timeout(TIMEOUT_S):
+            await reader.has_ended
     finally:
         reader.close()
-    seen = reader.seen
-    assert _COMPLETED in seen.end, f"{seen.events} events, the last: {seen.end[-600:]!r}"
-    assert seen.events > ask.tokens, f"{seen.events} events of {ask.tokens} tokens"
-    return seen
+    result = reader.result
+    assert _COMPLETED in result.end, f"{result.events} events, the last: {result.end[-600:]!r}"
+    assert result.events > ask.tokens, f"{result.events} events of {ask.tokens} tokens"
+    return result
 
 
 async def streams(
     url: str, path: str, ask: Ask, count: int, *, spread_s: float = 0.0, preload_s: float = 0.0
-) -> list[Streamed]:
-    """Run streams at once, their starts spread evenly; the preload is counted from now."""
+) -> list[StreamResult]:
+    """Run concurrent streams, their starts spread evenly; the preload is counted from now."""
 
-    async def one(number: int) -> Streamed:
+    async def one(number: int) -> StreamResult:
         await asyncio.sleep(spread_s * number / count)
         return await stream(url, path, ask, preload_s=preload_s - spread_s * number / count)
 
@@ -132,7 +132,7 @@ async def streams(
 
 
 async def unary(url: str, path: str, text: str, *, callers: int, calls: int) -> None:
-    """Send messages and wait for each answer: callers at once, calls by each."""
+    """Send messages and wait for each answer: concurrent callers with several calls each."""
     parts = urlsplit(url)
     request = _post(url, path, "SendMessage", _message(text), connection="keep-alive")
 
@@ -148,13 +148,13 @@ async def unary(url: str, path: str, text: str, *, callers: int, calls: int) -> 
             assert b'"error"' not in body, body
         writer.close()
 
-    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(TIMEOUT_S), asyncio.TaskGroup() as group:
         for _ in range(callers):
             group.create_task(caller())
 
 
 class IdleReaders:
-    """Streams on which nothing happens: they are subscribed to tasks that wait."""
+    """Streams without events: they are subscribed to a waiting task."""
 
     def __init__(self, url: str, path: str) -> None:
         self._url = url
@@ -163,13 +163,13 @@ class IdleReaders:
         self._task_id = ""
 
     async def begin(self, text: str) -> None:
-        """Begin the task that waits."""
+        """Start the waiting task."""
         request = _post(
             self._url, self._path, "SendStreamingMessage", _message(text), connection="close"
         )
         reader = await self._add(request)
-        self._task_id = reader.seen.task_id
-        assert self._task_id, reader.seen
+        self._task_id = reader.result.task_id
+        assert self._task_id, reader.result
 
     async def add(self, count: int) -> None:
         """Open more streams."""
@@ -183,11 +183,11 @@ class IdleReaders:
         reader = await _open(self._url, request)
         self._readers.append(reader)
         async with asyncio.timeout(30):
-            await reader.has_begun
-        assert not reader.is_over.done(), reader.seen
+            await reader.has_started
+        assert not reader.has_ended.done(), reader.result
         return reader
 
     def close(self) -> None:
-        """Leave them all."""
+        """Close all streams."""
         for reader in self._readers:
             reader.close()

@@ -1,8 +1,9 @@
-"""What a paced token costs a host, without a wire: agents, flush ticks, journal and its commits.
+"""Measures the cost of a paced token in a host without a network.
 
-`.venv/bin/python tests/bench/host_paced.py` runs tasks that each append `--rate` tokens a second,
-on one host and one journal in this process, and the same pace without appending anything: the
-difference is what the host costs.
+It includes agents, flush ticks, the journal and its commits. `.venv/bin/python
+tests/bench/host_paced.py` runs tasks that each append `--rate` tokens a second, on one host and one
+journal in this process, and the same pace without appending anything: the difference is the cost of
+the host.
 """
 
 import argparse
@@ -23,23 +24,23 @@ from trunkline.tasks.turn_runtime import TurnRuntime
 
 
 class Pace:
-    """An agent that appends a token whenever it is due; tasks start spread over one period."""
+    """An agent that appends tokens at a fixed rate; the starts of tasks spread over one period."""
 
     def __init__(self, *, tasks: int, rate: float, seconds: float) -> None:
         self._period_s = 1 / rate
         self._tokens = int(rate * seconds)
         self._tasks = tasks
-        self._begun = 0
+        self._started_count = 0
 
     async def run(self, task: TurnRuntime) -> None:
-        """Append the tokens, or as many times nothing."""
+        """Append the tokens, or keep the same pace without appending."""
         loop = asyncio.get_running_loop()
         artifact = task.artifact()
-        due = loop.time() + self._period_s * self._begun / self._tasks
-        self._begun += 1
+        due_s = loop.time() + self._period_s * self._started_count / self._tasks
+        self._started_count += 1
         for number in range(self._tokens):
-            due += self._period_s
-            await asyncio.sleep(max(0.0, due - loop.time()))
+            due_s += self._period_s
+            await asyncio.sleep(max(0.0, due_s - loop.time()))
             if task.text == "append":
                 await artifact.append(f"{number} ")
 
@@ -75,9 +76,9 @@ async def main() -> None:
     for _ in range(options.repetitions):
         idle_s = await measure(options, "pause")
         used_s = await measure(options, "append")
-        each_us = (used_s - idle_s) / events * 1e6
+        token_us = (used_s - idle_s) / events * 1e6
         print(
-            f"{options.tasks} tasks of {options.rate:g} tokens/s: {each_us:.1f} µs CPU a token "
+            f"{options.tasks} tasks of {options.rate:g} tokens/s: {token_us:.1f} µs CPU a token "
             f"(pacing alone {idle_s / events * 1e6:.1f}); load {os.getloadavg()[0]:.1f}"
         )
 

@@ -1,7 +1,7 @@
-"""Measures what an append costs: per commit of one task, per event in groups, and late in a task.
+"""Measures the cost of an append: per commit of one task, per event in groups, and late in a task.
 
-Run it on a quiet machine: `.venv/bin/python tests/bench/journal_append.py [--synchronous full]`.
-It prints medians with the quartiles around them, and the processor's time over all of the process.
+Run it on a quiet machine: `.venv/bin/python tests/bench/journal_append.py [--synchronous full]`. It
+prints medians with quartiles, and the CPU time of the whole process.
 """
 
 import argparse
@@ -49,7 +49,7 @@ async def begin(journal: Journal) -> str:
 
 
 async def one_task(journal: Journal) -> int:
-    """One event a commit, of one task: the most expensive way to write."""
+    """Commit one event of one task at a time, the most expensive way to write."""
     task_id = await begin(journal)
     for _ in range(2000):
         await journal.append(task_id, journal.epoch, [tokens(1)])
@@ -57,28 +57,28 @@ async def one_task(journal: Journal) -> int:
 
 
 async def many_tasks(journal: Journal) -> int:
-    """One event of each of 64 tasks in every commit, made and written."""
+    """Commit one event of each of 64 tasks at a time, with a new draft for each."""
     return await write_64(journal, lambda: tokens(1))
 
 
-async def many_tasks_ready_made(journal: Journal) -> int:
-    """The same with the draft made before: what the journal alone costs."""
-    ready_made = tokens(1)
-    return await write_64(journal, lambda: ready_made)
+async def many_tasks_prepared(journal: Journal) -> int:
+    """Commit like `many_tasks` with one prepared draft, which leaves the cost of the journal."""
+    prepared = tokens(1)
+    return await write_64(journal, lambda: prepared)
 
 
 async def write_64(journal: Journal, make: Callable[[], Draft]) -> int:
     task_ids = [await begin(journal) for _ in range(64)]
     for _ in range(100):
         for task_id in task_ids:
-            flight = journal.append(task_id, journal.epoch, [make()])
-        # All of a group land together.
-        await flight
+            append_future = journal.append(task_id, journal.epoch, [make()])
+        # All appends of a group commit together.
+        await append_future
     return 6400
 
 
 async def runs_of_16(journal: Journal) -> int:
-    """Sixteen texts in one event of one task a commit."""
+    """Commit one event with sixteen texts of one task at a time."""
     task_id = await begin(journal)
     for _ in range(1000):
         await journal.append(task_id, journal.epoch, [tokens(16)])
@@ -97,21 +97,21 @@ async def measure(label: str, round_: Round, journal: Journal, per: str) -> None
 
 
 async def measure_growth(journal: Journal) -> None:
-    """The 50,000th event of a task against its first."""
+    """Compare the 50,000th event of a task with its first."""
     task_id = await begin(journal)
-    for label in ("first 1000 events of a task", "1000 events behind 50,000"):
+    for label in ("first 1000 events of a task", "1000 events after 50,000"):
         costs = []
         for _ in range(1000):
-            began = time.process_time_ns()
+            started_ns = time.process_time_ns()
             await journal.append(task_id, journal.epoch, [tokens(1)])
-            costs.append((time.process_time_ns() - began) / 1000)
+            costs.append((time.process_time_ns() - started_ns) / 1000)
         print(f"{label:<34} cpu  {spread(costs)}   us per commit")
         for _ in range(48):
-            flights = [journal.append(task_id, journal.epoch, [tokens(1)]) for _ in range(1000)]
-            await asyncio.wait(flights)
-    began = time.perf_counter_ns()
+            appends = [journal.append(task_id, journal.epoch, [tokens(1)]) for _ in range(1000)]
+            await asyncio.wait(appends)
+    started_ns = time.perf_counter_ns()
     await journal.snapshot(task_id)
-    elapsed_ms = (time.perf_counter_ns() - began) / 1e6
+    elapsed_ms = (time.perf_counter_ns() - started_ns) / 1e6
     print(f"fold of {journal.head(task_id)} events, one a commit: {elapsed_ms:.1f} ms")
 
 
@@ -130,7 +130,7 @@ async def main(synchronous: Literal["normal", "full"]) -> None:
         journal = Journal.open(Path(folder) / "journal.db", synchronous=synchronous)
         await measure("one task, one event a commit", one_task, journal, "commit")
         await measure("64 tasks, one event each a commit", many_tasks, journal, "event")
-        await measure("the same, drafts ready made", many_tasks_ready_made, journal, "event")
+        await measure("the same, prepared drafts", many_tasks_prepared, journal, "event")
         await measure("one task, 16 texts a commit", runs_of_16, journal, "event")
         await measure_growth(journal)
         journal.close()

@@ -1,8 +1,8 @@
 """`trunkline` with a journal that writes nothing: `python -m bench.no_journal serve agents …`.
 
-For the table's row "journal on and off" alone. Everything above the store is as it ships: what is
-appended is grouped, sealed, flushed by the same rule and published; the store keeps it in memory
-instead of in SQLite, and loses it with the process.
+Used only for the row "journal on and off". Everything above the store is unchanged: appends are
+grouped, sealed, flushed and published as usual; the store holds them in memory instead of SQLite,
+and loses them with the process.
 """
 
 from collections import defaultdict
@@ -15,7 +15,7 @@ from trunkline.journal.store import CommitGroup, TaskRow
 
 
 class _Memory:
-    """What the store's methods become."""
+    """In-memory replacements of the store's methods."""
 
     def __init__(self) -> None:
         self.rows: dict[str, TaskRow] = {}
@@ -28,15 +28,15 @@ class _Memory:
             self.batches[batch.task_id].append(batch.sealed)
 
     def read(self, task_id: str, after: int, *, limit_bytes: int) -> list[bytes]:
-        found = []
+        sealed_batches = []
         for sealed in self.batches[task_id]:
             header = parse_header(sealed)
             if header.first_sequence + header.count - 1 > after:
-                found.append(sealed)
+                sealed_batches.append(sealed)
                 limit_bytes -= len(sealed)
             if limit_bytes < 0:
                 break
-        return found
+        return sealed_batches
 
     def find_row(self, task_id: str) -> TaskRow | None:
         return self.rows.get(task_id)

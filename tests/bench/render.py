@@ -1,8 +1,8 @@
-"""What it costs to put one text delta on the wire: `python tests/bench/render.py`, JSON on stdout.
+"""Measures the cost of rendering one text delta: `python tests/bench/render.py`, JSON on stdout.
 
-`rendered` is the bridge's own way, in each version of A2A over JSON-RPC; `projected_and_rendered`
-includes the projection of a run of 100 texts, `generic` goes through protobuf's MessageToDict as a
-plain bridge would, both in v1.0.
+`rendered` is the bridge's renderer, in each version of A2A over JSON-RPC; `projected_and_rendered`
+includes the projection of a run of 100 texts; `generic` uses protobuf's MessageToDict as a plain
+bridge would, both in v1.0.
 """
 
 import json
@@ -28,8 +28,8 @@ REPEATS = 100
 TEXT = 'token “n°1” of an "answer" '
 
 
-def joined() -> snapshot_pb2.TaskSnapshot:
-    """A task with one artifact that grows."""
+def make_snapshot() -> snapshot_pb2.TaskSnapshot:
+    """Return a snapshot of a task with one growing artifact."""
     snapshot = snapshot_pb2.TaskSnapshot(sequence=5)
     snapshot.task.id = "abcdefgh-0123456789abcdef"
     snapshot.task.context_id = "0b8e7c9e-5f4f-4ad0-9a9a-2f9a1a4c7d11"
@@ -38,61 +38,65 @@ def joined() -> snapshot_pb2.TaskSnapshot:
     return snapshot
 
 
-def run_of_texts() -> event_pb2.EventBatch:
-    """A run, as the emitter makes them under load."""
+def make_text_run() -> event_pb2.EventBatch:
+    """Return a run of texts as the emitter creates it under load."""
     header = event_pb2.BatchHeader(task_id="abcdefgh-0123456789abcdef", first_sequence=6, count=RUN)
     delta = event_pb2.ArtifactDelta(artifact_id="artifact-1", texts=[TEXT] * RUN)
     return event_pb2.EventBatch(header=header, events=[event_pb2.Event(delta=delta)])
 
 
-def generic(event: WireEvent) -> str:
-    """An event the way a plain bridge renders it."""
+def render_generic(event: WireEvent) -> str:
+    """Render an event as a plain bridge does."""
     result = json_format.MessageToDict(event.response)
     body = {"jsonrpc": "2.0", "id": 1, "result": result}
     return f"id: {event.id}\ndata: {json.dumps(body, ensure_ascii=False)}\n\n"
 
 
-def microseconds(work: Callable[[], object], *, events: int) -> dict[str, float]:
-    """Time of one event, in microseconds, over rounds; the first third warms up."""
-    took = []
+def measure_us(work: Callable[[], object], *, events: int) -> dict[str, float]:
+    """Return the time of one event in microseconds over all rounds; the first third warms up."""
+    times_us = []
     for _ in range(ROUNDS):
-        began = time.perf_counter()
+        started_s = time.perf_counter()
         for _ in range(REPEATS):
             work()
-        took.append((time.perf_counter() - began) / (REPEATS * events) * 1e6)
-    warm = sorted(took[ROUNDS // 3 :])
+        times_us.append((time.perf_counter() - started_s) / (REPEATS * events) * 1e6)
+    warm = sorted(times_us[ROUNDS // 3 :])
     return {"best": round(warm[0], 3), "median": round(statistics.median(warm), 3)}
 
 
-def rendered(renderer: EventRenderer, events: Sequence[WireEvent]) -> dict[str, float]:
-    """Time of one event, rendered."""
-    return microseconds(lambda: [renderer.render(event) for event in events], events=len(events))
+def measure_rendering(renderer: EventRenderer, events: Sequence[WireEvent]) -> dict[str, float]:
+    """Return the time to render one event."""
+    return measure_us(lambda: [renderer.render(event) for event in events], events=len(events))
 
 
 def main() -> None:
     """Measure and print."""
-    projection = TaskProjection(joined())
-    batch = run_of_texts()
+    projection = TaskProjection(make_snapshot())
+    batch = make_text_run()
     events = projection.apply(batch)
     assert all(isinstance(event, TextDelta) for event in events)
     renderer = EventRenderer(V1EventWriter(), event_frame(1))
-    shapes: dict[str, EventWriter] = {
+    event_writers: dict[str, EventWriter] = {
         "v1.0": V1EventWriter(),
         "v0.3": V03EventWriter(),
         "v0.1": V01EventWriter("task-1"),
     }
     figures = {
         "rendered": {
-            version: rendered(EventRenderer(shape, event_frame(1)), events)
-            for version, shape in shapes.items()
+            version: measure_rendering(EventRenderer(event_writer, event_frame(1)), events)
+            for version, event_writer in event_writers.items()
         },
-        "projected_and_rendered": microseconds(
+        "projected_and_rendered": measure_us(
             lambda: [renderer.render(event) for event in projection.apply(batch)], events=RUN
         ),
-        "generic": microseconds(lambda: generic(events[0]), events=1),
+        "generic": measure_us(lambda: render_generic(events[0]), events=1),
     }
-    where = {"python": sys.version.split()[0], "machine": platform.machine(), "unit": "µs an event"}
-    print(json.dumps({**where, **figures}, ensure_ascii=False))
+    environment = {
+        "python": sys.version.split()[0],
+        "machine": platform.machine(),
+        "unit": "µs an event",
+    }
+    print(json.dumps({**environment, **figures}, ensure_ascii=False))
 
 
 if __name__ == "__main__":

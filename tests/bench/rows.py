@@ -1,4 +1,4 @@
-"""The rows of the table: what is done to a system once, and the figures that come of it."""
+"""The rows of the table: the work that each one measures, and its figures."""
 
 import asyncio
 import os
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from bench.clients import IdleReaders, Streamed, stream, streams, unary
+from bench.clients import IdleReaders, StreamResult, stream, streams, unary
 from bench.processes import System, used_s
 from bench.systems import (
     ECHO,
@@ -38,50 +38,52 @@ CPU_CALL, CALLS = "CPU ms a call", "calls a second"
 SHORT, LONG = "early in a task, µs", "late in a long task, µs"
 READER_KB, IDLE_CPU = "KB a reader", "CPU-s per 20 s"
 
-AT_ONCE = 16
+CONCURRENT_STREAMS = 16
 _IDLE_S = 20.0
 _PEER_PACED_TASKS = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is done in one repetition."""
+    """The amount of work in one repetition."""
 
     rounds: int = 6
-    """Of streams at once; the peer, which takes a hundred times as long, gets one."""
+    """Rounds of concurrent streams; the peer, which takes a hundred times as long, gets one."""
     paced_tasks: int = 128
     paced_s: int = 8
     preload_s: int = 3
     calls: int = 40
-    alone: int = 30
+    single_tasks: int = 30
     long_events: int = 50_000
     readers: int = 1000
 
 
 FULL = Size()
-QUICK = Size(rounds=2, paced_s=5, preload_s=2, calls=15, alone=15, long_events=10_000, readers=300)
+QUICK = Size(
+    rounds=2, paced_s=5, preload_s=2, calls=15, single_tasks=15, long_events=10_000, readers=300
+)
 
 Measure: TypeAlias = Callable[[System, Size], Awaitable[Figures]]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One shape of work."""
+    """One kind of work."""
 
     name: str
     measure: Measure
     aims: Mapping[str, str]
     systems: Sequence[str] = (SERVICES, TOGETHER, PEER, FLOOR)
     repetitions: int = 0
-    """At most so many, of what takes long; 0: as many as asked for."""
+    """The maximum for a long row; 0: as many as requested."""
     switched: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """The systems with something on and off that a column compares, instead of `systems`."""
+    """The pairs of systems, on and off, that a column compares, instead of `systems`."""
     is_fresh: bool = False
-    """Each repetition is done to processes that have done nothing else."""
+    """Each repetition runs on new processes."""
 
     @property
     def runs(self) -> Sequence[str]:
-        """The systems it runs on."""
+        """The systems that the row runs on."""
         switched = [name for pair in self.switched.values() for name in pair]
         return list(dict.fromkeys(switched)) or self.systems
 
@@ -96,38 +98,40 @@ def _rounds(system: System, size: Size) -> int:
 
 def _unpaced(path: str) -> Measure:
     async def measure(system: System, size: Size) -> Figures:
-        before, began = system.cpu_s(), time.perf_counter()
-        seen: list[Streamed] = []
+        before, started_s = system.cpu_s(), time.perf_counter()
+        results: list[StreamResult] = []
         for _ in range(_rounds(system, size)):
-            seen += await streams(system.url, path, Ask(), AT_ONCE)
-        took_s = time.perf_counter() - began
-        events = sum(one.events for one in seen)
+            results += await streams(system.url, path, Ask(), CONCURRENT_STREAMS)
+        elapsed_s = time.perf_counter() - started_s
+        events = sum(one.events for one in results)
         return {
             CPU_EVENT: used_s(system, before) / events * 1e6,
-            RATE: events / took_s,
-            FIRST_EVENT: statistics.median(one.first_event_ms for one in seen),
-            FIRST_TEXT: statistics.median(one.first_text_ms for one in seen),
+            RATE: events / elapsed_s,
+            FIRST_EVENT: statistics.median(one.first_event_ms for one in results),
+            FIRST_TEXT: statistics.median(one.first_text_ms for one in results),
         }
 
     return measure
 
 
-async def _alone(system: System, size: Size) -> Figures:
-    seen = [await stream(system.url, TWO_HOPS, Ask(tokens=50)) for _ in range(size.alone)]
+async def _single(system: System, size: Size) -> Figures:
+    results = [await stream(system.url, TWO_HOPS, Ask(tokens=50)) for _ in range(size.single_tasks)]
     return {
-        FIRST_EVENT: statistics.median(one.first_event_ms for one in seen),
-        FIRST_TEXT: statistics.median(one.first_text_ms for one in seen),
+        FIRST_EVENT: statistics.median(one.first_event_ms for one in results),
+        FIRST_TEXT: statistics.median(one.first_text_ms for one in results),
     }
 
 
 async def _paced(system: System, size: Size) -> Figures:
-    # More than it can carry would only queue.
+    # More tasks than it can handle would only queue.
     tasks = _PEER_PACED_TASKS if _is_peer(system) else size.paced_tasks
     ask = Ask(tokens=size.paced_s * 50, gap_ms=20)
     before, busy = system.cpu_s(), _Busy()
-    seen = await streams(system.url, TWO_HOPS, ask, tasks, spread_s=1.0, preload_s=size.preload_s)
-    events = sum(one.events for one in seen)
-    ages_ms = sorted(age / 1000 for one in seen for age in one.ages_us)
+    results = await streams(
+        system.url, TWO_HOPS, ask, tasks, spread_s=1.0, preload_s=size.preload_s
+    )
+    events = sum(one.events for one in results)
+    ages_ms = sorted(age / 1000 for one in results for age in one.ages_us)
     return {
         TASKS: tasks,
         CPU_EVENT: used_s(system, before) / events * 1e6,
@@ -139,12 +143,12 @@ async def _paced(system: System, size: Size) -> Figures:
 
 async def _unary(system: System, size: Size) -> Figures:
     callers, calls = 32, size.calls // 4 if _is_peer(system) else size.calls
-    before, began = system.cpu_s(), time.perf_counter()
+    before, started_s = system.cpu_s(), time.perf_counter()
     await unary(system.url, ECHO, "echo hello", callers=callers, calls=calls)
-    took_s = time.perf_counter() - began
+    elapsed_s = time.perf_counter() - started_s
     return {
         CPU_CALL: used_s(system, before) / (callers * calls) * 1000,
-        CALLS: callers * calls / took_s,
+        CALLS: callers * calls / elapsed_s,
     }
 
 
@@ -157,43 +161,43 @@ async def _marginal(system: System, size: Size) -> Figures:
     }
 
 
-async def _slope_us(system: System, few: int, many: int, *, tasks: int) -> float:
-    """What an event costs between the first `few` of a task and its last."""
+async def _slope_us(system: System, low: int, high: int, *, tasks: int) -> float:
+    """Return the cost of an event between the first `few` of a task and its last."""
     costs = []
-    for tokens in (few, many):
+    for tokens in (low, high):
         before = system.cpu_s()
         for _ in range(tasks):
             await stream(system.url, ONE_HOP, Ask(tokens))
         costs.append(used_s(system, before))
-    return (costs[1] - costs[0]) / (tasks * (many - few)) * 1e6
+    return (costs[1] - costs[0]) / (tasks * (high - low)) * 1e6
 
 
 async def _idle(system: System, size: Size) -> Figures:
     readers = IdleReaders(system.url, ECHO)
     await readers.begin("wait 3600")
-    # What the first ones load, later ones don't.
+    # The first readers load modules that later ones share.
     await readers.add(50)
     before = sum(system.rss_bytes().values())
     await readers.add(size.readers)
-    grown = sum(system.rss_bytes().values()) - before
-    # Opening them leaves work behind that is not theirs.
+    growth_bytes = sum(system.rss_bytes().values()) - before
+    # Opening the streams causes work that does not belong to idle readers.
     await asyncio.sleep(2)
     cpu_s = system.cpu_s()
     await asyncio.sleep(_IDLE_S)
-    used = used_s(system, cpu_s)
+    used_s_ = used_s(system, cpu_s)
     readers.close()
-    return {READER_KB: grown / size.readers / 1000, IDLE_CPU: used}
+    return {READER_KB: growth_bytes / size.readers / 1000, IDLE_CPU: used_s_}
 
 
 class _Busy:
-    """How busy the whole machine is, clients and everybody else included."""
+    """Measures the CPU usage of the whole machine, including the clients and other processes."""
 
     def __init__(self) -> None:
         self._before = self._ticks()
 
     def percent(self) -> float:
         total, idle = (
-            now - before for now, before in zip(self._ticks(), self._before, strict=True)
+            current - before for current, before in zip(self._ticks(), self._before, strict=True)
         )
         return 100.0 * (1 - idle / total)
 
@@ -211,7 +215,7 @@ ROWS = (
     Row("two hops, 16 at once", _unpaced(TWO_HOPS), {
         CPU_EVENT: "≤ 30", RATE: "≥ 25x", FIRST_EVENT: "≤ 25",
     }),
-    Row("two hops, alone", _alone, {FIRST_EVENT: "≤ 5"}),
+    Row("two hops, alone", _single, {FIRST_EVENT: "≤ 5"}),
     Row("paced: two hops, 128 x 50/s", _paced, {CPU_EVENT: "≤ 180", P50: "≤ 6", P99: "≤ 20"}),
     Row("unary echo, 32 at once", _unary, {CPU_CALL: "≤ 1", CALLS: "≥ 1,200"}),
     Row("marginal cost of an event", _marginal, {LONG: "no higher"}, repetitions=3),
@@ -225,5 +229,5 @@ ROWS = (
 
 
 def load() -> float:
-    """How many processes wanted to run in the last minute."""
+    """Return the average number of runnable processes in the last minute."""
     return os.getloadavg()[0]

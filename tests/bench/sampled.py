@@ -1,8 +1,8 @@
-"""Where the CPU goes in a row of the table: `.venv/bin/python tests/bench/sampled.py DIR`.
+"""Profiles the CPU time of a row of the table: `.venv/bin/python tests/bench/sampled.py DIR`.
 
 Runs rows on one system with a sampler in each of its processes (sampling/sitecustomize.py), and
-writes DIR/profile-<row>.txt: what the row measured, then for each process its CPU by thread, by
-room, by function and by line. The sampler costs one or two percent.
+writes DIR/profile-<row>.txt: the figures of the row, then for each process its CPU by thread, by
+package, by function and by line. The sampler costs one or two percent.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from bench.rows import FULL, QUICK, ROWS, Row, Size
 from bench.systems import OPENERS, SERVICES, TESTS, run
 from bench.table import warm
 
-_WRITING_S = 20.0
+_WRITE_TIMEOUT_S = 20.0
 
 
 async def main() -> None:
@@ -60,14 +60,14 @@ async def _sample(row: Row, system: System, size: Size, samples: Path) -> str:
     _signal(system, signal.SIGUSR1)
     figures = await row.measure(system, size)
     _signal(system, signal.SIGUSR2)
-    used = {role: round(now - before[role], 2) for role, now in system.cpu_s().items()}
-    rounded = {what: round(value, 2) for what, value in figures.items()}
+    used = {role: round(current - before[role], 2) for role, current in system.cpu_s().items()}
+    rounded = {figure: round(value, 2) for figure, value in figures.items()}
     head = f"{row.name}, {system.name}: {rounded}; CPU-s by process: {used}"
     print(head, file=sys.stderr)
     texts = [head]
     for role in system.pids:
-        found = await asyncio.to_thread(_taken, samples / f"{role}.txt")
-        texts += [f"=========== {role}", found]
+        profile = await asyncio.to_thread(_take_file, samples / f"{role}.txt")
+        texts += [f"=========== {role}", profile]
     return "\n\n".join(texts)
 
 
@@ -76,9 +76,9 @@ def _signal(system: System, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def _taken(path: Path) -> str:
-    """Wait for what a process writes, and take it."""
-    deadline = time.monotonic() + _WRITING_S
+def _take_file(path: Path) -> str:
+    """Wait for the file of a process, return its text and delete it."""
+    deadline = time.monotonic() + _WRITE_TIMEOUT_S
     while not path.exists():
         assert time.monotonic() < deadline, path
         time.sleep(0.02)

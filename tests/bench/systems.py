@@ -1,4 +1,4 @@
-"""Starts what is compared: Trunkline in two shapes, a pair of the a2a-sdk, and the floor."""
+"""Starts the compared systems: Trunkline in two shapes, a pair of the a2a-sdk, and the floor."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ FLOOR = "floor"
 NO_JOURNAL = "trunkline without journal"
 NO_TRACING = "trunkline without tracing"
 PEER_TRACED = "a2a-sdk with a tracer"
-# Where each shape is asked, in every system.
+# The path of each kind of request, in every system.
 ONE_HOP = "/agents/workload"
 TWO_HOPS = "/"
 ECHO = "/agents/echo"
@@ -35,7 +35,7 @@ _AGENT = "bench.workload_agent:workload"
 
 
 def run(script: Coroutine[object, object, None]) -> None:
-    """Run a script that starts systems; SIGTERM and Ctrl-C end what it has started, and then it."""
+    """Run a script that starts systems; SIGTERM and Ctrl-C end the systems and then the script."""
 
     async def stoppable() -> None:
         task = asyncio.current_task()
@@ -61,7 +61,7 @@ class _Starter:
         self._environment = {**environment, "PYTHONPATH": path}
 
     async def start(self, role: str, command: Sequence[str]) -> dict[str, str]:
-        """Start a process, and return what it says of itself once it is ready."""
+        """Start a process, and return the fields of its "ready" line."""
         environment = {**self._environment, "BENCH_ROLE": role}
         process = await self._stack.enter_async_context(
             running_process(*command, cwd=self._folder, environment=environment)
@@ -86,16 +86,16 @@ async def _services(
         registry = await starter.start(
             "registry", (*_CLI, "serve", "registry", "--mesh", _FREE, *data)
         )
-        joins = ("--mesh", registry["mesh"])
-        for role, runs in (
+        join_options = ("--mesh", registry["mesh"])
+        for role, agents_ in (
             ("supervisor", ("supervisor",)),
             ("echo", ("echo",)),
             ("agent", ("--agent", _AGENT)),
         ):
-            await starter.start(role, (*cli, "serve", "agents", *runs, *joins, *data))
+            await starter.start(role, (*cli, "serve", "agents", *agents_, *join_options, *data))
         bridge = await starter.start(
             "bridge",
-            (*_CLI, "serve", "bridge", "--http", _FREE, "--a2a-grpc", _FREE, *joins),
+            (*_CLI, "serve", "bridge", "--http", _FREE, "--a2a-grpc", _FREE, *join_options),
         )
         yield System(name, bridge["http"], starter.pids)
 
@@ -103,23 +103,23 @@ async def _services(
 def trunkline_services(
     folder: Path, environment: Environment
 ) -> AbstractAsyncContextManager[System]:
-    """Registry, bridge, supervisor, and the agents, each in a process of its own."""
+    """Start registry, bridge, supervisor and the agents, each in its own process."""
     return _services(folder, environment, SERVICES)
 
 
 def without_journal(folder: Path, environment: Environment) -> AbstractAsyncContextManager[System]:
-    """The same with a journal that writes nothing."""
+    """Start the same services with a journal that writes nothing."""
     return _services(folder, environment, NO_JOURNAL, _NO_JOURNAL)
 
 
 def without_tracing(folder: Path, environment: Environment) -> AbstractAsyncContextManager[System]:
-    """The same with OpenTelemetry's own switch turned off."""
+    """Start the same services with OpenTelemetry's own switch turned off."""
     return _services(folder, {**environment, "OTEL_SDK_DISABLED": "true"}, NO_TRACING)
 
 
 @asynccontextmanager
 async def trunkline_up(folder: Path, environment: Environment) -> AsyncIterator[System]:
-    """All of it in one process."""
+    """Start everything in one process."""
     command = (
         *_CLI, "up", "--http", _FREE, "--a2a-grpc", _FREE, "--mesh", _FREE,
         "--data", str(folder / "data"), "--agent", _AGENT,
@@ -131,14 +131,14 @@ async def trunkline_up(folder: Path, environment: Environment) -> AsyncIterator[
 
 @asynccontextmanager
 async def peer(folder: Path, environment: Environment) -> AsyncIterator[System]:
-    """A front and an agent, and between them for two hops a middle, all of the a2a-sdk."""
+    """Start a front and an agent, with a middle between them for two hops, all of the a2a-sdk."""
     async with _chain(folder, environment, "bench.peers.server") as chain:
         yield System(PEER, *chain)
 
 
 @asynccontextmanager
 async def peer_traced(folder: Path, environment: Environment) -> AsyncIterator[System]:
-    """The same with spans that somebody takes."""
+    """Start the same peer with a tracer that records spans."""
     environment = {**environment, "BENCH_TRACER": "1"}
     async with _chain(folder, environment, "bench.peers.server") as chain:
         yield System(PEER_TRACED, *chain)
@@ -146,7 +146,7 @@ async def peer_traced(folder: Path, environment: Environment) -> AsyncIterator[S
 
 @asynccontextmanager
 async def floor(folder: Path, environment: Environment) -> AsyncIterator[System]:
-    """The same chain of bare programs."""
+    """Start the same chain of bare programs."""
     async with _chain(folder, environment, "bench.floor.server") as chain:
         yield System(FLOOR, *chain)
 

@@ -1,6 +1,6 @@
-"""What every system in the table does: one question, a plan and a notice, an answer in tokens.
+"""The workload of every system: one question, a plan and a notice, an answer in tokens.
 
-Only the standard library is used here, so that the bare programs of `floor/` stay bare.
+This module uses only the standard library, so that the bare programs of `floor/` stay bare.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ TOKENS = 500
 # The supervisor's plan holds 80 characters of the request: with one letter a word, 42 tokens.
 _FILLER = " ".join("abcdefghijklmnopqrstuvwxyz" * 2)
 PLAN = tuple(f"{letter} " for letter in _FILLER.split()[:42])
-# The answer's first token; whoever sees it has seen the first text.
+# The answer's first token marks the first text.
 FIRST = "begin "
-# One to ten characters, the space included.
+# One to ten characters, including the space.
 _TEXTS = tuple("x" * length + " " for length in (0, 4, 8, 2, 6, 1, 9, 3, 7, 5))
 _ASK = re.compile(r"stream (\d+)(?: (\d+))?")
 STAMP_MODULUS_US = 10**9
@@ -23,27 +23,27 @@ STAMP_MODULUS_US = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What is asked for: so many tokens, so many milliseconds apart; 0: as fast as they go."""
+    """A question for a number of tokens at an interval in milliseconds; 0: without pauses."""
 
     tokens: int = TOKENS
     gap_ms: int = 0
 
     @property
     def text(self) -> str:
-        """The question."""
+        """The text of the question."""
         pace = f" {self.gap_ms}" if self.gap_ms else ""
         return f"stream {self.tokens}{pace} {_FILLER}"
 
     @classmethod
     def parse(cls, text: str) -> "Ask":
-        """Read a question."""
+        """Parse a question."""
         match = _ASK.search(text)
         assert match is not None, text
         return cls(int(match[1]), int(match[2] or 0))
 
 
 async def tokens(ask: Ask) -> AsyncIterator[str]:
-    """Yield the answer's tokens; a paced one says when it was made."""
+    """Yield the answer's tokens; a paced token is a stamp of its time."""
     if not ask.gap_ms:
         yield FIRST
         for number in range(1, ask.tokens):
@@ -58,10 +58,10 @@ async def tokens(ask: Ask) -> AsyncIterator[str]:
 
 
 def stamp() -> str:
-    """The time in microseconds, the same clock in all processes of a machine: ten characters."""
+    """Return the time in microseconds by the machine's shared clock, as ten characters."""
     return f"{time.monotonic_ns() // 1000 % STAMP_MODULUS_US:09d} "
 
 
-def age_us(said: bytes, now_us: int) -> int:
-    """How long ago a stamp was made."""
-    return (now_us - int(said)) % STAMP_MODULUS_US
+def age_us(stamped: bytes, now_us: int) -> int:
+    """Return the age of a stamp."""
+    return (now_us - int(stamped)) % STAMP_MODULUS_US

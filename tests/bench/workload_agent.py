@@ -11,7 +11,7 @@ from trunkline import PlanStep, TaskContext, agent, get_turn_runtime, run
     examples=["stream 500"],
 )
 async def workload(task: TaskContext) -> None:
-    """Answer; asked directly, with the plan, the notice and the whole text of a supervisor."""
+    """Answer; a direct call also gets the plan, the notice and the whole text of a supervisor."""
     ask = Ask.parse(task.text)
     if len(get_turn_runtime(task).path) > 1:
         await _answer(task, ask)
@@ -26,13 +26,13 @@ async def workload(task: TaskContext) -> None:
 
 
 async def _answer(task: TaskContext, ask: Ask) -> str:
-    said: list[str] = []
+    pieces: list[str] = []
     artifact = task.artifact("answer")
     async for token in tokens(ask):
-        said.append(token)
+        pieces.append(token)
         await artifact.append(token)
     await artifact.close()
-    return "".join(said)
+    return "".join(pieces)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Our A2A messages are A2A's, field by field, as the reference SDK has them compiled."""
+"""The project's A2A messages equal those that the reference SDK has compiled, field by field."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -26,7 +26,7 @@ from trunkline_bridge.bindings.grpc import SERVICES
 from trunkline_bridge.bindings.grpc_server import public_pool
 from trunkline_bridge.bindings.grpc_service import GrpcService
 
-OURS = {
+OWN_MODULES = {
     "1.0": (
         a2a_pb2,
         agent_card_pb2,
@@ -39,61 +39,61 @@ OURS = {
     ),
     "0.3": (old_pb2, old_card_pb2, old_security_pb2, old_task_pb2),
 }
-THEIRS = {"1.0": sdk_pb2, "0.3": a2a_v0_3_pb2}
+SDK_MODULES = {"1.0": sdk_pb2, "0.3": a2a_v0_3_pb2}
 
 
-def short(full_name: str) -> str:
-    """A type's name without its package; google's own keep theirs."""
+def short_name(full_name: str) -> str:
+    """Return the name of a type without its package, except for Google's own types."""
     is_google = full_name.startswith("google.")
     return full_name if is_google else full_name.rpartition(".")[2]
 
 
-def field_of(field: Any) -> tuple[Any, ...]:
+def describe_field(field: Any) -> tuple[Any, ...]:
     kind = field.message_type or field.enum_type
-    # Which fields of their own an entry of a map has follows from the map itself.
-    named = short(kind.full_name) if kind is not None else ""
+    # The map field itself determines the fields of its entries.
+    type_name = short_name(kind.full_name) if kind is not None else ""
     oneof = field.containing_oneof.name if field.containing_oneof else ""
-    shape = (field.type, named, field.is_repeated, field.has_presence)
+    shape = (field.type, type_name, field.is_repeated, field.has_presence)
     return (field.number, field.name, field.json_name, *shape, oneof)
 
 
-def messages_of(file: Any) -> Iterator[tuple[str, Any]]:
+def iterate_messages(file: Any) -> Iterator[tuple[str, Any]]:
     for name, message in file.message_types_by_name.items():
         yield name, message
-        # Maps.
+        # Map entries.
         yield from ((f"{name}.{one.name}", one) for one in message.nested_types)
 
 
-def described(*files: Any) -> dict[str, list[tuple[Any, ...]]]:
-    """Messages and enums of files by their short names."""
-    found: dict[str, list[tuple[Any, ...]]] = {}
+def describe_files(*files: Any) -> dict[str, list[tuple[Any, ...]]]:
+    """Return the messages and enums of files by their short names."""
+    descriptions: dict[str, list[tuple[Any, ...]]] = {}
     for file in files:
-        for name, message in messages_of(file):
-            found[name] = sorted(field_of(field) for field in message.fields)
+        for name, message in iterate_messages(file):
+            descriptions[name] = sorted(describe_field(field) for field in message.fields)
         for name, enum in file.enum_types_by_name.items():
-            found[name] = sorted((value.number, value.name) for value in enum.values)
-    return found
+            descriptions[name] = sorted((value.number, value.name) for value in enum.values)
+    return descriptions
 
 
-@pytest.mark.parametrize("version", OURS)
-def test_every_message_of_a2a_is_ours_field_by_field(version: str) -> None:
-    theirs = described(THEIRS[version].DESCRIPTOR)
-    ours = described(*(module.DESCRIPTOR for module in OURS[version]))
-    assert theirs
-    assert {name: ours.get(name) for name in theirs} == theirs
+@pytest.mark.parametrize("version", OWN_MODULES)
+def test_every_a2a_message_equals_the_sdks_field_by_field(version: str) -> None:
+    expected = describe_files(SDK_MODULES[version].DESCRIPTOR)
+    actual = describe_files(*(module.DESCRIPTOR for module in OWN_MODULES[version]))
+    assert expected
+    assert {name: actual.get(name) for name in expected} == expected
 
 
 @pytest.mark.parametrize("service", SERVICES, ids=lambda service: service.package)
-def test_every_method_of_a2a_is_served_with_a2a_s_types(service: GrpcService) -> None:
-    """What reflection tells is what the SDK's own descriptors tell, names of packages and all."""
+def test_every_a2a_method_is_served_with_the_a2a_types(service: GrpcService) -> None:
+    """Reflection returns the same as the SDK's own descriptors, including package names."""
     pool = public_pool([service])
-    ours: Any = pool.FindServiceByName(service.name)
-    theirs: Any = descriptor_pool.Default().FindServiceByName(service.name)
-    assert methods_of(ours) == methods_of(theirs)
-    assert described(ours.file) == described(theirs.file)
+    actual: Any = pool.FindServiceByName(service.name)
+    expected: Any = descriptor_pool.Default().FindServiceByName(service.name)
+    assert describe_methods(actual) == describe_methods(expected)
+    assert describe_files(actual.file) == describe_files(expected.file)
 
 
-def methods_of(service: Any) -> dict[str, tuple[str, str, bool]]:
+def describe_methods(service: Any) -> dict[str, tuple[str, str, bool]]:
     return {
         one.name: (one.input_type.full_name, one.output_type.full_name, one.server_streaming)
         for one in service.methods

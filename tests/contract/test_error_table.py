@@ -1,4 +1,4 @@
-"""Every error survives the wire, and every status that isn't ours means something."""
+"""Every error survives the wire, and every foreign status maps to an error."""
 
 from collections import Counter
 from dataclasses import fields
@@ -15,11 +15,11 @@ from trunkline.server import status as outward
 CLASSES = sorted(error_classes(), key=lambda cls: cls.reason)
 
 
-def made(cls: type[TrunklineError], value: str = "the {name}") -> TrunklineError:
+def make_error(cls: type[TrunklineError], value: str = "the {name}") -> TrunklineError:
     return cls.from_metadata({field.name: value.format(name=field.name) for field in fields(cls)})
 
 
-def over_the_wire(status: status_pb2.Status) -> grpc.aio.AioRpcError:
+def send_over_wire(status: status_pb2.Status) -> grpc.aio.AioRpcError:
     sent = rpc_status.to_status(status)
     return grpc.aio.AioRpcError(
         sent.code,
@@ -33,19 +33,19 @@ def code_name(number: int) -> str:
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
-def test_an_error_comes_back_as_the_same_class_with_the_same_attributes(
+def test_an_error_round_trips_with_its_class_and_attributes(
     cls: type[TrunklineError],
 ) -> None:
-    error = made(cls)
-    back = inward.from_rpc_error(over_the_wire(outward.to_status(error)), peer="the peer")
-    assert type(back) is cls
-    assert back.metadata() == error.metadata()
-    assert str(back) == str(error)
+    error = make_error(cls)
+    received = inward.from_rpc_error(send_over_wire(outward.to_status(error)), peer="the peer")
+    assert type(received) is cls
+    assert received.metadata() == error.metadata()
+    assert str(received) == str(error)
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 def test_an_error_travels_with_exactly_one_error_info(cls: type[TrunklineError]) -> None:
-    status = outward.to_status(made(cls))
+    status = outward.to_status(make_error(cls))
     info = error_details_pb2.ErrorInfo()
     assert len(status.details) == 1
     assert status.details[0].Unpack(info)
@@ -58,40 +58,40 @@ def test_reasons_are_unique() -> None:
 
 
 @pytest.mark.parametrize("code", list(grpc.StatusCode), ids=lambda code: code.name)
-def test_every_bare_status_means_something_to_us(code: grpc.StatusCode) -> None:
-    error = inward.from_rpc_error(grpc.aio.AioRpcError(code, details="so it is"), peer="the peer")
+def test_every_bare_status_maps_to_an_error(code: grpc.StatusCode) -> None:
+    error = inward.from_rpc_error(grpc.aio.AioRpcError(code, details="the reason"), peer="the peer")
     assert type(error) in CLASSES
-    assert "so it is" in str(error)
+    assert "the reason" in str(error)
 
 
-def test_a_bare_status_without_details_is_told_by_its_code() -> None:
+def test_a_bare_status_without_details_shows_its_code() -> None:
     error = inward.from_rpc_error(grpc.aio.AioRpcError(grpc.StatusCode.UNKNOWN), peer="the peer")
     assert "UNKNOWN" in str(error)
 
 
 @pytest.mark.parametrize(
-    ("domain", "reason"), [("example.com", "TASK_NOT_FOUND"), ("trunkline.dev", "OF_THE_FUTURE")]
+    ("domain", "reason"), [("example.com", "TASK_NOT_FOUND"), ("trunkline.dev", "UNKNOWN_REASON")]
 )
-def test_an_error_info_that_is_not_ours_is_read_by_its_code(domain: str, reason: str) -> None:
-    status = status_pb2.Status(code=grpc.StatusCode.INTERNAL.value[0], message="so it is")
+def test_a_foreign_error_info_is_mapped_by_its_code(domain: str, reason: str) -> None:
+    status = status_pb2.Status(code=grpc.StatusCode.INTERNAL.value[0], message="the reason")
     status.details.add().Pack(error_details_pb2.ErrorInfo(domain=domain, reason=reason))
-    back = inward.from_rpc_error(over_the_wire(status), peer="the peer")
-    assert isinstance(back, PeerProtocolError)
+    received = inward.from_rpc_error(send_over_wire(status), peer="the peer")
+    assert isinstance(received, PeerProtocolError)
 
 
-def test_details_that_are_garbage_are_read_by_the_code() -> None:
+def test_invalid_details_are_mapped_by_the_code() -> None:
     error = grpc.aio.AioRpcError(
         grpc.StatusCode.INTERNAL,
         trailing_metadata=grpc.aio.Metadata(("grpc-status-details-bin", b"\xff\xff")),
-        details="so it is",
+        details="the reason",
     )
     assert isinstance(inward.from_rpc_error(error, peer="the peer"), PeerProtocolError)
 
 
 @pytest.mark.parametrize("value", ["x" * 100_000, "ß" * 100_000], ids=["ascii", "two bytes each"])
-def test_long_attributes_are_cut_so_that_an_error_fits_into_headers(value: str) -> None:
+def test_long_attributes_are_truncated_to_fit_into_headers(value: str) -> None:
     for cls in CLASSES:
-        status = outward.to_status(made(cls, value))
+        status = outward.to_status(make_error(cls, value))
         assert len(status.message.encode()) * 3 + len(status.SerializeToString()) * 4 / 3 < 8192
-        back = inward.from_rpc_error(over_the_wire(status), peer="the peer")
-        assert type(back) is cls
+        received = inward.from_rpc_error(send_over_wire(status), peer="the peer")
+        assert type(received) is cls

@@ -1,4 +1,4 @@
-"""Version, binding, method: what the README's table says is called, and works."""
+"""Every method in the README's table works in each version and binding."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -19,16 +19,16 @@ from harness.agents.partner_agent import partner
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HOOK = "http://127.0.0.1:9/hook"
-# Operations that a version has; all others it hasn't at all.
-HAS = {
+# The operations of each version.
+OPERATIONS_BY_VERSION = {
     "1.0": OPERATIONS,
     "0.3": OPERATIONS - {"list"},
     "0.1": OPERATIONS - {"list", "list_push", "delete_push", "extended_card"},
 }
 CELLS = [
-    pytest.param(spoken, operation, id=f"{spoken[0]} {spoken[1].binding} {operation}")
-    for spoken in SPOKEN
-    for operation in sorted(HAS[spoken[0]])
+    pytest.param(variant, operation, id=f"{variant[0]} {variant[1].binding} {operation}")
+    for variant in SPOKEN
+    for operation in sorted(OPERATIONS_BY_VERSION[variant[0]])
 ]
 
 
@@ -38,15 +38,15 @@ async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GrpcMe
         yield mesh
 
 
-@pytest.mark.parametrize(("spoken", "operation"), CELLS)
+@pytest.mark.parametrize(("variant", "operation"), CELLS)
 async def test_a_method_works(
-    mesh: GrpcMesh, spoken: tuple[str, type[ProtocolVariant]], operation: str
+    mesh: GrpcMesh, variant: tuple[str, type[ProtocolVariant]], operation: str
 ) -> None:
     check = CALLS[operation]
-    await check(find_variant(mesh, spoken))
+    await check(find_variant(mesh, variant))
 
 
-async def waiting(wire: ProtocolVariant) -> str:
+async def make_waiting_task(wire: ProtocolVariant) -> str:
     """Make a task that waits for input; return its id."""
     task = await wire.send("ask what?")
     assert (task.kind, task.state, task.said) == ("task", "input-required", "what?")
@@ -66,61 +66,65 @@ async def stream(wire: ProtocolVariant) -> None:
 
 
 async def get(wire: ProtocolVariant) -> None:
-    task = await waiting(wire)
-    got = await wire.get(task, history=5)
-    assert (got.task, got.state, got.history[0]) == (task, "input-required", "ask what?")
+    task = await make_waiting_task(wire)
+    fetched = await wire.get(task, history=5)
+    assert (fetched.task, fetched.state, fetched.history[0]) == (
+        task,
+        "input-required",
+        "ask what?",
+    )
 
 
 async def list_tasks(wire: ProtocolVariant) -> None:
-    task = await wire.get(await waiting(wire))
+    task = await wire.get(await make_waiting_task(wire))
     page = await wire.ask("list", contextId=task.context)
     assert [one["id"] for one in page["tasks"]] == [task.task]
 
 
 async def cancel(wire: ProtocolVariant) -> None:
-    task = await waiting(wire)
+    task = await make_waiting_task(wire)
     canceled = await wire.cancel(task)
     assert (canceled.task, canceled.state) == (task, "canceled")
 
 
 async def subscribe(wire: ProtocolVariant) -> None:
-    task = await wire.send("wait", now=True) if wire.version != "0.1" else await begun(wire)
+    task = await wire.send("wait", now=True) if wire.version != "0.1" else await start_task(wire)
     async with wire.subscribe(task.task) as events:
         assert (await anext(events)).task == task.task
         await wire.cancel(task.task)
         assert [event.state async for event in events][-1] == "canceled"
 
 
-async def begun(wire: ProtocolVariant) -> Any:
-    """v0.1 waits for what it has sent, or streams it."""
+async def start_task(wire: ProtocolVariant) -> Any:
+    """Start a task by a stream, because a v0.1 send waits for the task."""
     async with wire.stream("wait") as events:
         return await anext(events)
 
 
 async def set_push(wire: ProtocolVariant) -> None:
-    made = await wire.ask("set_push", task=await waiting(wire), config="c", url=HOOK)
-    assert HOOK in str(made)
+    created = await wire.ask("set_push", task=await make_waiting_task(wire), config="c", url=HOOK)
+    assert HOOK in str(created)
 
 
 async def get_push(wire: ProtocolVariant) -> None:
-    task = await waiting(wire)
-    made = await wire.ask("set_push", task=task, config="c", url=HOOK)
-    assert await wire.ask("get_push", task=task, config="c") == made
+    task = await make_waiting_task(wire)
+    created = await wire.ask("set_push", task=task, config="c", url=HOOK)
+    assert await wire.ask("get_push", task=task, config="c") == created
 
 
 async def list_push(wire: ProtocolVariant) -> None:
-    task = await waiting(wire)
-    made = await wire.ask("set_push", task=task, config="c", url=HOOK)
-    listed = await wire.ask("list_push", task=task)
-    assert (listed if isinstance(listed, list) else listed["configs"]) == [made]
+    task = await make_waiting_task(wire)
+    created = await wire.ask("set_push", task=task, config="c", url=HOOK)
+    page = await wire.ask("list_push", task=task)
+    assert (page if isinstance(page, list) else page["configs"]) == [created]
 
 
 async def delete_push(wire: ProtocolVariant) -> None:
-    task = await waiting(wire)
+    task = await make_waiting_task(wire)
     await wire.ask("set_push", task=task, config="c", url=HOOK)
     await wire.ask("delete_push", task=task, config="c")
-    listed = await wire.ask("list_push", task=task)
-    assert not (listed if isinstance(listed, list) else listed.get("configs"))
+    page = await wire.ask("list_push", task=task)
+    assert not (page if isinstance(page, list) else page.get("configs"))
 
 
 async def extended_card(wire: ProtocolVariant) -> None:

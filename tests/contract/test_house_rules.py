@@ -33,7 +33,7 @@ PROTO_LINES = 400
 # Modules that a process, an entry point or an installed command starts with.
 ENTRY_POINTS = {"__init__", "__main__", "entry", "agent"}
 # Path -> why the module may be short. The list only shrinks.
-SMALL_FOR_A_REASON = {
+ALLOWED_SMALL_MODULES = {
     "services/trunkline/identity.py": "one constant; the work on identity adds to it",
     "services/trunkline/journal/sqlite/task_id_filter.py": "a Bloom filter, with tests of its own",
     "bridge/trunkline_bridge/protocol.py": "names that clients and servers of A2A share",
@@ -80,8 +80,8 @@ def is_generated(path: Path) -> bool:
 
 def modules() -> list[Path]:
     """Return the handwritten modules."""
-    found = [path for root in SOURCE_ROOTS for path in root.rglob("*.py")]
-    return sorted(path for path in found if not is_generated(path))
+    matches = [path for root in SOURCE_ROOTS for path in root.rglob("*.py")]
+    return sorted(path for path in matches if not is_generated(path))
 
 
 def modules_in_tests() -> list[Path]:
@@ -172,7 +172,7 @@ def test_no_module_is_too_short_to_be_a_subject() -> None:
     short = {
         relative_name(path): lines
         for path in modules()
-        if path.stem not in ENTRY_POINTS and relative_name(path) not in SMALL_FOR_A_REASON
+        if path.stem not in ENTRY_POINTS and relative_name(path) not in ALLOWED_SMALL_MODULES
         if (lines := len(path.read_text(encoding="utf-8").splitlines())) < SMALLEST_MODULE_LINES
     }
     assert short == {}
@@ -187,7 +187,7 @@ def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
                     yield statement.lineno, text
 
 
-def test_docstrings_say_what_a_thing_is_or_does() -> None:
+def test_docstrings_do_not_begin_with_a_question_word() -> None:
     questions = [
         f"{relative_name(path)}:{line}: {text.splitlines()[0]}"
         for path in modules()
@@ -229,15 +229,15 @@ def test_no_two_modules_define_a_type_of_the_same_name() -> None:
     assert shared == {}
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
-    # Lazy imports count too: they only hide a circle.
+def test_modules_have_no_import_cycles() -> None:
+    # Lazy imports count too: they only hide a cycle.
     graph = grimp.build_graph(*PACKAGES, exclude_type_checking_imports=True)
     imports = {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
-    assert find_circles(imports) == []
+    assert find_cycles(imports) == []
 
 
-def find_circles(imports: dict[str, set[str]]) -> list[list[str]]:
-    """Return groups of modules that reach each other."""
+def find_cycles(imports: dict[str, set[str]]) -> list[list[str]]:
+    """Return groups of modules that import each other."""
     order = graphlib.TopologicalSorter(imports)
     try:
         order.prepare()
@@ -264,10 +264,12 @@ def test_every_module_has_a_docstring() -> None:
 
 
 def test_package_init_files_only_import() -> None:
-    doors = [path for path in modules() if path.name == "__init__.py" and path not in LAZY_PACKAGES]
+    init_files = [
+        path for path in modules() if path.name == "__init__.py" and path not in LAZY_PACKAGES
+    ]
     other_statements = [
         f"{relative_name(path)}:{node.lineno}"
-        for path in doors
+        for path in init_files
         for node in parse_module(path).body
         if not is_allowed_in_package(node)
     ]
@@ -275,35 +277,35 @@ def test_package_init_files_only_import() -> None:
 
 
 def test_no_file_names_a_machine_path_or_a_registry_host() -> None:
-    found = []
+    matches = []
     for path in project_files():
         try:
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError:
             continue
-        found += [f"{relative_name(path)}: {match[0]}" for match in MACHINE_PATHS.finditer(text)]
-    assert found == []
+        matches += [f"{relative_name(path)}: {match[0]}" for match in MACHINE_PATHS.finditer(text)]
+    assert matches == []
 
 
 def test_only_process_edges_set_telemetry_up() -> None:
-    outside = [
+    violations = [
         f"{relative_name(path)}: {name}"
         for path in modules()
         if not any(f"/{edge}" in relative_name(path) for edge in TELEMETRY_EDGES)
         for name in imported_names(parse_module(path))
         if any(is_in_package(name, package) for package in TELEMETRY_MACHINERY)
     ]
-    assert outside == []
+    assert violations == []
 
 
 def test_every_test_asserts() -> None:
-    without = [
+    violations = [
         f"{relative_name(path)}: {test.name}"
         for path in modules_in_tests()
         for test in find_tests(parse_module(path))
         if not has_assertion(test)
     ]
-    assert without == []
+    assert violations == []
 
 
 def test_no_test_is_skipped_or_patches_our_code() -> None:
@@ -327,7 +329,7 @@ def light_modules() -> list[str]:
 
 @pytest.mark.parametrize("module", light_modules())
 def test_importing_the_core_does_not_load_the_heavy_libraries(module: str) -> None:
-    # A process of its own: in this one, other tests have imported everything.
+    # A separate process, because other tests have imported everything into this one.
     names = f"[name for name in {HEAVY_LIBRARIES!r} if name in sys.modules]"
     probe = f"import sys, {module}; print({names})"
     loaded = subprocess.run(

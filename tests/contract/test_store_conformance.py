@@ -1,4 +1,4 @@
-"""What every store owes the journal. A store joins by a factory in FACTORIES."""
+"""The conformance suite of journal stores. A store joins by a factory in FACTORIES."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -37,7 +37,7 @@ from trunkline.v1 import task_pb2
 LIMIT = 64 * 1024
 ENDED = task_pb2.TASK_STATE_COMPLETED
 
-# Opens the same store each time it is called; the one before is closed by then.
+# Opens the same store at each call; the previous one is closed by then.
 OpenStore: TypeAlias = Callable[[], JournalStore]
 
 
@@ -57,34 +57,34 @@ class Reopenable:
 
     def __init__(self, open_store: OpenStore) -> None:
         self._open = open_store
-        self.now = open_store()
+        self.store = open_store()
 
-    def again(self) -> JournalStore:
-        self.now.close()
-        self.now = self._open()
-        return self.now
+    def reopen(self) -> JournalStore:
+        self.store.close()
+        self.store = self._open()
+        return self.store
 
-    def lives(self) -> Iterator[JournalStore]:
-        """The store as it is, and then as it is after a restart."""
-        yield self.now
-        yield self.again()
+    def before_and_after_restart(self) -> Iterator[JournalStore]:
+        """Yield the open store, and then the store after a restart."""
+        yield self.store
+        yield self.reopen()
 
-    def settled(self) -> JournalStore:
-        while self.now.has_backlog():
-            self.now.settle(budget_bytes=1)
-        return self.now
+    def settle_all(self) -> JournalStore:
+        while self.store.has_backlog():
+            self.store.settle(budget_bytes=1)
+        return self.store
 
 
 @pytest.fixture(params=list(FACTORIES.values()), ids=list(FACTORIES))
 def reopenable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reopenable]:
     one = Reopenable(request.param(tmp_path))
     yield one
-    one.now.close()
+    one.store.close()
 
 
 @pytest.fixture
 def store(reopenable: Reopenable) -> JournalStore:
-    return reopenable.now
+    return reopenable.store
 
 
 FIRST = stored([created()], 1)
@@ -93,7 +93,7 @@ THIRD = stored([append("a", "z"), completed()], 4)
 
 
 def write_ended(store: JournalStore, task_id: str = TASK, *, ended_ns: int = 0) -> list[bytes]:
-    """Write a task of three commits that has ended, and return its batches."""
+    """Write an ended task of three commits, and return its batches."""
     batches = [
         stored([created()], 1, task_id=task_id),
         stored([begin("a", "x", "y")], 2, task_id=task_id),
@@ -106,113 +106,115 @@ def write_ended(store: JournalStore, task_id: str = TASK, *, ended_ns: int = 0) 
     return [one.sealed for one in batches]
 
 
-def test_a_task_that_is_thinly_spread_over_commits_is_read_and_settled_whole(
+def test_a_task_spread_over_many_commits_is_read_and_settled_completely(
     reopenable: Reopenable,
 ) -> None:
     other = f"{TASK}-other"
     batches = [stored([created()], 1), stored([begin("a", "x")], 2)]
-    reopenable.now.commit(
+    reopenable.store.commit(
         group(*batches, stored([created()], 1, task_id=other), made=[row(), row(other)])
     )
     for number in range(2, 62):
-        told = [stored([append("a", "of the other")], number, task_id=other)]
+        commit_batches = [stored([append("a", "of the other")], number, task_id=other)]
         if number % 6 == 0:
-            # Two in one commit, with something between them.
+            # Two batches in one commit, with another task's batch between them.
             at = len(batches) + 1
             batches += [stored([append("a", f"{at}")], at), stored([append("a", "and")], at + 1)]
-            told = [batches[-2], *told, batches[-1]]
-        reopenable.now.commit(group(*told))
+            commit_batches = [batches[-2], *commit_batches, batches[-1]]
+        reopenable.store.commit(group(*commit_batches))
     batches.append(stored([completed()], len(batches) + 1))
     last = row(state=ENDED, head=len(batches))
-    reopenable.now.commit(group(batches[-1], changed=[last]))
+    reopenable.store.commit(group(batches[-1], changed=[last]))
     written = [one.sealed for one in batches]
-    for store in reopenable.lives():
+    for store in reopenable.before_and_after_restart():
         assert store.read(TASK, 0, limit_bytes=2**30) == written
         assert store.read(TASK, 7, limit_bytes=0) == written[7:8]
-    reopenable.settled()
-    for store in reopenable.lives():
+    reopenable.settle_all()
+    for store in reopenable.before_and_after_restart():
         assert store.read(TASK, 0, limit_bytes=2**30) == written
 
 
-def test_what_is_committed_is_read_as_it_was_written(store: JournalStore) -> None:
+def test_committed_batches_are_read_unchanged(store: JournalStore) -> None:
     store.commit(group(FIRST, SECOND, made=[row()]))
     store.commit(group(THIRD))
     assert store.read(TASK, 0, limit_bytes=LIMIT) == [FIRST.sealed, SECOND.sealed, THIRD.sealed]
 
 
-@pytest.mark.parametrize(("after", "left"), [(0, 3), (1, 2), (2, 2), (3, 1), (4, 1), (5, 0)])
-def test_reading_begins_with_the_batch_that_ends_behind_the_cursor(
-    reopenable: Reopenable, after: int, left: int
+@pytest.mark.parametrize(
+    ("after", "expected_count"), [(0, 3), (1, 2), (2, 2), (3, 1), (4, 1), (5, 0)]
+)
+def test_reading_begins_with_the_batch_that_ends_after_the_cursor(
+    reopenable: Reopenable, after: int, expected_count: int
 ) -> None:
-    batches = write_ended(reopenable.now)
-    expected = batches[3 - left :]
-    assert reopenable.now.read(TASK, after, limit_bytes=LIMIT) == expected
-    assert reopenable.again().read(TASK, after, limit_bytes=LIMIT) == expected
-    assert reopenable.settled().read(TASK, after, limit_bytes=LIMIT) == expected
-    assert reopenable.again().read(TASK, after, limit_bytes=LIMIT) == expected
+    batches = write_ended(reopenable.store)
+    expected = batches[3 - expected_count :]
+    assert reopenable.store.read(TASK, after, limit_bytes=LIMIT) == expected
+    assert reopenable.reopen().read(TASK, after, limit_bytes=LIMIT) == expected
+    assert reopenable.settle_all().read(TASK, after, limit_bytes=LIMIT) == expected
+    assert reopenable.reopen().read(TASK, after, limit_bytes=LIMIT) == expected
 
 
-def test_reading_keeps_to_the_limit_but_gives_one_batch_at_least(reopenable: Reopenable) -> None:
-    first, second, _ = write_ended(reopenable.now)
-    for store in (reopenable.now, reopenable.settled()):
+def test_reading_respects_the_limit_but_returns_at_least_one_batch(reopenable: Reopenable) -> None:
+    first, second, _ = write_ended(reopenable.store)
+    for store in (reopenable.store, reopenable.settle_all()):
         assert store.read(TASK, 0, limit_bytes=1) == [first]
-        both = len(first) + len(second)
-        assert store.read(TASK, 0, limit_bytes=both) == [first, second]
-        assert store.read(TASK, 0, limit_bytes=both - 1) == [first]
+        both_bytes = len(first) + len(second)
+        assert store.read(TASK, 0, limit_bytes=both_bytes) == [first, second]
+        assert store.read(TASK, 0, limit_bytes=both_bytes - 1) == [first]
 
 
-def test_tasks_of_one_commit_are_read_apart(reopenable: Reopenable) -> None:
+def test_tasks_of_one_commit_are_read_separately(reopenable: Reopenable) -> None:
     other = f"{TASK}-other"
-    theirs = stored([created("b")], 1, task_id=other)
-    reopenable.now.commit(group(FIRST, theirs, SECOND, made=[row(), row(other)]))
-    for store in reopenable.lives():
+    other_batch = stored([created("b")], 1, task_id=other)
+    reopenable.store.commit(group(FIRST, other_batch, SECOND, made=[row(), row(other)]))
+    for store in reopenable.before_and_after_restart():
         assert store.read(TASK, 0, limit_bytes=LIMIT) == [FIRST.sealed, SECOND.sealed]
-        assert store.read(other, 0, limit_bytes=LIMIT) == [theirs.sealed]
+        assert store.read(other, 0, limit_bytes=LIMIT) == [other_batch.sealed]
 
 
-def test_nothing_is_read_of_a_task_that_is_not_there(store: JournalStore) -> None:
-    assert store.read("journal1-nobody", 0, limit_bytes=LIMIT) == []
-    assert store.find_row("journal1-nobody") is None
+def test_an_unknown_task_has_no_batches_and_no_row(store: JournalStore) -> None:
+    assert store.read("journal1-unknown", 0, limit_bytes=LIMIT) == []
+    assert store.find_row("journal1-unknown") is None
 
 
 def test_a_row_is_found_with_its_latest_head(reopenable: Reopenable) -> None:
-    reopenable.now.commit(group(FIRST, made=[row()]))
-    reopenable.now.commit(group(SECOND))
-    assert reopenable.now.find_row(TASK) == row(head=3)
-    assert reopenable.again().find_row(TASK) == row(head=3)
+    reopenable.store.commit(group(FIRST, made=[row()]))
+    reopenable.store.commit(group(SECOND))
+    assert reopenable.store.find_row(TASK) == row(head=3)
+    assert reopenable.reopen().find_row(TASK) == row(head=3)
 
 
 def test_a_changed_row_replaces_state_time_and_metadata(reopenable: Reopenable) -> None:
-    reopenable.now.commit(group(FIRST, made=[row()]))
+    reopenable.store.commit(group(FIRST, made=[row()]))
     changed = replace(
         row(state=task_pb2.TASK_STATE_WORKING, head=2),
         status_time_ns=TIME_NS + 5,
         metadata=b"\x0a\x00",
     )
-    reopenable.now.commit(group(stored([working()], 2), changed=[changed]))
-    assert reopenable.now.find_row(TASK) == changed
-    assert reopenable.again().find_row(TASK) == changed
+    reopenable.store.commit(group(stored([working()], 2), changed=[changed]))
+    assert reopenable.store.find_row(TASK) == changed
+    assert reopenable.reopen().find_row(TASK) == changed
 
 
-def test_a_group_is_written_as_a_whole_or_not_at_all(reopenable: Reopenable) -> None:
-    store = reopenable.now
+def test_a_group_is_written_atomically(reopenable: Reopenable) -> None:
+    store = reopenable.store
     store.commit(group(FIRST, made=[row()]))
     other = f"{TASK}-other"
-    theirs = stored([created()], 1, task_id=other)
+    other_batch = stored([created()], 1, task_id=other)
     with pytest.raises(JournalUnavailableError):
-        # The second row is there already.
-        store.commit(group(theirs, SECOND, made=[row(other), row()]))
-    for found in reopenable.lives():
-        assert found.find_row(other) is None
-        assert found.read(TASK, 0, limit_bytes=LIMIT) == [FIRST.sealed]
-    reopenable.now.commit(group(SECOND))
-    assert reopenable.now.read(TASK, 1, limit_bytes=LIMIT) == [SECOND.sealed]
+        # The second row exists already.
+        store.commit(group(other_batch, SECOND, made=[row(other), row()]))
+    for result in reopenable.before_and_after_restart():
+        assert result.find_row(other) is None
+        assert result.read(TASK, 0, limit_bytes=LIMIT) == [FIRST.sealed]
+    reopenable.store.commit(group(SECOND))
+    assert reopenable.store.read(TASK, 1, limit_bytes=LIMIT) == [SECOND.sealed]
 
 
 def test_keys_are_found_until_they_expire(reopenable: Reopenable) -> None:
     record = SubmissionKey("key", "hash", TASK, TIME_NS + 10)
-    reopenable.now.commit(CommitGroup([FIRST], {TASK: row()}, {}, [record]))
-    for store in reopenable.lives():
+    reopenable.store.commit(CommitGroup([FIRST], {TASK: row()}, {}, [record]))
+    for store in reopenable.before_and_after_restart():
         assert store.find_key("key", now_ns=TIME_NS + 9) == record
         assert store.find_key("key", now_ns=TIME_NS + 10) is None
         assert store.find_key("other", now_ns=TIME_NS) is None
@@ -224,12 +226,12 @@ def test_a_key_that_expired_can_be_used_again(store: JournalStore) -> None:
     )
     other = f"{TASK}-other"
     renewed = SubmissionKey("key", "h2", other, TIME_NS + 20)
-    theirs = stored([created()], 1, task_id=other)
-    store.commit(CommitGroup([theirs], {other: row(other)}, {}, [renewed]))
+    other_batch = stored([created()], 1, task_id=other)
+    store.commit(CommitGroup([other_batch], {other: row(other)}, {}, [renewed]))
     assert store.find_key("key", now_ns=TIME_NS + 10) == renewed
 
 
-def test_renewing_the_lease_forgets_keys_that_expired_long_ago(store: JournalStore) -> None:
+def test_renewing_the_lease_deletes_expired_keys(store: JournalStore) -> None:
     store.commit(CommitGroup([FIRST], {TASK: row()}, {}, [SubmissionKey("key", "h", TASK, 1)]))
     assert store.find_key("key", now_ns=0) is not None
     store.renew_lease(60.0)
@@ -237,67 +239,67 @@ def test_renewing_the_lease_forgets_keys_that_expired_long_ago(store: JournalSto
 
 
 def test_unfinished_tasks_are_those_that_have_not_ended(reopenable: Reopenable) -> None:
-    write_ended(reopenable.now)
+    write_ended(reopenable.store)
     young, old = row("journal1-young", time_ns=TIME_NS + 2), row("journal1-old")
     for one in (young, old):
         first = stored([created()], 1, task_id=one.task_id)
-        reopenable.now.commit(group(first, made=[one]))
-    for store in reopenable.lives():
+        reopenable.store.commit(group(first, made=[one]))
+    for store in reopenable.before_and_after_restart():
         assert store.list_unfinished() == [old, young]
 
 
 def test_settling_leaves_nothing_to_settle_and_changes_nothing(reopenable: Reopenable) -> None:
-    batches = write_ended(reopenable.now)
+    batches = write_ended(reopenable.store)
     live = "journal1-live"
-    reopenable.now.commit(group(stored([created()], 1, task_id=live), made=[row(live)]))
-    assert reopenable.now.has_backlog()
-    reopenable.settled()
-    for store in reopenable.lives():
+    reopenable.store.commit(group(stored([created()], 1, task_id=live), made=[row(live)]))
+    assert reopenable.store.has_backlog()
+    reopenable.settle_all()
+    for store in reopenable.before_and_after_restart():
         assert not store.has_backlog()
         assert store.read(TASK, 0, limit_bytes=LIMIT) == batches
         assert store.find_row(TASK) == row(state=ENDED, head=5)
         assert len(store.read(live, 0, limit_bytes=LIMIT)) == 1
 
 
-def test_settling_leaves_alone_what_others_wrote_in_the_same_commits(
+def test_settling_does_not_change_other_tasks_of_the_same_commits(
     reopenable: Reopenable,
 ) -> None:
     live = "journal1-live"
-    ours = [
+    live_batches = [
         stored([created()], 1, task_id=live),
         stored([begin("a", "x")], 2, task_id=live),
         stored([working()], 3, task_id=live),
     ]
-    theirs = (FIRST, SECOND, THIRD)
-    for one, other in zip(ours, theirs, strict=True):
-        made = [row(live), row()] if one is ours[0] else []
-        changed = [row(state=ENDED, head=5)] if one is ours[2] else []
-        reopenable.now.commit(group(one, other, made=made, changed=changed))
-    reopenable.settled()
-    for store in reopenable.lives():
-        assert store.read(live, 0, limit_bytes=LIMIT) == [one.sealed for one in ours]
-        assert store.read(TASK, 0, limit_bytes=LIMIT) == [one.sealed for one in theirs]
+    other_batch = (FIRST, SECOND, THIRD)
+    for one, other in zip(live_batches, other_batch, strict=True):
+        made = [row(live), row()] if one is live_batches[0] else []
+        changed = [row(state=ENDED, head=5)] if one is live_batches[2] else []
+        reopenable.store.commit(group(one, other, made=made, changed=changed))
+    reopenable.settle_all()
+    for store in reopenable.before_and_after_restart():
+        assert store.read(live, 0, limit_bytes=LIMIT) == [one.sealed for one in live_batches]
+        assert store.read(TASK, 0, limit_bytes=LIMIT) == [one.sealed for one in other_batch]
 
 
-def test_settling_goes_on_after_a_restart(reopenable: Reopenable) -> None:
-    write_ended(reopenable.now)
-    assert reopenable.again().has_backlog()
-    assert not reopenable.settled().has_backlog()
+def test_settling_continues_after_a_restart(reopenable: Reopenable) -> None:
+    write_ended(reopenable.store)
+    assert reopenable.reopen().has_backlog()
+    assert not reopenable.settle_all().has_backlog()
 
 
-def test_settling_may_be_cut_short_anywhere(reopenable: Reopenable) -> None:
-    batches = {name: write_ended(reopenable.now, name) for name in ("journal1-a", "journal1-b")}
+def test_settling_may_be_interrupted_after_any_step(reopenable: Reopenable) -> None:
+    batches = {name: write_ended(reopenable.store, name) for name in ("journal1-a", "journal1-b")}
     steps = 0
-    while reopenable.now.has_backlog():
-        reopenable.now.settle(budget_bytes=1)
+    while reopenable.store.has_backlog():
+        reopenable.store.settle(budget_bytes=1)
         steps += 1
-        reopenable.again()
+        reopenable.reopen()
         for name, expected in batches.items():
-            assert reopenable.now.read(name, 0, limit_bytes=LIMIT) == expected
+            assert reopenable.store.read(name, 0, limit_bytes=LIMIT) == expected
     assert steps > 1
 
 
-def test_a_long_task_is_settled_in_bites(reopenable: Reopenable) -> None:
+def test_a_long_task_is_settled_in_steps(reopenable: Reopenable) -> None:
     text = "x" * 10_000
     batches = [FIRST, stored([begin("a", text)], 2)]
     batches += [stored([append("a", text)], sequence) for sequence in range(3, 40)]
@@ -305,55 +307,55 @@ def test_a_long_task_is_settled_in_bites(reopenable: Reopenable) -> None:
     for one in batches:
         made = [row()] if one is FIRST else []
         changed = [row(state=ENDED, head=40)] if one is batches[-1] else []
-        reopenable.now.commit(group(one, made=made, changed=changed))
+        reopenable.store.commit(group(one, made=made, changed=changed))
     expected = [one.sealed for one in batches]
-    reopenable.now.settle(budget_bytes=100_000)
-    assert reopenable.now.has_backlog()
+    reopenable.store.settle(budget_bytes=100_000)
+    assert reopenable.store.has_backlog()
     big = 2**30
-    assert reopenable.now.read(TASK, 0, limit_bytes=big) == expected
-    assert reopenable.settled().read(TASK, 0, limit_bytes=big) == expected
-    assert reopenable.now.read(TASK, 20, limit_bytes=big) == expected[20:]
-    assert reopenable.again().read(TASK, 20, limit_bytes=25_000) == expected[20:22]
+    assert reopenable.store.read(TASK, 0, limit_bytes=big) == expected
+    assert reopenable.settle_all().read(TASK, 0, limit_bytes=big) == expected
+    assert reopenable.store.read(TASK, 20, limit_bytes=big) == expected[20:]
+    assert reopenable.reopen().read(TASK, 20, limit_bytes=25_000) == expected[20:22]
 
 
-FOLD = StoredFold(b"what is left", epoch=3, forwarded={"child": 7})
+FOLD = StoredFold(b"the fold", epoch=3, forwarded={"child": 7})
 
 
-def write_settled(reopenable: Reopenable, task_id: str, *, ended_ns: int) -> None:
-    """Write a task that ended then, and settle it."""
-    write_ended(reopenable.now, task_id, ended_ns=ended_ns)
-    reopenable.settled()
+def write_and_settle(reopenable: Reopenable, task_id: str, *, ended_ns: int) -> None:
+    """Write a task with this end time, and settle it."""
+    write_ended(reopenable.store, task_id, ended_ns=ended_ns)
+    reopenable.settle_all()
 
 
 def test_tasks_that_ended_long_ago_are_found_oldest_first(reopenable: Reopenable) -> None:
     for name, ended_ns in (("journal1-b", 20), ("journal1-a", 10), ("journal1-c", 30)):
-        write_settled(reopenable, name, ended_ns=ended_ns)
+        write_and_settle(reopenable, name, ended_ns=ended_ns)
     live = "journal1-live"
-    reopenable.now.commit(group(stored([created()], 1, task_id=live), made=[row(live)]))
-    for store in reopenable.lives():
-        found = store.list_ended(20, is_compacted=False, limit=10)
-        assert [one.task_id[-1] for one in found] == ["a", "b"]
-        found = store.list_ended(99, is_compacted=False, limit=2)
-        assert [one.task_id[-1] for one in found] == ["a", "b"]
+    reopenable.store.commit(group(stored([created()], 1, task_id=live), made=[row(live)]))
+    for store in reopenable.before_and_after_restart():
+        result = store.list_ended(20, is_compacted=False, limit=10)
+        assert [one.task_id[-1] for one in result] == ["a", "b"]
+        result = store.list_ended(99, is_compacted=False, limit=2)
+        assert [one.task_id[-1] for one in result] == ["a", "b"]
         assert store.list_ended(9, is_compacted=False, limit=10) == []
         assert store.list_ended(99, is_compacted=True, limit=10) == []
 
 
 def test_a_compacted_task_has_a_fold_in_place_of_its_events(reopenable: Reopenable) -> None:
-    write_settled(reopenable, TASK, ended_ns=10)
+    write_and_settle(reopenable, TASK, ended_ns=10)
     other = f"{TASK}-other"
-    write_settled(reopenable, other, ended_ns=11)
-    expected = reopenable.now.read(other, 0, limit_bytes=LIMIT)
-    assert reopenable.now.find_fold(TASK) is None
-    reopenable.now.compact({TASK: FOLD})
-    for store in reopenable.lives():
+    write_and_settle(reopenable, other, ended_ns=11)
+    expected = reopenable.store.read(other, 0, limit_bytes=LIMIT)
+    assert reopenable.store.find_fold(TASK) is None
+    reopenable.store.compact({TASK: FOLD})
+    for store in reopenable.before_and_after_restart():
         assert store.find_fold(TASK) == FOLD
-        found = store.find_row(TASK)
-        assert found is not None
-        assert (found.head, found.first_available, found.state) == (5, 6, ENDED)
+        result = store.find_row(TASK)
+        assert result is not None
+        assert (result.head, result.first_available, result.state) == (5, 6, ENDED)
         assert store.has_backlog()
-    reopenable.settled()
-    for store in reopenable.lives():
+    reopenable.settle_all()
+    for store in reopenable.before_and_after_restart():
         assert not store.has_backlog()
         assert store.read(TASK, 0, limit_bytes=LIMIT) == []
         assert store.find_fold(TASK) == FOLD
@@ -362,7 +364,7 @@ def test_a_compacted_task_has_a_fold_in_place_of_its_events(reopenable: Reopenab
         assert [one.task_id for one in compacted] == [TASK]
 
 
-def test_the_first_events_of_a_compacted_task_go_first(reopenable: Reopenable) -> None:
+def test_the_first_events_of_a_compacted_task_are_deleted_first(reopenable: Reopenable) -> None:
     text = "x" * 10_000
     batches = [FIRST, stored([begin("a", text)], 2)]
     batches += [stored([append("a", text)], sequence) for sequence in range(3, 100)]
@@ -370,43 +372,43 @@ def test_the_first_events_of_a_compacted_task_go_first(reopenable: Reopenable) -
     for one in batches:
         made = [row()] if one is FIRST else []
         changed = [row(state=ENDED, head=100)] if one is batches[-1] else []
-        reopenable.now.commit(group(one, made=made, changed=changed))
-    reopenable.settled()
-    reopenable.now.compact({TASK: FOLD})
+        reopenable.store.commit(group(one, made=made, changed=changed))
+    reopenable.settle_all()
+    reopenable.store.compact({TASK: FOLD})
     firsts = []
-    while reopenable.now.has_backlog():
-        left = reopenable.now.read(TASK, 0, limit_bytes=2**30)
-        firsts.append(parse_header(left[0]).first_sequence)
-        assert left == [one.sealed for one in batches[firsts[-1] - 1 :]]
-        reopenable.now.settle(budget_bytes=1)
+    while reopenable.store.has_backlog():
+        expected_count = reopenable.store.read(TASK, 0, limit_bytes=2**30)
+        firsts.append(parse_header(expected_count[0]).first_sequence)
+        assert expected_count == [one.sealed for one in batches[firsts[-1] - 1 :]]
+        reopenable.store.settle(budget_bytes=1)
     assert firsts == sorted(firsts)
     assert len(set(firsts)) > 1
 
 
-def test_nothing_is_left_of_a_task_that_is_forgotten(reopenable: Reopenable) -> None:
-    write_settled(reopenable, TASK, ended_ns=10)
-    reopenable.now.compact({TASK: FOLD})
-    reopenable.settled()
-    reopenable.now.delete_tasks([TASK, "journal1-nobody"])
-    for store in reopenable.lives():
+def test_a_deleted_task_leaves_nothing(reopenable: Reopenable) -> None:
+    write_and_settle(reopenable, TASK, ended_ns=10)
+    reopenable.store.compact({TASK: FOLD})
+    reopenable.settle_all()
+    reopenable.store.delete_tasks([TASK, "journal1-unknown"])
+    for store in reopenable.before_and_after_restart():
         assert store.find_row(TASK) is None
         assert store.find_fold(TASK) is None
         assert store.list_ended(99, is_compacted=True, limit=10) == []
         assert store.list_rows(TaskFilter("acme"), limit=10).total == 0
 
 
-def test_a_log_is_shortened_without_a_change_to_what_is_read(reopenable: Reopenable) -> None:
-    batches = write_ended(reopenable.now)
-    assert reopenable.now.checkpoint()
-    assert not reopenable.now.needs_checkpoint
-    for store in reopenable.lives():
+def test_a_checkpoint_does_not_change_reads(reopenable: Reopenable) -> None:
+    batches = write_ended(reopenable.store)
+    assert reopenable.store.checkpoint()
+    assert not reopenable.store.needs_checkpoint
+    for store in reopenable.before_and_after_restart():
         assert store.read(TASK, 0, limit_bytes=LIMIT) == batches
 
 
-def test_a_journals_age_goes_on_after_a_restart(reopenable: Reopenable) -> None:
-    before_ns = reopenable.now.clock.age_ns()
-    time_ns = reopenable.now.clock.time_ns()
-    after = reopenable.again().clock
+def test_a_journals_age_continues_after_a_restart(reopenable: Reopenable) -> None:
+    before_ns = reopenable.store.clock.age_ns()
+    time_ns = reopenable.store.clock.time_ns()
+    after = reopenable.reopen().clock
     assert after.age_ns() >= before_ns
     assert after.time_ns() >= time_ns
 
@@ -427,11 +429,11 @@ def test_lists_are_by_status_time_newest_first_and_then_by_id(store: JournalStor
 
 
 @pytest.mark.parametrize(
-    ("wanted", "found"),
+    ("filter_", "result"),
     [
         (TaskFilter("acme"), {"plain", "math", "talk", "done", "late"}),
         (TaskFilter("other"), {"foreign"}),
-        (TaskFilter("nobody"), set()),
+        (TaskFilter("unknown"), set()),
         (TaskFilter("acme", agent="math"), {"math"}),
         (TaskFilter("acme", context_id="context-2"), {"talk"}),
         (TaskFilter("acme", state=ENDED), {"done"}),
@@ -439,9 +441,7 @@ def test_lists_are_by_status_time_newest_first_and_then_by_id(store: JournalStor
         (TaskFilter("acme", agent="math", context_id="context-2"), set()),
     ],
 )
-def test_lists_show_what_is_asked_for(
-    store: JournalStore, wanted: TaskFilter, found: set[str]
-) -> None:
+def test_lists_are_filtered(store: JournalStore, filter_: TaskFilter, result: set[str]) -> None:
     rows = [
         row("plain"),
         row("math", agent="math"),
@@ -453,55 +453,55 @@ def test_lists_show_what_is_asked_for(
     for one in rows:
         first = stored([created()], 1, task_id=one.task_id)
         store.commit(group(first, made=[one]))
-    page = store.list_rows(wanted, limit=100)
-    assert {one.task_id for one in page.rows} == found
-    assert page.total == len(found)
+    page = store.list_rows(filter_, limit=100)
+    assert {one.task_id for one in page.rows} == result
+    assert page.total == len(result)
 
 
-def test_a_store_keeps_its_id_and_after_a_clean_end_its_epoch(reopenable: Reopenable) -> None:
-    before = (reopenable.now.id, reopenable.now.epoch)
-    after = reopenable.again()
+def test_a_store_keeps_its_id_and_after_a_clean_shutdown_its_epoch(reopenable: Reopenable) -> None:
+    before = (reopenable.store.id, reopenable.store.epoch)
+    after = reopenable.reopen()
     assert (after.id, after.epoch) == before
     assert len(after.id) == 8
 
 
-def test_strays_are_kept_until_they_are_dropped(reopenable: Reopenable) -> None:
+def test_orphaned_children_are_stored_until_they_are_deleted(reopenable: Reopenable) -> None:
     stray, other = OrphanedChild("c-1", "acme", 1.5), OrphanedChild("c-2", "", 2.5)
     later = replace(stray, until_s=3.5)
     for one in (stray, other, later):
-        reopenable.now.add_orphaned_child(one)
-    for store in reopenable.lives():
-        assert sorted(store.list_orphaned_children(), key=lambda kept: kept.task_id) == [
+        reopenable.store.add_orphaned_child(one)
+    for store in reopenable.before_and_after_restart():
+        assert sorted(store.list_orphaned_children(), key=lambda child: child.task_id) == [
             later,
             other,
         ]
-    reopenable.now.delete_orphaned_child("c-1")
-    reopenable.now.delete_orphaned_child("never kept")
-    for store in reopenable.lives():
+    reopenable.store.delete_orphaned_child("c-1")
+    reopenable.store.delete_orphaned_child("unknown")
+    for store in reopenable.before_and_after_restart():
         assert store.list_orphaned_children() == [other]
 
 
 DAY_NS = 24 * 60 * 60 * 1_000_000_000
 
 
-def test_an_alias_stands_for_the_task_it_was_bound_to_last(reopenable: Reopenable) -> None:
+def test_an_alias_refers_to_the_task_it_was_bound_to_last(reopenable: Reopenable) -> None:
     first, other = AliasRecord("acme", "mine", "t-1"), AliasRecord("", "mine", "t-2")
-    reopenable.now.commit(CommitGroup(aliases=[first, other]))
-    reopenable.now.commit(CommitGroup(aliases=[replace(first, task_id="t-3")]))
-    for store in reopenable.lives():
+    reopenable.store.commit(CommitGroup(aliases=[first, other]))
+    reopenable.store.commit(CommitGroup(aliases=[replace(first, task_id="t-3")]))
+    for store in reopenable.before_and_after_restart():
         assert store.find_alias("acme", "mine") == "t-3"
         assert store.find_alias("", "mine") == "t-2"
         assert store.find_alias("acme", "yours") is None
 
 
-def test_an_alias_whose_task_never_came_goes_after_a_day(
+def test_an_alias_without_a_task_expires_after_a_day(
     reopenable: Reopenable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = reopenable.now
-    made, never = f"{store.id}-made", f"{store.id}-never"
-    ids = {"made": made, "never": never, "elsewhere": "another0-task"}
-    bound = [AliasRecord("", alias, task_id) for alias, task_id in ids.items()]
-    store.commit(CommitGroup(aliases=bound))
+    store = reopenable.store
+    made, missing_id = f"{store.id}-made", f"{store.id}-never"
+    ids = {"made": made, "never": missing_id, "elsewhere": "another0-task"}
+    alias_records = [AliasRecord("", alias, task_id) for alias, task_id in ids.items()]
+    store.commit(CommitGroup(aliases=alias_records))
     store.commit(group(stored([created()], 1, task_id=made), made=[row(made)]))
     store.renew_lease(1.0)
     assert {alias for alias in ids if store.find_alias("", alias)} == set(ids)
@@ -509,7 +509,7 @@ def test_an_alias_whose_task_never_came_goes_after_a_day(
     monkeypatch.setattr(store.clock, "age_ns", lambda: age_ns + DAY_NS)
     store.renew_lease(1.0)
     monkeypatch.undo()
-    for store in reopenable.lives():
+    for store in reopenable.before_and_after_restart():
         assert {alias for alias in ids if store.find_alias("", alias)} == {"made", "elsewhere"}
 
 
@@ -517,48 +517,48 @@ def webhook(task_id: str, config_id: str, state: int = 2, content: bytes = b"w")
     return WebhookRow(task_id, config_id, state, content)
 
 
-def keep(store: JournalStore, *rows: WebhookRow) -> None:
+def save_webhooks(store: JournalStore, *rows: WebhookRow) -> None:
     store.commit(CommitGroup(webhooks={one.key: one for one in rows}))
 
 
-def test_webhooks_are_kept_as_they_were_written_last(reopenable: Reopenable) -> None:
-    keep(reopenable.now, webhook(TASK, "a"), webhook(TASK, "b"), webhook("other", "a"))
+def test_the_last_version_of_a_webhook_is_stored(reopenable: Reopenable) -> None:
+    save_webhooks(reopenable.store, webhook(TASK, "a"), webhook(TASK, "b"), webhook("other", "a"))
     changed = webhook(TASK, "a", state=4, content=b"changed")
-    keep(reopenable.now, changed)
-    reopenable.now.commit(CommitGroup(webhooks={("other", "a"): None, ("no", "body"): None}))
-    for store in reopenable.lives():
+    save_webhooks(reopenable.store, changed)
+    reopenable.store.commit(CommitGroup(webhooks={("other", "a"): None, ("no", "body"): None}))
+    for store in reopenable.before_and_after_restart():
         assert store.find_webhooks() == [webhook(TASK, "b"), changed]
 
 
-def test_webhooks_are_found_by_task_and_state_the_last_made_first(store: JournalStore) -> None:
+def test_webhooks_are_listed_by_task_and_state_newest_first(store: JournalStore) -> None:
     rows = [webhook(TASK, str(number), state=number % 3) for number in range(6)]
-    keep(store, *rows)
-    keep(store, webhook("other", "x", state=1))
+    save_webhooks(store, *rows)
+    save_webhooks(store, webhook("other", "x", state=1))
     assert store.find_webhooks(task_id=TASK) == rows[::-1]
     assert store.find_webhooks(task_id=TASK, states=(0, 2)) == [rows[at] for at in (5, 3, 2, 0)]
     assert store.find_webhooks(states=(1,), limit=2) == [webhook("other", "x", state=1), rows[4]]
-    assert store.find_webhooks(task_id="nobody") == []
+    assert store.find_webhooks(task_id="unknown") == []
 
 
 def test_a_task_and_its_webhook_are_written_together(reopenable: Reopenable) -> None:
     one = group(FIRST, made=[row()])
     one.webhooks[TASK, "a"] = webhook(TASK, "a")
-    reopenable.now.commit(one)
-    for store in reopenable.lives():
+    reopenable.store.commit(one)
+    for store in reopenable.before_and_after_restart():
         assert store.find_row(TASK) is not None
         assert store.find_webhooks() == [webhook(TASK, "a")]
 
 
-def test_what_is_forgotten_takes_its_aliases_and_webhooks_along(reopenable: Reopenable) -> None:
+def test_a_deleted_task_is_deleted_with_its_aliases_and_webhooks(reopenable: Reopenable) -> None:
     other = f"{TASK}-other"
     for task_id in (TASK, other):
-        write_ended(reopenable.now, task_id)
-        keep(reopenable.now, webhook(task_id, "a"))
-        reopenable.now.commit(CommitGroup(aliases=[AliasRecord("", f"for {task_id}", task_id)]))
-    reopenable.settled().compact({TASK: StoredFold(b"fold", 1, {})})
-    assert len(reopenable.now.find_webhooks()) == 2
-    reopenable.now.delete_tasks([TASK])
-    for store in reopenable.lives():
+        write_ended(reopenable.store, task_id)
+        save_webhooks(reopenable.store, webhook(task_id, "a"))
+        reopenable.store.commit(CommitGroup(aliases=[AliasRecord("", f"for {task_id}", task_id)]))
+    reopenable.settle_all().compact({TASK: StoredFold(b"fold", 1, {})})
+    assert len(reopenable.store.find_webhooks()) == 2
+    reopenable.store.delete_tasks([TASK])
+    for store in reopenable.before_and_after_restart():
         assert store.find_webhooks() == [webhook(other, "a")]
         assert store.find_alias("", f"for {TASK}") is None
         assert store.find_alias("", f"for {other}") == other

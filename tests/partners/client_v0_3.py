@@ -1,4 +1,4 @@
-"""Drives the client of a2a-sdk 0.3, in the environment of scripts/partners: URL, API key."""
+"""Runs the client of a2a-sdk 0.3, in the environment of scripts/partners: URL, API key."""
 
 import asyncio
 import base64
@@ -12,7 +12,7 @@ import grpc
 
 from partners.driving import drive
 
-# Where this file is checked, another version of the SDK is installed.
+# The type checker sees another version of the SDK.
 httpx: Any = import_module("httpx")
 sdk: Any = import_module("a2a.client")
 types: Any = import_module("a2a.types")
@@ -21,7 +21,7 @@ _TIMEOUT_S = 60
 
 
 class Driver:
-    """Its calls are the tests' words for the SDK's."""
+    """Maps the calls of the tests to those of the SDK."""
 
     def __init__(self, url: str, key: str) -> None:
         self._url = url
@@ -38,12 +38,12 @@ class Driver:
         client = await self._client(binding, streaming=False)
         configuration = types.MessageSendConfiguration(blocking=not now)
         answers = client.send_message(_message(message), configuration=configuration)
-        return [_shown(one) async for one in answers][-1]
+        return [_to_json(one) async for one in answers][-1]
 
     async def stream(self, binding: str, **message: Any) -> AsyncIterator[Any]:
         client = await self._client(binding)
         async for one in client.send_message(_message(message)):
-            yield _shown(one)
+            yield _to_json(one)
 
     async def get(self, binding: str, task: str, history: int | None = None) -> Any:
         client = await self._client(binding)
@@ -56,22 +56,22 @@ class Driver:
     async def subscribe(self, binding: str, task: str) -> AsyncIterator[Any]:
         client = await self._client(binding)
         async for one in client.resubscribe(types.TaskIdParams(id=task)):
-            yield _shown(one)
+            yield _to_json(one)
 
     async def set_push(self, binding: str, task: str, config: str, url: str) -> Any:
         client = await self._client(binding)
-        given = types.PushNotificationConfig(id=config, url=url)
-        made = await client.set_task_callback(
-            types.TaskPushNotificationConfig(task_id=task, push_notification_config=given)
+        fields = types.PushNotificationConfig(id=config, url=url)
+        created = await client.set_task_callback(
+            types.TaskPushNotificationConfig(task_id=task, push_notification_config=fields)
         )
-        return _config(made)
+        return _config(created)
 
     async def get_push(self, binding: str, task: str, config: str) -> Any:
         client = await self._client(binding)
-        found = await client.get_task_callback(
+        config_ = await client.get_task_callback(
             types.GetTaskPushNotificationConfigParams(id=task, push_notification_config_id=config)
         )
-        return _config(found)
+        return _config(config_)
 
     async def extended_card(self, binding: str) -> Any:
         client = await self._client(binding)
@@ -95,7 +95,7 @@ class Driver:
 
 
 class _UnaryWithKey(grpc.aio.UnaryUnaryClientInterceptor):  # type: ignore[misc,unused-ignore]
-    """This SDK gives gRPC no credentials of its own."""
+    """Adds the API key, because this SDK has no credentials for gRPC."""
 
     def __init__(self, key: str) -> None:
         self._key = key
@@ -113,26 +113,26 @@ class _StreamWithKey(grpc.aio.UnaryStreamClientInterceptor):  # type: ignore[mis
 
 
 def _with_key(details: Any, key: str) -> Any:
-    given = tuple(details.metadata or ())
-    return details._replace(metadata=grpc.aio.Metadata(*given, ("x-api-key", key)))
+    fields = tuple(details.metadata or ())
+    return details._replace(metadata=grpc.aio.Metadata(*fields, ("x-api-key", key)))
 
 
-def _message(given: dict[str, Any]) -> Any:
-    parts = [types.Part(root=types.TextPart(text=given["text"]))]
-    if "file" in given:
-        content = base64.b64encode(bytes(given["file"])).decode()
+def _message(fields: dict[str, Any]) -> Any:
+    parts = [types.Part(root=types.TextPart(text=fields["text"]))]
+    if "file" in fields:
+        content = base64.b64encode(bytes(fields["file"])).decode()
         file = types.FileWithBytes(bytes=content, mime_type="image/png", name="dot.png")
         parts.append(types.Part(root=types.FilePart(file=file)))
     return types.Message(
-        message_id=given.get("message_id") or str(uuid4()),
+        message_id=fields.get("message_id") or str(uuid4()),
         role=types.Role.user,
         parts=parts,
-        task_id=given.get("task"),
-        context_id=given.get("context"),
+        task_id=fields.get("task"),
+        context_id=fields.get("context"),
     )
 
 
-def _shown(answer: Any) -> Any:
+def _to_json(answer: Any) -> Any:
     if isinstance(answer, types.Message):
         return {"kind": "message", "text": _text(answer.parts)}
     task, update = answer
@@ -171,8 +171,8 @@ def _text(parts: Any) -> str:
     return "".join(part.root.text for part in parts if part.root.kind == "text")
 
 
-def _config(found: Any) -> Any:
-    config = found.push_notification_config
+def _config(config_: Any) -> Any:
+    config = config_.push_notification_config
     return {"id": config.id, "url": config.url}
 
 

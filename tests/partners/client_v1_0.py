@@ -1,4 +1,4 @@
-"""Drives the client of a2a-sdk 1.x: URL, API key."""
+"""Runs the client of a2a-sdk 1.x: URL, API key."""
 
 import asyncio
 import sys
@@ -17,7 +17,7 @@ _TIMEOUT_S = 60
 
 
 class Driver:
-    """Its calls are the tests' words for the SDK's."""
+    """Maps the calls of the tests to those of the SDK."""
 
     def __init__(self, url: str, key: str) -> None:
         self._url = url
@@ -33,13 +33,15 @@ class Driver:
         client = await self._client(binding, streaming=False)
         request = _request(message)
         request.configuration.return_immediately = now
-        events = [_shown(one) async for one in client.send_message(request, context=self._context)]
+        events = [
+            _to_json(one) async for one in client.send_message(request, context=self._context)
+        ]
         return events[-1]
 
     async def stream(self, binding: str, **message: Any) -> AsyncIterator[Any]:
         client = await self._client(binding)
         async for one in client.send_message(_request(message), context=self._context):
-            yield _shown(one)
+            yield _to_json(one)
 
     async def get(self, binding: str, task: str, history: int | None = None) -> Any:
         request = a2a_pb2.GetTaskRequest(id=task, history_length=history)
@@ -61,19 +63,19 @@ class Driver:
         client = await self._client(binding)
         request = a2a_pb2.SubscribeToTaskRequest(id=task)
         async for one in client.subscribe(request, context=self._context):
-            yield _shown(one)
+            yield _to_json(one)
 
     async def set_push(self, binding: str, task: str, config: str, url: str) -> Any:
         client = await self._client(binding)
         request = a2a_pb2.TaskPushNotificationConfig(task_id=task, id=config, url=url)
-        made = await client.create_task_push_notification_config(request, context=self._context)
-        return {"id": made.id, "url": made.url}
+        created = await client.create_task_push_notification_config(request, context=self._context)
+        return {"id": created.id, "url": created.url}
 
     async def get_push(self, binding: str, task: str, config: str) -> Any:
         client = await self._client(binding)
         request = a2a_pb2.GetTaskPushNotificationConfigRequest(task_id=task, id=config)
-        found = await client.get_task_push_notification_config(request, context=self._context)
-        return {"id": found.id, "url": found.url}
+        config_ = await client.get_task_push_notification_config(request, context=self._context)
+        return {"id": config_.id, "url": config_.url}
 
     async def list_push(self, binding: str, task: str) -> Any:
         client = await self._client(binding)
@@ -105,19 +107,19 @@ class Driver:
         return self._clients[binding, streaming]
 
 
-def _request(given: dict[str, Any]) -> a2a_pb2.SendMessageRequest:
+def _request(fields: dict[str, Any]) -> a2a_pb2.SendMessageRequest:
     request = a2a_pb2.SendMessageRequest()
     message = request.message
-    message.message_id = given.get("message_id") or str(uuid4())
+    message.message_id = fields.get("message_id") or str(uuid4())
     message.role = a2a_pb2.ROLE_USER
-    message.task_id, message.context_id = given.get("task", ""), given.get("context", "")
-    message.parts.add(text=given["text"])
-    if "file" in given:
-        message.parts.add(raw=bytes(given["file"]), media_type="image/png", filename="dot.png")
+    message.task_id, message.context_id = fields.get("task", ""), fields.get("context", "")
+    message.parts.add(text=fields["text"])
+    if "file" in fields:
+        message.parts.add(raw=bytes(fields["file"]), media_type="image/png", filename="dot.png")
     return request
 
 
-def _shown(event: a2a_pb2.StreamResponse) -> Any:
+def _to_json(event: a2a_pb2.StreamResponse) -> Any:
     match event.WhichOneof("payload"):
         case "task":
             return _task(event.task)

@@ -1,4 +1,4 @@
-"""Reads calls from stdin, a line of JSON each, and answers on stdout; runs on any SDK's Python."""
+"""Reads calls from stdin, one JSON line each, and writes answers to stdout; runs with any SDK."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ _LINE_LIMIT = 1 << 20
 
 
 async def drive(calls: Mapping[str, Callable[..., Any]]) -> None:
-    """Serve until stdin ends: a call that is an asynchronous generator gives events first."""
+    """Serve until stdin ends; an asynchronous generator yields events before its result."""
     reader = asyncio.StreamReader(limit=_LINE_LIMIT)
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -19,20 +19,20 @@ async def drive(calls: Mapping[str, Callable[..., Any]]) -> None:
             group.create_task(_answer(calls, json.loads(line)))
 
 
-async def _answer(calls: Mapping[str, Callable[..., Any]], asked: dict[str, Any]) -> None:
-    number = asked["id"]
+async def _answer(calls: Mapping[str, Callable[..., Any]], call: dict[str, Any]) -> None:
+    number = call["id"]
     try:
-        found = calls[asked["call"]](**asked["args"])
-        if isinstance(found, AsyncIterator):
-            async for event in found:
-                _say({"id": number, "event": event})
-            _say({"id": number, "result": None})
+        result = calls[call["call"]](**call["args"])
+        if isinstance(result, AsyncIterator):
+            async for event in result:
+                _write({"id": number, "event": event})
+            _write({"id": number, "result": None})
         else:
-            _say({"id": number, "result": await found})
-    except Exception as error:  # noqa: BLE001  whatever the SDK raises is what the test asks for
-        _say({"id": number, "error": {"name": type(error).__name__, "text": str(error)}})
+            _write({"id": number, "result": await result})
+    except Exception as error:  # noqa: BLE001  the tests check every error of the SDK
+        _write({"id": number, "error": {"name": type(error).__name__, "text": str(error)}})
 
 
-def _say(answer: dict[str, Any]) -> None:
+def _write(answer: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()

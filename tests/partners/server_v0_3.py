@@ -1,4 +1,4 @@
-"""An agent made with a2a-sdk 0.3, over its three bindings; runs where scripts/partners put it."""
+"""An agent on a2a-sdk 0.3, over its three bindings, in the environment of scripts/partners."""
 
 import asyncio
 from importlib import import_module
@@ -6,9 +6,9 @@ from typing import Any
 
 import grpc
 
-from partners.serving import behave, listening, serve
+from partners.serving import behave, open_listener, serve
 
-# Where this file is checked, another version of the SDK is installed.
+# The type checker sees another version of the SDK.
 types: Any = import_module("a2a.types")
 execution: Any = import_module("a2a.server.agent_execution")
 apps: Any = import_module("a2a.server.apps")
@@ -43,7 +43,7 @@ class Executor(execution.AgentExecutor):  # type: ignore[misc]
 
 
 async def main() -> None:
-    at, url = listening()
+    listener, url = open_listener()
     server: Any = grpc.aio.server()
     port = server.add_insecure_port("127.0.0.1:0")
     card = types.AgentCard(
@@ -67,7 +67,7 @@ async def main() -> None:
     app = apps.A2AStarletteApplication(card, handler).build(rpc_url="/rpc")
     rest = apps.A2ARESTFastAPIApplication(agent_card=card, http_handler=handler)
     app.mount("/rest", rest.build())
-    await serve(app, at, url, server)
+    await serve(app, listener, url, server)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""An agent made with a2a-sdk 1.x, over its three bindings."""
+"""An agent on a2a-sdk 1.x, over its three bindings."""
 
 import asyncio
 import uuid
@@ -19,7 +19,7 @@ from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
 from a2a.types import a2a_pb2, a2a_pb2_grpc
 from starlette.applications import Starlette
 
-from partners.serving import behave, listening, serve
+from partners.serving import behave, open_listener, serve
 
 
 class Executor(AgentExecutor):
@@ -38,7 +38,7 @@ class Executor(AgentExecutor):
             task = new_task_from_user_message(message)
             await event_queue.enqueue_event(task)
         updater = TaskUpdater(event_queue, task.id, task.context_id)
-        await behave(text, updater, lambda said: a2a_pb2.Part(text=said), is_answer=is_answer)
+        await behave(text, updater, lambda text_: a2a_pb2.Part(text=text_), is_answer=is_answer)
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
         assert context.task_id is not None
@@ -47,7 +47,7 @@ class Executor(AgentExecutor):
 
 
 async def main() -> None:
-    at, url = listening()
+    listener, url = open_listener()
     server: Any = grpc.aio.server()
     port = server.add_insecure_port("127.0.0.1:0")
     card = a2a_pb2.AgentCard(
@@ -74,7 +74,7 @@ async def main() -> None:
         *create_jsonrpc_routes(handler, "/rpc"),
         *create_rest_routes(handler, path_prefix="/rest"),
     ]
-    await serve(Starlette(routes=routes), at, url, server)
+    await serve(Starlette(routes=routes), listener, url, server)
 
 
 if __name__ == "__main__":

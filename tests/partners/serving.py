@@ -1,4 +1,4 @@
-"""What servers of both SDKs have in common: what their agent does, and how they are served."""
+"""The common part of the servers of both SDKs: the agent's behaviour, and serving."""
 
 import asyncio
 import signal
@@ -7,12 +7,12 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-# In the environment of scripts/partners it is another version than in ours.
+# The environment of scripts/partners has another version than this one.
 uvicorn: Any = import_module("uvicorn")
 
 
 async def behave(text: str, updater: Any, part: Callable[[str], Any], *, is_answer: bool) -> None:
-    """Do what the first word says, with an SDK's TaskUpdater; `part` makes a text part."""
+    """Do what the first word requests, with an SDK's TaskUpdater; `part` makes a text part."""
     word, _, rest = text.partition(" ")
     if is_answer:
         await updater.add_artifact([part(f"answer: {text}")], artifact_id="answer")
@@ -43,25 +43,25 @@ async def _count(count: int, updater: Any, part: Callable[[str], Any]) -> None:
     await updater.complete()
 
 
-def listening() -> tuple[socket.socket, str]:
-    """Return a socket on a free port of this machine, and its URL."""
-    found = socket.socket()
-    found.bind(("127.0.0.1", 0))
-    # From now on who connects waits, and isn't turned away.
-    found.listen()
-    return found, f"http://127.0.0.1:{found.getsockname()[1]}"
+def open_listener() -> tuple[socket.socket, str]:
+    """Return a listening socket on a free port of this machine, and its URL."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    # From here on, connections wait instead of being refused.
+    listener.listen()
+    return listener, f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
-async def serve(app: Any, at: socket.socket, url: str, grpc_server: Any) -> None:
-    """Serve HTTP and gRPC, say so, and go on until SIGTERM."""
+async def serve(app: Any, listener: socket.socket, url: str, grpc_server: Any) -> None:
+    """Serve HTTP and gRPC, print the URL, and run until SIGTERM."""
     await grpc_server.start()
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     server.install_signal_handlers = server.capture_signals = None
     async with asyncio.TaskGroup() as group:
-        serving = group.create_task(server._serve(sockets=[at]))
-        print(f"ready url={url}", flush=True)  # noqa: T201  whoever started it reads this
+        serving = group.create_task(server._serve(sockets=[listener]))
+        print(f"ready url={url}", flush=True)  # noqa: T201  the parent process reads this line
         await stopped.wait()
         server.should_exit = True
         await grpc_server.stop(0)

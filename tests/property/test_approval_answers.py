@@ -1,4 +1,4 @@
-"""Answers to approvals, whatever people write: taken whole as they were meant, or not at all."""
+"""Answers to approvals are parsed completely or not at all, for any text."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +16,7 @@ WORDS = st.sampled_from(
 )  # fmt: skip
 
 
-def asking(count: int) -> snapshot_pb2.TaskSnapshot:
+def task_with_approvals(count: int) -> snapshot_pb2.TaskSnapshot:
     task = snapshot_pb2.TaskSnapshot()
     for number in range(1, count + 1):
         requested = task.approvals.add().requested
@@ -26,8 +26,8 @@ def asking(count: int) -> snapshot_pb2.TaskSnapshot:
 
 
 @given(st.one_of(st.text(), st.lists(WORDS).map(" ".join)), st.integers(0, 3))
-def test_any_text_gives_at_most_one_answer_to_each_call_that_waits(text: str, count: int) -> None:
-    task = asking(count)
+def test_any_text_gives_at_most_one_answer_to_each_waiting_call(text: str, count: int) -> None:
+    task = task_with_approvals(count)
     message = message_pb2.Message(parts=[part_pb2.Part(text=text)])
     answers = approvals.parse_answers(message, task)
     ids = [answer.approval_id for answer in answers]
@@ -38,7 +38,7 @@ def test_any_text_gives_at_most_one_answer_to_each_call_that_waits(text: str, co
 
 
 @st.composite
-def decided(draw: st.DrawFn) -> list[event_pb2.ApprovalAnswered]:
+def decision_lists(draw: st.DrawFn) -> list[event_pb2.ApprovalAnswered]:
     answers = []
     for number in draw(st.lists(st.integers(1, 5), unique=True, min_size=1)):
         decision = draw(st.sampled_from([APPROVED, EDITED, REJECTED]))
@@ -51,11 +51,11 @@ def decided(draw: st.DrawFn) -> list[event_pb2.ApprovalAnswered]:
     return answers
 
 
-@given(decided(), decided())
-def test_what_a_program_answers_is_read_as_it_was_meant_and_once(
+@given(decision_lists(), decision_lists())
+def test_structured_answers_round_trip_and_apply_once(
     first: list[event_pb2.ApprovalAnswered], second: list[event_pb2.ApprovalAnswered]
 ) -> None:
-    task = asking(5)
+    task = task_with_approvals(5)
     message = approvals.build_answer_message(first, message_id="m", task_id="j-1", context_id="c")
     assert approvals.parse_answers(message, task) == first
     for answer in first:
@@ -63,16 +63,18 @@ def test_what_a_program_answers_is_read_as_it_was_meant_and_once(
         task.approvals[number - 1].answered.CopyFrom(answer)
     assert approvals.parse_answers(message, task) == []
     message = approvals.build_answer_message(second, message_id="m", task_id="j-1", context_id="c")
-    known = {one.approval_id: one for one in first}
+    earlier_answers = {one.approval_id: one for one in first}
     contradicts = any(
-        (before := known.get(now.approval_id)) is not None
-        and (before.decision, before.arguments) != (now.decision, now.arguments)
-        for now in second
+        (earlier := earlier_answers.get(answer_.approval_id)) is not None
+        and (earlier.decision, earlier.arguments) != (answer_.decision, answer_.arguments)
+        for answer_ in second
     )
     try:
-        taken = approvals.parse_answers(message, task)
+        parsed = approvals.parse_answers(message, task)
     except ApprovalAnsweredError:
         assert contradicts
     else:
         assert not contradicts
-        assert taken == [now for now in second if now.approval_id not in known]
+        assert parsed == [
+            answer_ for answer_ in second if answer_.approval_id not in earlier_answers
+        ]

@@ -1,4 +1,4 @@
-"""Whatever calls do, a breaker does what a plain model of its three states says."""
+"""A breaker behaves like a simple model of its three states."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -11,7 +11,7 @@ _FAILURES, _OPEN_S, _SUCCESSES = 3, 10.0, 2
 
 
 class BreakerMachine(RuleBasedStateMachine):
-    """The model: a state, a count in a row, when it opened, and when the last probe went."""
+    """The model: a state, a run of results, the time it opened, and the time of the last probe."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,73 +24,73 @@ class BreakerMachine(RuleBasedStateMachine):
             clock=lambda: self.now,
         )
         self.state = "closed"
-        self.in_a_row = 0
-        self.opened = 0.0
-        self.probed: float | None = None
+        self.run_length = 0
+        self.opened_s = 0.0
+        self.probed_s: float | None = None
 
-    def _is_let_through(self) -> bool:
+    def _is_allowed(self) -> bool:
         try:
             self.breaker.check()
         except PeerUnavailableError:
             return False
         return True
 
-    def _become(self, state: str) -> None:
-        self.state, self.in_a_row, self.probed = state, 0, None
+    def _enter_state(self, state: str) -> None:
+        self.state, self.run_length, self.probed_s = state, 0, None
         if state == "open":
-            self.opened = self.now
+            self.opened_s = self.now
 
     @rule(by_s=st.sampled_from([0.5, 4.0, _OPEN_S, 25.0]))
-    def time_passes(self, by_s: float) -> None:
+    def advance_clock(self, by_s: float) -> None:
         self.now += by_s
-        if self.state == "open" and self.now >= self.opened + _OPEN_S:
-            self._become("half-open")
+        if self.state == "open" and self.now >= self.opened_s + _OPEN_S:
+            self._enter_state("half-open")
 
     @rule()
-    def a_call_begins(self) -> None:
-        may_go = self.state == "closed"
+    def start_call(self) -> None:
+        is_allowed = self.state == "closed"
         if self.state == "half-open":
-            may_go = self.probed is None or self.now >= self.probed + _OPEN_S
-        assert self._is_let_through() == may_go
-        if may_go and self.state == "half-open":
-            self.probed = self.now
+            is_allowed = self.probed_s is None or self.now >= self.probed_s + _OPEN_S
+        assert self._is_allowed() == is_allowed
+        if is_allowed and self.state == "half-open":
+            self.probed_s = self.now
 
     @rule()
-    def a_call_succeeds(self) -> None:
+    def succeed(self) -> None:
         self.breaker.on_success()
         if self.state == "closed":
-            self.in_a_row = 0
+            self.run_length = 0
         elif self.state == "half-open":
-            self.probed = None
-            self.in_a_row += 1
-            if self.in_a_row == _SUCCESSES:
-                self._become("closed")
+            self.probed_s = None
+            self.run_length += 1
+            if self.run_length == _SUCCESSES:
+                self._enter_state("closed")
 
     @rule(problem=st.sampled_from(["", "no route"]))
-    def a_call_fails(self, problem: str) -> None:
+    def fail(self, problem: str) -> None:
         self.breaker.on_failure(problem)
         if self.state == "closed":
-            self.in_a_row += 1
-        if self.state == "half-open" or self.in_a_row == _FAILURES:
-            self._become("open")
+            self.run_length += 1
+        if self.state == "half-open" or self.run_length == _FAILURES:
+            self._enter_state("open")
 
     @rule()
-    def a_caller_leaves(self) -> None:
+    def abandon(self) -> None:
         self.breaker.on_abandon()
-        self.probed = None
+        self.probed_s = None
 
     @precondition(lambda self: self.state != "closed")
     @rule()
-    def the_peer_is_seen(self) -> None:
+    def allow_probe(self) -> None:
         self.breaker.allow_probe()
         if self.state == "open":
-            self._become("half-open")
+            self._enter_state("half-open")
 
     @invariant()
-    def its_state_is_the_models(self) -> None:
+    def check_state_equals_model(self) -> None:
         assert self.breaker.state == self.state
-        left_s = self.opened + _OPEN_S - self.now if self.state == "open" else 0.0
-        assert abs(self.breaker.retry_in_s - left_s) < 1e-6
+        remaining_s = self.opened_s + _OPEN_S - self.now if self.state == "open" else 0.0
+        assert abs(self.breaker.retry_in_s - remaining_s) < 1e-6
         assert bool(self.breaker.problem) == (self.state != "closed")
 
 

@@ -1,4 +1,4 @@
-"""Any card has the forms that its signature is over, and every client reads what was signed."""
+"""Any card has the canonical forms that its signature covers, and every client reads the card."""
 
 import copy
 import json
@@ -28,7 +28,7 @@ from trunkline_bridge.edge.card_signatures import (
 from trunkline_bridge.versions.card_json import merged_card_json, parse_card
 from trunkline_bridge.versions.json_values import dumps
 
-# It warns of each card that lacks what it should have.
+# The SDK logs a warning for each card that lacks a required field.
 logging.getLogger("a2a.utils.proto_utils").setLevel(logging.ERROR)
 
 KEY = SigningKey("main")
@@ -43,12 +43,12 @@ values = st.recursive(
 
 @st.composite
 def messages(draw: st.DrawFn, kind: type[Message]) -> Any:
-    """Any message of a kind, its fields set or not."""
+    """Generate any message of a type, with or without each of its fields."""
     message = kind()
     if isinstance(message, struct_pb2.Struct):
         json_format.ParseDict(draw(st.dictionaries(texts, values, max_size=2)), message)
         return message
-    one_of_each = {
+    chosen_fields = {
         oneof.name: draw(st.sampled_from([field.name for field in oneof.fields]))
         for oneof in kind.DESCRIPTOR.oneofs
     }
@@ -56,37 +56,37 @@ def messages(draw: st.DrawFn, kind: type[Message]) -> Any:
         oneof = field.containing_oneof
         if field.name == "signatures" or not draw(st.booleans()):
             continue
-        if oneof is None or one_of_each[oneof.name] == field.name:
+        if oneof is None or chosen_fields[oneof.name] == field.name:
             _fill(draw, message, field)
     return message
 
 
 def _fill(draw: st.DrawFn, message: Any, field: Any) -> None:
-    place = getattr(message, field.name)
+    target = getattr(message, field.name)
     if field.message_type is None:
         value = texts if field.type == field.TYPE_STRING else st.booleans()
         if field.is_repeated:
-            place.extend(draw(st.lists(value, max_size=2)))
+            target.extend(draw(st.lists(value, max_size=2)))
         else:
             setattr(message, field.name, draw(value))
     elif field.message_type.GetOptions().map_entry:
         inner = field.message_type.fields_by_name["value"]
         for name in draw(st.lists(texts, max_size=2)):
             if inner.message_type is None:
-                place[name] = draw(texts)
+                target[name] = draw(texts)
             else:
-                place[name].CopyFrom(draw(messages(inner.message_type._concrete_class)))
+                target[name].CopyFrom(draw(messages(inner.message_type._concrete_class)))
     else:
         kind = messages(field.message_type._concrete_class)
         if field.is_repeated:
-            place.extend(draw(st.lists(kind, max_size=2)))
+            target.extend(draw(st.lists(kind, max_size=2)))
         else:
-            place.CopyFrom(draw(kind))
+            target.CopyFrom(draw(kind))
 
 
 @st.composite
 def named_cards(draw: st.DrawFn) -> agent_card_pb2.AgentCard:
-    """Any card with a name: the SDK verifies no card that is empty."""
+    """Generate any card with a name: the SDK verifies no empty card."""
     card: agent_card_pb2.AgentCard = draw(messages(agent_card_pb2.AgentCard))
     card.name = draw(texts.filter(bool))
     return card
@@ -95,42 +95,42 @@ def named_cards(draw: st.DrawFn) -> agent_card_pb2.AgentCard:
 cards = named_cards()
 
 
-def sent(card: agent_card_pb2.AgentCard) -> str:
+def to_json(card: agent_card_pb2.AgentCard) -> str:
     return dumps(merged_card_json(card))
 
 
 @settings(deadline=None, max_examples=60)
 @given(card=cards)
-def test_what_is_read_is_what_was_sent(card: agent_card_pb2.AgentCard) -> None:
-    received = parse_card(sent(card))
+def test_cards_round_trip(card: agent_card_pb2.AgentCard) -> None:
+    received = parse_card(to_json(card))
     assert specified_form(received) == specified_form(card)
     assert pruned_form(received) == pruned_form(card)
 
 
 @settings(deadline=None, max_examples=60)
 @given(card=cards)
-def test_pruning_is_what_the_sdk_does_to_any_card(card: agent_card_pb2.AgentCard) -> None:
-    theirs = _canonicalize_agent_card(parse_agent_card(json.loads(sent(card))))
-    assert pruned_form(card).decode() == theirs
+def test_the_pruned_form_equals_the_sdks_for_any_card(card: agent_card_pb2.AgentCard) -> None:
+    expected = _canonicalize_agent_card(parse_agent_card(json.loads(to_json(card))))
+    assert pruned_form(card).decode() == expected
 
 
 @settings(deadline=None, max_examples=40)
 @given(card=cards, other=cards)
-def test_a_signature_is_good_for_its_card_and_no_other(
+def test_a_signature_is_valid_for_its_card_only(
     signer: CardSigner, card: agent_card_pb2.AgentCard, other: agent_card_pb2.AgentCard
 ) -> None:
     signed = copy.deepcopy(card)
     signer.sign(signed, base_url="http://h")
     trusted = parse_trusted_keys(key_set(KEY))
-    assert verify_card(sent(signed).encode(), trusted).form == SPECIFIED
+    assert verify_card(to_json(signed).encode(), trusted).form == SPECIFIED
     create_signature_verifier(lambda kid, jku: jwt.PyJWK(KEY.jwk()), ["ES256"])(
-        parse_agent_card(json.loads(sent(signed)))
+        parse_agent_card(json.loads(to_json(signed)))
     )
-    moved = copy.deepcopy(other)
-    moved.signatures.extend(signed.signatures)
+    other_signed = copy.deepcopy(other)
+    other_signed.signatures.extend(signed.signatures)
     if pruned_form(other) != pruned_form(card):
         with pytest.raises(InvalidSignatureError):
-            verify_card(sent(moved).encode(), trusted)
+            verify_card(to_json(other_signed).encode(), trusted)
 
 
 @pytest.fixture(scope="module")

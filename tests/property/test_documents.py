@@ -1,4 +1,4 @@
-"""Whatever bytes a file holds, reading it gives text with places that are there, or a reason."""
+"""Reading any bytes returns text with valid positions, or an error with a reason."""
 
 import contextlib
 
@@ -44,30 +44,30 @@ HTML = st.lists(
 ).map("".join)
 
 
-def lines_of(extract: DocumentText) -> list[int | None]:
-    passages = list(split_passages(extract.sections))
+def check_and_list_lines(document: DocumentText) -> list[int | None]:
+    passages = list(split_passages(document.sections))
     assert all(0 < len(one.text) <= PASSAGE_CHARS for one in passages)
     return [one.line for one in passages]
 
 
 @given(MARKDOWN)
-def test_each_passage_of_markdown_begins_in_the_line_that_it_says(text: str) -> None:
+def test_each_passage_of_markdown_begins_on_its_line(text: str) -> None:
     lines = text.split("\n")
 
     for passage in split_passages(read_markdown(text.encode()).sections):
         assert passage.line is not None
         line = lines[passage.line - 1].rstrip()
-        # A heading that nothing stands below is text, without its marks.
+        # A heading without text below it becomes text, without its marks.
         assert passage.text.split("\n")[0] in (line, line.strip("# "))
 
 
 @given(HTML)
-def test_html_of_any_kind_is_read(text: str) -> None:
-    assert set(lines_of(read_html(text.encode()))) <= {None}
+def test_any_html_is_parsed(text: str) -> None:
+    assert set(check_and_list_lines(read_html(text.encode()))) <= {None}
 
 
 @given(st.binary())
-def test_bytes_of_any_kind_are_read_or_refused(content: bytes) -> None:
-    for read in (read_text, read_markdown, read_html):
+def test_any_bytes_are_parsed_or_refused(content: bytes) -> None:
+    for parse in (read_text, read_markdown, read_html):
         with contextlib.suppress(UnreadableFileError):
-            assert all(line is None or line >= 1 for line in lines_of(read(content)))
+            assert all(line is None or line >= 1 for line in check_and_list_lines(parse(content)))

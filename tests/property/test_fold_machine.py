@@ -1,4 +1,4 @@
-"""The fold against a model that knows nothing but lists of texts; what is illegal is refused."""
+"""The fold equals a model of lists of texts, and refuses illegal events."""
 
 from dataclasses import dataclass, field
 
@@ -31,13 +31,13 @@ from trunkline.v1 import artifact_pb2, event_pb2, part_pb2, task_pb2
 
 TEXTS = st.lists(st.text(max_size=4), min_size=1, max_size=4)
 NAMES = st.sampled_from(("a", "b", "c"))
-# Its own artifacts, or those of one of two children.
+# The task itself, or one of two children.
 WRITERS = st.sampled_from(("", "child-1", "child-2"))
 
 
 @dataclass(slots=True)
-class Known:
-    """An artifact as the model has it."""
+class ModelArtifact:
+    """An artifact in the model."""
 
     text: str = ""
     is_closed: bool = False
@@ -46,17 +46,17 @@ class Known:
 
 @dataclass(slots=True)
 class Model:
-    """A task as the model has it."""
+    """A task in the model."""
 
-    artifacts: dict[tuple[str, str], Known] = field(default_factory=dict)
-    written: dict[str, int] = field(default_factory=dict)
+    artifacts: dict[tuple[str, str], ModelArtifact] = field(default_factory=dict)
+    written_counts: dict[str, int] = field(default_factory=dict)
     sequence: int = 0
     state: int = task_pb2.TASK_STATE_SUBMITTED
     has_ended: bool = False
 
 
 class FoldMachine(RuleBasedStateMachine):
-    """Writes events, legal and not, of a task and its children."""
+    """Writes legal and illegal events of a task and its children."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,79 +70,83 @@ class FoldMachine(RuleBasedStateMachine):
     def batch(self, event: event_pb2.Event, writer: str) -> event_pb2.EventBatch:
         origin = None
         if writer:
-            first = self.model.written.get(writer, 0) + 1
+            first = self.model.written_counts.get(writer, 0) + 1
             origin = event_pb2.Origin(agent="leaf", task_id=writer, first_sequence=first)
         return parse_batch(sealed([event], self.model.sequence + 1, origin=origin))
 
     def put(self, event: event_pb2.Event, writer: str = "") -> None:
-        """Apply what is legal."""
+        """Apply a legal event."""
         self.fold.apply(self.batch(event, writer))
         self.model.sequence += event_count(event)
         if writer:
-            written = self.model.written.get(writer, 0)
-            self.model.written[writer] = written + event_count(event)
+            written_count = self.model.written_counts.get(writer, 0)
+            self.model.written_counts[writer] = written_count + event_count(event)
 
     def refuse(self, event: event_pb2.Event, writer: str = "") -> None:
-        """Apply what is illegal, to a copy: a fold that has met a defect is of no more use."""
+        """Apply an illegal event to a copy, because a fold is unusable after a defect."""
         copy = Fold(TASK, self.fold.snapshot())
         with pytest.raises(InvalidAgentResponseError):
             copy.apply(self.batch(event, writer))
 
     @rule(writer=WRITERS, name=NAMES, texts=TEXTS, last=st.booleans())
     def start(self, writer: str, name: str, texts: list[str], last: bool) -> None:
-        known = self.model.artifacts.get((writer, name))
+        artifact = self.model.artifacts.get((writer, name))
         event = begin(name, *texts, last=last)
-        if self.model.has_ended or (known and not known.was_emptied):
+        if self.model.has_ended or (artifact and not artifact.was_emptied):
             self.refuse(event, writer)
             return
         self.put(event, writer)
-        self.model.artifacts[writer, name] = Known("".join(texts), last)
+        self.model.artifacts[writer, name] = ModelArtifact("".join(texts), last)
 
     @rule(writer=WRITERS, name=NAMES, texts=TEXTS, last=st.booleans())
     def append(self, writer: str, name: str, texts: list[str], last: bool) -> None:
-        known = self.model.artifacts.get((writer, name))
+        artifact = self.model.artifacts.get((writer, name))
         event = append(name, *texts, last=last)
-        if self.model.has_ended or known is None or known.is_closed:
+        if self.model.has_ended or artifact is None or artifact.is_closed:
             self.refuse(event, writer)
             return
         self.put(event, writer)
-        known.text += "".join(texts)
-        known.is_closed = last
-        known.was_emptied = False
+        artifact.text += "".join(texts)
+        artifact.is_closed = last
+        artifact.was_emptied = False
 
-    @rule(writer=WRITERS, name=NAMES, keep=st.integers(0, 6))
-    def rewind(self, writer: str, name: str, keep: int) -> None:
-        known = self.model.artifacts.get((writer, name))
-        kept = known.text[:keep] if known else ""
+    @rule(writer=WRITERS, name=NAMES, length=st.integers(0, 6))
+    def rewind(self, writer: str, name: str, length: int) -> None:
+        artifact = self.model.artifacts.get((writer, name))
+        remaining_text = artifact.text[:length] if artifact else ""
         remains = artifact_pb2.Artifact(artifact_id=name)
-        if kept:
-            remains.parts.append(part_pb2.Part(text=kept))
+        if remaining_text:
+            remains.parts.append(part_pb2.Part(text=remaining_text))
         event = event_pb2.Event(rewound=event_pb2.ArtifactRewound(remains=remains))
-        if self.model.has_ended or known is None:
+        if self.model.has_ended or artifact is None:
             self.refuse(event, writer)
             return
         self.put(event, writer)
-        known.text, known.is_closed, known.was_emptied = kept, False, not kept
+        artifact.text, artifact.is_closed, artifact.was_emptied = (
+            remaining_text,
+            False,
+            not remaining_text,
+        )
 
     @precondition(lambda self: not self.model.has_ended)
-    @rule(ends=st.booleans())
-    def enter(self, ends: bool) -> None:
-        self.put(completed() if ends else working())
-        self.model.has_ended = ends
+    @rule(is_end=st.booleans())
+    def change_state(self, is_end: bool) -> None:
+        self.put(completed() if is_end else working())
+        self.model.has_ended = is_end
         states = (task_pb2.TASK_STATE_WORKING, task_pb2.TASK_STATE_COMPLETED)
-        self.model.state = states[ends]
+        self.model.state = states[is_end]
 
     @precondition(lambda self: self.model.has_ended)
     @rule()
-    def enter_behind_the_end(self) -> None:
+    def change_state_after_the_end(self) -> None:
         self.refuse(status(task_pb2.TASK_STATE_CANCELED))
 
     @rule()
-    def create_again(self) -> None:
+    def create_twice(self) -> None:
         self.refuse(created())
 
     @rule(distance=st.integers(-3, 3).filter(bool))
-    def leave_a_gap(self, distance: int) -> None:
+    def skip_sequences(self, distance: int) -> None:
         first = max(1, self.model.sequence + 1 + distance)
         if first == self.model.sequence + 1:
             return
@@ -151,26 +155,27 @@ class FoldMachine(RuleBasedStateMachine):
             copy.apply(parse_batch(sealed([working()], first)))
 
     @rule()
-    def go_on_from_a_snapshot(self) -> None:
+    def restart_from_snapshot(self) -> None:
         self.fold = Fold(TASK, self.fold.snapshot())
 
     @invariant()
-    def the_fold_is_the_model(self) -> None:
+    def check_fold_equals_model(self) -> None:
         snapshot = self.fold.snapshot()
         assert snapshot.sequence == self.model.sequence
         if self.model.sequence:
             assert snapshot.task.status.state == self.model.state
-        told = {
+        actual = {
             (info.origin.task_id, info.artifact_id): (
                 "".join(part.text for part in artifact.parts),
                 info.closed,
             )
             for artifact, info in zip(snapshot.task.artifacts, snapshot.artifacts, strict=True)
         }
-        assert told == {
-            key: (known.text, known.is_closed) for key, known in self.model.artifacts.items()
+        assert actual == {
+            key: (model_artifact.text, model_artifact.is_closed)
+            for key, model_artifact in self.model.artifacts.items()
         }
 
 
-def test_the_fold_is_what_a_list_of_texts_would_be() -> None:
+def test_the_fold_equals_a_model_of_lists_of_texts() -> None:
     run_state_machine_as_test(FoldMachine)

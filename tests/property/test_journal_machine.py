@@ -1,4 +1,4 @@
-"""The journal against the simplest thing that could be one: a list of events for each task."""
+"""The journal equals a model: a list of events for each task."""
 
 import asyncio
 import shutil
@@ -27,7 +27,7 @@ from trunkline.v1 import event_pb2, task_service_pb2
 
 
 class Model:
-    """One task as a list of its events, a run of texts taken apart."""
+    """A task as a list of its events, with runs of texts split up."""
 
     def __init__(self) -> None:
         self.events: list[event_pb2.Event] = [created()]
@@ -35,20 +35,20 @@ class Model:
         self.is_ended = False
         self.is_compacted = False
 
-    def write(self, texts: list[str], *, ends: bool) -> list[event_pb2.Event]:
-        """Return events to append, and remember them one by one."""
-        written = [working()]
+    def write(self, texts: list[str], *, is_end: bool) -> list[event_pb2.Event]:
+        """Return events to append, and add them to the model one by one."""
+        new_events = [working()]
         self.events.append(working())
         if texts:
-            written.append((append if self.has_artifact else begin)("a", *texts))
+            new_events.append((append if self.has_artifact else begin)("a", *texts))
             for text in texts:
                 self.events.append((append if self.has_artifact else begin)("a", text))
                 self.has_artifact = True
-        if ends:
-            written.append(completed())
+        if is_end:
+            new_events.append(completed())
             self.events.append(completed())
             self.is_ended = True
-        return written
+        return new_events
 
 
 class JournalMachine(RuleBasedStateMachine):
@@ -64,7 +64,7 @@ class JournalMachine(RuleBasedStateMachine):
         self.open()
 
     def open(self) -> None:
-        # Small tails, so that readers are sent to the store as well.
+        # Small tails make readers use the store as well.
         self.journal = Journal.open(
             self.folder / "journal.db", tail_bytes=400, retention=Retention(compact_after_s=0)
         )
@@ -96,22 +96,22 @@ class JournalMachine(RuleBasedStateMachine):
         self.loop.run_until_complete(self.append_all(writes))
 
     async def append_all(self, writes: list[tuple[str, list[str], bool]]) -> None:
-        """Append within one turn of the loop, so that all of it is one commit."""
-        flights: list[tuple[asyncio.Future[int], int | None]] = []
-        for task_id, texts, ends in writes:
+        """Append within one iteration of the loop, so that all of it is one commit."""
+        appends: list[tuple[asyncio.Future[int], int | None]] = []
+        for task_id, texts, is_end in writes:
             model = self.models[task_id]
-            late = model.is_ended
-            events = [working()] if late else model.write(texts, ends=ends)
-            flight = self.journal.append(
+            is_late = model.is_ended
+            events = [working()] if is_late else model.write(texts, is_end=is_end)
+            append_future = self.journal.append(
                 task_id, self.journal.epoch, [build_draft([one]) for one in events]
             )
-            flights.append((flight, None if late else len(model.events)))
-        await asyncio.wait([flight for flight, _ in flights])
-        for flight, expected in flights:
+            appends.append((append_future, None if is_late else len(model.events)))
+        await asyncio.wait([append_future for append_future, _ in appends])
+        for append_future, expected in appends:
             if expected is None:
-                assert isinstance(flight.exception(), TaskEndedError)
+                assert isinstance(append_future.exception(), TaskEndedError)
             else:
-                assert flight.result() == expected
+                assert append_future.result() == expected
 
     @rule()
     def reopen(self) -> None:
@@ -129,17 +129,17 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule(steps=st.sampled_from([1, 3, 1000]))
     def compact(self, steps: int) -> None:
-        """Go on with compacting, as the journal does between appends, and maybe not to the end."""
-        retiring = self.journal._maintenance._compactor
-        retiring.scan()
-        while retiring.has_work and steps:
-            bite = retiring.next_step(budget_bytes=300)
+        """Run some compaction steps, as the journal does between appends."""
+        compactor = self.journal._maintenance._compactor
+        compactor.scan()
+        while compactor.has_work and steps:
+            step = compactor.next_step(budget_bytes=300)
             steps -= 1
-            if bite is not None:
-                bite.write()
-                retiring.confirm(bite)
-                self.journal._forget_all(bite.task_ids)
-                for task_id in bite.task_ids:
+            if step is not None:
+                step.write()
+                compactor.confirm(step)
+                self.journal._forget_all(step.task_ids)
+                for task_id in step.task_ids:
                     self.models[task_id].is_compacted = True
 
     @rule(task_id=tasks, data=st.data())
@@ -161,7 +161,7 @@ class JournalMachine(RuleBasedStateMachine):
         assert cursor == len(events)
 
     def event_at(self, sealed: bytes, sequence: int) -> event_pb2.Event:
-        """One sequence of a batch, a text taken out of its run."""
+        """Return the event of one sequence of a batch, split from its run."""
         batch = parse_batch(sealed, until=sequence)
         last = batch.events[-1]
         texts = last.delta.texts
@@ -181,7 +181,7 @@ class JournalMachine(RuleBasedStateMachine):
         assert "".join(p.text for a in snapshot.task.artifacts for p in a.parts) == text
 
     @invariant()
-    def rows_tell_where_tasks_stand(self) -> None:
+    def check_rows(self) -> None:
         for task_id, model in self.models.items():
             row = self.journal.row(task_id)
             assert (row.head, row.is_ended) == (len(model.events), model.is_ended)
@@ -189,13 +189,13 @@ class JournalMachine(RuleBasedStateMachine):
         assert unfinished == {one for one, model in self.models.items() if not model.is_ended}
 
     @invariant()
-    def lists_hold_every_task(self) -> None:
+    def check_lists(self) -> None:
         request = task_service_pb2.ListTasksRequest(account="acme", page_size=100)
         page = self.journal.list(request)
         assert {one.task_id for one in page.tasks} == set(self.models)
 
     @rule()
-    def fold(self) -> None:
+    def check_folds(self) -> None:
         for task_id, model in self.models.items():
             if model.is_compacted:
                 continue

@@ -1,4 +1,4 @@
-"""Whatever an agent's code tries, and whenever it is canceled, the journal keeps to the table."""
+"""The journal follows the state table, for any actions of an agent and any time of cancellation."""
 
 import asyncio
 import contextlib
@@ -25,8 +25,8 @@ ACTIONS = (
 )  # fmt: skip
 
 
-class Actor:
-    """An agent that does what a list says and takes no refusal for an answer."""
+class ActionAgent:
+    """An agent that runs a list of actions and ignores refusals."""
 
     def __init__(self, actions: Sequence[str]) -> None:
         self._actions = actions
@@ -55,13 +55,13 @@ class Actor:
                     await getattr(task, action)()
 
 
-async def play(
+async def run_turn(
     folder: Path, actions: Sequence[str], cancel_after: int | None
 ) -> tuple[list[State.ValueType], snapshot_pb2.TaskSnapshot, bool]:
-    """Run the turn; return the states in the journal, its fold, and whether a cancel was told."""
+    """Run the turn; return the states in the journal, its fold, and the success of the cancel."""
     journal = Journal.open(folder / "journal.db")
     try:
-        async with TaskHost(journal, [define(Actor(actions).run)]) as host:
+        async with TaskHost(journal, [define(ActionAgent(actions).run)]) as host:
             accepted = await host.submit("tested", message(), NOTHING)
             assert isinstance(accepted, SubmitResult)
             was_canceled = False
@@ -86,11 +86,11 @@ async def play(
     actions=st.lists(st.sampled_from(ACTIONS), max_size=8),
     cancel_after=st.none() | st.integers(0, 12),
 )
-def test_every_journal_is_a_walk_through_the_table(
+def test_every_journal_follows_the_state_table(
     actions: list[str], cancel_after: int | None
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        states, snapshot, was_canceled = asyncio.run(play(Path(folder), actions, cancel_after))
+        states, snapshot, was_canceled = asyncio.run(run_turn(Path(folder), actions, cancel_after))
     for before, after in itertools.pairwise(states):
         assert after in TRANSITIONS[before]
     assert states[-1] == snapshot.task.status.state

@@ -1,4 +1,4 @@
-"""Whatever a journal holds, it is a legal stream in v0.3 and v0.1, and tells what the task is."""
+"""Any journal is a legal stream in v0.3 and v0.1, and shows the task."""
 
 import json
 from collections.abc import Sequence, Set
@@ -36,27 +36,27 @@ from trunkline_bridge.versions.v0_3.json_writer import V03EventWriter
 
 Json: TypeAlias = dict[str, Any]
 
-often = settings(max_examples=100)
-few = settings(max_examples=40)
+many_examples = settings(max_examples=100)
+few_examples = settings(max_examples=40)
 CLIENT_ID = "chosen"
 V0_1_STATES = {"submitted", "working", "input-required", "completed", "canceled", "failed"}
 V0_3_STATES = {*V0_1_STATES, "rejected", "auth-required"}
 Ends: TypeAlias = Set[task_pb2.TaskState.ValueType]
 
 
-def projected(entries: Entries) -> list[WireEvent]:
+def project_entries(entries: Entries) -> list[WireEvent]:
     projection = TaskProjection()
     return [event for one in batches(entries, set()) for event in projection.apply(one)]
 
 
 def streams(events: Sequence[WireEvent], ends: Ends) -> list[list[WireEvent]]:
-    """What a client gets that follows a task turn by turn."""
-    found = []
+    """Return the streams of a client that follows a task turn by turn."""
+    result = []
     while events:
-        seen = one_turn_of(events, ends)
-        found.append(seen)
-        events = events[len(seen) :]
-    return found
+        turn_events = take_one_turn(events, ends)
+        result.append(turn_events)
+        events = events[len(turn_events) :]
+    return result
 
 
 async def source(events: Sequence[WireEvent]) -> WireEvents:
@@ -68,27 +68,27 @@ async def collect(events: WireEvents) -> list[WireEvent]:
     return [event async for ready in events for event in ready]
 
 
-def one_turn_of(events: Sequence[WireEvent], ends: Ends) -> list[WireEvent]:
-    """A stream to its end. It waits for nothing, so that no event loop is needed."""
-    collecting = collect(until_turn_end(source(events), ends))
-    with pytest.raises(StopIteration) as done:
-        collecting.send(None)
-    found: list[WireEvent] = done.value.value
-    return found
+def take_one_turn(events: Sequence[WireEvent], ends: Ends) -> list[WireEvent]:
+    """Read a stream to its end. It never waits, so it needs no event loop."""
+    collector = collect(until_turn_end(source(events), ends))
+    with pytest.raises(StopIteration) as caught:
+        collector.send(None)
+    result: list[WireEvent] = caught.value.value
+    return result
 
 
-def said(shape: EventWriter, events: Sequence[WireEvent]) -> list[Json]:
-    return [one for event in events for one in shape.write_event(event.response)]
+def write_events(event_writer: EventWriter, events: Sequence[WireEvent]) -> list[Json]:
+    return [one for event in events for one in event_writer.write_event(event.response)]
 
 
 def snapshot_event(snapshot: snapshot_pb2.TaskSnapshot) -> FullEvent:
-    shown = a2a_pb2.StreamResponse(task=project_task(snapshot))
-    return FullEvent(snapshot.sequence, 0, shown)
+    response = a2a_pb2.StreamResponse(task=project_task(snapshot))
+    return FullEvent(snapshot.sequence, 0, response)
 
 
 def check_ends(objects: Sequence[Json], *, is_over: bool) -> None:
-    """One final, and that at the end; none if the turn is not over."""
-    finals = [place for place, one in enumerate(objects) if one.get("final")]
+    """Check that one object is final, and that it is the last; none if the turn continues."""
+    finals = [index for index, one in enumerate(objects) if one.get("final")]
     assert finals == ([len(objects) - 1] if is_over else [])
 
 
@@ -96,16 +96,16 @@ def is_over(events: Sequence[WireEvent], ends: Ends) -> bool:
     return events[-1].response.status_update.status.state in ends
 
 
-def joined(parts: Sequence[Json], tag: str) -> list[Json]:
-    """Parts with adjacent texts in one: that is what equal content means."""
-    found: list[Json] = []
+def join_texts(parts: Sequence[Json], tag: str) -> list[Json]:
+    """Join adjacent texts of parts, which makes equal content comparable."""
+    result: list[Json] = []
     for part in parts:
         check_part(part, tag)
-        if part[tag] == "text" and found and found[-1][tag] == "text":
-            found[-1] = {**found[-1], "text": found[-1]["text"] + part["text"]}
+        if part[tag] == "text" and result and result[-1][tag] == "text":
+            result[-1] = {**result[-1], "text": result[-1]["text"] + part["text"]}
         elif not (part[tag] == "text" and not part["text"]):
-            found.append(part)
-    return found
+            result.append(part)
+    return result
 
 
 def check_part(part: Json, tag: str) -> None:
@@ -116,7 +116,7 @@ def check_part(part: Json, tag: str) -> None:
 
 
 class V03Client:
-    """Does with events what v0.3 says."""
+    """A client that applies events as v0.3 specifies."""
 
     def __init__(self) -> None:
         self.status: Json = {}
@@ -125,7 +125,10 @@ class V03Client:
     def apply(self, one: Json) -> None:
         if one["kind"] == "task":
             self.status = one["status"]
-            self.artifacts = {said["artifactId"]: said for said in one.get("artifacts", [])}
+            self.artifacts = {
+                write_events["artifactId"]: write_events
+                for write_events in one.get("artifacts", [])
+            }
         elif one["kind"] == "status-update":
             self.status = one["status"]
             assert type(one["final"]) is bool
@@ -134,21 +137,21 @@ class V03Client:
             artifact = one["artifact"]
             artifact_id = artifact["artifactId"]
             if one["append"]:
-                known = self.artifacts[artifact_id]
-                artifact = {**known, "parts": known["parts"] + artifact["parts"]}
+                artifact_ = self.artifacts[artifact_id]
+                artifact = {**artifact_, "parts": artifact_["parts"] + artifact["parts"]}
             assert artifact["parts"]
             self.artifacts[artifact_id] = artifact
         assert self.status["state"] in V0_3_STATES
 
-    def held(self) -> dict[str, Json]:
+    def comparable_artifacts(self) -> dict[str, Json]:
         return {
-            name: {**artifact, "parts": joined(artifact["parts"], "kind")}
+            name: {**artifact, "parts": join_texts(artifact["parts"], "kind")}
             for name, artifact in self.artifacts.items()
         }
 
 
 class V01Client:
-    """Does with events what v0.1 says: it tells them apart by what is in them."""
+    """A client that applies events as v0.1 specifies: it distinguishes them by their content."""
 
     def __init__(self) -> None:
         self.status: Json = {}
@@ -164,41 +167,41 @@ class V01Client:
         artifact = dict(one["artifact"])
         index = artifact["index"]
         if artifact.pop("append", False):
-            known = self.artifacts[index]
-            artifact = {**known, "parts": known["parts"] + artifact["parts"]}
+            artifact_ = self.artifacts[index]
+            artifact = {**artifact_, "parts": artifact_["parts"] + artifact["parts"]}
         artifact.pop("lastChunk", None)
         self.artifacts[index] = artifact
 
-    def held(self) -> dict[int, Json]:
+    def comparable_artifacts(self) -> dict[int, Json]:
         return {
-            index: {**artifact, "parts": joined(artifact["parts"], "type")}
+            index: {**artifact, "parts": join_texts(artifact["parts"], "type")}
             for index, artifact in self.artifacts.items()
         }
 
 
-@often
+@many_examples
 @given(journals())
-def test_streams_of_v0_3_tell_each_turn_and_its_end(entries: Entries) -> None:
+def test_v0_3_streams_contain_each_turn_and_its_end(entries: Entries) -> None:
     client = V03Client()
-    for events in streams(projected(entries), TURN_END):
-        objects = said(V03EventWriter(), events)
+    for events in streams(project_entries(entries), TURN_END):
+        objects = write_events(V03EventWriter(), events)
         check_ends(objects, is_over=is_over(events, TURN_END))
         for one in objects:
             client.apply(one)
     task = v0_3_json.task_json(project_task(fold(entries, upto=len(entries))))
     expected = V03Client()
     expected.apply(task)
-    assert client.held() == expected.held()
+    assert client.comparable_artifacts() == expected.comparable_artifacts()
     assert client.status["state"] == task["status"]["state"]
 
 
-@often
+@many_examples
 @given(journals())
-def test_streams_of_v0_1_tell_each_turn_and_its_end(entries: Entries) -> None:
+def test_v0_1_streams_contain_each_turn_and_its_end(entries: Entries) -> None:
     client = V01Client()
-    shape = V01EventWriter(CLIENT_ID)
-    for events in streams(projected(entries), V0_1_TURN_END):
-        objects = said(shape, events)
+    event_writer = V01EventWriter(CLIENT_ID)
+    for events in streams(project_entries(entries), V0_1_TURN_END):
+        objects = write_events(event_writer, events)
         check_ends(objects, is_over=is_over(events, V0_1_TURN_END))
         for one in objects:
             client.apply(one)
@@ -207,29 +210,33 @@ def test_streams_of_v0_1_tell_each_turn_and_its_end(entries: Entries) -> None:
     expected = V01Client()
     for artifact in task.get("artifacts", ()):
         expected.apply({"id": CLIENT_ID, "artifact": artifact})
-    assert client.held() == expected.held()
+    assert client.comparable_artifacts() == expected.comparable_artifacts()
     assert client.status["state"] == task["status"]["state"]
 
 
-@often
+@many_examples
 @given(journals(), st.data())
-def test_whoever_joins_a_stream_of_v0_1_numbers_artifacts_as_all_others(
+def test_a_resumed_v0_1_stream_numbers_artifacts_like_the_original(
     entries: Entries, data: st.DataObject
 ) -> None:
-    whole = projected(entries)
-    shape = V01EventWriter(CLIENT_ID)
-    uninterrupted = [said(shape, [event]) for event in whole]
-    seen = data.draw(st.integers(0, len(whole)))
-    # As the task is by then, or when the stream is asked for again.
-    now = data.draw(st.integers(whole[seen - 1].sequence if seen else 1, len(entries)))
+    all_events = project_entries(entries)
+    event_writer = V01EventWriter(CLIENT_ID)
+    uninterrupted = [write_events(event_writer, [event]) for event in all_events]
+    turn_events = data.draw(st.integers(0, len(all_events)))
+    # The task at that time, or when the client resumes the stream.
+    resumed_at = data.draw(
+        st.integers(all_events[turn_events - 1].sequence if turn_events else 1, len(entries))
+    )
     resumed = V01EventWriter(CLIENT_ID)
-    resumed.assign_indexes(project_task(fold(entries, upto=now)))
-    assert [said(resumed, [event]) for event in whole[seen:]] == uninterrupted[seen:]
+    resumed.assign_indexes(project_task(fold(entries, upto=resumed_at)))
+    assert [write_events(resumed, [event]) for event in all_events[turn_events:]] == uninterrupted[
+        turn_events:
+    ]
 
 
-@often
+@many_examples
 @given(journals(), st.data())
-def test_a_task_whose_turn_is_over_is_followed_by_its_status(
+def test_a_task_whose_turn_ended_is_followed_by_its_status(
     entries: Entries, data: st.DataObject
 ) -> None:
     snapshot = fold(entries, upto=data.draw(st.integers(1, len(entries))))
@@ -237,29 +244,29 @@ def test_a_task_whose_turn_is_over_is_followed_by_its_status(
         (V03EventWriter(), TURN_END),
         (V01EventWriter(CLIENT_ID), V0_1_TURN_END),
     ]
-    for shape, ends in shapes:
-        events = one_turn_of([snapshot_event(snapshot)], ends)
-        over = snapshot.task.status.state in ends
-        assert len(events) == (2 if over else 1)
-        check_ends(said(shape, events), is_over=over)
-        if over:
-            last = said(V03EventWriter(), events)[-1]
+    for event_writer, ends in shapes:
+        events = take_one_turn([snapshot_event(snapshot)], ends)
+        has_ended = snapshot.task.status.state in ends
+        assert len(events) == (2 if has_ended else 1)
+        check_ends(write_events(event_writer, events), is_over=has_ended)
+        if has_ended:
+            last = write_events(V03EventWriter(), events)[-1]
             assert last["status"] == v0_3_json.task_json(snapshot.task)["status"]
 
 
-@often
+@many_examples
 @given(st.text(), st.booleans(), st.text(max_size=3))
-def test_a_piece_of_text_is_the_same_by_its_template_and_as_a_whole(
+def test_a_template_renders_the_same_as_the_general_path(
     text: str, is_last: bool, name: str
 ) -> None:
     check_template(V03EventWriter(), text, is_last=is_last, name=name)
     check_template(V01EventWriter(CLIENT_ID), text, is_last=is_last, name=name)
 
 
-def check_template(shape: EventWriter, text: str, *, is_last: bool, name: str) -> None:
+def check_template(event_writer: EventWriter, text: str, *, is_last: bool, name: str) -> None:
     view = ArtifactView("jrnl0001-task", 'a "context"', artifact_pb2.Artifact(name=name))
     piece = TextDelta(12, 0, view, text, is_last)
-    renderer = EventRenderer(shape, event_frame("r-1"))
+    renderer = EventRenderer(event_writer, event_frame("r-1"))
     assert renderer.render(piece) == renderer.render(FullEvent(12, 0, piece.response))
 
 
@@ -277,7 +284,7 @@ names = st.text(alphabet="ab/é", max_size=4)
 
 @st.composite
 def parts(draw: st.DrawFn) -> part_pb2.Part:
-    """Parts that v0.3 has a place for."""
+    """Generate parts that v0.3 can represent."""
     kind = draw(st.sampled_from(["text", "raw", "url", "data"]))
     part = part_pb2.Part()
     if kind == "text":
@@ -313,22 +320,22 @@ def messages(draw: st.DrawFn) -> message_pb2.Message:
     return message
 
 
-@few
+@few_examples
 @given(messages())
-def test_a_message_comes_back_from_v0_3_as_it_went(message: message_pb2.Message) -> None:
+def test_a_message_round_trips_through_v0_3(message: message_pb2.Message) -> None:
     written = json.loads(json_values.dumps(v0_3_json.message_json(message)))
     assert (
         params.parse_send(v0_3_input.convert_send_params({"message": written})).message == message
     )
 
 
-@few
+@few_examples
 @given(messages())
-def test_v0_1_says_all_of_a_message_but_ids(message: message_pb2.Message) -> None:
+def test_v0_1_holds_everything_of_a_message_but_ids(message: message_pb2.Message) -> None:
     task = v0_1_json.reply_task_json(message, client_id=CLIENT_ID)
     written = json.loads(json_values.dumps(task))["status"]["message"]
-    asked = {"id": CLIENT_ID, "message": {**written, "role": "user"}}
-    read = params.parse_send(v0_1_input.convert_send_params(asked).params).message
-    assert list(read.parts) == list(message.parts)
-    assert read.metadata == message.metadata
-    assert read.message_id
+    send_params = {"id": CLIENT_ID, "message": {**written, "role": "user"}}
+    parsed = params.parse_send(v0_1_input.convert_send_params(send_params).params).message
+    assert list(parsed.parts) == list(message.parts)
+    assert parsed.metadata == message.metadata
+    assert parsed.message_id

@@ -1,4 +1,4 @@
-"""Whatever a journal holds, wherever a reader joins and however often it is cut off."""
+"""The projection of any journal, for any join point and any number of interruptions."""
 
 from typing import Any
 
@@ -13,11 +13,11 @@ from trunkline_bridge.projection import TaskProjection, WireEvent, project_task
 from trunkline_bridge.versions import json_values
 from trunkline_bridge.versions.v1_0 import json_writer as v1_json
 
-often = settings(max_examples=300)
+many_examples = settings(max_examples=300)
 
 
 class Client:
-    """Does with events what A2A says."""
+    """A client that applies events as A2A specifies."""
 
     def __init__(self) -> None:
         self.task = task_pb2.Task()
@@ -35,30 +35,34 @@ class Client:
             if not update.append:
                 self.artifacts[update.artifact.artifact_id] = update.artifact
                 return
-            known = self.artifacts[update.artifact.artifact_id]
-            known.parts.extend(update.artifact.parts)
+            artifact = self.artifacts[update.artifact.artifact_id]
+            artifact.parts.extend(update.artifact.parts)
 
 
-def comparable(artifact: artifact_pb2.Artifact) -> dict[str, Any]:
-    """An artifact with its adjacent texts joined: that is what equal content means."""
-    said = artifact_pb2.Artifact()
-    said.CopyFrom(artifact)
-    del said.parts[:]
+def to_comparable(artifact: artifact_pb2.Artifact) -> dict[str, Any]:
+    """Convert an artifact to JSON with adjacent texts joined, for comparison."""
+    joined_artifact = artifact_pb2.Artifact()
+    joined_artifact.CopyFrom(artifact)
+    del joined_artifact.parts[:]
     for part in artifact.parts:
-        if part.HasField("text") and said.parts and said.parts[-1].HasField("text"):
-            said.parts[-1].text += part.text
+        if (
+            part.HasField("text")
+            and joined_artifact.parts
+            and joined_artifact.parts[-1].HasField("text")
+        ):
+            joined_artifact.parts[-1].text += part.text
         elif not (part.HasField("text") and not part.text):
-            said.parts.append(part)
-    wrapped = task_pb2.Task(artifacts=[said])
-    found: dict[str, Any] = v1_json.task_json(wrapped)["artifacts"][0]
-    return found
+            joined_artifact.parts.append(part)
+    wrapped = task_pb2.Task(artifacts=[joined_artifact])
+    artifact_json: dict[str, Any] = v1_json.task_json(wrapped)["artifacts"][0]
+    return artifact_json
 
 
-def held(artifacts: list[artifact_pb2.Artifact]) -> dict[str, Any]:
-    return {one.artifact_id: comparable(one) for one in artifacts}
+def to_comparable_by_id(artifacts: list[artifact_pb2.Artifact]) -> dict[str, Any]:
+    return {one.artifact_id: to_comparable(one) for one in artifacts}
 
 
-def shown(events: list[WireEvent]) -> list[tuple[str, json_values.Json]]:
+def list_events(events: list[WireEvent]) -> list[tuple[str, json_values.Json]]:
     return [(event.id, v1_json.stream_response_json(event.response)) for event in events]
 
 
@@ -67,22 +71,24 @@ def uninterrupted(entries: Entries) -> list[WireEvent]:
     return [event for one in batches(entries, set()) for event in projection.apply(one)]
 
 
-@often
+@many_examples
 @given(journals(), st.data())
-def test_a_client_that_joins_anywhere_ends_up_with_the_task_as_it_is(
+def test_a_client_that_joins_anywhere_ends_with_the_final_task(
     entries: Entries, data: st.DataObject
 ) -> None:
-    joined = data.draw(st.integers(1, len(entries)))
+    join_sequence = data.draw(st.integers(1, len(entries)))
     cuts = data.draw(st.sets(st.integers(1, len(entries))))
-    snapshot = fold(entries, upto=joined)
+    snapshot = fold(entries, upto=join_sequence)
     client = Client()
     client.apply(a2a_pb2.StreamResponse(task=project_task(snapshot)))
     projection = TaskProjection(snapshot)
-    for one in batches(entries, cuts, after=joined):
+    for one in batches(entries, cuts, after=join_sequence):
         for event in projection.apply(one):
             client.apply(event.response)
     final = project_task(fold(entries, upto=len(entries)))
-    assert held(list(client.artifacts.values())) == held(list(final.artifacts))
+    assert to_comparable_by_id(list(client.artifacts.values())) == to_comparable_by_id(
+        list(final.artifacts)
+    )
     assert client.task.status == final.status
     assert struct(client.task.metadata) == struct(final.metadata)
 
@@ -91,37 +97,35 @@ def struct(content: struct_pb2.Struct) -> json_values.Json:
     return {name: json_values.value_json(one) for name, one in content.fields.items()}
 
 
-@often
+@many_examples
 @given(journals(), st.data())
-def test_how_events_were_put_into_batches_makes_no_difference(
-    entries: Entries, data: st.DataObject
-) -> None:
+def test_the_split_into_batches_makes_no_difference(entries: Entries, data: st.DataObject) -> None:
     cuts = data.draw(st.sets(st.integers(1, len(entries))))
     projection = TaskProjection()
     events = [event for one in batches(entries, cuts) for event in projection.apply(one)]
-    assert shown(events) == shown(uninterrupted(entries))
+    assert list_events(events) == list_events(uninterrupted(entries))
 
 
-@often
+@many_examples
 @given(journals(), st.data())
-def test_a_stream_resumed_behind_any_event_goes_on_exactly_as_the_uninterrupted_one(
+def test_a_stream_resumed_after_any_event_equals_the_uninterrupted_one(
     entries: Entries, data: st.DataObject
 ) -> None:
-    whole = uninterrupted(entries)
-    seen = data.draw(st.integers(0, len(whole) - 1))
-    sequence, n = whole[seen].sequence, whole[seen].n
+    all_events = uninterrupted(entries)
+    last_seen = data.draw(st.integers(0, len(all_events) - 1))
+    sequence, n = all_events[last_seen].sequence, all_events[last_seen].n
     projection = TaskProjection(fold(entries, upto=sequence - 1) if sequence > 1 else None)
-    again = [
+    resumed = [
         event
         for one in batches(entries, set(), after=sequence - 1)
         for event in projection.apply(one)
         if (event.sequence, event.n) > (sequence, n)
     ]
-    assert shown(again) == shown(whole[seen + 1 :])
+    assert list_events(resumed) == list_events(all_events[last_seen + 1 :])
 
 
-@often
+@many_examples
 @given(journals())
-def test_ids_of_events_only_grow(entries: Entries) -> None:
+def test_event_ids_increase(entries: Entries) -> None:
     ids = [(event.sequence, event.n) for event in uninterrupted(entries)]
     assert ids == sorted(set(ids))

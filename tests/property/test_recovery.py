@@ -1,4 +1,4 @@
-"""Wherever a host dies, a task that may run again ends as if nothing had happened."""
+"""A repeatable task ends with the same content after a crash of its host at any event."""
 
 import asyncio
 import tempfile
@@ -30,13 +30,13 @@ ACTIONS = (
     "steps",
     "tool",
     "child",
-    "news",
+    "status",
     "pause",
 )
 
 
 class Script:
-    """An agent that does the same each time it is asked, in two turns."""
+    """A deterministic agent with two turns of actions."""
 
     def __init__(self, first: Sequence[str], second: Sequence[str]) -> None:
         self._turns = (first, second)
@@ -53,15 +53,15 @@ class Script:
                     artifact, is_open = task.artifact(f"at {number}"), True
                 piece = part_pb2.Part(url=f"file:{number}")
                 await artifact.append(piece if action == "part" else f"{task.turn}.{number} ")
-            await do_beside(task, plan, action, number)
+            await run_other_action(task, plan, action, number)
         if task.turn < len(self._turns):
             await task.require_input("and then?")
         else:
             await task.complete("done")
 
 
-async def do_beside(task: TurnRuntime, plan: PlanWriter, action: str, number: int) -> None:
-    """Do what has nothing to do with artifacts of its own."""
+async def run_other_action(task: TurnRuntime, plan: PlanWriter, action: str, number: int) -> None:
+    """Run an action that does not concern the agent's own artifacts."""
     if action == "plan":
         await plan.append(f"step {number} ")
     elif action == "steps":
@@ -71,14 +71,14 @@ async def do_beside(task: TurnRuntime, plan: PlanWriter, action: str, number: in
             await asyncio.sleep(0)
     elif action == "child":
         await call_child(task, number)
-    elif action == "news":
+    elif action == "status":
         await task.working(f"at {number}")
     elif action == "pause":
         await asyncio.sleep(0.003)
 
 
 async def call_child(task: TurnRuntime, number: int) -> None:
-    """Forward what a child says; each attempt has a child of its own."""
+    """Forward the events of a child; each attempt has its own child."""
     child = f"child-{task.turn}-{number}-{task.attempt}"
     started = event_pb2.ChildStarted(task_id=child, agent="math")
     await task.record(event_pb2.Event(child_started=started))
@@ -95,8 +95,8 @@ async def call_child(task: TurnRuntime, number: int) -> None:
     await task.record(event_pb2.Event(child_finished=ended))
 
 
-async def drive(journal: Journal, agent: Any, task_id: str) -> snapshot_pb2.TaskSnapshot:
-    """Let a host bring the task to its end, and answer what it asks."""
+async def run_to_end(journal: Journal, agent: Any, task_id: str) -> snapshot_pb2.TaskSnapshot:
+    """Run the task on a host to its end, and answer its question."""
 
     async def cancel_child(task_id: str, account: str) -> None:
         return None
@@ -120,9 +120,9 @@ async def drive(journal: Journal, agent: Any, task_id: str) -> snapshot_pb2.Task
             await host.submit("tested", answer, NOTHING)
 
 
-def cut_point(journal: Journal, task_id: str, where: float) -> int:
-    """A sequence to die at: any but between the two events that open a turn together."""
-    at = 1 + int(where * journal.head(task_id))
+def cut_point(journal: Journal, task_id: str, position: float) -> int:
+    """Return the sequence of the crash: any except between the two events that open a turn."""
+    at = 1 + int(position * journal.head(task_id))
     at = min(at, journal.head(task_id))
     for sealed in journal.read(task_id, at - 1, limit_bytes=1):
         if parse_header(sealed).kinds & EventKind.TURN_STARTED.bit:
@@ -131,18 +131,23 @@ def cut_point(journal: Journal, task_id: str, where: float) -> int:
 
 
 def content(snapshot: snapshot_pb2.TaskSnapshot) -> dict[str, Any]:
-    """All that a reader ends up with; what was cut back to nothing holds nothing."""
+    """Return everything that a reader sees at the end; artifacts rewound to nothing are ignored."""
     own, forwarded = [], []
     for artifact, info in zip(snapshot.task.artifacts, snapshot.artifacts, strict=True):
-        shown = (artifact.artifact_id, artifact.name, [str(p) for p in artifact.parts], info.closed)
+        summary = (
+            artifact.artifact_id,
+            artifact.name,
+            [str(p) for p in artifact.parts],
+            info.closed,
+        )
         if info.HasField("origin"):
             if artifact.parts:
-                forwarded.append(shown)
+                forwarded.append(summary)
         else:
-            own.append(shown)
+            own.append(summary)
     return {
         "state": snapshot.task.status.state,
-        "said": status_texts(snapshot),
+        "status": status_texts(snapshot),
         "history": [[str(part) for part in one.parts] for one in snapshot.task.history],
         "turn": snapshot.turn,
         "own": own,
@@ -151,19 +156,19 @@ def content(snapshot: snapshot_pb2.TaskSnapshot) -> dict[str, Any]:
     }
 
 
-async def check_lives(folder: Path, agent: Any, cuts: Sequence[float]) -> None:
+async def check_crashes(folder: Path, agent: Any, cuts: Sequence[float]) -> None:
     journal = Journal.open(folder / "0.db")
-    undisturbed = await drive(journal, agent, "")
-    task_id = undisturbed.task.id
-    snapshot = undisturbed
-    for number, where in enumerate(cuts, 1):
-        following = Journal.open(folder / f"{number}.db")
-        at = cut_point(journal, task_id, where)
-        await replay_journal(journal, task_id, following, until=at)
+    expected = await run_to_end(journal, agent, "")
+    task_id = expected.task.id
+    snapshot = expected
+    for number, position in enumerate(cuts, 1):
+        next_journal = Journal.open(folder / f"{number}.db")
+        at = cut_point(journal, task_id, position)
+        await replay_journal(journal, task_id, next_journal, until=at)
         journal.close()
-        journal = following
-        snapshot = await drive(journal, agent, task_id)
-        assert content(snapshot) == content(undisturbed), f"died at {at}"
+        journal = next_journal
+        snapshot = await run_to_end(journal, agent, task_id)
+        assert content(snapshot) == content(expected), f"died at {at}"
     journal.close()
     assert all(call.HasField("finished") for call in snapshot.tool_calls)
 
@@ -173,27 +178,27 @@ SCRIPTS = st.lists(st.sampled_from(ACTIONS), max_size=10)
 
 @settings(max_examples=40)
 @given(first=SCRIPTS, second=SCRIPTS, cuts=st.lists(st.floats(0, 1), min_size=1, max_size=2))
-def test_a_repeatable_agent_ends_as_if_its_host_had_never_died(
+def test_a_repeatable_agent_ends_the_same_after_crashes(
     first: list[str], second: list[str], cuts: list[float]
 ) -> None:
     agent = define(Script(first, second).run, repeatable=True)
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(check_lives(Path(folder), agent, cuts))
+        asyncio.run(check_crashes(Path(folder), agent, cuts))
 
 
 @settings(max_examples=25)
 @given(
     script=st.lists(st.sampled_from([one for one in ACTIONS if one != "child"]), max_size=12),
-    where=st.floats(0, 1),
+    position=st.floats(0, 1),
 )
-def test_a_resumable_agent_that_rewinds_everything_ends_so_too(
-    script: list[str], where: float
+def test_a_resumable_agent_that_rewinds_ends_the_same_after_crashes(
+    script: list[str], position: float
 ) -> None:
-    class Rewinding(Script):
+    class RewindingScript(Script):
         async def run(self, task: TurnRuntime) -> None:
             await task.rewind()
             await super().run(task)
 
-    agent = define(Rewinding(script, script).run, resumable=True)
+    agent = define(RewindingScript(script, script).run, resumable=True)
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(check_lives(Path(folder), agent, [where]))
+        asyncio.run(check_crashes(Path(folder), agent, [position]))

@@ -1,7 +1,7 @@
-"""How the public door type-checks, for whoever writes agents. mypy reads this; nothing runs it.
+"""Type checks of the public package from the view of an agent's author; mypy reads this.
 
-`assert_type` says what a type must be. A line with an ignore must fail to type-check, for mypy is
-told to report ignores that ignore nothing.
+Nothing runs this module. `assert_type` states the expected type. A line with an ignore must fail to
+type-check, because mypy reports unused ignores.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -57,7 +57,7 @@ async def pieces(task: TaskContext) -> AsyncIterator[str]:
     yield task.text
 
 
-async def approved(task: TaskContext) -> str | None:
+async def ask_approval(task: TaskContext) -> str | None:
     answer = await task.request_approval("shop/buy", {"book": "Dune"})
     assert_type(answer, ApprovalAnswer | None)
     if answer is None:
@@ -72,12 +72,12 @@ async def number(task: TaskContext) -> int:
     return 3
 
 
-class Place(BaseModel):
+class Location(BaseModel):
     city: str
 
 
-async def placed(task: TaskContext[Place]) -> str:
-    assert_type(task.settings, Place)
+async def located(task: TaskContext[Location]) -> str:
+    assert_type(task.settings, Location)
     task.settings.town  # type: ignore[attr-defined]  # noqa: B018
     return task.settings.city
 
@@ -86,26 +86,26 @@ def plain(task: TaskContext) -> str:
     return task.text
 
 
-assert_type(agent(name="text", description="Says so.")(text), FunctionAgent)
+assert_type(agent(name="text", description="Answers.")(text), FunctionAgent)
 assert_type(agent(name="pieces", description="Streams.")(pieces), FunctionAgent)
-agent(name="approved", description="Asks first.")(approved)
+agent(name="approved", description="Asks first.")(ask_approval)
 assert_type(agent(text), FunctionAgent)
 assert_type(agent(name="text")(text), FunctionAgent)
 agent(number)  # type: ignore[arg-type]
 agent(name="number", description="Returns a number.")(number)  # type: ignore[arg-type]
 agent(name="plain", description="Isn't asynchronous.")(plain)  # type: ignore[arg-type]
-run(agent(name="text", description="Says so.")(text))
+run(agent(name="text", description="Answers.")(text))
 run("text")  # type: ignore[arg-type]
 
 
-async def served() -> None:
+async def serve_agent() -> None:
     await serve(agent(text), mesh="127.0.0.1:50051")
     await serve("text")  # type: ignore[arg-type]
 
 
-agent(name="placed", description="Has settings.", settings=Place)(placed)
-agent(name="placed", description="Lacks settings.")(placed)  # type: ignore[arg-type]
-agent(name="text", description="Has others.", settings=Place)(text)  # type: ignore[arg-type]
+agent(name="placed", description="Has settings.", settings=Location)(located)
+agent(name="placed", description="Lacks settings.")(located)  # type: ignore[arg-type]
+agent(name="text", description="Has others.", settings=Location)(text)  # type: ignore[arg-type]
 assert_type(from_a2a("https://agent.example", name="far"), FunctionAgent)
 from_a2a("https://agent.example")  # type: ignore[call-arg]
 
@@ -116,7 +116,7 @@ from_langgraph(
     graph,
     name="graph",
     description="Has settings.",
-    settings=Place,
+    settings=Location,
     context=lambda task: task.settings.city,
     input=lambda task: {"messages": [task.text]},
 )
@@ -124,8 +124,8 @@ from_langgraph(graph, name="graph", description="Gives a number.", output=lambda
 
 
 @async_test
-async def tested() -> None:
-    async with mesh(agent(name="text", description="Says so.")(text)) as m:
+async def check_mesh() -> None:
+    async with mesh(agent(name="text", description="Answers.")(text)) as m:
         assert_type(m, Mesh)
         answer = await m.ask("a", Part(text="b"), context="c")
         assert_type(answer, Answer)
@@ -137,4 +137,4 @@ async def tested() -> None:
             assert_type([piece async for piece in stream.text_chunks()], list[str])
 
 
-assert_type(tested(), None)
+assert_type(check_mesh(), None)

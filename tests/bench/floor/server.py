@@ -1,8 +1,9 @@
 """The floor: `python -m bench.floor.server agent | middle AGENT | front AGENT MIDDLE`.
 
 Between processes a task is a connection with a line for each event: a letter for its kind, then its
-text. The front puts each line into the JSON that a client of A2A gets. Nothing is stored, checked,
-traced or resumed, and nobody can cancel: what Trunkline costs above this is what its promises cost.
+text. The front wraps each line in the JSON that an A2A client gets. Nothing is stored, checked,
+traced or resumed, and a task can't be canceled: the cost of Trunkline above this floor is the cost
+of its guarantees.
 """
 
 import asyncio
@@ -15,8 +16,8 @@ from urllib.parse import urlsplit
 from bench.workload import PLAN, Ask, tokens
 
 _CHILD = "child "
-# An agent that doesn't wait hands over so many tokens, then lets others run.
-_RUN = 16
+# An agent without pauses sends this many tokens, then yields to other tasks.
+_RUN_LENGTH = 16
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 _STREAM_HEAD = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -27,7 +28,7 @@ Answer = Callable[[str], Lines]
 
 
 async def _agent(text: str) -> Lines:
-    """Answer; asked directly, with the plan, the notice and the whole text of a middle."""
+    """Answer the question; a direct call also gets the plan, the notice and the whole text."""
     if text.startswith("echo "):
         yield b"w" + text.removeprefix("echo ").encode() + b"\n"
     elif text.startswith("wait"):
@@ -46,7 +47,7 @@ async def _tokens(text: str) -> Lines:
     run: list[str] = []
     async for token in tokens(ask):
         run.append(f"t{token}\n")
-        if ask.gap_ms or len(run) == _RUN:
+        if ask.gap_ms or len(run) == _RUN_LENGTH:
             yield "".join(run).encode()
             run.clear()
             await asyncio.sleep(0)
@@ -59,15 +60,15 @@ def _middle(url: str) -> Answer:
 
 async def _with_plan(answer: Lines) -> Lines:
     yield "".join(f"p{token}\n" for token in PLAN).encode() + b"n\n"
-    said: list[bytes] = []
+    pieces: list[bytes] = []
     async for lines in answer:
-        said.append(lines)
+        pieces.append(lines)
         yield lines
-    yield b"n\nw" + b"".join(said).replace(b"\nt", b"")[1:]
+    yield b"n\nw" + b"".join(pieces).replace(b"\nt", b"")[1:]
 
 
 async def _ask(url: str, text: str) -> Lines:
-    """Call the next process: whole lines, as they come."""
+    """Call the next process and yield complete lines on arrival."""
     parts = urlsplit(url)
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
     try:
@@ -81,8 +82,8 @@ async def _ask(url: str, text: str) -> Lines:
         writer.close()
 
 
-def _serving_lines(answer: Answer) -> Callable[..., Awaitable[None]]:
-    """Serve the process before this one."""
+def _handle_lines(answer: Answer) -> Callable[..., Awaitable[None]]:
+    """Return a handler for connections of the previous process."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         text = (await reader.readline()).decode().rstrip("\n")
@@ -94,19 +95,19 @@ def _serving_lines(answer: Answer) -> Callable[..., Awaitable[None]]:
     return serve
 
 
-def _serving_http(next_of: dict[str, str]) -> Callable[..., Awaitable[None]]:
-    """Serve A2A's clients; `next_of` is who answers, by path."""
+def _handle_http(next_urls: dict[str, str]) -> Callable[..., Awaitable[None]]:
+    """Return a handler for A2A clients; `next_of` maps paths to the next process."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while head := await _head(reader):
             length = _LENGTH.search(head)
             assert length is not None, head
             call = json.loads(await reader.readexactly(int(length[1])))
-            url = next_of[head.split(b" ", 2)[1].decode()]
+            url = next_urls[head.split(b" ", 2)[1].decode()]
             if call["method"] == "SendMessage":
                 text = call["params"]["message"]["parts"][0]["text"]
-                said = b"".join([lines async for lines in _ask(url, text)])
-                body = b'{"jsonrpc":"2.0","id":1,"result":' + _body(said[1:-1]) + b"}"
+                pieces = b"".join([lines async for lines in _ask(url, text)])
+                body = b'{"jsonrpc":"2.0","id":1,"result":' + _body(pieces[1:-1]) + b"}"
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
                 continue
             is_new = call["method"] == "SendStreamingMessage"
@@ -130,17 +131,17 @@ async def _head(reader: asyncio.StreamReader) -> bytes:
 
 
 _TASK = b'"taskId":"abcdefgh-0123456789abcdef","contextId":"0b8e7c9e-5f4f-4ad0-9a9a-2f9a1a4c7d11"'
-_BEFORE = b'id: 123.0\ndata: {"jsonrpc":"2.0","id":1,"result":'
-_OTHERS = {
+_EVENT_PREFIX = b'id: 123.0\ndata: {"jsonrpc":"2.0","id":1,"result":'
+_OTHER_EVENTS = {
     b"n": b'{"task":{"id":"abcdefgh-0123456789abcdef","status":{"state":"TASK_STATE_WORKING"}}}',
     b"e": b'{"statusUpdate":{%s,"status":{"state":"TASK_STATE_COMPLETED"}}}' % _TASK,
 }
 
 
 def _event(line: bytes) -> bytes:
-    """One line as the client gets it."""
-    body = _OTHERS.get(line[:1])
-    return _BEFORE + (_body(line[1:]) if body is None else body) + b"}\n\n"
+    """Return one line as a server-sent event."""
+    body = _OTHER_EVENTS.get(line[:1])
+    return _EVENT_PREFIX + (_body(line[1:]) if body is None else body) + b"}\n\n"
 
 
 def _body(text: bytes) -> bytes:
@@ -157,19 +158,19 @@ def _chunk(events: Iterable[bytes]) -> bytes:
 
 async def _serve(role: str, *peers: str) -> None:
     if role == "agent":
-        served = _serving_lines(_agent)
+        handler = _handle_lines(_agent)
     elif role == "middle":
-        served = _serving_lines(_middle(peers[0]))
+        handler = _handle_lines(_middle(peers[0]))
     else:
         agent, middle = peers
-        served = _serving_http({"/agents/workload": agent, "/agents/echo": agent, "/": middle})
-    server = await asyncio.start_server(served, "127.0.0.1", 0, backlog=2048)
+        handler = _handle_http({"/agents/workload": agent, "/agents/echo": agent, "/": middle})
+    server = await asyncio.start_server(handler, "127.0.0.1", 0, backlog=2048)
     print(f"ready url=http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
     await server.serve_forever()
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """The loop of Trunkline's own processes: uvloop where it is installed."""
+    """Return the event loop factory of Trunkline's own processes: uvloop if installed."""
     try:
         import uvloop
     except ImportError:

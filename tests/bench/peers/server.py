@@ -1,9 +1,9 @@
-"""On a2a-sdk: `python -m bench.peers.server agent | middle AGENT | front AGENT MIDDLE`.
+"""The a2a-sdk peer: `python -m bench.peers.server agent | middle AGENT | front AGENT MIDDLE`.
 
-Each process is a server as the SDK's own examples make them: Starlette on uvicorn, the default
-request handler, tasks kept in memory. The front and the middle call the next server by the SDK's
-client over JSON-RPC. Tracing is as the SDK does it by default: its spans go to OpenTelemetry's API,
-where nobody takes them, unless BENCH_TRACER is set: then the SDK's tracer makes and drops them.
+Each process is a server as in the SDK's own examples: Starlette on uvicorn, the default request
+handler, tasks in memory. The front and the middle call the next server with the SDK's client over
+JSON-RPC. Tracing is the SDK's default: spans go to OpenTelemetry's API without a provider, unless
+BENCH_TRACER is set: then the OpenTelemetry SDK makes and drops them.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _CHILD = "child "
 
 
 class _Executor(AgentExecutor):
-    """What agent, middle and front have in common."""
+    """The common part of agent, middle and front."""
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         assert context.message is not None
@@ -49,7 +49,7 @@ class _Executor(AgentExecutor):
 
 
 class Agent(_Executor):
-    """Answers; asked directly, with the plan, the notice and the whole text of a middle."""
+    """Answers; a direct call also gets the plan, the notice and the whole text of a middle."""
 
     async def work(self, text: str, updater: TaskUpdater) -> None:
         await updater.start_work()
@@ -61,14 +61,14 @@ class Agent(_Executor):
             await _answer(updater, Ask.parse(text))
         else:
             await _plan(updater)
-            said = await _answer(updater, Ask.parse(text))
+            pieces = await _answer(updater, Ask.parse(text))
             await _artifact(updater, "done", "tool_notification_complete", "done", last=True)
-            await _artifact(updater, "whole", "partial_result", said, last=True)
+            await _artifact(updater, "whole", "partial_result", pieces, last=True)
         await updater.complete()
 
 
 class Middle(_Executor):
-    """Writes a plan, has the next server answer, passes its tokens on, puts them together."""
+    """Writes a plan, calls the next server, forwards its tokens, and combines them."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -76,18 +76,18 @@ class Middle(_Executor):
     async def work(self, text: str, updater: TaskUpdater) -> None:
         await updater.start_work()
         await _plan(updater)
-        said: list[str] = []
+        pieces: list[str] = []
         async for event in self._client.send_message(_request(_CHILD + text)):
             if event.HasField("artifact_update"):
-                said += [part.text for part in event.artifact_update.artifact.parts]
-                await _pass_on(event, updater)
+                pieces += [part.text for part in event.artifact_update.artifact.parts]
+                await _forward(event, updater)
         await _artifact(updater, "done", "tool_notification_complete", "done", last=True)
-        await _artifact(updater, "whole", "partial_result", "".join(said), last=True)
+        await _artifact(updater, "whole", "partial_result", "".join(pieces), last=True)
         await updater.complete()
 
 
 class Front(_Executor):
-    """Passes on everything that the next server says."""
+    """Forwards every event of the next server."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -95,17 +95,17 @@ class Front(_Executor):
     async def work(self, text: str, updater: TaskUpdater) -> None:
         async for event in self._client.send_message(_request(text)):
             if event.HasField("artifact_update"):
-                await _pass_on(event, updater)
+                await _forward(event, updater)
             elif event.HasField("status_update"):
                 await updater.update_status(event.status_update.status.state)
             elif event.task.artifacts:
-                # The whole answer of a call that is not streamed.
+                # The complete answer of a call without streaming.
                 for artifact in event.task.artifacts:
                     await updater.add_artifact(list(artifact.parts), name=artifact.name)
                 await updater.complete()
 
 
-async def _pass_on(event: a2a_pb2.StreamResponse, updater: TaskUpdater) -> None:
+async def _forward(event: a2a_pb2.StreamResponse, updater: TaskUpdater) -> None:
     update = event.artifact_update
     update.task_id, update.context_id = updater.task_id, updater.context_id
     await updater.event_queue.enqueue_event(update)
@@ -119,14 +119,14 @@ async def _plan(updater: TaskUpdater) -> None:
 
 
 async def _answer(updater: TaskUpdater, ask: Ask) -> str:
-    said: list[str] = []
+    pieces: list[str] = []
     async for token in tokens(ask):
         await _artifact(
             updater, "answer", "streaming_result", token,
-            append=bool(said), last=len(said) == ask.tokens - 1,
+            append=bool(pieces), last=len(pieces) == ask.tokens - 1,
         )  # fmt: skip
-        said.append(token)
-    return "".join(said)
+        pieces.append(token)
+    return "".join(pieces)
 
 
 async def _artifact(
@@ -152,9 +152,9 @@ def _request(text: str) -> a2a_pb2.SendMessageRequest:
 
 
 async def _client(url: str, *, streaming: bool = True) -> Client:
-    # Without the limits that httpx has: 5 seconds, 100 connections.
+    # Without httpx's default limits: 5 seconds, 100 connections.
     http = httpx.AsyncClient(
-        timeout=None,  # noqa: S113 - tasks take as long as they take
+        timeout=None,  # noqa: S113  the duration of a task is not limited
         limits=httpx.Limits(max_connections=None),
         trust_env=False,
     )
@@ -178,7 +178,7 @@ def _card(url: str) -> a2a_pb2.AgentCard:
 
 
 async def _executors(role: str, peers: list[str]) -> Mapping[str, AgentExecutor]:
-    """What this process does, by path."""
+    """Return the executors of this process by path."""
     if role == "agent":
         return {"/": Agent()}
     if role == "middle":
@@ -193,8 +193,8 @@ async def _executors(role: str, peers: list[str]) -> Mapping[str, AgentExecutor]
 async def _serve(role: str, *peers: str) -> None:
     if os.environ.get("BENCH_TRACER"):
         _trace()
-    listening = socket.create_server(("127.0.0.1", 0), backlog=2048)
-    url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     routes = []
     for path, executor in (await _executors(role, list(peers))).items():
         handler = DefaultRequestHandler(executor, InMemoryTaskStore(), _card(url + path))
@@ -203,11 +203,11 @@ async def _serve(role: str, *peers: str) -> None:
         Starlette(routes=routes), log_level="warning", timeout_graceful_shutdown=1
     )
     print(f"ready url={url}", flush=True)
-    await uvicorn.Server(config).serve(sockets=[listening])
+    await uvicorn.Server(config).serve(sockets=[listener])
 
 
 def _trace() -> None:
-    """Make real spans, in batches as a collector would get them, and drop them."""
+    """Create real spans, in batches as for a collector, and drop them."""
     from collections.abc import Sequence
 
     from opentelemetry import trace
@@ -218,12 +218,12 @@ def _trace() -> None:
         SpanExportResult,
     )
 
-    class Nowhere(SpanExporter):
+    class NullExporter(SpanExporter):
         def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
             return SpanExportResult.SUCCESS
 
     provider = TracerProvider()
-    provider.add_span_processor(BatchSpanProcessor(Nowhere()))
+    provider.add_span_processor(BatchSpanProcessor(NullExporter()))
     trace.set_tracer_provider(provider)
 
 

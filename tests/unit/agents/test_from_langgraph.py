@@ -130,9 +130,7 @@ async def test_the_last_of_several_models_gives_the_answer_also_in_a_subgraph() 
 
 
 @pytest.mark.parametrize(("nodes", "expected"), [(("work",), ["The ", "end."]), ((), ["The end."])])
-async def test_only_the_named_nodes_stream(
-    nodes: Sequence[str], expected: list[str]
-) -> None:
+async def test_only_the_named_nodes_stream(nodes: Sequence[str], expected: list[str]) -> None:
     graph = StateGraph(MessagesState)
     graph.add_node("plan", model_node(ScriptedModel("A plan.")))
     graph.add_node("work", model_node(ScriptedModel("The end.")))
@@ -170,7 +168,9 @@ async def test_a_node_sends_statuses_and_files() -> None:
     def output(state: Log) -> list[str | Part]:
         return ["made of ", state["log"][0], Part(url="https://example.com/a.png")]
 
-    agent = graph_agent(parallel_graph(work), input=lambda task: {"question": task.text}, output=output)
+    agent = graph_agent(
+        parallel_graph(work), input=lambda task: {"question": task.text}, output=output
+    )
     async with mesh(agent) as m:
         answer, events = await ask_and_record(m, "go")
     assert events[0] == "half way"
@@ -213,7 +213,9 @@ async def test_several_interrupts_are_answered_one_after_the_other() -> None:
     def right(state: Log) -> dict[str, Any]:
         return {"log": [interrupt("right?")]}
 
-    async with mesh(log_agent(parallel_graph(left, right), resume=lambda task: task.text.upper())) as m:
+    async with mesh(
+        log_agent(parallel_graph(left, right), resume=lambda task: task.text.upper())
+    ) as m:
         first = await m.ask("go")
         second = await m.ask(first.status_text, task=first)
         end = await m.ask(second.status_text, task=second)
@@ -393,7 +395,9 @@ async def test_failed_and_canceled_turns_leave_no_messages_in_the_conversation()
         assert (await m.ask("b", context=first)).text == "a a b"
 
 
-@pytest.mark.parametrize(("own_limit", "step_limit", "limit"), [(None, None, 250), (7, None, 7), (7, 5, 5)])
+@pytest.mark.parametrize(
+    ("own_limit", "step_limit", "limit"), [(None, None, 250), (7, None, 7), (7, 5, 5)]
+)
 async def test_an_endless_graph_is_stopped(
     own_limit: int | None, step_limit: int | None, limit: int
 ) -> None:

@@ -1,4 +1,4 @@
-"""JSON-RPC over a mesh that fails: scripted hosts return what real ones seldom do."""
+"""JSON-RPC over a failing mesh: scripted hosts return results that are rare on real ones."""
 
 import json
 from collections.abc import AsyncIterator, Sequence
@@ -69,12 +69,12 @@ class ScriptedHost:
 
     def stream_message(self, **_call: object) -> AbstractAsyncContextManager[ScriptedStream]:
         @asynccontextmanager
-        async def opened() -> AsyncIterator[ScriptedStream]:
+        async def open_stream() -> AsyncIterator[ScriptedStream]:
             if self.failure is not None:
                 raise self.failure
             yield self.script
 
-        return opened()
+        return open_stream()
 
 
 @dataclass
@@ -111,13 +111,13 @@ async def post(host: ScriptedHost, method: str, params: object = SEND) -> httpx2
         return await client.post("/", json=body)
 
 
-def started() -> event_pb2.EventBatch:
+def created_batch() -> event_pb2.EventBatch:
     header = event_pb2.BatchHeader(task_id="jrnl0001-task", first_sequence=1, count=1)
     created = event_pb2.TaskCreated(context_id="ctx", agent="tested")
     return event_pb2.EventBatch(header=header, events=[event_pb2.Event(created=created)])
 
 
-def events_of(answer: httpx2.Response) -> list[dict[str, Any]]:
+def parse_events(answer: httpx2.Response) -> list[dict[str, Any]]:
     """Return the fields of each event."""
     return [
         dict(line.split(": ", 1) for line in event.split("\n"))
@@ -135,7 +135,7 @@ def events_of(answer: httpx2.Response) -> list[dict[str, Any]]:
         (PeerTimeoutError("host", "late"), 504, None),
     ],
 )
-async def test_a_mesh_that_can_t_now_says_so_by_http_s_status(
+async def test_an_unavailable_mesh_sets_the_http_status(
     method: str, failure: Exception, status: int, retry_after: str | None
 ) -> None:
     answer = await post(ScriptedHost(failure), method)
@@ -146,7 +146,7 @@ async def test_a_mesh_that_can_t_now_says_so_by_http_s_status(
 
 
 @pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage"])
-async def test_a_defect_before_the_answer_tells_nothing(method: str) -> None:
+async def test_an_internal_error_before_the_answer_is_redacted(method: str) -> None:
     answer = await post(ScriptedHost(RuntimeError("hunter2")), method)
     assert answer.status_code == 200
     assert answer.json()["error"]["code"] == -32603
@@ -157,11 +157,11 @@ async def test_a_defect_before_the_answer_tells_nothing(method: str) -> None:
     ("failure", "code"),
     [(PeerUnavailableError("host", "gone"), -32000), (RuntimeError("hunter2"), -32603)],
 )
-async def test_what_goes_wrong_in_a_stream_is_its_last_event(failure: Exception, code: int) -> None:
-    script = ScriptedStream([started()], failure)
+async def test_an_error_within_a_stream_is_its_last_event(failure: Exception, code: int) -> None:
+    script = ScriptedStream([created_batch()], failure)
     answer = await post(ScriptedHost(script=script), "SendStreamingMessage")
     assert answer.status_code == 200
-    first, last = events_of(answer)
+    first, last = parse_events(answer)
     assert first["id"] == "1.0"
     assert last["event"] == "error"
     assert json.loads(last["data"])["error"]["code"] == code
@@ -170,18 +170,20 @@ async def test_what_goes_wrong_in_a_stream_is_its_last_event(failure: Exception,
 
 
 async def test_a_stream_from_before_the_first_event_begins_with_the_created_task() -> None:
-    answer = await post(ScriptedHost(script=ScriptedStream([started()])), "SendStreamingMessage")
-    (event,) = events_of(answer)
+    answer = await post(
+        ScriptedHost(script=ScriptedStream([created_batch()])), "SendStreamingMessage"
+    )
+    (event,) = parse_events(answer)
     assert json.loads(event["data"])["result"]["task"]["id"] == "jrnl0001-task"
 
 
-async def test_a_task_that_goes_while_it_is_listed_is_left_out() -> None:
+async def test_a_task_deleted_during_a_list_is_omitted() -> None:
     answer = await post(ScriptedHost(), "ListTasks", {"includeArtifacts": True})
     result = answer.json()["result"]
     assert [(task["id"], task["artifacts"]) for task in result["tasks"]] == [("a", []), ("b", [])]
 
 
-async def test_a_list_that_can_t_be_read_whole_says_why() -> None:
+async def test_a_list_that_cannot_be_completed_is_an_error() -> None:
     failure = PeerUnavailableError("host", "gone")
     answer = await post(ScriptedHost(failure), "ListTasks", {"includeArtifacts": True})
     assert answer.json()["error"]["message"].startswith(str(failure))

@@ -1,4 +1,4 @@
-"""The version of a call, its errors in the words of that version, and what it cannot parse."""
+"""The version of a JSON-RPC call, and the errors of each version."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -36,7 +36,7 @@ SHARED = ["tasks/get", "tasks/cancel", "tasks/resubscribe"]
 
 
 def versions(*, is_strict: bool = False) -> JsonRpcVersions:
-    # No method is called.
+    # The tests call no method of these.
     nothing: Any = None
     return JsonRpcVersions(
         v1_0.build_jsonrpc(nothing),
@@ -46,8 +46,8 @@ def versions(*, is_strict: bool = False) -> JsonRpcVersions:
     )
 
 
-class Parameters:
-    """A request's headers."""
+class Headers:
+    """Headers of a request, with at most a version."""
 
     def __init__(self, version: str | None = None) -> None:
         self._version = version
@@ -57,20 +57,21 @@ class Parameters:
 
 
 @pytest.mark.parametrize(
-    ("version", "method"), [(version, one) for version, all_ in METHODS.items() for one in all_]
+    ("version", "method"),
+    [(version, one) for version, methods in METHODS.items() for one in methods],
 )
-def test_a_method_tells_its_version_if_nothing_else_does(version: str, method: str) -> None:
+def test_a_method_name_implies_its_version(version: str, method: str) -> None:
     assert versions().choose("", method).version == version
     assert versions().choose(version, method).version == version
     assert versions().may_be_v0_1("", method) == (version == "0.1")
     for other in set(SERVED) - {version}:
-        with pytest.raises(WireError, match=f"is of A2A {version}") as raised:
+        with pytest.raises(WireError, match=f"is of A2A {version}") as caught:
             versions().choose(other, method)
-        assert raised.value.kind is errors.METHOD_NOT_FOUND
+        assert caught.value.kind is errors.METHOD_NOT_FOUND
 
 
 @pytest.mark.parametrize("method", SHARED)
-def test_methods_of_two_versions_are_of_the_later_unless_the_task_tells(method: str) -> None:
+def test_methods_of_two_versions_default_to_the_later(method: str) -> None:
     assert versions().choose("", method).version == "0.3"
     assert versions().may_be_v0_1("", method)
     assert versions().choose("0.1", method).version == "0.1"
@@ -79,26 +80,26 @@ def test_methods_of_two_versions_are_of_the_later_unless_the_task_tells(method: 
 
 
 @pytest.mark.parametrize("method", [*METHODS["1.0"], *METHODS["0.1"]])
-def test_strictly_a_request_without_a_version_is_in_v0_3(method: str) -> None:
-    with pytest.raises(WireError) as raised:
+def test_in_strict_mode_a_request_without_a_version_is_v0_3(method: str) -> None:
+    with pytest.raises(WireError) as caught:
         versions(is_strict=True).choose("", method)
-    assert raised.value.kind is errors.VERSION_NOT_SUPPORTED
-    assert raised.value.metadata == {"supportedVersions": "1.0, 0.3, 0.1"}
+    assert caught.value.kind is errors.VERSION_NOT_SUPPORTED
+    assert caught.value.metadata == {"supportedVersions": "1.0, 0.3, 0.1"}
     assert versions(is_strict=True).choose("", "message/send").version == "0.3"
     assert versions(is_strict=True).choose("1.0", "SendMessage").version == "1.0"
 
 
 @pytest.mark.parametrize(
-    ("method", "heir"), [("tasks/list", "ListTasks"), ("DoMagic", "SendMessage")]
+    ("method", "suggestion"), [("tasks/list", "ListTasks"), ("DoMagic", "SendMessage")]
 )
-def test_a_method_of_no_version_is_not_found(method: str, heir: str) -> None:
-    with pytest.raises(WireError, match=heir) as raised:
+def test_an_unknown_method_is_not_found(method: str, suggestion: str) -> None:
+    with pytest.raises(WireError, match=suggestion) as caught:
         versions().choose("", method)
-    assert raised.value.kind is errors.METHOD_NOT_FOUND
+    assert caught.value.kind is errors.METHOD_NOT_FOUND
 
 
 @pytest.mark.parametrize(
-    ("given", "query", "read"),
+    ("content", "query", "expected"),
     [
         (None, b"", ""),
         ("", b"", ""),
@@ -111,35 +112,37 @@ def test_a_method_of_no_version_is_not_found(method: str, heir: str) -> None:
         (None, b"x=y&A2A-Version=0.3.0", "0.3"),
     ],
 )
-def test_versions_come_by_header_or_query(given: str | None, query: bytes, read: str) -> None:
-    assert parse_version(Parameters(given), query, served=SERVED) == read
+def test_versions_are_read_from_the_header_or_the_query(
+    content: str | None, query: bytes, expected: str
+) -> None:
+    assert parse_version(Headers(content), query, served=SERVED) == expected
 
 
 @pytest.mark.parametrize(
-    "given", ["2.0", "1.1", "1", "latest", "1.0.0.0", "\N{ARABIC-INDIC DIGIT ONE}.0", "1.0, 0.3"]
+    "content", ["2.0", "1.1", "1", "latest", "1.0.0.0", "\N{ARABIC-INDIC DIGIT ONE}.0", "1.0, 0.3"]
 )
-def test_other_versions_are_refused_with_those_that_are_served(given: str) -> None:
-    with pytest.raises(WireError) as raised:
-        parse_version(Parameters(given), served=SERVED)
-    assert raised.value.kind is errors.VERSION_NOT_SUPPORTED
-    assert raised.value.metadata == {"supportedVersions": "1.0, 0.3, 0.1"}
+def test_other_versions_are_refused_with_the_served_ones(content: str) -> None:
+    with pytest.raises(WireError) as caught:
+        parse_version(Headers(content), served=SERVED)
+    assert caught.value.kind is errors.VERSION_NOT_SUPPORTED
+    assert caught.value.metadata == {"supportedVersions": "1.0, 0.3, 0.1"}
 
 
-def test_a_path_is_of_one_version() -> None:
-    check_version(Parameters(), version="1.0", is_strict=False)
-    check_version(Parameters(), version="0.3", is_strict=True)
-    check_version(Parameters("1.0"), version="1.0", is_strict=True)
-    for given, is_strict in (("0.3", False), (None, True)):
-        with pytest.raises(WireError) as raised:
-            check_version(Parameters(given), version="1.0", is_strict=is_strict)
-        assert raised.value.kind is errors.VERSION_NOT_SUPPORTED
+def test_a_path_accepts_one_version() -> None:
+    check_version(Headers(), version="1.0", is_strict=False)
+    check_version(Headers(), version="0.3", is_strict=True)
+    check_version(Headers("1.0"), version="1.0", is_strict=True)
+    for content, is_strict in (("0.3", False), (None, True)):
+        with pytest.raises(WireError) as caught:
+            check_version(Headers(content), version="1.0", is_strict=is_strict)
+        assert caught.value.kind is errors.VERSION_NOT_SUPPORTED
 
 
 ROWS = [row for row in vars(errors).values() if isinstance(row, errors.ErrorKind)]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.reason)
-def test_older_versions_have_no_codes_but_their_own(row: errors.ErrorKind) -> None:
+def test_older_versions_use_only_their_own_codes(row: errors.ErrorKind) -> None:
     codes = {
         version: one.error_object(WireError(row, "x"))["code"]
         for version, one in BY_VERSION.items()
@@ -159,7 +162,7 @@ def test_older_versions_have_no_codes_but_their_own(row: errors.ErrorKind) -> No
 BY_VERSION = versions().by_version
 
 
-def test_errors_speak_of_what_the_version_has() -> None:
+def test_errors_name_the_fields_of_the_version() -> None:
     error = invalid_params(
         ("message.parts[0].raw", "must be a string in base64"),
         ("message.role", "must be ROLE_USER"),
@@ -190,7 +193,7 @@ MESSAGE: Json = {"role": "user", "messageId": "m", "parts": [{"kind": "text", "t
 
 
 @pytest.mark.parametrize(
-    ("given", "field"),
+    ("content", "field"),
     [
         ("text", "params"),
         ({}, "message.messageId"),
@@ -243,16 +246,16 @@ MESSAGE: Json = {"role": "user", "messageId": "m", "parts": [{"kind": "text", "t
         ),
     ],
 )
-def test_what_is_wrong_with_a_request_of_v0_3_is_said_by_field(given: object, field: str) -> None:
-    with pytest.raises(WireError) as raised:
-        params.parse_send(v0_3_input.convert_send_params(given))
-    error = BY_VERSION["0.3"].error_object(raised.value)
+def test_an_invalid_v0_3_request_is_reported_by_field(content: object, field: str) -> None:
+    with pytest.raises(WireError) as caught:
+        params.parse_send(v0_3_input.convert_send_params(content))
+    error = BY_VERSION["0.3"].error_object(caught.value)
     assert error["code"] == -32602
     assert error["data"][1]["fieldViolations"][0]["field"] == field
 
 
 @pytest.mark.parametrize(
-    ("given", "field"),
+    ("content", "field"),
     [
         (None, "params"),
         ({"message": MESSAGE}, "id"),
@@ -267,16 +270,16 @@ def test_what_is_wrong_with_a_request_of_v0_3_is_said_by_field(given: object, fi
         ({"id": "t", "message": MESSAGE, "pushNotification": "x"}, "pushNotification"),
     ],
 )
-def test_what_is_wrong_with_a_request_of_v0_1_is_said_by_field(given: object, field: str) -> None:
-    with pytest.raises(WireError) as raised:
-        params.parse_send(v0_1_input.convert_send_params(given).params)
-    error = BY_VERSION["0.1"].error_object(raised.value)
+def test_an_invalid_v0_1_request_is_reported_by_field(content: object, field: str) -> None:
+    with pytest.raises(WireError) as caught:
+        params.parse_send(v0_1_input.convert_send_params(content).params)
+    error = BY_VERSION["0.1"].error_object(caught.value)
     assert error["code"] == -32602
     assert error["data"][1]["fieldViolations"][0]["field"] == field
 
 
 class LostTask:
-    """Aliases and operations of one task, which is lost while its stream is read."""
+    """Aliases and operations of one task that disappears while its stream is read."""
 
     async def find(self, _caller: Caller, _client_id: str) -> str:
         return "jrnl0000-t"
@@ -292,26 +295,26 @@ class LostTask:
         raise TaskNotFoundError(task_id)
 
 
-async def test_an_error_within_a_stream_of_v0_1_calls_its_task_what_the_client_does() -> None:
-    lost: Any = LostTask()
+async def test_an_error_within_a_v0_1_stream_has_the_clients_task_id() -> None:
+    lost_task: Any = LostTask()
     caller = Caller(agent="echo", version="0.1")
-    _, opening = v0_1.build_jsonrpc(lost, lost).streams["tasks/resubscribe"](
+    _, opening = v0_1.build_jsonrpc(lost_task, lost_task).streams["tasks/resubscribe"](
         caller, {"id": "chosen"}
     )
     async with opening as events:
         assert len(await anext(events)) == 1
-        with pytest.raises(WireError) as raised:
+        with pytest.raises(WireError) as caught:
             await anext(events)
-    assert raised.value.metadata == {"taskId": "chosen"}
-    assert "jrnl0000" not in raised.value.text
+    assert caught.value.metadata == {"taskId": "chosen"}
+    assert "jrnl0000" not in caught.value.text
 
 
-def test_a_cursor_may_be_in_the_metadata_of_a_request() -> None:
+def test_a_cursor_is_read_from_the_metadata_of_a_request() -> None:
     caller = Caller(agent="echo", version="0.3")
-    given = {"id": "t", "metadata": {LAST_EVENT_ID_KEY: "3.0"}}
-    assert with_cursor_from_metadata(caller, given).last_event_id == "3.0"
-    headed = caller._replace(last_event_id="2.0")
-    assert with_cursor_from_metadata(headed, given).last_event_id == "2.0"
+    content = {"id": "t", "metadata": {LAST_EVENT_ID_KEY: "3.0"}}
+    assert with_cursor_from_metadata(caller, content).last_event_id == "3.0"
+    with_header = caller._replace(last_event_id="2.0")
+    assert with_cursor_from_metadata(with_header, content).last_event_id == "2.0"
     empty: list[object] = [None, {}, {"metadata": 5}, {"metadata": {}}]
     assert all(with_cursor_from_metadata(caller, one) is caller for one in empty)
     with pytest.raises(WireError, match="must be a string"):

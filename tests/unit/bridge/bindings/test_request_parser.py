@@ -16,18 +16,18 @@ from trunkline_bridge.errors import WireError
 MESSAGE = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
 
 
-def violated(raised: pytest.ExceptionInfo[WireError]) -> list[str]:
-    assert raised.value.kind.rpc_code == -32602
-    return [name for name, _ in raised.value.violations]
+def violated_fields(caught: pytest.ExceptionInfo[WireError]) -> list[str]:
+    assert caught.value.kind.rpc_code == -32602
+    return [name for name, _ in caught.value.violations]
 
 
-def test_a_message_is_read_and_unknown_fields_are_ignored() -> None:
-    given_ = {
+def test_a_message_is_parsed_and_unknown_fields_are_ignored() -> None:
+    content = {
         "message": {**MESSAGE, "kind": "message", "new": {"x": 1}},
         "configuration": {"blocking": True, "historyLength": 2, "returnImmediately": True},
         "metadata": {"k": 1},
     }
-    request = params.parse_send(given_)
+    request = params.parse_send(content)
     assert request.message.parts[0].text == "hi"
     assert request.configuration.history_length == 2
     assert request.configuration.return_immediately
@@ -36,12 +36,12 @@ def test_a_message_is_read_and_unknown_fields_are_ignored() -> None:
 HOOK = {"url": "https://x.example/hook", "token": "t"}
 
 
-def test_what_release_candidates_had_from_v0_3_is_taken() -> None:
-    given_ = {
+def test_v0_3_fields_of_the_release_candidates_are_accepted() -> None:
+    content = {
         "message": MESSAGE,
         "configuration": {"blocking": False, "pushNotificationConfig": HOOK},
     }
-    configuration = params.parse_send(given_).configuration
+    configuration = params.parse_send(content).configuration
     assert configuration.return_immediately
     assert configuration.task_push_notification_config.url == HOOK["url"]
     nested = {"taskPushNotificationConfig": {"pushNotificationConfig": HOOK}}
@@ -54,7 +54,7 @@ def test_what_release_candidates_had_from_v0_3_is_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("read", "given_", "fields"),
+    ("parse", "content", "fields"),
     [
         (params.parse_create_push, {}, ["taskId", "url"]),
         (params.parse_create_push, {"taskId": "t", "url": 5}, ["url"]),
@@ -63,10 +63,12 @@ def test_what_release_candidates_had_from_v0_3_is_taken() -> None:
         (params.parse_list_pushes, {"pageSize": -1}, ["taskId", "pageSize"]),
     ],
 )
-def test_what_webhooks_need_is_named(read: Any, given_: dict[str, Any], fields: list[str]) -> None:
-    with pytest.raises(WireError) as raised:
-        read(given_)
-    assert violated(raised) == fields
+def test_missing_webhook_fields_are_named(
+    parse: Any, content: dict[str, Any], fields: list[str]
+) -> None:
+    with pytest.raises(WireError) as caught:
+        parse(content)
+    assert violated_fields(caught) == fields
 
 
 @pytest.mark.parametrize(
@@ -91,14 +93,14 @@ def test_what_webhooks_need_is_named(read: Any, given_: dict[str, Any], fields: 
         ("message", ["message"]),
     ],
 )
-def test_what_is_wrong_with_a_message_is_named(message: object, fields: list[str]) -> None:
-    with pytest.raises(WireError) as raised:
+def test_invalid_message_fields_are_named(message: object, fields: list[str]) -> None:
+    with pytest.raises(WireError) as caught:
         params.parse_send({"message": message})
-    assert violated(raised) == fields
+    assert violated_fields(caught) == fields
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "expected"),
     [
         ({"messageId": 5}, "message.messageId: must be a string"),
         ({"messageId": True, "taskId": []}, "taskId: must be a string"),
@@ -117,14 +119,14 @@ def test_what_is_wrong_with_a_message_is_named(message: object, fields: list[str
         ({"message_id": "m", "parts": [{"text": "a"}, 5]}, "message.parts[1]: must be an object"),
     ],
 )
-def test_what_is_wrong_is_said_in_our_words(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(WireError) as raised:
+def test_an_invalid_message_has_a_readable_error(changes: dict[str, Any], expected: str) -> None:
+    with pytest.raises(WireError) as caught:
         params.parse_send({"message": {**MESSAGE, **changes}})
-    assert str(raised.value).endswith(said)
+    assert str(caught.value).endswith(expected)
 
 
 @pytest.mark.parametrize(
-    ("given_", "said"),
+    ("content", "expected"),
     [
         ({"pageSize": 1.5}, "pageSize: must be a whole number below 2^31"),
         ({"pageSize": True}, "pageSize: must be a whole number below 2^31"),
@@ -135,16 +137,14 @@ def test_what_is_wrong_is_said_in_our_words(changes: dict[str, Any], said: str) 
         ({"pageSize": 3, "page_size": 3}, "params: must be as A2A 1.0 has them"),
     ],
 )
-def test_what_is_wrong_with_a_filter_is_said_in_our_words(
-    given_: dict[str, Any], said: str
-) -> None:
-    with pytest.raises(WireError) as raised:
-        params.parse_list(given_)
-    assert str(raised.value).startswith(said)
+def test_an_invalid_filter_has_a_readable_error(content: dict[str, Any], expected: str) -> None:
+    with pytest.raises(WireError) as caught:
+        params.parse_list(content)
+    assert str(caught.value).startswith(expected)
 
 
 @pytest.mark.parametrize("size", [7, 7.0, "7"])
-def test_numbers_are_taken_in_each_of_protojson_s_forms(size: object) -> None:
+def test_numbers_are_accepted_in_every_protojson_form(size: object) -> None:
     assert params.parse_list({"pageSize": size}).page_size == 7
 
 
@@ -154,30 +154,30 @@ def test_empty_content_is_content(content: dict[str, Any]) -> None:
     assert request.message.parts[0].WhichOneof("content") == next(iter(content))
 
 
-@pytest.mark.parametrize("given_", ["text", [], 5, True])
-def test_params_are_an_object(given_: object) -> None:
-    with pytest.raises(WireError) as raised:
-        params.parse_list(given_)
-    assert violated(raised) == ["params"]
+@pytest.mark.parametrize("content", ["text", [], 5, True])
+def test_params_are_an_object(content: object) -> None:
+    with pytest.raises(WireError) as caught:
+        params.parse_list(content)
+    assert violated_fields(caught) == ["params"]
 
 
-def test_no_params_are_an_empty_object() -> None:
+def test_missing_params_are_an_empty_object() -> None:
     assert params.parse_list(None).page_size == 50
-    with pytest.raises(WireError) as raised:
+    with pytest.raises(WireError) as caught:
         params.parse_get(None)
-    assert violated(raised) == ["id"]
+    assert violated_fields(caught) == ["id"]
 
 
-@pytest.mark.parametrize("read", [params.parse_get, params.parse_cancel, params.parse_subscribe])
-def test_a_task_needs_naming(read: Any) -> None:
-    assert read({"id": "t-1"}).id == "t-1"
-    with pytest.raises(WireError) as raised:
-        read({"id": ""})
-    assert violated(raised) == ["id"]
+@pytest.mark.parametrize("parse", [params.parse_get, params.parse_cancel, params.parse_subscribe])
+def test_a_task_id_is_required(parse: Any) -> None:
+    assert parse({"id": "t-1"}).id == "t-1"
+    with pytest.raises(WireError) as caught:
+        parse({"id": ""})
+    assert violated_fields(caught) == ["id"]
 
 
 @pytest.mark.parametrize(
-    ("given_", "field"),
+    ("content", "field"),
     [
         ({"pageSize": 0}, "pageSize"),
         ({"pageSize": 101}, "pageSize"),
@@ -192,13 +192,13 @@ def test_a_task_needs_naming(read: Any) -> None:
         ({"includeArtifacts": "yes"}, "includeArtifacts"),
     ],
 )
-def test_wrong_filters_are_refused(given_: dict[str, Any], field: str) -> None:
-    with pytest.raises(WireError) as raised:
-        params.parse_list(given_)
-    assert violated(raised) == [field]
+def test_invalid_filters_are_refused(content: dict[str, Any], field: str) -> None:
+    with pytest.raises(WireError) as caught:
+        params.parse_list(content)
+    assert violated_fields(caught) == [field]
 
 
-def test_right_filters_are_taken() -> None:
+def test_valid_filters_are_accepted() -> None:
     request = params.parse_list(
         {
             "pageSize": 100,
@@ -213,12 +213,12 @@ def test_right_filters_are_taken() -> None:
 
 
 def test_negative_history_lengths_are_refused_everywhere() -> None:
-    with pytest.raises(WireError) as raised:
+    with pytest.raises(WireError) as caught:
         params.parse_send({"message": MESSAGE, "configuration": {"historyLength": -1}})
-    assert violated(raised) == ["configuration.historyLength"]
-    with pytest.raises(WireError) as raised:
+    assert violated_fields(caught) == ["configuration.historyLength"]
+    with pytest.raises(WireError) as caught:
         params.parse_get({"id": "t", "historyLength": -1})
-    assert violated(raised) == ["historyLength"]
+    assert violated_fields(caught) == ["historyLength"]
 
 
 def nested(levels: int, *, of: str) -> object:
@@ -230,11 +230,11 @@ def nested(levels: int, *, of: str) -> object:
 
 @pytest.mark.parametrize("of", ["objects", "arrays"])
 @pytest.mark.parametrize("levels", range(1, 60))
-def test_content_is_refused_before_it_is_too_deep_for_the_mesh(of: str, levels: int) -> None:
-    given_ = {"message": {**MESSAGE, "parts": [{"data": nested(levels, of=of)}]}}
+def test_content_too_deep_for_protobuf_is_refused(of: str, levels: int) -> None:
+    content = {"message": {**MESSAGE, "parts": [{"data": nested(levels, of=of)}]}}
     refusal: WireError | None = None
     try:
-        request = params.parse_send(given_)
+        request = params.parse_send(content)
     except WireError as error:
         refusal = error
     if levels > 25:
@@ -261,22 +261,22 @@ def test_content_is_refused_before_it_is_too_deep_for_the_mesh(of: str, levels: 
         max_leaves=15,
     )
 )
-def test_any_params_are_a_request_or_invalid_params(given_: object) -> None:
+def test_any_params_are_parsed_or_refused_as_invalid_params(content: object) -> None:
     code = 0
     try:
-        params.parse_send(given_)
+        params.parse_send(content)
     except WireError as error:
         code = error.kind.rpc_code
     assert code in {0, -32602}
 
 
-def test_more_values_than_can_be_read_in_a_moment_are_refused() -> None:
+def test_too_many_values_are_refused() -> None:
     data = {"message": {**MESSAGE, "parts": [{"data": [1] * 49_000}]}}
     assert len(params.parse_send(data).message.parts[0].data.list_value.values) == 49_000
     data = {"message": {**MESSAGE, "parts": [{"data": [[1] * 30_000, [1] * 30_000]}]}}
-    with pytest.raises(WireError, match="more than 50000 values") as raised:
+    with pytest.raises(WireError, match="more than 50000 values") as caught:
         params.parse_send(data)
-    assert violated(raised) == ["params"]
+    assert violated_fields(caught) == ["params"]
 
 
 def test_a_timeout_becomes_a_deadline() -> None:
@@ -288,10 +288,10 @@ def test_a_timeout_becomes_a_deadline() -> None:
 
 
 @pytest.mark.parametrize("header", ["", "soon", "0", "-1", "nan", "inf", "1e30"])
-def test_a_timeout_that_makes_no_sense_is_refused(header: str) -> None:
-    with pytest.raises(WireError) as raised:
+def test_an_invalid_timeout_is_refused(header: str) -> None:
+    with pytest.raises(WireError) as caught:
         parse_deadline(header)
-    assert violated(raised) == ["Trunkline-Timeout"]
+    assert violated_fields(caught) == ["Trunkline-Timeout"]
 
 
 texts = st.one_of(st.text(max_size=3), st.integers(), st.none())
@@ -328,16 +328,16 @@ configurations = st.fixed_dictionaries(
         optional={"configuration": configurations, "metadata": st.just({"k": 1})},
     )
 )
-def test_the_short_way_to_read_a_message_gives_what_the_long_one_does(given_: Any) -> None:
-    plain = parse_plain_send(given_)
+def test_the_fast_path_returns_the_same_as_the_general_parser(content: Any) -> None:
+    fast_result = parse_plain_send(content)
     # The general parser gives the same result as the fast one.
-    assert plain is None or plain == params.parse_any_send(given_)
+    assert fast_result is None or fast_result == params.parse_any_send(content)
 
 
-def test_a_plain_message_is_read_the_short_way() -> None:
+def test_a_plain_message_takes_the_fast_path() -> None:
     configuration = {"returnImmediately": True, "historyLength": 3, "acceptedOutputModes": ["a/b"]}
-    plain = parse_plain_send({"message": MESSAGE, "configuration": configuration})
-    assert plain is not None
-    assert plain.configuration.HasField("history_length")
-    assert [part.text for part in plain.message.parts] == ["hi"]
+    fast_result = parse_plain_send({"message": MESSAGE, "configuration": configuration})
+    assert fast_result is not None
+    assert fast_result.configuration.HasField("history_length")
+    assert [part.text for part in fast_result.message.parts] == ["hi"]
     assert parse_plain_send({"message": {**MESSAGE, "metadata": {}}}) is None

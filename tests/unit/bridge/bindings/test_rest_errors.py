@@ -21,20 +21,23 @@ KINDS = {
 }
 
 
-# Nothing is called.
+# The tests call no operation of it.
 REST = RestBinding(None, None, is_strict=False)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("version", [RestV1(None), RestV03(None)])  # type: ignore[arg-type]
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_an_error_has_its_own_status_and_the_details_of_json_rpc(
+def test_an_error_has_its_http_status_and_the_details_of_json_rpc(
     kind: ErrorKind, version: RestVersion
 ) -> None:
     call = RestResource(REST, version, {}).new_call()
     error = WireError(kind, "what to do", {"taskId": "t"}, (("id", "is wrong"),), "2")
     response = call.error_response(error)
-    said = json.loads(response.body)["error"]
-    over_rpc = error_object(error)
-    assert (said["message"], said["details"]) == (over_rpc["message"], over_rpc["data"])
-    assert said["code"] == response.status == kind.http_status
-    assert said["status"] == code_pb2.Code.Name(kind.grpc_code)
+    rest_error = json.loads(response.body)["error"]
+    rpc_error = error_object(error)
+    assert (rest_error["message"], rest_error["details"]) == (
+        rpc_error["message"],
+        rpc_error["data"],
+    )
+    assert rest_error["code"] == response.status == kind.http_status
+    assert rest_error["status"] == code_pb2.Code.Name(kind.grpc_code)

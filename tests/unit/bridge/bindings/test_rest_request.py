@@ -30,7 +30,7 @@ def wrong_fields(error: WireError) -> set[str]:
 
 
 def refused_fields(query: bytes) -> set[str]:
-    """Return the fields that an error names; none if the query is valid."""
+    """Return the fields that the error names; none if the query is valid."""
     try:
         params.parse_list(read_query(query, LIST))
     except WireError as error:
@@ -38,7 +38,7 @@ def refused_fields(query: bytes) -> set[str]:
     return set()
 
 
-def test_every_filter_of_a_list_can_be_asked_for() -> None:
+def test_every_list_filter_is_read_from_the_query() -> None:
     request = read_list(
         "contextId=c%201&status=TASK_STATE_WORKING&pageSize=7&pageToken=a%2Bb&historyLength=0"
         "&statusTimestampAfter=2026-02-03T00%3A00%3A00.000Z&includeArtifacts=true&A2A-Version=1.0"
@@ -50,7 +50,7 @@ def test_every_filter_of_a_list_can_be_asked_for() -> None:
     assert request.include_artifacts is True
 
 
-def test_protobufs_own_names_are_taken_and_empty_values_are_none() -> None:
+def test_protobuf_names_are_accepted_and_empty_values_ignored() -> None:
     request = read_list("page_size=7&status=&historyLength=&include_artifacts=false")
     assert (request.page_size, request.HasField("history_length")) == (7, False)
 
@@ -71,10 +71,10 @@ def test_lists_are_repeated_or_have_commas() -> None:
         *(("pageSize=1&page_size=1", "pageSize"), ("contextId=%FF", "contextId")),
     ],
 )
-def test_what_does_not_fit_is_refused_by_its_name(query: str, field: str) -> None:
-    with pytest.raises(WireError) as refused:
+def test_an_invalid_value_is_refused_by_its_name(query: str, field: str) -> None:
+    with pytest.raises(WireError) as caught:
         read_list(query)
-    assert wrong_fields(refused.value) == {field}
+    assert wrong_fields(caught.value) == {field}
 
 
 VALUES = st.one_of(
@@ -85,54 +85,57 @@ VALUES = st.one_of(
 
 
 @given(st.lists(st.tuples(st.sampled_from([*NAMES, "other"]), VALUES), max_size=6))
-def test_any_query_is_read_or_refused_by_the_names_it_has(pairs: list[tuple[str, str]]) -> None:
+def test_any_query_is_parsed_or_refused_by_its_names(pairs: list[tuple[str, str]]) -> None:
     query = urlencode(pairs).encode("ascii")
     assert refused_fields(query) <= {name for name, _ in pairs} - {"other"}
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_are_read_or_refused(query: bytes) -> None:
+def test_any_bytes_are_parsed_or_refused(query: bytes) -> None:
     assert refused_fields(b"pageSize=" + query) <= set(NAMES)
 
 
-def test_the_path_names_a_field_and_nothing_else_may() -> None:
+def test_a_field_of_the_path_must_not_differ_in_the_body() -> None:
     task_id = a2a_pb2.CancelTaskRequest.DESCRIPTOR.fields_by_name["id"]
-    for given_id in ("t-1", "", None):
-        said: dict[str, Any] = {"id": given_id, "metadata": {}}
-        put_path_field(said, task_id, "t-1")
-        assert said == {"id": "t-1", "metadata": {}}
+    for body_id in ("t-1", "", None):
+        body: dict[str, Any] = {"id": body_id, "metadata": {}}
+        put_path_field(body, task_id, "t-1")
+        assert body == {"id": "t-1", "metadata": {}}
     config = a2a_pb2.GetTaskPushNotificationConfigRequest.DESCRIPTOR.fields_by_name["task_id"]
     for name in ("taskId", "task_id"):
-        with pytest.raises(WireError) as refused:
+        with pytest.raises(WireError) as caught:
             put_path_field({name: "other"}, config, "t-1")
-        assert wrong_fields(refused.value) == {"taskId"}
+        assert wrong_fields(caught.value) == {"taskId"}
 
 
-def call(body: bytes, **headers: str) -> HttpRequest:
-    given_headers = [(name.replace("_", "-").encode(), v.encode()) for name, v in headers.items()]
-    scope = {"type": "http", "headers": given_headers}
+def make_request(body: bytes, **headers: str) -> HttpRequest:
+    raw_headers = [(name.replace("_", "-").encode(), v.encode()) for name, v in headers.items()]
+    scope = {"type": "http", "headers": raw_headers}
     return HttpRequest(scope, RequestHeaders(scope), body)
 
 
-async def test_no_body_is_an_empty_object_unless_a_page_may_have_sent_it() -> None:
-    assert await read_body(call(b"")) == {}
-    assert await read_body(call(b" \n", content_type="application/json")) == {}
-    assert await read_body(call(b"", content_type="application/json", origin="https://x")) == {}
-    with pytest.raises(WireError) as refused:
-        await read_body(call(b"", origin="https://x"))
-    assert refused.value.kind.http_status == 415
+async def test_no_body_is_an_empty_object_except_from_a_web_page() -> None:
+    assert await read_body(make_request(b"")) == {}
+    assert await read_body(make_request(b" \n", content_type="application/json")) == {}
+    assert (
+        await read_body(make_request(b"", content_type="application/json", origin="https://x"))
+        == {}
+    )
+    with pytest.raises(WireError) as caught:
+        await read_body(make_request(b"", origin="https://x"))
+    assert caught.value.kind.http_status == 415
 
 
 @pytest.mark.parametrize("kind", ["application/json", "application/a2a+json; charset=utf-8", ""])
 async def test_bodies_are_json_objects(kind: str) -> None:
-    assert await read_body(call(b'{"a": 1}', content_type=kind)) == {"a": 1}
+    assert await read_body(make_request(b'{"a": 1}', content_type=kind)) == {"a": 1}
     for body in (b"[]", b"1", b"null", b'"x"'):
-        with pytest.raises(WireError) as refused:
-            await read_body(call(body, content_type=kind))
-        assert wrong_fields(refused.value) == {"body"}
-    with pytest.raises(WireError) as refused:
-        await read_body(call(b"{", content_type=kind))
-    assert refused.value.kind.rpc_code == -32700
+        with pytest.raises(WireError) as caught:
+            await read_body(make_request(body, content_type=kind))
+        assert wrong_fields(caught.value) == {"body"}
+    with pytest.raises(WireError) as caught:
+        await read_body(make_request(b"{", content_type=kind))
+    assert caught.value.kind.rpc_code == -32700
 
 
 def test_a_tenant_in_a_query_is_read() -> None:

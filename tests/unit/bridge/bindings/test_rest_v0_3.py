@@ -1,4 +1,4 @@
-"""HTTP+JSON of v0.3: ProtoJSON of its messages, and the members that clients read in errors."""
+"""HTTP+JSON of v0.3: ProtoJSON of its messages, and the error fields that clients read."""
 
 import json
 from typing import Any
@@ -49,19 +49,21 @@ EVENTS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: next(iter(event)))
-def test_what_is_read_is_written_the_same(event: dict[str, Any]) -> None:
+def test_messages_round_trip(event: dict[str, Any]) -> None:
     message = json_format.ParseDict(event, old.StreamResponse())
     assert json.loads(json.dumps(proto_message_json(message))) == event
 
 
 @given(st.text(), st.booleans())
-def test_a_piece_of_text_is_written_as_any_other_event(text: str, is_last: bool) -> None:
+def test_a_text_delta_is_written_like_any_other_event(text: str, is_last: bool) -> None:
     head = artifact_pb2.Artifact(artifact_id="a-1", name="näme")
     piece = TextDelta(12, 0, ArtifactView("t", "c", head), text, is_last)
     renderer = EventRenderer(V03ProtoEventWriter(), EventFrame("", "", lambda _: {}))
-    short = renderer.render(piece)
-    assert short == renderer.render(FullEvent(12, 0, piece.response))
-    update = json_format.Parse(short.partition("data: ")[2], old.StreamResponse()).artifact_update
+    rendered = renderer.render(piece)
+    assert rendered == renderer.render(FullEvent(12, 0, piece.response))
+    update = json_format.Parse(
+        rendered.partition("data: ")[2], old.StreamResponse()
+    ).artifact_update
     assert ([part.text for part in update.artifact.parts], update.append) == ([text], True)
     assert update.last_chunk is is_last
 
@@ -77,21 +79,21 @@ CREATIONS: list[dict[str, Any]] = [
 ]
 
 
-# Its operations aren't called.
+# The tests call none of its operations.
 VERSION = RestV03(None)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("given", CREATIONS)
-def test_a_webhook_may_be_sent_in_any_wrapping(given: dict[str, Any]) -> None:
+@pytest.mark.parametrize("body", CREATIONS)
+def test_a_webhook_is_accepted_in_any_wrapping(body: dict[str, Any]) -> None:
     operation = "CreateTaskPushNotificationConfig"
     path = PathParams(task_id="t-1")
-    whole = VERSION.parameters(operation, dict(given), path)
-    request = json_format.ParseDict(whole, old.CreateTaskPushNotificationConfigRequest())
+    parameters = VERSION.parameters(operation, dict(body), path)
+    request = json_format.ParseDict(parameters, old.CreateTaskPushNotificationConfigRequest())
     assert request.parent == "tasks/t-1"
     assert request.config.push_notification_config.url == WEBHOOK["url"]
 
 
-def test_an_error_says_what_every_client_looks_for() -> None:
+def test_an_error_has_the_fields_that_every_client_reads() -> None:
     body = VERSION.error_body(WireError(TASK_NOT_FOUND, "it isn't there", {"taskId": "t"}))
     assert (body["code"], body["message"], body["data"]) == (
         -32001,

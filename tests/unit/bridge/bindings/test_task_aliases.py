@@ -1,4 +1,4 @@
-"""Aliases of tasks are found in the journal that has them."""
+"""Task aliases are found in the journal that stores them."""
 
 from typing import Any
 
@@ -16,24 +16,24 @@ from trunkline_bridge.versions.v0_1.task_aliases import TaskAliases
 
 CALLER = Caller(agent="echo", account="acme")
 ALIAS = ("acme", "echo/chosen")
-AWAY = PeerUnavailableError("host", "is away")
+UNREACHABLE = PeerUnavailableError("host", "is away")
 
 
 class Host:
-    """A host that has some aliases or is unreachable."""
+    """A host that stores some aliases or is unreachable."""
 
-    def __init__(self, *, problem: TrunklineError | None = None, **known: str) -> None:
-        self.asked = 0
-        self._known = known
+    def __init__(self, *, problem: TrunklineError | None = None, **stored: str) -> None:
+        self.requests = 0
+        self._stored = stored
         self._problem = problem
 
     async def resolve_task_alias(self, account: str, alias: str) -> str:
-        self.asked += 1
+        self.requests += 1
         if self._problem is not None:
             raise self._problem
-        if (account, alias) != ALIAS or "chosen" not in self._known:
+        if (account, alias) != ALIAS or "chosen" not in self._stored:
             raise TaskNotFoundError(alias)
-        return self._known["chosen"]
+        return self._stored["chosen"]
 
 
 class Mesh:
@@ -46,7 +46,7 @@ class Mesh:
             registry_service_pb2.Host(host_id=f"host-{n}", journal_ids=[f"jrnl000{n}"])
             for n in range(len(clients))
         ]
-        # A host with tools only has no journal.
+        # A host that runs only tools has no journal.
         self.hosts.append(registry_service_pb2.Host(host_id="tools"))
 
     def knows_task_host(self, task_id: str) -> bool:
@@ -65,43 +65,45 @@ class Mesh:
         return self._clients[int(task_id[:8][-1])]
 
 
-def aliases(mesh: Any) -> TaskAliases:
+def make_aliases(mesh: Any) -> TaskAliases:
     return TaskAliases(mesh)
 
 
-async def test_nearly_all_ids_are_where_their_agent_is() -> None:
-    here, there = Host(chosen="jrnl0000-a"), Host(chosen="jrnl0001-b")
-    assert await aliases(Mesh(here, there)).find(CALLER, "chosen") == "jrnl0000-a"
-    assert (here.asked, there.asked) == (1, 0)
+async def test_an_alias_is_looked_up_first_on_the_host_of_its_agent() -> None:
+    own, other = Host(chosen="jrnl0000-a"), Host(chosen="jrnl0001-b")
+    assert await make_aliases(Mesh(own, other)).find(CALLER, "chosen") == "jrnl0000-a"
+    assert (own.requests, other.requests) == (1, 0)
 
 
-async def test_an_id_of_an_agent_that_moved_is_found_where_its_journal_is() -> None:
-    mesh = Mesh(Host(), Host(problem=AWAY), Host(chosen="jrnl0002-c"))
-    assert await aliases(mesh).find(CALLER, "chosen") == "jrnl0002-c"
+async def test_an_alias_of_a_moved_agent_is_found_in_its_old_journal() -> None:
+    mesh = Mesh(Host(), Host(problem=UNREACHABLE), Host(chosen="jrnl0002-c"))
+    assert await make_aliases(mesh).find(CALLER, "chosen") == "jrnl0002-c"
 
 
-async def test_so_are_the_ids_of_an_agent_that_has_left() -> None:
+async def test_an_alias_of_a_removed_agent_is_found_in_its_journal() -> None:
     mesh = Mesh(Host(), Host(chosen="jrnl0001-b"), has_agent=False)
-    assert await aliases(mesh).find(CALLER, "chosen") == "jrnl0001-b"
+    assert await make_aliases(mesh).find(CALLER, "chosen") == "jrnl0001-b"
 
 
-async def test_an_id_that_nobody_knows_is_new() -> None:
-    assert await aliases(Mesh(Host(), Host())).find(CALLER, "chosen") == ""
-    assert await aliases(Mesh(has_agent=False)).find(CALLER, "chosen") == ""
+async def test_an_unknown_alias_is_new() -> None:
+    assert await make_aliases(Mesh(Host(), Host())).find(CALLER, "chosen") == ""
+    assert await make_aliases(Mesh(has_agent=False)).find(CALLER, "chosen") == ""
 
 
-@pytest.mark.parametrize("mesh", [Mesh(Host(), Host(problem=AWAY)), Mesh(Host(problem=AWAY))])
-async def test_an_id_isn_t_new_while_somebody_who_may_know_it_can_t_be_asked(mesh: Mesh) -> None:
+@pytest.mark.parametrize(
+    "mesh", [Mesh(Host(), Host(problem=UNREACHABLE)), Mesh(Host(problem=UNREACHABLE))]
+)
+async def test_an_alias_is_not_new_while_a_host_is_unreachable(mesh: Mesh) -> None:
     with pytest.raises(PeerUnavailableError):
-        await aliases(mesh).find(CALLER, "chosen")
+        await make_aliases(mesh).find(CALLER, "chosen")
 
 
-async def test_an_id_that_the_mesh_gave_stands_for_itself() -> None:
-    here = Host()
-    assert await aliases(Mesh(here)).find(CALLER, "jrnl0000-a") == "jrnl0000-a"
-    assert here.asked == 0
+async def test_a_task_id_of_the_mesh_is_returned_unchanged() -> None:
+    own = Host()
+    assert await make_aliases(Mesh(own)).find(CALLER, "jrnl0000-a") == "jrnl0000-a"
+    assert own.requests == 0
 
 
-def test_a_task_may_still_be_made_where_its_agent_runs() -> None:
-    assert aliases(Mesh(Host())).may_create(CALLER, "jrnl0000-a")
-    assert not aliases(Mesh(Host())).may_create(CALLER, "jrnl0001-a")
+def test_a_task_may_be_created_on_the_host_of_its_agent() -> None:
+    assert make_aliases(Mesh(Host())).may_create(CALLER, "jrnl0000-a")
+    assert not make_aliases(Mesh(Host())).may_create(CALLER, "jrnl0001-a")

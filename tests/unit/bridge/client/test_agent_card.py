@@ -1,4 +1,4 @@
-"""Cards of all versions are found and parsed, and the local agent's card is built from them."""
+"""Cards of all versions are found and parsed, and the local agent's card is derived from them."""
 
 import json
 from typing import Any
@@ -51,28 +51,28 @@ V0_3: dict[str, Any] = {
 }
 
 
-def read(card: object, **choice: Any) -> Any:
-    return parse_remote_card(json.dumps(card).encode(), InterfaceSelector(URL, **choice))
+def parse(card: object, **options: Any) -> Any:
+    return parse_remote_card(json.dumps(card).encode(), InterfaceSelector(URL, **options))
 
 
-def test_a_card_of_v1_0_says_how_its_agent_is_spoken_to() -> None:
-    found = read(V1)
-    assert (found.interface.binding, found.interface.version) == (ProtocolBinding.JSONRPC, "1.0")
-    assert found.supports_streaming
-    assert found.supports_resume
+def test_a_v1_0_card_has_the_interface_and_capabilities() -> None:
+    remote = parse(V1)
+    assert (remote.interface.binding, remote.interface.version) == (ProtocolBinding.JSONRPC, "1.0")
+    assert remote.supports_streaming
+    assert remote.supports_resume
 
 
-def test_a_card_of_v0_3_has_its_own_address_and_others() -> None:
-    assert read(V0_3).interface.binding == ProtocolBinding.GRPC
-    other = read(V0_3, bindings=("HTTP+JSON",))
+def test_a_v0_3_card_has_its_main_and_additional_interfaces() -> None:
+    assert parse(V0_3).interface.binding == ProtocolBinding.GRPC
+    other = parse(V0_3, bindings=("HTTP+JSON",))
     assert (other.interface.url, other.interface.version) == ("https://a.example/rest", "0.3")
     assert not other.supports_streaming
     assert not other.supports_resume
 
 
-def test_an_older_card_may_say_as_good_as_nothing() -> None:
-    found = read({"name": "old"})
-    assert (found.interface.binding, found.interface.url) == (
+def test_a_minimal_old_card_is_accepted() -> None:
+    remote = parse({"name": "old"})
+    assert (remote.interface.binding, remote.interface.url) == (
         ProtocolBinding.JSONRPC,
         "https://a.example",
     )
@@ -92,46 +92,50 @@ def test_an_older_card_may_say_as_good_as_nothing() -> None:
         (b'{"name":"x","url":"mailto:x"}', "no interface that we speak"),
     ],
 )
-def test_what_is_no_card_is_told_so(body: bytes, problem: str) -> None:
+def test_an_invalid_card_is_refused_with_the_reason(body: bytes, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         parse_remote_card(body, InterfaceSelector(URL))
 
 
-def test_our_card_says_what_theirs_does_but_not_where_and_for_whom() -> None:
-    ours = build_local_card(read(V1).card, "scale")
-    assert (ours.name, ours.description, ours.version) == ("scale", "Weighs things", "2.1.0")
-    assert [skill.id for skill in ours.skills] == ["weigh"]
+def test_the_local_card_omits_addresses_security_and_signatures() -> None:
+    local_card = build_local_card(parse(V1).card, "scale")
+    assert (local_card.name, local_card.description, local_card.version) == (
+        "scale",
+        "Weighs things",
+        "2.1.0",
+    )
+    assert [skill.id for skill in local_card.skills] == ["weigh"]
     for field in (
         "supported_interfaces",
         "security_schemes",
         "security_requirements",
         "signatures",
     ):
-        assert not getattr(ours, field)
-    assert not ours.HasField("capabilities")
-    assert not ours.skills[0].security_requirements
+        assert not getattr(local_card, field)
+    assert not local_card.HasField("capabilities")
+    assert not local_card.skills[0].security_requirements
 
 
-def test_kinds_of_content_become_media_types() -> None:
-    ours = build_local_card(read(V0_3).card, "scale")
-    assert list(ours.default_input_modes) == ["text/plain"]
-    assert list(ours.default_output_modes) == ["text/plain"]
+def test_v0_1_content_kinds_become_media_types() -> None:
+    local_card = build_local_card(parse(V0_3).card, "scale")
+    assert list(local_card.default_input_modes) == ["text/plain"]
+    assert list(local_card.default_output_modes) == ["text/plain"]
 
 
-def test_an_agent_without_skills_has_one_by_which_it_is_found() -> None:
+def test_an_agent_without_skills_gets_a_default_skill() -> None:
     (skill,) = build_local_card(AgentCard(name="x", description="does"), "far").skills
     assert (skill.name, list(skill.tags)) == ("far", ["far"])
 
 
 @pytest.mark.parametrize(
-    ("said", "name"),
+    ("card_name", "name"),
     [("The Scale, No. 1!", "the-scale-no-1"), ("--x--", "x"), ("Ünï", "n"), ("秤", ""), ("", "")],
 )
-def test_a_name_is_made_of_the_cards(said: str, name: str) -> None:
-    assert derive_agent_name(AgentCard(name=said)) == name
+def test_a_name_is_derived_from_the_cards_name(card_name: str, name: str) -> None:
+    assert derive_agent_name(AgentCard(name=card_name)) == name
 
 
-def test_a_card_is_looked_for_where_it_may_be() -> None:
+def test_candidate_urls_of_a_card() -> None:
     assert card_url_candidates("https://a.example/x/card.json") == (
         "https://a.example/x/card.json",
     )

@@ -1,4 +1,4 @@
-"""Artifact content is compared with a snapshot, independent of how its text is split."""
+"""Artifact content is compared with a snapshot, independent of the split of its text."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +7,7 @@ from trunkline.v1.part_pb2 import Part
 from trunkline_bridge.client.task_mirror import ArtifactContent
 
 
-def plain(*texts: str) -> list[Part]:
+def text_parts(*texts: str) -> list[Part]:
     return [Part(text=text) for text in texts]
 
 
@@ -22,31 +22,31 @@ PARTS = st.lists(
 
 
 @given(PARTS, PARTS)
-def test_the_rest_makes_the_one_into_the_other(before: list[Part], after: list[Part]) -> None:
-    whole = [*before, *after]
-    rest = ArtifactContent(before).find_suffix(whole)
-    assert rest is not None
-    assert ArtifactContent([*before, *rest]).items() == ArtifactContent(whole).items()
+def test_content_plus_its_suffix_equals_the_whole(before: list[Part], after: list[Part]) -> None:
+    combined = [*before, *after]
+    suffix = ArtifactContent(before).find_suffix(combined)
+    assert suffix is not None
+    assert ArtifactContent([*before, *suffix]).items() == ArtifactContent(combined).items()
 
 
 @given(PARTS, PARTS)
-def test_a_rest_is_told_only_where_one_begins_like_the_other(
-    ours: list[Part], theirs: list[Part]
-) -> None:
-    rest = ArtifactContent(ours).find_suffix(theirs)
-    if rest is not None:
-        assert ArtifactContent([*ours, *rest]).items() == ArtifactContent(theirs).items()
+def test_a_suffix_exists_only_for_a_common_prefix(first: list[Part], second: list[Part]) -> None:
+    suffix = ArtifactContent(first).find_suffix(second)
+    if suffix is not None:
+        assert ArtifactContent([*first, *suffix]).items() == ArtifactContent(second).items()
 
 
 def test_texts_are_joined_before_they_are_compared() -> None:
-    assert ArtifactContent(plain("on", "e ")).find_suffix(plain("o", "ne t", "wo")) == plain("two")
+    assert ArtifactContent(text_parts("on", "e ")).find_suffix(
+        text_parts("o", "ne t", "wo")
+    ) == text_parts("two")
 
 
-def test_other_texts_and_less_text_are_no_beginnings() -> None:
-    assert ArtifactContent(plain("one")).find_suffix(plain("two")) is None
-    assert ArtifactContent(plain("one")).find_suffix(plain("on")) is None
-    assert ArtifactContent(plain("one")).find_suffix([]) is None
+def test_different_or_shorter_text_has_no_suffix() -> None:
+    assert ArtifactContent(text_parts("one")).find_suffix(text_parts("two")) is None
+    assert ArtifactContent(text_parts("one")).find_suffix(text_parts("on")) is None
+    assert ArtifactContent(text_parts("one")).find_suffix([]) is None
 
 
-def test_the_same_has_no_rest() -> None:
-    assert ArtifactContent(plain("one")).find_suffix(plain("one", "")) == []
+def test_equal_content_has_an_empty_suffix() -> None:
+    assert ArtifactContent(text_parts("one")).find_suffix(text_parts("one", "")) == []

@@ -14,18 +14,20 @@ from trunkline_bridge.client.interfaces import (
 CARD = "https://agents.example/.well-known/agent-card.json"
 
 
-def offer(url: str, binding: str = "JSONRPC", version: str = "1.0", **more: str) -> AgentInterface:
+def make_interface(
+    url: str, binding: str = "JSONRPC", version: str = "1.0", **more: str
+) -> AgentInterface:
     return AgentInterface(url=url, protocol_binding=binding, protocol_version=version, **more)
 
 
-def test_the_first_that_we_speak_is_taken_with_its_tenant() -> None:
-    offered = [
-        offer("https://agents.example/soap", "SOAP"),
-        offer("https://agents.example/new", version="2.0"),
-        offer("https://agents.example/rest/", "http+json", "1.0", tenant="blue"),
-        offer("https://agents.example/rpc"),
+def test_the_first_supported_interface_is_selected_with_its_tenant() -> None:
+    interfaces = [
+        make_interface("https://agents.example/soap", "SOAP"),
+        make_interface("https://agents.example/new", version="2.0"),
+        make_interface("https://agents.example/rest/", "http+json", "1.0", tenant="blue"),
+        make_interface("https://agents.example/rpc"),
     ]
-    assert InterfaceSelector(CARD).select(offered) == Interface(
+    assert InterfaceSelector(CARD).select(interfaces) == Interface(
         ProtocolBinding.REST, "1.0", "https://agents.example/rest", "blue", is_secure=True
     )
 
@@ -38,9 +40,9 @@ def test_the_first_that_we_speak_is_taken_with_its_tenant() -> None:
         ("grpcs://agents.example:9/x", "agents.example:9", True),
     ],
 )
-def test_grpc_has_a_host_and_a_port(url: str, address: str, *, is_secure: bool) -> None:
-    taken = InterfaceSelector(CARD).select([offer(url, "GRPC", "0.3")])
-    assert (taken.url, taken.is_secure, taken.version) == (address, is_secure, "0.3")
+def test_a_grpc_interface_has_a_host_and_a_port(url: str, address: str, *, is_secure: bool) -> None:
+    selected = InterfaceSelector(CARD).select([make_interface(url, "GRPC", "0.3")])
+    assert (selected.url, selected.is_secure, selected.version) == (address, is_secure, "0.3")
 
 
 @pytest.mark.parametrize(
@@ -52,31 +54,31 @@ def test_grpc_has_a_host_and_a_port(url: str, address: str, *, is_secure: bool) 
         "https://agents.example.evil.example/",
     ],
 )
-def test_a_card_leads_nowhere_but_to_its_own_host(url: str) -> None:
+def test_an_interface_on_another_host_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="not where the card is"):
-        InterfaceSelector(CARD).select([offer(url)])
+        InterfaceSelector(CARD).select([make_interface(url)])
 
 
-def test_a_host_that_is_allowed_may_be_led_to() -> None:
-    taken = InterfaceSelector(CARD, allowed_hosts=("elsewhere.example",)).select(
-        [offer("https://elsewhere.example/")]
+def test_an_interface_on_an_allowed_host_is_selected() -> None:
+    selected = InterfaceSelector(CARD, allowed_hosts=("elsewhere.example",)).select(
+        [make_interface("https://elsewhere.example/")]
     )
-    assert taken.url == "https://elsewhere.example"
+    assert selected.url == "https://elsewhere.example"
 
 
 @pytest.mark.parametrize(
     ("url", "binding"),
     [("http://agents.example/", "JSONRPC"), ("http://agents.example:80", "GRPC")],
 )
-def test_what_was_told_in_private_is_not_gone_on_with_in_public(url: str, binding: str) -> None:
+def test_an_unencrypted_interface_of_an_https_card_is_refused(url: str, binding: str) -> None:
     with pytest.raises(ValueError, match="not where the card is"):
-        InterfaceSelector(CARD).select([offer(url, binding)])
+        InterfaceSelector(CARD).select([make_interface(url, binding)])
 
 
-def test_this_machine_has_many_names() -> None:
-    choice = InterfaceSelector("http://127.0.0.1:8000/.well-known/agent-card.json")
+def test_all_names_of_this_machine_are_one_host() -> None:
+    selector = InterfaceSelector("http://127.0.0.1:8000/.well-known/agent-card.json")
     for url in ("http://localhost:9/", "http://0.0.0.0:9/", "http://[::1]:9/"):
-        assert choice.select([offer(url)]).is_secure is False
+        assert selector.select([make_interface(url)]).is_secure is False
 
 
 @pytest.mark.parametrize(
@@ -90,23 +92,23 @@ def test_this_machine_has_many_names() -> None:
         "//x",
     ],
 )
-def test_no_address_is_no_interface(url: str) -> None:
+def test_an_interface_with_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="no interface that we speak"):
-        InterfaceSelector(CARD).select([offer(url)])
+        InterfaceSelector(CARD).select([make_interface(url)])
 
 
-def test_only_the_bindings_and_versions_that_are_wanted_are_taken() -> None:
-    offered = [
-        offer("https://agents.example/a"),
-        offer("https://agents.example/b", "HTTP+JSON", "0.3"),
-        offer("https://agents.example/c", "HTTP+JSON", "1.0"),
+def test_only_the_requested_bindings_and_versions_are_selected() -> None:
+    interfaces = [
+        make_interface("https://agents.example/a"),
+        make_interface("https://agents.example/b", "HTTP+JSON", "0.3"),
+        make_interface("https://agents.example/c", "HTTP+JSON", "1.0"),
     ]
-    choice = InterfaceSelector(CARD, bindings=("HTTP+JSON",), versions=("1.0",))
-    assert choice.select(offered).url == "https://agents.example/c"
+    selector = InterfaceSelector(CARD, bindings=("HTTP+JSON",), versions=("1.0",))
+    assert selector.select(interfaces).url == "https://agents.example/c"
 
 
 @pytest.mark.parametrize(
-    ("said", "version"),
+    ("declared", "version"),
     [
         ("1.0", "1.0"),
         ("1.0.0", "1.0"),
@@ -120,11 +122,11 @@ def test_only_the_bindings_and_versions_that_are_wanted_are_taken() -> None:
         ("one", None),
     ],
 )
-def test_versions_are_major_and_minor(said: str, version: str | None) -> None:
-    assert parse_version(said) == version
+def test_versions_are_compared_by_major_and_minor(declared: str, version: str | None) -> None:
+    assert parse_version(declared) == version
 
 
-def test_a_host_is_found_in_any_address() -> None:
+def test_the_host_of_any_address_is_parsed() -> None:
     assert [
         parse_host(url) for url in ("a.example:1", "https://A.example./x", "[::1]:2", "x://")
     ] == [

@@ -1,4 +1,4 @@
-"""JSON of remote agents is parsed in all versions and spellings."""
+"""JSON from remote agents is parsed in all versions and spellings."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ from trunkline_bridge.client.json_reader import parse_stream_response, parse_tas
 MESSAGE = {"messageId": "m", "role": "agent", "parts": [{"kind": "text", "text": "hi"}]}
 
 
-def shown(given: object) -> Any:
-    return json_format.MessageToDict(parse_stream_response(given))
+def parse_to_dict(content: object) -> Any:
+    return json_format.MessageToDict(parse_stream_response(content))
 
 
-def test_v0_3_is_read_by_its_kinds() -> None:
+def test_v0_3_json_is_parsed_by_kind() -> None:
     file = {"kind": "file", "file": {"bytes": "AAE=", "name": "f", "mimeType": "image/png"}}
     task = {
         "kind": "task",
@@ -26,12 +26,12 @@ def test_v0_3_is_read_by_its_kinds() -> None:
         "artifacts": [{"artifactId": "a", "parts": [file, {"kind": "data", "data": {"n": 1}}]}],
         "history": [{**MESSAGE, "role": "user"}],
     }
-    said = {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": "hi"}]}
-    assert shown(task) == {
+    message = {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": "hi"}]}
+    assert parse_to_dict(task) == {
         "task": {
             "id": "t",
             "contextId": "c",
-            "status": {"state": "TASK_STATE_INPUT_REQUIRED", "message": said},
+            "status": {"state": "TASK_STATE_INPUT_REQUIRED", "message": message},
             "artifacts": [
                 {
                     "artifactId": "a",
@@ -41,43 +41,47 @@ def test_v0_3_is_read_by_its_kinds() -> None:
                     ],
                 }
             ],
-            "history": [{**said, "role": "ROLE_USER"}],
+            "history": [{**message, "role": "ROLE_USER"}],
         }
     }
-    assert shown({"kind": "message", **MESSAGE}) == {"message": said}
+    assert parse_to_dict({"kind": "message", **MESSAGE}) == {"message": message}
     update = {
         "kind": "status-update",
         "taskId": "t",
         "status": {"state": "canceled"},
         "final": True,
     }
-    assert shown(update)["statusUpdate"]["status"] == {"state": "TASK_STATE_CANCELED"}
+    assert parse_to_dict(update)["statusUpdate"]["status"] == {"state": "TASK_STATE_CANCELED"}
     chunk = {"kind": "artifact-update", "taskId": "t", "artifact": task["artifacts"][0]}  # type: ignore[index]
-    assert shown({**chunk, "append": False, "lastChunk": True})["artifactUpdate"]["lastChunk"]
+    assert parse_to_dict({**chunk, "append": False, "lastChunk": True})["artifactUpdate"][
+        "lastChunk"
+    ]
 
 
-def test_what_has_no_kind_is_told_by_its_members() -> None:
-    assert "task" in shown({"id": "t", "status": {"state": "working"}})
-    assert "statusUpdate" in shown({"taskId": "t", "status": {"state": "working"}})
-    assert "artifactUpdate" in shown({"taskId": "t", "artifact": {"artifactId": "a", "parts": []}})
-    assert "message" in shown(MESSAGE)
+def test_json_without_a_kind_is_parsed_by_its_members() -> None:
+    assert "task" in parse_to_dict({"id": "t", "status": {"state": "working"}})
+    assert "statusUpdate" in parse_to_dict({"taskId": "t", "status": {"state": "working"}})
+    assert "artifactUpdate" in parse_to_dict(
+        {"taskId": "t", "artifact": {"artifactId": "a", "parts": []}}
+    )
+    assert "message" in parse_to_dict(MESSAGE)
 
 
 @pytest.mark.parametrize(
     "state", ["TASK_STATE_CANCELED", "TASK_STATE_CANCELLED", "canceled", "cancelled", 5]
 )
-def test_a_state_may_be_spelled_as_any_version_spells_it(state: object) -> None:
+def test_states_of_every_version_are_parsed(state: object) -> None:
     task = parse_task({"id": "t", "status": {"state": state}})
     assert task.status.state == task_pb2.TASK_STATE_CANCELED
 
 
-def test_times_are_not_read_at_all() -> None:
+def test_timestamps_are_ignored() -> None:
     status = {"state": "TASK_STATE_WORKING", "timestamp": "2026-02-03 04:05"}
     assert not parse_task({"id": "t", "status": status}).status.HasField("timestamp")
 
 
-def test_unknown_members_and_nulls_are_left_out() -> None:
-    given: dict[str, Any] = {
+def test_unknown_members_and_nulls_are_ignored() -> None:
+    content: dict[str, Any] = {
         "task": {
             "kind": "task",
             "id": "t",
@@ -87,7 +91,9 @@ def test_unknown_members_and_nulls_are_left_out() -> None:
         },
         "message": None,
     }
-    assert shown(given) == {"task": {"id": "t", "status": {"state": "TASK_STATE_WORKING"}}}
+    assert parse_to_dict(content) == {
+        "task": {"id": "t", "status": {"state": "TASK_STATE_WORKING"}}
+    }
 
 
 def test_a_task_may_be_wrapped() -> None:
@@ -105,16 +111,16 @@ def test_a_task_may_be_wrapped() -> None:
     ],
 )
 @pytest.mark.parametrize("flags", [{}, {"append": True}, {"append": False, "lastChunk": True}])
-def test_pieces_of_text_are_read_as_anything_else_is(
+def test_text_pieces_are_parsed_like_other_events(
     artifact: dict[str, Any], flags: dict[str, bool]
 ) -> None:
-    given = {"artifactUpdate": {"taskId": "t", "contextId": "c", "artifact": artifact, **flags}}
-    usual = json_format.ParseDict(given, a2a_pb2.StreamResponse())
-    assert parse_stream_response(given) == usual
+    content = {"artifactUpdate": {"taskId": "t", "contextId": "c", "artifact": artifact, **flags}}
+    expected = json_format.ParseDict(content, a2a_pb2.StreamResponse())
+    assert parse_stream_response(content) == expected
 
 
 @pytest.mark.parametrize(
-    "given",
+    "content",
     [
         None,
         [],
@@ -139,12 +145,12 @@ def test_pieces_of_text_are_read_as_anything_else_is(
         {"message": {"messageId": "m", "parts": "hi"}},
     ],
 )
-def test_what_has_no_meaning_is_a_value_error(given: object) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011  each says something else
-        parse_stream_response(given)
+def test_invalid_json_is_a_value_error(content: object) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011  the texts differ
+        parse_stream_response(content)
 
 
-def test_what_is_wrong_is_said_without_content() -> None:
+def test_an_error_does_not_repeat_content() -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011  the test checks its text
         parse_stream_response({"task": {"id": ["hush"], "status": {"state": "working"}}})
     assert "hush" not in str(caught.value)

@@ -9,30 +9,30 @@ from trunkline.settings import RemoteAgentSettings
 from trunkline_bridge.client.settings import RemoteSettings
 
 
-def test_a_token_and_a_key_go_in_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_and_a_key_are_sent_in_headers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAR_TOKEN", "open sesame\n")
     monkeypatch.setenv("FAR_KEY", "k-1")
-    given = RemoteAgentSettings(
+    agent_settings = RemoteAgentSettings(
         url="https://far.example",
         token_env="FAR_TOKEN",
         api_key_env="FAR_KEY",
         api_key_header="X-Key",
         headers={"X-Team": "blue"},
     )
-    found = RemoteSettings.from_settings("far", given)
-    assert found.headers == {
+    remote = RemoteSettings.from_settings("far", agent_settings)
+    assert remote.headers == {
         "X-Team": "blue",
         "authorization": "Bearer open sesame",
         "x-key": "k-1",
     }
-    assert "sesame" not in repr(found)
+    assert "sesame" not in repr(remote)
 
 
-@pytest.mark.parametrize("held", ["", "  ", "tö", "a\nb"])
-def test_what_can_not_be_sent_is_refused_by_its_variable(
-    held: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("token", ["", "  ", "tö", "a\nb"])
+def test_an_invalid_token_is_refused_by_its_variable(
+    token: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FAR_TOKEN", held)
+    monkeypatch.setenv("FAR_TOKEN", token)
     with pytest.raises(ConfigurationError, match="FAR_TOKEN") as caught:
         RemoteSettings.from_settings(
             "far", RemoteAgentSettings(url="https://far.example", token_env="FAR_TOKEN")
@@ -44,7 +44,7 @@ def test_what_can_not_be_sent_is_refused_by_its_variable(
     ("url", "is_warned"),
     [("http://far.example", True), ("https://far.example", False), ("http://127.0.0.1", False)],
 )
-def test_credentials_in_the_clear_are_warned_of(
+def test_unencrypted_credentials_cause_a_warning(
     url: str,
     *,
     is_warned: bool,

@@ -80,7 +80,9 @@ async def test_a_token_with_wrong_claims_is_refused(
 
 async def test_a_small_clock_difference_is_tolerated(jwks: Path) -> None:
     expired_token = TRUSTED_KEY.token({"exp": at(-10)})
-    assert (await TokenVerifier(token_settings(jwks, leeway_s=30)).verify(expired_token)).account == "ann"
+    assert (
+        await TokenVerifier(token_settings(jwks, leeway_s=30)).verify(expired_token)
+    ).account == "ann"
     with pytest.raises(InvalidTokenError, match="expired"):
         await TokenVerifier(token_settings(jwks, leeway_s=0)).verify(expired_token)
 

@@ -1,4 +1,4 @@
-"""Server-sent events: ids, JSON on one line, and templates that equal the full rendering."""
+"""Server-sent events: ids, JSON on one line, and templates that equal full rendering."""
 
 import json
 from typing import Any
@@ -20,7 +20,7 @@ def view(artifact_id: str = "artifact-1", name: str = "") -> ArtifactView:
     return ArtifactView("jrnl0001-task", 'a "context"', head)
 
 
-def data_of(rendered: str) -> Any:
+def parse_data(rendered: str) -> Any:
     lines = rendered.split("\n")
     assert lines[-2:] == ["", ""]
     (data,) = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
@@ -28,27 +28,29 @@ def data_of(rendered: str) -> Any:
 
 
 @given(st.text(), st.booleans(), st.one_of(st.none(), st.integers(), st.text()), st.integers(1, 3))
-def test_the_short_way_gives_what_the_long_one_does(
+def test_the_fast_path_renders_the_same_as_the_general_one(
     text: str, is_last: bool, request_id: str | int | None, epoch: int
 ) -> None:
     piece = TextDelta(12, 0, view(name="näme"), text, is_last, epoch)
     renderer = v1_renderer(request_id)
-    short = renderer.render(piece)
-    assert short == renderer.render(FullEvent(12, 0, piece.response, epoch))
-    assert data_of(short)["result"]["artifactUpdate"]["artifact"]["parts"] == [{"text": text}]
+    fast_result = renderer.render(piece)
+    assert fast_result == renderer.render(FullEvent(12, 0, piece.response, epoch))
+    assert parse_data(fast_result)["result"]["artifactUpdate"]["artifact"]["parts"] == [
+        {"text": text}
+    ]
 
 
 @given(st.text())
-def test_an_event_is_two_lines_for_every_reader_of_lines(text: str) -> None:
+def test_an_event_has_two_lines_by_any_line_splitting(text: str) -> None:
     rendered = v1_renderer(1).render(TextDelta(3, 0, view(), text, is_last=False))
     assert len(rendered.splitlines()) == 3
     assert rendered.splitlines()[2] == ""
 
 
-def test_an_event_carries_its_id_and_the_request_s() -> None:
+def test_an_event_has_its_id_and_the_requests_id() -> None:
     rendered = v1_renderer("r-1").render(TextDelta(7, 0, view(), "é", is_last=True))
     assert rendered.startswith("id: 7.0\ndata: ")
-    assert data_of(rendered) == {
+    assert parse_data(rendered) == {
         "jsonrpc": "2.0",
         "id": "r-1",
         "result": {
@@ -69,7 +71,7 @@ def test_artifacts_of_one_stream_keep_their_own_templates() -> None:
     first, second = view("a"), view("b")
     pieces = [TextDelta(n, 0, one, "x", False) for n, one in enumerate((first, second, first), 1)]
     ids = [
-        data_of(renderer.render(piece))["result"]["artifactUpdate"]["artifact"]["artifactId"]
+        parse_data(renderer.render(piece))["result"]["artifactUpdate"]["artifact"]["artifactId"]
         for piece in pieces
     ]
     assert ids == ["a", "b", "a"]
@@ -81,14 +83,14 @@ def test_a_direct_reply_has_no_id_to_resume_from() -> None:
     assert v1_renderer(None).render(event).startswith("data: ")
 
 
-def test_an_error_is_an_event_of_its_own_kind() -> None:
+def test_an_error_has_its_own_event_type() -> None:
     rendered = v1_renderer(4).render_error(invalid_params(("x", "is wrong"))).decode()
     assert rendered.startswith("event: error\n")
-    answer = data_of(rendered)
+    answer = parse_data(rendered)
     assert (answer["id"], answer["error"]["code"]) == (4, -32602)
 
 
-def test_writes_are_cut_where_they_are_large_and_lose_nothing() -> None:
+def test_large_writes_are_split_without_loss() -> None:
     artifact = view()
     events = [TextDelta(n, 0, artifact, "x" * 1000, False) for n in range(1, 501)]
     renderer = v1_renderer(1)

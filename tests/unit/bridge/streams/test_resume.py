@@ -1,4 +1,4 @@
-"""Resuming after an event: known, future, and lost with an earlier epoch."""
+"""Resuming after an event: a known one, a future one, and one lost with an earlier epoch."""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -61,38 +61,36 @@ def texts(first_sequence: int, epoch: int, *content: str) -> event_pb2.EventBatc
     return event_pb2.EventBatch(header=header, events=[event_pb2.Event(delta=delta)])
 
 
-async def behind(seen: str, *batches: event_pb2.EventBatch) -> list[WireEvent]:
+async def events_after(seen: str, *batches: event_pb2.EventBatch) -> list[WireEvent]:
     cursor = parse_event_id(seen)
     stream: Any = Stream(batches, head(cursor.sequence - 1))
-    now = head(20, epoch=2)
-    found: list[WireEvent] = []
+    current = head(20, epoch=2)
+    events: list[WireEvent] = []
     async for ready in unseen_events(
-        stream, seen=cursor, expired=cursor_expired(cursor, now), links=RELATIVE_LINKS
+        stream, seen=cursor, expired=cursor_expired(cursor, current), links=RELATIVE_LINKS
     ):
-        found += ready
-    return found
+        events += ready
+    return events
 
 
-async def test_what_was_seen_is_left_out_and_what_follows_keeps_its_epoch() -> None:
-    events = await behind("5.0", texts(5, 1, "a", "b"), texts(7, 2, "c"))
+async def test_seen_events_are_skipped_and_later_ones_have_their_epoch() -> None:
+    events = await events_after("5.0", texts(5, 1, "a", "b"), texts(7, 2, "c"))
     assert [event.id for event in events] == ["6.0", "7.0-2"]
 
 
-async def test_an_event_of_a_later_life_is_gone_on_behind_by_its_epoch() -> None:
-    events = await behind("7.0-2", texts(7, 2, "c", "d"))
+async def test_resuming_after_an_event_of_a_later_epoch() -> None:
+    events = await events_after("7.0-2", texts(7, 2, "c", "d"))
     assert [event.id for event in events] == ["8.0-2"]
 
 
 @pytest.mark.parametrize(("seen", "epoch"), [("7.0", 2), ("7.0-2", 3), ("7.0-3", 2)])
-async def test_another_event_in_the_place_of_the_one_that_was_seen_is_an_error(
-    seen: str, epoch: int
-) -> None:
-    with pytest.raises(CursorExpiredError) as raised:
-        await behind(seen, texts(7, epoch, "c"))
-    assert (raised.value.after, raised.value.snapshot_sequence) == ("7", "20")
+async def test_a_different_event_with_the_same_sequence_is_an_error(seen: str, epoch: int) -> None:
+    with pytest.raises(CursorExpiredError) as caught:
+        await events_after(seen, texts(7, epoch, "c"))
+    assert (caught.value.after, caught.value.snapshot_sequence) == ("7", "20")
 
 
-async def test_the_first_item_says_that_the_event_is_there() -> None:
+async def test_the_first_item_confirms_that_the_event_exists() -> None:
     stream: Any = Stream([texts(5, 1, "a", "b")], head(4))
     seen = EventId(5, 0)
     events = unseen_events(
@@ -101,21 +99,21 @@ async def test_the_first_item_says_that_the_event_is_there() -> None:
     assert list(await anext(events)) == []
 
 
-def test_an_event_that_is_not_there_yet_is_no_place_to_go_on_from() -> None:
+def test_resuming_after_a_future_event_is_refused() -> None:
     check_event_exists(EventId(9, 0), head(9))
     with pytest.raises(WireError, match="no event 10 yet, the last one is 9"):
         check_event_exists(EventId(10, 0), head(9))
 
 
-def test_an_event_that_went_with_an_earlier_life_is_gone() -> None:
+def test_resuming_after_an_event_lost_with_an_earlier_epoch_is_refused() -> None:
     with pytest.raises(CursorExpiredError):
         check_event_exists(EventId(10, 0, 1), head(9, epoch=2))
 
 
-def test_nothing_is_behind_the_last_event_of_a_task_that_has_ended() -> None:
+def test_the_last_event_of_an_ended_task_is_recognized() -> None:
     completed = task_pb2.TASK_STATE_COMPLETED
     assert is_last_event(EventId(9, 0), head(9, state=completed))
-    # The end of a task is two wire events.
+    # The end of a task may be two wire events.
     assert not is_last_event(EventId(9, 0), head(9, state=completed, has_answer=True))
     assert is_last_event(EventId(9, 1), head(9, state=completed, has_answer=True))
     assert is_last_event(EventId(9, 0), head(9, state=task_pb2.TASK_STATE_FAILED, has_answer=True))

@@ -17,101 +17,101 @@ EVENT = FullEvent(1, 0, a2a_pb2.StreamResponse())
 
 
 class Client:
-    """A client that accepts data while it has room."""
+    """A client that accepts data while it has buffer space."""
 
     def __init__(self) -> None:
-        self.room = asyncio.Event()
-        self.room.set()
-        self.news = asyncio.Event()
+        self.has_space = asyncio.Event()
+        self.has_space.set()
+        self.received = asyncio.Event()
         self.bodies: list[bytes] = []
 
     async def send(self, message: Message) -> None:
-        await self.room.wait()
+        await self.has_space.wait()
         if message.get("body"):
             self.bodies.append(message["body"])
-            self.news.set()
+            self.received.set()
 
-    async def until(self, count: int) -> None:
+    async def wait_for_bodies(self, count: int) -> None:
         async with asyncio.timeout(30):
             while len(self.bodies) < count:
-                self.news.clear()
-                await self.news.wait()
+                self.received.clear()
+                await self.received.wait()
 
 
-async def test_nothing_is_asked_of_the_mesh_while_the_client_has_no_room() -> None:
+async def test_no_events_are_read_while_the_client_is_stalled() -> None:
     client = Client()
-    taken: list[int] = []
+    produced: list[int] = []
 
     async def events() -> AsyncGenerator[list[WireEvent], None]:
         for number in range(100):
-            taken.append(number)
+            produced.append(number)
             if number == 3:
-                client.room.clear()
+                client.has_space.clear()
             yield [EVENT]
 
-    sending = send_events(
+    send_all = send_events(
         ResponseSender(client.send), events(), v1_renderer(1), heartbeats=Heartbeats(60)
     )
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(sending)
-        await client.until(3)
+        task = group.create_task(send_all)
+        await client.wait_for_bodies(3)
         for _ in range(50):
             await asyncio.sleep(0)
-        assert taken == [0, 1, 2, 3]
-        client.room.set()
+        assert produced == [0, 1, 2, 3]
+        client.has_space.set()
         await task
-    assert len(client.bodies) == len(taken) == 100
+    assert len(client.bodies) == len(produced) == 100
 
 
-async def test_one_timer_beats_for_every_silent_stream() -> None:
-    beats = Heartbeats(0.02)
+async def test_one_timer_sends_heartbeats_to_every_silent_stream() -> None:
+    heartbeats = Heartbeats(0.02)
     silent, busy = Client(), Client()
-    streams = [EventStream(client.send, beats) for client in (silent, busy)]
+    streams = [EventStream(client.send, heartbeats) for client in (silent, busy)]
     for stream in streams:
-        beats.add(stream)
-    await silent.until(3)
+        heartbeats.add(stream)
+    await silent.wait_for_bodies(3)
     assert silent.bodies == [HEARTBEAT] * len(silent.bodies)
     for stream in streams:
-        beats.remove(stream)
-    assert beats._timer is None
+        heartbeats.remove(stream)
+    assert heartbeats._timer is None
 
 
-async def test_a_client_without_room_gets_no_heartbeat_and_holds_up_nobody() -> None:
-    beats = Heartbeats(0.02)
+async def test_a_stalled_client_gets_no_heartbeat_and_delays_no_other() -> None:
+    heartbeats = Heartbeats(0.02)
     stalled, other = Client(), Client()
-    stalled.room.clear()
+    stalled.has_space.clear()
     for client in (stalled, other):
-        beats.add(EventStream(client.send, beats))
-    await other.until(3)
+        heartbeats.add(EventStream(client.send, heartbeats))
+    await other.wait_for_bodies(3)
     assert stalled.bodies == []
-    stalled.room.set()
-    await stalled.until(1)
+    stalled.has_space.set()
+    await stalled.wait_for_bodies(1)
 
 
-async def test_a_heartbeat_that_fails_is_logged_and_the_others_go_on(
+async def test_a_failed_heartbeat_is_logged_and_the_others_continue(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    beats = Heartbeats(0.02)
+    heartbeats = Heartbeats(0.02)
 
     async def broken(_message: Message) -> None:
         raise RuntimeError("broken")
 
     other = Client()
     for send in (broken, other.send):
-        beats.add(EventStream(send, beats))
-    await other.until(2)
+        heartbeats.add(EventStream(send, heartbeats))
+    await other.wait_for_bodies(2)
     assert "heartbeat.failed" in {record.message for record in caplog.records}
 
 
-async def test_a_comment_never_comes_between_the_halves_of_a_write() -> None:
-    beats = Heartbeats(60)
+async def test_a_heartbeat_never_interrupts_a_write() -> None:
+    heartbeats = Heartbeats(60)
     client = Client()
-    stream = EventStream(client.send, beats)
-    beats.add(stream)
-    client.room.clear()
+    stream = EventStream(client.send, heartbeats)
+    heartbeats.add(stream)
+    client.has_space.clear()
     async with asyncio.TaskGroup() as group:
         group.create_task(stream.write(b"data: 1\n\n"))
         await asyncio.sleep(0)
-        client.room.set()
+        client.has_space.set()
         stream.write_heartbeat()
     assert client.bodies == [b"data: 1\n\n"]

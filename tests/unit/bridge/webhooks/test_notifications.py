@@ -19,19 +19,19 @@ def other(sequence: int) -> FullEvent:
     return FullEvent(sequence, 0, a2a_pb2.StreamResponse())
 
 
-def joins(*events: WireEvent) -> list[tuple[str, str]]:
+def join_and_list(*events: WireEvent) -> list[tuple[str, str]]:
     return [
         (event.id, event.text if isinstance(event, TextDelta) else "")
         for event in join_text(events)
     ]
 
 
-def test_adjacent_pieces_of_one_artifact_are_one_by_the_last_name() -> None:
-    assert joins(piece(1, "a"), piece(2, "b"), piece(4, "c")) == [("4.0", "abc")]
+def test_adjacent_pieces_of_one_artifact_are_joined_with_the_last_id() -> None:
+    assert join_and_list(piece(1, "a"), piece(2, "b"), piece(4, "c")) == [("4.0", "abc")]
 
 
-def test_nothing_is_joined_across_another_event() -> None:
-    assert joins(piece(1, "a"), other(2), piece(3, "b"), piece(4, "c")) == [
+def test_pieces_are_not_joined_across_another_event() -> None:
+    assert join_and_list(piece(1, "a"), other(2), piece(3, "b"), piece(4, "c")) == [
         ("1.0", "a"),
         ("2.0", ""),
         ("4.0", "bc"),
@@ -39,25 +39,31 @@ def test_nothing_is_joined_across_another_event() -> None:
 
 
 def test_artifacts_are_not_mixed() -> None:
-    assert joins(piece(1, "a"), piece(2, "b", SECOND), piece(3, "c", SECOND), piece(4, "d")) == [
+    assert join_and_list(
+        piece(1, "a"), piece(2, "b", SECOND), piece(3, "c", SECOND), piece(4, "d")
+    ) == [
         ("1.0", "a"),
         ("3.0", "bc"),
         ("4.0", "d"),
     ]
 
 
-def test_the_last_piece_closes_what_it_is_joined_to() -> None:
+def test_a_joined_last_piece_closes_the_artifact() -> None:
     (event,) = join_text([piece(1, "a"), piece(2, "b", is_last=True)])
     assert isinstance(event, TextDelta)
     assert (event.text, event.is_last) == ("ab", True)
     assert event.response.artifact_update.last_chunk
 
 
-def test_one_post_does_not_grow_without_bound() -> None:
+def test_a_joined_text_is_bounded() -> None:
     events = [piece(number, "x" * 10_000) for number in range(1, 21)]
-    made = list(join_text(events))
-    assert [len(one.text) for one in made if isinstance(one, TextDelta)] == [70_000, 70_000, 60_000]
+    joined = list(join_text(events))
+    assert [len(one.text) for one in joined if isinstance(one, TextDelta)] == [
+        70_000,
+        70_000,
+        60_000,
+    ]
 
 
-def test_nothing_is_nothing() -> None:
-    assert joins() == []
+def test_joining_no_events_returns_none() -> None:
+    assert join_and_list() == []

@@ -1,4 +1,4 @@
-"""The webhook sender, over real sockets."""
+"""Tests of the webhook sender over real sockets."""
 
 import asyncio
 import base64
@@ -37,11 +37,11 @@ from trunkline_bridge.webhooks.signatures import (
 )
 
 POST = Notification("3.0", b'{"statusUpdate":{}}', "application/a2a+json")
-HERE = ["127.0.0.1"]
+LOOPBACK = ["127.0.0.1"]
 
 
-class Names:
-    """A resolver that returns the given addresses in turn, and then the last one."""
+class Resolver:
+    """A resolver that returns the addresses of each lookup in turn, and repeats the last ones."""
 
     def __init__(self, *answers: Sequence[str]) -> None:
         self._answers = list(answers)
@@ -58,20 +58,20 @@ def webhook(url: str, *, token: str = "") -> webhook_service_pb2.Webhook:
 
 
 async def post_once(receiver: WebhookReceiver, *, limit_s: float = 10.0) -> AttemptResult:
-    async with WebhookSender(AddressGuard(HERE), limit_s=limit_s) as sender:
+    async with WebhookSender(AddressGuard(LOOPBACK), limit_s=limit_s) as sender:
         return await sender.send(webhook(receiver.url), POST)
 
 
-async def test_a_post_carries_what_the_client_gave_and_is_signed() -> None:
+async def test_a_post_has_the_clients_credentials_and_is_signed() -> None:
     secret = generate_secret()
     async with (
         open_receiver() as receiver,
-        WebhookSender(AddressGuard(HERE), WebhookSigner(secret)) as sender,
+        WebhookSender(AddressGuard(LOOPBACK), WebhookSigner(secret)) as sender,
     ):
-        asked = webhook(receiver.url + "?x=1", token="opaque-77")
-        given = asked.config.authentication
-        given.scheme, given.credentials = "Bearer", "hook-secret"
-        assert await sender.send(asked, POST) == AttemptResult()
+        webhook_ = webhook(receiver.url + "?x=1", token="opaque-77")
+        authentication = webhook_.config.authentication
+        authentication.scheme, authentication.credentials = "Bearer", "hook-secret"
+        assert await sender.send(webhook_, POST) == AttemptResult()
     (received,) = receiver.taken
     headers = received.headers
     assert received.target == "/hook?x=1"
@@ -88,11 +88,11 @@ async def test_a_post_carries_what_the_client_gave_and_is_signed() -> None:
     assert headers["webhook-signature"] == f"v1,{digest}"
 
 
-async def test_a_scheme_without_credentials_is_no_authorization() -> None:
-    async with open_receiver() as receiver, WebhookSender(AddressGuard(HERE)) as sender:
-        asked = webhook(receiver.url)
-        asked.config.authentication.scheme = "Bearer"
-        await sender.send(asked, POST)
+async def test_a_scheme_without_credentials_sends_no_authorization() -> None:
+    async with open_receiver() as receiver, WebhookSender(AddressGuard(LOOPBACK)) as sender:
+        webhook_ = webhook(receiver.url)
+        webhook_.config.authentication.scheme = "Bearer"
+        await sender.send(webhook_, POST)
     headers = receiver.taken[0].headers
     assert "authorization" not in headers
     assert "x-a2a-notification-token" not in headers
@@ -100,16 +100,16 @@ async def test_a_scheme_without_credentials_is_no_authorization() -> None:
 
 
 def test_signatures_are_those_of_standard_webhooks() -> None:
-    # The vector of the standard's own libraries.
+    # The vector of the standard's reference libraries.
     signer = WebhookSigner("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
     headers = signer.headers("msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
     assert headers == {"webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="}
 
 
-def test_while_a_secret_is_changed_posts_are_signed_with_both() -> None:
+def test_posts_are_signed_with_both_secrets_during_rotation() -> None:
     old, new = generate_secret(), generate_secret()
-    both = WebhookSigner(f"{new} {old}").headers("t.1", 1, b"{}")["webhook-signature"]
-    assert both.split() == [
+    signatures = WebhookSigner(f"{new} {old}").headers("t.1", 1, b"{}")["webhook-signature"]
+    assert signatures.split() == [
         WebhookSigner(one).headers("t.1", 1, b"{}")["webhook-signature"] for one in (new, old)
     ]
 
@@ -118,29 +118,29 @@ def test_while_a_secret_is_changed_posts_are_signed_with_both() -> None:
     "text",
     ["", " ", "secret", "whsec_", "whsec_!!!!", "whsec_" + base64.b64encode(b"short").decode()],
 )
-def test_what_is_no_secret_is_refused_and_not_repeated(text: str) -> None:
+def test_an_invalid_secret_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         WebhookSigner(text)
     assert text.strip() in ("", "whsec_", "secret") or text not in str(caught.value)
 
 
-def test_a_secret_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
+def test_a_secret_is_created_once_in_a_private_file(tmp_path: Path) -> None:
     assert load_secret(tmp_path / "data") == ""
     first = load_or_create_secret(tmp_path / "data")
     assert load_or_create_secret(tmp_path / "data") == load_secret(tmp_path / "data") == first
     WebhookSigner(first)
     path = tmp_path / "data" / FILE_NAME
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert os.listdir(tmp_path / "data") == [FILE_NAME]  # noqa: PTH208  names are enough
+    assert os.listdir(tmp_path / "data") == [FILE_NAME]  # noqa: PTH208  only the names matter
 
 
-def test_a_secret_that_can_not_be_kept_is_told(tmp_path: Path) -> None:
+def test_a_secret_that_cannot_be_stored_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file")
     with pytest.raises(ConfigurationError, match="data"):
         load_or_create_secret(tmp_path / "data")
 
 
-def test_a_secret_that_got_lost_is_told_and_posts_do_not_go_out_unsigned(tmp_path: Path) -> None:
+def test_an_empty_secret_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_text("\n")
     with pytest.raises(ConfigurationError, match="is empty"):
         load_or_create_secret(tmp_path)
@@ -156,7 +156,7 @@ async def test_every_2xx_is_success(code: int) -> None:
 
 
 @pytest.mark.parametrize("code", [400, 401, 404, 429, 500, 503])
-async def test_other_answers_are_failures_that_say_which(code: int) -> None:
+async def test_other_statuses_are_failures_with_the_status(code: int) -> None:
     async def decide(_received: ReceivedPost) -> Answer:
         return status(code)
 
@@ -166,9 +166,7 @@ async def test_other_answers_are_failures_that_say_which(code: int) -> None:
 
 
 @pytest.mark.parametrize(("code", "expected_s"), [(429, 120), (503, 120), (500, 0), (404, 0)])
-async def test_a_receiver_that_is_busy_says_when_to_come_again(
-    code: int, expected_s: float
-) -> None:
+async def test_the_retry_after_of_a_busy_receiver_is_returned(code: int, expected_s: float) -> None:
     async def decide(_received: ReceivedPost) -> Answer:
         return status(code, "Retry-After: 120")
 
@@ -176,7 +174,7 @@ async def test_a_receiver_that_is_busy_says_when_to_come_again(
         assert (await post_once(receiver)).retry_after_s == expected_s
 
 
-async def test_a_day_is_longer_than_anybody_is_left_alone() -> None:
+async def test_retry_after_is_limited_to_an_hour() -> None:
     async def decide(_received: ReceivedPost) -> Answer:
         return status(503, "retry-after: 86400")
 
@@ -184,7 +182,7 @@ async def test_a_day_is_longer_than_anybody_is_left_alone() -> None:
         assert (await post_once(receiver)).retry_after_s == 3600
 
 
-async def test_gone_is_told_apart() -> None:
+async def test_gone_is_distinguished() -> None:
     async def decide(_received: ReceivedPost) -> Answer:
         return status(410)
 
@@ -205,13 +203,13 @@ async def test_redirects_are_not_followed(code: int) -> None:
         assert other.connections == 0
 
 
-async def test_a_receiver_that_hangs_is_given_up() -> None:
+async def test_a_hanging_receiver_times_out() -> None:
     async with open_receiver(hang) as receiver:
         result = await post_once(receiver, limit_s=0.2)
     assert result.problem == "no answer within 0.2 s"
 
 
-async def test_a_receiver_that_never_stops_answering_is_cut_off() -> None:
+async def test_an_endless_response_is_cut_off() -> None:
     async def decide(_received: ReceivedPost) -> Answer:
         return b"HTTP/1.1 200 OK\r\ncontent-length: 999999999\r\n\r\n" + b"x" * 200_000
 
@@ -228,14 +226,14 @@ async def test_a_receiver_that_does_not_speak_http_is_a_failure(answer: bytes | 
         assert (await post_once(receiver, limit_s=2)).problem
 
 
-async def test_nobody_listening_is_a_failure_that_names_no_address() -> None:
+async def test_a_refused_connection_is_a_failure_without_an_address() -> None:
     async with open_receiver() as receiver:
         pass
     result = await post_once(receiver)
     assert result.problem == "it can't be connected to"
 
 
-async def test_what_is_not_allowed_is_not_connected_to() -> None:
+async def test_a_refused_url_is_not_connected_to() -> None:
     async with open_receiver() as receiver, WebhookSender(AddressGuard()) as sender:
         for url in (receiver.url, receiver.url.replace("http:", "https:")):
             assert (await sender.send(webhook(url), POST)).problem.startswith("its URL must")
@@ -250,45 +248,45 @@ async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.Monke
         assert proxy.connections == 0
 
 
-async def test_a_name_that_leads_elsewhere_by_the_time_of_the_post_is_not_connected_to(
+async def test_a_name_that_resolves_differently_at_the_post_is_not_connected_to(
     certificates: tuple[ssl.SSLContext, ssl.SSLContext],
 ) -> None:
-    served, trusted = certificates
-    async with open_receiver(context=served) as receiver:
+    server_context, client_context = certificates
+    async with open_receiver(context=server_context) as receiver:
         url = receiver.url.replace("127.0.0.1", "hooks.example")
-        guard = AddressGuard(resolve=Names(["93.184.215.14"], HERE))
+        guard = AddressGuard(resolve=Resolver(["93.184.215.14"], LOOPBACK))
         await guard.check(url)
-        async with WebhookSender(guard, ssl_context=trusted) as sender:
+        async with WebhookSender(guard, ssl_context=client_context) as sender:
             result = await sender.send(webhook(url), POST)
     assert result.problem.startswith("its URL must lead to a host that is reachable from")
     assert receiver.connections == 0
 
 
-async def test_over_tls_the_certificate_is_that_of_the_name_and_not_of_the_address(
+async def test_the_tls_certificate_is_verified_for_the_name(
     certificates: tuple[ssl.SSLContext, ssl.SSLContext],
 ) -> None:
-    served, trusted = certificates
-    async with open_receiver(context=served) as receiver:
+    server_context, client_context = certificates
+    async with open_receiver(context=server_context) as receiver:
         port = receiver.url.split("/")[2].rpartition(":")[2]
-        guard = AddressGuard(["hooks.example", "other.example"], Names(HERE))
-        async with WebhookSender(guard, ssl_context=trusted) as sender:
+        guard = AddressGuard(["hooks.example", "other.example"], Resolver(LOOPBACK))
+        async with WebhookSender(guard, ssl_context=client_context) as sender:
             url = receiver.url.replace("127.0.0.1", "hooks.example")
             assert await sender.send(webhook(url), POST) == AttemptResult()
             other = receiver.url.replace("127.0.0.1", "other.example")
             refused = await sender.send(webhook(other), POST)
         assert receiver.taken[0].headers["host"] == f"hooks.example:{port}"
         assert refused.problem.startswith("its certificate is not accepted: Hostname mismatch")
-        async with WebhookSender(guard) as distrustful:
-            unknown = await distrustful.send(webhook(url), POST)
+        async with WebhookSender(guard) as strict_sender:
+            unknown = await strict_sender.send(webhook(url), POST)
     assert unknown.problem.startswith("its certificate is not accepted")
     assert len(receiver.all) == 1
 
 
-async def test_one_host_gets_only_so_many_posts_at_a_time() -> None:
-    go_on = asyncio.Event()
+async def test_concurrent_posts_to_one_host_are_limited() -> None:
+    released = asyncio.Event()
 
     async def decide(_received: ReceivedPost) -> Answer:
-        await go_on.wait()
+        await released.wait()
         return OK
 
     async with (
@@ -302,10 +300,10 @@ async def test_one_host_gets_only_so_many_posts_at_a_time() -> None:
             for _ in range(3 * MAX_CONCURRENT_PER_HOST)
         ]
         await receiver.until(lambda seen: len(seen.all) == MAX_CONCURRENT_PER_HOST)
-        # Another host's posts don't wait for that.
-        elsewhere = webhook(other.url.replace("127.0.0.1", "localhost"))
-        assert await sender.send(elsewhere, POST) == AttemptResult()
-        go_on.set()
+        # Posts to another host do not wait for these.
+        other_webhook = webhook(other.url.replace("127.0.0.1", "localhost"))
+        assert await sender.send(other_webhook, POST) == AttemptResult()
+        released.set()
         assert [await post for post in posts] == [AttemptResult()] * len(posts)
     assert receiver.most_at_once == MAX_CONCURRENT_PER_HOST
 
@@ -315,5 +313,7 @@ def certificates(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     """Return the TLS contexts of a server and of a client that trusts it, for `hooks.example`."""
-    served, certificate = self_signed(tmp_path_factory.mktemp("certificates"), "hooks.example")
-    return served, ssl.create_default_context(cafile=str(certificate))
+    server_context, certificate = self_signed(
+        tmp_path_factory.mktemp("certificates"), "hooks.example"
+    )
+    return server_context, ssl.create_default_context(cafile=str(certificate))

@@ -67,7 +67,9 @@ class Case:
         Case(".5", Number(Fraction(1, 2), is_decimal=True)),
         Case("2.5e-3", Number(Fraction(1, 400), is_decimal=True)),
         Case("2e", Product((integer(2), Constant("e")))),
-        Case("3\N{MULTIPLICATION SIGN}4÷2", Product((integer(3), integer(4), Reciprocal(integer(2))))),
+        Case(
+            "3\N{MULTIPLICATION SIGN}4÷2", Product((integer(3), integer(4), Reciprocal(integer(2))))
+        ),
         Case("x² \N{MINUS SIGN} π", Sum((Power(X, integer(2)), Negation(Constant("pi"))))),
         Case("√2x", Product((FunctionCall("sqrt", (integer(2),)), X))),
         Case("square root of 2", FunctionCall("sqrt", (integer(2),))),
