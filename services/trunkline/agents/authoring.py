@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, overload
 
 from trunkline.agents.options import validate_options_type
-from trunkline.errors import ConfigurationError, InvalidAgentResponseError
+from trunkline.errors import ConfigurationError
 from trunkline.settings import Settings
+from trunkline.tasks.content import PIECE_TYPES, RESULT_TYPES, invalid_content
 from trunkline.tasks.context import SettingsT, TaskContext
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import agent_card_pb2, message_pb2, part_pb2
@@ -217,8 +218,8 @@ async def _write_pieces(turn: TurnRuntime, pieces: AsyncIterator[str | part_pb2.
     artifact = turn.artifact()
     is_empty = True
     async for piece in pieces:
-        if not isinstance(piece, (str, part_pb2.Part)):
-            raise _invalid_result(turn, "yielded", piece, "a text (str) or a Part")
+        if not isinstance(piece, PIECE_TYPES):
+            raise invalid_content(turn.agent, "its function yielded", piece, PIECE_TYPES)
         is_empty = False
         await artifact.append(piece)
     if not is_empty:
@@ -230,15 +231,7 @@ async def _write_result(turn: TurnRuntime, result: AgentResult) -> None:
         return
     if isinstance(result, message_pb2.Message):
         await turn.reply(result)
-    elif isinstance(result, (str, part_pb2.Part)):
+    elif isinstance(result, PIECE_TYPES):
         await turn.artifact().append(result, last=True)
     else:
-        wanted = "a text (str), a Part, a Message or None"
-        raise _invalid_result(turn, "returned", result, wanted)
-
-
-def _invalid_result(
-    turn: TurnRuntime, verb: str, value: object, wanted: str
-) -> InvalidAgentResponseError:
-    problem = f"its function {verb} a value of type {type(value).__name__}, not {wanted}"
-    return InvalidAgentResponseError(turn.agent, problem)
+        raise invalid_content(turn.agent, "its function returned", result, RESULT_TYPES)

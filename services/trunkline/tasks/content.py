@@ -3,11 +3,13 @@
 import json
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import NoneType
 from typing import Any, Final, TypeAlias
 
 from google.protobuf import json_format, struct_pb2
 
+from trunkline.errors import InvalidAgentResponseError
 from trunkline.v1 import message_pb2, part_pb2
 
 # The nesting limit of JSON values: protobuf parses messages 100 deep, and each JSON level takes 3.
@@ -16,6 +18,32 @@ _MAX_DEPTH: Final = 24
 _ROUNDED_FROM: Final = 2**53
 
 Content: TypeAlias = str | part_pb2.Part | message_pb2.Message
+PIECE_TYPES: Final = (str, part_pb2.Part)
+"""The types of a piece of an artifact."""
+CONTENT_TYPES: Final = (*PIECE_TYPES, message_pb2.Message)
+"""The types of a message; `Content` for checks at run time."""
+RESULT_TYPES: Final = (*CONTENT_TYPES, NoneType)
+"""The types of the result of an agent's function."""
+
+_TYPE_NAMES: Final = {
+    str: "a text (str)",
+    part_pb2.Part: "a Part",
+    message_pb2.Message: "a Message",
+    NoneType: "None",
+}
+
+
+def invalid_content(
+    agent: str, action: str, value: object, allowed: Sequence[type]
+) -> InvalidAgentResponseError:
+    """Return the error for a value that an agent can't answer with; it lists the allowed types.
+
+    `action` is what the agent did with the value, `it appended` for example.
+    """
+    *names, last = (_TYPE_NAMES[each] for each in allowed)
+    wanted = f"{', '.join(names)} or {last}" if names else last
+    problem = f"{action} a value of type {type(value).__name__}, not {wanted}"
+    return InvalidAgentResponseError(agent, problem)
 
 
 def build_agent_message(content: Content, *, task_id: str, context_id: str) -> message_pb2.Message:

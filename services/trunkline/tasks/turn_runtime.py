@@ -9,10 +9,24 @@ from typing import Any, Final
 from trunkline.errors import FencedError, InvalidAgentResponseError, JournalUnavailableError
 from trunkline.journal.batches import splice
 from trunkline.journal.events import Draft
-from trunkline.tasks.content import Content, build_agent_message, message_text, to_struct
+from trunkline.tasks.content import (
+    CONTENT_TYPES,
+    RESULT_TYPES,
+    Content,
+    build_agent_message,
+    invalid_content,
+    message_text,
+    to_struct,
+)
 from trunkline.tasks.emitter import Emitter
 from trunkline.tasks.files import READ_LIMIT_BYTES, FileSource, TaskFiles
-from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, check_transition
+from trunkline.tasks.lifecycle import (
+    INTERRUPTED,
+    TERMINAL,
+    State,
+    check_transition,
+    state_name,
+)
 from trunkline.tasks.rewind import ATTEMPT_KEY, Attempt, build_rewound, truncate_artifact
 from trunkline.tasks.turn_state import IdAllocator, OpenChildren, PendingApprovals
 from trunkline.tasks.writers import ArtifactWriter, PlanWriter, ToolCall
@@ -197,6 +211,8 @@ class TurnRuntime:
 
     async def progress(self, text: str) -> None:
         """Report progress without waiting: the event is written together with the next ones."""
+        if not isinstance(text, str):
+            raise invalid_content(self.agent, "it reported", text, (str,))
         emitter = await self._begin_work()
         event = _status_event(_WORKING)
         message = build_agent_message(text, task_id=self.id, context_id=self.context_id)
@@ -236,8 +252,12 @@ class TurnRuntime:
         agent's states call it directly. `metadata` is merged into the task's.
 
         Raises:
-            InvalidAgentResponseError: the turn is over, or the transition is illegal.
+            InvalidAgentResponseError: the message is neither a text nor a Part nor a Message, the
+                turn is over, or the transition is illegal.
         """
+        if message is not None and not isinstance(message, CONTENT_TYPES):
+            action = f"it entered {state_name(state)} with"
+            raise invalid_content(self.agent, action, message, RESULT_TYPES)
         emitter = await self._begin()
         check_transition(self.agent, self._state, state)
         event = _status_event(state)
@@ -281,6 +301,8 @@ class TurnRuntime:
             raise InvalidAgentResponseError(
                 self.agent, "a direct reply needs direct_replies and must precede all other output"
             )
+        if not isinstance(message, CONTENT_TYPES):
+            raise invalid_content(self.agent, "it replied with", message, CONTENT_TYPES)
         self._check_open()
         self.reply_message = build_agent_message(message, task_id="", context_id=self.context_id)
         self._is_over = True

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 
 from trunkline.errors import InvalidAgentResponseError
+from trunkline.tasks.content import PIECE_TYPES, invalid_content
 from trunkline.tasks.emitter import Emitter
 from trunkline.tasks.files import FileSource, TaskFiles
 from trunkline.tasks.rewind import build_rewound
@@ -41,11 +42,14 @@ class ArtifactWriter:
         them.
 
         Raises:
-            InvalidAgentResponseError: the artifact is closed, or the turn is over.
+            InvalidAgentResponseError: the content is neither text nor a Part, the artifact is
+                closed, or the turn is over.
             JournalUnavailableError: the disk has no room for the bytes.
         """
         if isinstance(content, part_pb2.Part):
             content = await self._files.store(content)
+        elif not isinstance(content, str):
+            raise invalid_content(self._agent, "it appended", content, PIECE_TYPES)
         await self._write(content, last=last)
 
     async def attach(

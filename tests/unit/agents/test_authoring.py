@@ -1,13 +1,13 @@
 """Tests of `@agent`: the agent that it builds from a function, and its errors."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
 from harness.agents.inline_agents import OpenHost, define, finish, status_texts, texts
 from trunkline.agents import agent
 from trunkline.agents.process import load_agent
-from trunkline.errors import ConfigurationError
+from trunkline.errors import ConfigurationError, InvalidAgentResponseError
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import State, TaskState
 
@@ -94,6 +94,53 @@ async def test_an_invalid_piece_fails_with_the_allowed_types(
     assert snapshot.task.status.state == State.TASK_STATE_FAILED
     assert "yielded a value of type int, not a text (str) or a Part" in status_texts(snapshot)
     assert texts(snapshot) == ["text"]
+
+
+@pytest.mark.parametrize(
+    ("write", "problem"),
+    [
+        (
+            lambda task, value: task.complete(value),
+            "it entered completed with a value of type {}, not {}, a Part, a Message or None",
+        ),
+        (
+            lambda task, value: task.require_input(value),
+            "it entered input-required with a value of type {}, not {}, a Part, a Message or None",
+        ),
+        (
+            lambda task, value: task.working(value),
+            "it entered working with a value of type {}, not {}, a Part, a Message or None",
+        ),
+        (
+            lambda task, value: task.progress(value),
+            "it reported a value of type {}, not {}",
+        ),
+        (
+            lambda task, value: task.reply(value),
+            "it replied with a value of type {}, not {}, a Part or a Message",
+        ),
+        (
+            lambda task, value: task.artifact("a").append(value),
+            "it appsnapshot a value of type {}, not {} or a Part",
+        ),
+    ],
+    ids=["complete", "require_input", "working", "progress", "reply", "append"],
+)
+@pytest.mark.parametrize("value", [{"a": 1}, 3, b"raw"], ids=["dict", "int", "bytes"])
+async def test_writing_a_value_that_is_no_answer_fails_with_the_allowed_types(
+    open_host: OpenHost,
+    write: Callable[[TaskContext, object], Awaitable[None]],
+    value: object,
+    problem: str,
+) -> None:
+    async def wrong(task: TaskContext) -> None:
+        with pytest.raises(InvalidAgentResponseError) as caught:
+            await write(task, value)
+        await task.fail(caught.value.problem)
+
+    snapshot = await finish(await open_host(define(wrong, direct_replies=True)))
+    assert status_texts(snapshot) == problem.format(type(value).__name__, "a text (str)")
+    assert texts(snapshot) == []
 
 
 async def test_the_state_is_an_enum_and_the_context_has_no_host_methods(
