@@ -359,7 +359,7 @@ async def test_it_is_healthy_and_says_so(mesh: GrpcMesh) -> None:
     ("method", "advice"),
     [
         ("/lf.a2a.v1.A2AService/Nope", "it has SendMessage, SendStreamingMessage, "),
-        ("/a2a.v1.A2AService/ListTasks", "lf.a2a.v1.A2AService has it, of A2A 1.0"),
+        ("/a2a.v1.A2AService/ListTasks", "lf.a2a.v1.A2AService of A2A 1.0 has it"),
         ("/lf.a2a.v1.A2AService/", "it has SendMessage, "),
         ("/x.Y/" + "Z" * 3000, "A2A is served as lf.a2a.v1.A2AService and a2a.v1.A2AService"),
     ],

@@ -121,7 +121,7 @@ BREACHES: dict[str, tuple[Answer, str]] = {
         http("200 OK", "x", kind="application/json", more="content-encoding: br\r\n"),
         "compressed body",
     ),
-    "other credentials": (http("401 Unauthorized"), "other credentials"),
+    "other credentials": (http("401 Unauthorized"), "rejects the credentials"),
     "an error of its own": (error(-32603, "out of\n order"), "out of order"),
     "an error in the stream": (
         stream(task(), 'data: {"error":{"code":-32603,"message":"lost it"}}'),
@@ -255,6 +255,22 @@ async def test_a_peer_without_streams_is_looked_at_until_it_is_done(mesh: SmallM
         assert texts(await ask(mesh, agent)) == ["one"]
         configuration = agent.asked("SendMessage")[0].params["configuration"]
         assert configuration["returnImmediately"] is True
+
+
+async def test_a_polled_task_that_still_writes_is_not_idle(mesh: SmallMesh) -> None:
+    """New content in a polled snapshot restarts `idle_s`, as an event of a stream does."""
+    growing = ["x" * length for length in range(1, 17)]
+    async with scripted_agent(streaming=False) as agent:
+        agent.on("SendMessage", result(task("WORKING")))
+        agent.on(
+            "GetTask",
+            *(result(task("WORKING", artifacts=[artifact(text)])["task"]) for text in growing),
+            result(task("COMPLETED", artifacts=[artifact(growing[-1])])["task"]),
+        )
+        # The polls take longer than this in all.
+        ended = await ask(mesh, agent, idle_s=1.2)
+        assert ended.task.status.state == State.TASK_STATE_COMPLETED, status_texts(ended)
+        assert texts(ended) == [growing[-1]]
 
 
 async def test_a_card_may_promise_streams_that_are_not_there(

@@ -1,1 +1,1 @@
-"""The bindings package."""
+"""A2A's bindings (JSON-RPC, HTTP+JSON, gRPC) over one table of operations, and file downloads."""

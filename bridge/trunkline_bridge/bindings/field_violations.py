@@ -1,8 +1,8 @@
 """Finds JSON members that do not fit a protobuf message, and describes them for people.
 
-Protobuf's own parser has messages for programmers and stops at the first mistake. If it ignores
-unknown fields, it also accepts some mistakes: an unknown enum name as unset, a string as an empty
-message, and as bytes whatever remains of a string after characters outside base64 are dropped.
+The texts of protobuf's own parser are for programmers, and it stops at the first mistake. While it
+ignores unknown fields, it also accepts some mistakes: it reads an unknown enum name as unset and a
+string as an empty message, and skips characters of bytes that are not base64.
 """
 
 import re
@@ -27,7 +27,7 @@ _INT32 = range(-(2**31), 2**31)
 
 
 class _FieldRule(NamedTuple):
-    """The check for a type of field, and the problem if it fails."""
+    """A check of values, and the text of a violation."""
 
     fits: Callable[[object], bool]
     problem: str
@@ -36,7 +36,7 @@ class _FieldRule(NamedTuple):
 def find_violations(
     value: object, fields: Iterable[_Descriptor], *, name: str = ""
 ) -> Iterator[Violation]:
-    """Yield the members that do not fit, each with its path and the problem."""
+    """Yield the members that do not fit, each with its path below `name` and the problem."""
     if not isinstance(value, Mapping):
         yield name, "must be an object"
         return
@@ -51,8 +51,8 @@ def find_violations(
         if not field.is_repeated:
             yield from _value_violations(member, field, path)
         elif isinstance(member, list):
-            for index, one in enumerate(member):
-                yield from _value_violations(one, field, f"{path}[{index}]")
+            for index, item in enumerate(member):
+                yield from _value_violations(item, field, f"{path}[{index}]")
         else:
             yield path, "must be an array"
     for names in set_members.values():
@@ -61,20 +61,20 @@ def find_violations(
 
 
 def _value_violations(value: object, field: _Descriptor, path: str) -> Iterator[Violation]:
-    inner, enum = field.message_type, field.enum_type
+    message, enum = field.message_type, field.enum_type
     if enum is not None:
-        if not _names_value(value, enum):
+        if not _is_enum_value(value, enum):
             # The first value means unset.
             yield path, f"must be one of {', '.join(list(enum.values_by_name)[1:])}"
-    elif inner is not None and inner.file.package != "google.protobuf":
-        yield from find_violations(value, inner.fields, name=path)
+    elif message is not None and message.file.package != "google.protobuf":
+        yield from find_violations(value, message.fields, name=path)
     else:
-        kind = _FIELD_RULES.get(field.type if inner is None else inner.full_name)
-        if kind is not None and not kind.fits(value):
-            yield path, kind.problem
+        rule = _FIELD_RULES.get(field.type if message is None else message.full_name)
+        if rule is not None and not rule.fits(value):
+            yield path, rule.problem
 
 
-def _names_value(value: object, enum: _Descriptor) -> bool:
+def _is_enum_value(value: object, enum: _Descriptor) -> bool:
     if isinstance(value, str):
         return value in enum.values_by_name
     return type(value) is int and value in enum.values_by_number
@@ -106,7 +106,7 @@ def _is_timestamp(value: object) -> bool:
     return True
 
 
-# By the type of a field, or the name of a message with a special JSON form. Any JSON is a Value.
+# By field type, or by the name of a message with a special JSON form. Values accept any JSON.
 _FIELD_RULES: Mapping[object, _FieldRule] = {
     FieldDescriptor.TYPE_STRING: _FieldRule(
         lambda value: isinstance(value, str), "must be a string"
@@ -127,7 +127,7 @@ _FIELD_RULES: Mapping[object, _FieldRule] = {
 
 @contextmanager
 def renamed_fields(names: Mapping[str, str]) -> Iterator[None]:
-    """Rename the top-level fields in a WireError to the names of a version."""
+    """Rename the top-level fields in the violations of a WireError that the block raises."""
     try:
         yield
     except WireError as error:

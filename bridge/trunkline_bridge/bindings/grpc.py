@@ -1,4 +1,4 @@
-"""A2A's gRPC binding, in both of its versions: handlers for the calls of a gRPC server."""
+"""A2A's gRPC binding, in v1.0 and v0.3: handlers for the calls of a gRPC server."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -47,7 +47,7 @@ _MESSAGE_TOO_LARGE = PAYLOAD_TOO_LARGE._replace(grpc_code=code_pb2.RESOURCE_EXHA
 _MESSAGE_TIMEOUT = REQUEST_TIMEOUT._replace(grpc_code=code_pb2.DEADLINE_EXCEEDED)
 _SHUTDOWN = PeerUnavailableError(
     "the bridge",
-    "it is shutting down; ask again, a stream with the last-event-id that came last",
+    "it is shutting down; try again, for a stream with the last id as last-event-id",
 )
 # One span name for all unknown methods: clients can invent any number of them.
 _UNKNOWN_SPAN_NAME = "_OTHER"
@@ -58,7 +58,10 @@ _CallWork: TypeAlias = Callable[["CallMetadata"], Awaitable[bytes | None]]
 
 
 class CallMetadata:
-    """The text metadata of a call, as A2A's service parameters. Repeated keys become one list."""
+    """The text metadata of a call: A2A's service parameters over gRPC.
+
+    The values of a repeated key are joined by commas.
+    """
 
     __slots__ = ("_values",)
 
@@ -82,13 +85,13 @@ class CallMetadata:
 
 @dataclass(frozen=True, slots=True)
 class MessageLimits:
-    """Limits on the message of a call."""
+    """Limits on the size of a call's message and on the time for it to arrive."""
 
     max_bytes: int
     timeout_s: float
 
     async def receive(self, context: GrpcContext) -> bytes:
-        """Return the message of a call. grpc keeps no copy of it while the call lasts.
+        """Return the message of a call.
 
         Raises:
             WireError: the message is too large, did not arrive in time, or is missing.
@@ -100,7 +103,7 @@ class MessageLimits:
             text = f"the message did not arrive within {self.timeout_s:g} s; send it again"
             raise WireError(_MESSAGE_TIMEOUT, text) from None
         if not isinstance(body, bytes):
-            # grpc's mark for the end of the client's messages, and for one too large for grpc.
+            # grpc returns its EOF object: the client sent nothing, or a message too large for grpc.
             raise WireError(INVALID_REQUEST, "the call has no message; send one")
         if len(body) > self.max_bytes:
             text = f"the message is larger than {self.max_bytes} bytes; send large content by url"
@@ -130,26 +133,27 @@ class UnknownMethods(grpc.GenericRpcHandler):
     def _build_error(self, path: str) -> tuple[WireError, str]:
         """Return the error for a path, and its text beside the status."""
         name, _, method = path.removeprefix("/").rpartition("/")
-        known = next((one for one in self._services if one.name == name), None)
-        if known is None:
-            names = " and ".join(one.name for one in self._services)
+        services = self._services
+        service = next((service for service in services if service.name == name), None)
+        if service is None:
+            names = " and ".join(service.name for service in services)
             text = f"no service {_quote_name(name)} here; A2A is served as {names}"
         else:
-            owner = next((one for one in self._services if method in _method_names(one)), None)
+            owner = next((other for other in services if method in _method_names(other)), None)
             text = f"{name} has no method {_quote_name(method)}"
             if owner is not None:
-                text += f"; {owner.name} has it, of A2A {owner.version}"
+                text += f"; {owner.name} of A2A {owner.version} has it"
             else:
-                text += f"; it has {', '.join(_method_names(known))}"
+                text += f"; it has {', '.join(_method_names(service))}"
         error = WireError(METHOD_NOT_FOUND, text, {"method": path.removeprefix("/")})
-        return error, known.error_text(error) if known is not None else error_text(error)
+        return error, service.error_text(error) if service is not None else error_text(error)
 
 
 class GrpcBinding:
     """Handlers for the calls of both versions.
 
-    A call is served while its client waits for it. Neither its end nor its deadline ends a task of
-    the mesh. `abort_all` ends all calls with an error that tells the client how to continue.
+    A call ends when its client leaves. Neither that nor the call's deadline ends a task of the
+    mesh.
     """
 
     def __init__(
@@ -176,10 +180,10 @@ class GrpcBinding:
         self._in_flight.abort_all()
 
     def handlers(self, service: GrpcService) -> dict[str, _Handler]:
-        """Return the handlers of a service by method. They take and return bytes.
+        """Return the handlers of a service by method; they receive and send bytes.
 
-        All of them take a stream of messages: grpc would keep a single message in memory until the
-        call ends.
+        All of them receive a stream of messages, because grpc would hold a single message in memory
+        until the call ends.
         """
         handlers: dict[str, _Handler] = {}
         for method in service.methods:
@@ -223,7 +227,7 @@ class GrpcBinding:
                     async for ready in events:
                         for event in ready:
                             message = _render_event(event, method, with_ids=with_ids)
-                            # Waits until the client has room: it slows down only its own stream.
+                            # Waits for a slow client, which delays only its own stream.
                             await context.write(_encode(message, service, caller))
                         # The next events may take days: release these.
                         ready = ()
@@ -239,7 +243,7 @@ class GrpcBinding:
         identity = await self._callers.authenticate(metadata)
         check_version(metadata, version=service.version, is_strict=self._is_strict)
         parsed = await parse_request(method.request, await self.limits.receive(context))
-        if service.has_old_files and uses_raw_file_bytes(metadata.get(b"user-agent") or ""):
+        if service.has_file_bytes and uses_raw_file_bytes(metadata.get(b"user-agent") or ""):
             encode_file_bytes(parsed.request)
         request = method.to_core(parsed.request)
         caller = self._callers.build_caller(
@@ -313,7 +317,7 @@ def _render_event(event: WireEvent, method: GrpcMethod, *, with_ids: bool) -> Me
 
 
 def _encode(message: Message, service: GrpcService, caller: Caller) -> bytes:
-    if service.has_old_files and uses_raw_file_bytes(caller.user_agent):
+    if service.has_file_bytes and uses_raw_file_bytes(caller.user_agent):
         decode_file_bytes(message)
     return message.SerializeToString()
 

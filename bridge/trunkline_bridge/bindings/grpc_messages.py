@@ -1,4 +1,4 @@
-"""Parses protobuf messages from clients: in bounded time, and only values that JSON has."""
+"""Parses protobuf requests from clients, in bounded time; their values must exist in JSON."""
 
 import asyncio
 import math
@@ -28,22 +28,22 @@ class ParsedRequest(NamedTuple, Generic[M]):
     """True if it may be nested too deeply for the mesh."""
 
 
-async def parse_request(kind: type[M], body: bytes) -> ParsedRequest[M]:
-    """Return a request without unknown fields, as A2A requires. Large ones are parsed in a thread.
+async def parse_request(message_type: type[M], body: bytes) -> ParsedRequest[M]:
+    """Parse a request and discard unknown fields, as A2A requires. A large one needs a thread.
 
     Raises:
-        WireError: the body is no such message, or has values that JSON lacks.
+        WireError: the body is no such message, or has a value that JSON does not have.
     """
     if len(body) <= INLINE_PARSE_BYTES:
-        return _read(kind, body)
-    return await asyncio.to_thread(_read, kind, body)
+        return _parse(message_type, body)
+    return await asyncio.to_thread(_parse, message_type, body)
 
 
-def _read(kind: type[M], body: bytes) -> ParsedRequest[M]:
+def _parse(message_type: type[M], body: bytes) -> ParsedRequest[M]:
     try:
-        request = kind.FromString(body)
+        request = message_type.FromString(body)
     except DecodeError:
-        name = kind.DESCRIPTOR.name
+        name = message_type.DESCRIPTOR.name
         raise _invalid_request(
             f"is not a {name}, has text that is not UTF-8, or is nested too deeply"
         ) from None
@@ -55,7 +55,7 @@ def _check_content(message: Message) -> int:
     """Check a message and all nested ones; return the number of levels.
 
     Raises:
-        WireError: there are too many values, or one that JSON lacks.
+        WireError: there are too many values, or one that JSON does not have.
     """
     level: list[Any] = [message]
     remaining, depth = MAX_VALUES, 0
@@ -65,18 +65,18 @@ def _check_content(message: Message) -> int:
         if remaining < 0:
             raise _too_many_values()
         below: list[Any] = []
-        for inner in level:
-            check = _CHECKS.get(type(inner))
+        for nested in level:
+            check = _CHECKS.get(type(nested))
             if check is not None:
-                check(inner)
-            _add_inner(inner, below)
+                check(nested)
+            _add_nested(nested, below)
         level = below
     return depth
 
 
-def _add_inner(message: Any, below: list[Any]) -> None:  # noqa: ANN401  any message
-    kind: Any = type(message)
-    singles, lists, maps = _inner_fields(kind)
+def _add_nested(message: Any, below: list[Any]) -> None:  # noqa: ANN401  any message
+    message_type: Any = type(message)
+    singles, lists, maps = _message_fields(message_type)
     below.extend(getattr(message, field) for field in singles if message.HasField(field))
     for field in lists:
         values = getattr(message, field)
@@ -97,9 +97,9 @@ class _MessageFields(NamedTuple):
 
 
 @cache
-def _inner_fields(kind: Any) -> _MessageFields:  # noqa: ANN401  a type of messages
+def _message_fields(message_type: Any) -> _MessageFields:  # noqa: ANN401  a type of messages
     singles, lists, maps = [], [], []
-    for field in kind.DESCRIPTOR.fields:
+    for field in message_type.DESCRIPTOR.fields:
         if field.message_type is None:
             continue
         if not field.is_repeated:
@@ -112,14 +112,14 @@ def _inner_fields(kind: Any) -> _MessageFields:  # noqa: ANN401  a type of messa
 
 
 def _check_value(value: struct_pb2.Value) -> None:
-    # A value of another kind has the number 0.
+    # The number of any other value is 0.
     if not math.isfinite(value.number_value):
-        raise _invalid_request("holds a number that JSON doesn't have")
+        raise _invalid_request("contains a number that JSON doesn't have")
 
 
 def _check_time(time: timestamp_pb2.Timestamp) -> None:
     if time.seconds not in _SECONDS or not 0 <= time.nanos < 1_000_000_000:
-        raise _invalid_request("holds a time before the year 1 or after 9999")
+        raise _invalid_request("contains a time before the year 1 or after 9999")
 
 
 _CHECKS: Mapping[type[Message], Callable[[Any], None]] = {

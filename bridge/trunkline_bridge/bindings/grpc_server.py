@@ -1,7 +1,7 @@
 """Serves A2A over gRPC, with health checks and reflection, inside a running event loop.
 
-The messages have names of our own package in this process, so that A2A's SDK can be imported beside
-them. Reflection therefore serves descriptors with the public names, from a pool of their own.
+In this process, A2A's messages are in a package with another name, so that A2A's SDK can be
+imported too. Reflection therefore serves copies of the descriptors with the public names.
 """
 
 import asyncio
@@ -35,6 +35,13 @@ from trunkline_bridge.edge.http_server import bind_socket
 _FileDescriptor: TypeAlias = Any
 _GOOGLE = (empty_pb2.DESCRIPTOR, struct_pb2.DESCRIPTOR, timestamp_pb2.DESCRIPTOR)
 
+# Time limit for the end of aborted calls.
+_ABORT_TIMEOUT_S = 1.0
+# grpc accepts messages up to this multiple of our limit, so that our own error is sent.
+_RECEIVE_LIMIT_FACTOR = 2
+# Limit on the concurrent calls of one connection. Further calls wait in the client.
+_MAX_STREAMS = 1000
+
 
 def public_pool(
     services: Iterable[GrpcService], *others: _FileDescriptor
@@ -56,72 +63,68 @@ def public_file(service: GrpcService) -> descriptor_pb2.FileDescriptorProto:
         name=f"{service.package.replace('.', '/')}/a2a.proto",
         package=service.package,
         syntax="proto3",
-        dependency=[one.name for one in _GOOGLE],
+        dependency=[imported.name for imported in _GOOGLE],
     )
-    served = file.service.add(name=service.name.rpartition(".")[2])
+    service_proto = file.service.add(name=service.name.rpartition(".")[2])
     for method in service.methods:
-        served.method.add(
+        service_proto.method.add(
             name=method.name,
             input_type=_public_name(method.request.DESCRIPTOR, service.package),
             output_type=_public_name(method.response.DESCRIPTOR, service.package),
             server_streaming=method.is_streaming,
         )
-    for described in _referenced_types(service):
-        if isinstance(described, EnumDescriptor):
-            described.CopyToProto(file.enum_type.add())
+    for descriptor in _referenced_types(service):
+        if isinstance(descriptor, EnumDescriptor):
+            descriptor.CopyToProto(file.enum_type.add())
             continue
         message = file.message_type.add()
-        described.CopyToProto(message)
-        _rename(message, described, service.package)
+        descriptor.CopyToProto(message)
+        _rename_field_types(message, descriptor, service.package)
     return file
 
 
 def _referenced_types(service: GrpcService) -> Iterator[Any]:
-    """Yield the messages and enums in the methods of a service, each once."""
-    waiting: list[Any] = []
+    """Yield the descriptors of the messages and enums that a service uses, each once."""
+    queue: list[Any] = []
     for method in service.methods:
-        waiting += (method.request.DESCRIPTOR, method.response.DESCRIPTOR)
+        queue += (method.request.DESCRIPTOR, method.response.DESCRIPTOR)
     seen: set[str] = set()
-    while waiting:
-        described = waiting.pop(0)
-        if described.full_name in seen or _is_google(described):
+    while queue:
+        descriptor = queue.pop(0)
+        if descriptor.full_name in seen or _is_google(descriptor):
             continue
-        seen.add(described.full_name)
-        # Nested types come with the type around them.
-        if described.containing_type is None:
-            yield described
-        if not isinstance(described, EnumDescriptor):
-            for field in described.fields:
-                waiting += filter(None, (field.message_type, field.enum_type))
+        seen.add(descriptor.full_name)
+        # A nested type is part of the descriptor of the type around it.
+        if descriptor.containing_type is None:
+            yield descriptor
+        if not isinstance(descriptor, EnumDescriptor):
+            for field in descriptor.fields:
+                queue += filter(None, (field.message_type, field.enum_type))
 
 
-def _rename(message: descriptor_pb2.DescriptorProto, described: Any, package: str) -> None:  # noqa: ANN401
-    by_number = {field.number: field for field in described.fields}
+def _rename_field_types(
+    message: descriptor_pb2.DescriptorProto,
+    descriptor: Any,  # noqa: ANN401  a message
+    package: str,
+) -> None:
+    by_number = {field.number: field for field in descriptor.fields}
     for field in message.field:
-        kind = by_number[field.number].message_type or by_number[field.number].enum_type
-        if kind is not None:
-            field.type_name = _public_name(kind, package)
-    for inner in message.nested_type:
-        _rename(inner, described.nested_types_by_name[inner.name], package)
+        field_type = by_number[field.number].message_type or by_number[field.number].enum_type
+        if field_type is not None:
+            field.type_name = _public_name(field_type, package)
+    for nested in message.nested_type:
+        _rename_field_types(nested, descriptor.nested_types_by_name[nested.name], package)
 
 
-def _public_name(described: Any, package: str) -> str:  # noqa: ANN401  a message or an enum
-    if _is_google(described):
-        return f".{described.full_name}"
-    return f".{package}.{described.full_name.removeprefix(described.file.package + '.')}"
+def _public_name(descriptor: Any, package: str) -> str:  # noqa: ANN401  a message or an enum
+    if _is_google(descriptor):
+        return f".{descriptor.full_name}"
+    return f".{package}.{descriptor.full_name.removeprefix(descriptor.file.package + '.')}"
 
 
-def _is_google(described: Any) -> bool:  # noqa: ANN401  a message or an enum
-    package: str = described.file.package
+def _is_google(descriptor: Any) -> bool:  # noqa: ANN401  a message or an enum
+    package: str = descriptor.file.package
     return package.startswith("google.")
-
-
-# Time limit for the end of aborted calls.
-_ABORT_TIMEOUT_S = 1.0
-# grpc accepts messages up to this multiple of our limit, so that our own error is sent.
-_RECEIVE_LIMIT_FACTOR = 2
-# Limit on the concurrent calls of one connection. Further calls wait in the client.
-_MAX_STREAMS = 1000
 
 
 @asynccontextmanager
@@ -135,9 +138,9 @@ async def serve_grpc(
 ) -> AsyncIterator[str]:
     """Serve A2A while a block runs; yield HOST:PORT with the actual port.
 
-    gRPC itself refuses connections above `connection_limit`. On exit, no call is accepted, and
-    calls in flight have `grace_s` seconds to finish. Then they end with an error that tells the
-    client how to continue.
+    gRPC itself refuses connections above `connection_limit`. On exit, the server accepts no more
+    calls, and calls in flight have `grace_s` seconds to finish. Then they end with an error that
+    tells the client how to continue.
 
     Raises:
         ConfigurationError: the address can't be bound.
@@ -165,7 +168,7 @@ async def serve_grpc(
 
 
 def _bind(server: grpc.aio.Server, address: HostPort) -> str:
-    # grpc's own error has no reason.
+    # This raises an error with the reason, which grpc's own error lacks.
     with bind_socket(address.host, address.port):
         pass
     try:

@@ -16,7 +16,7 @@ from trunkline_bridge.errors import WireError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrpcMethod:
-    """A method: its messages, and how they are converted from and to the core model."""
+    """A method: its messages, and the converters from and to the core model."""
 
     name: str
     operation: UnaryOperation | StreamOperation
@@ -27,7 +27,7 @@ class GrpcMethod:
     from_core: Callable[[Any], Message] = unchanged
     """Converts a result or an event from the core model."""
     check: Callable[[Any], Any] | None = None
-    """Validates the core request, if the operation's own validation does not fit."""
+    """Validates the core request instead of the operation's own `validate`."""
 
     @property
     def is_streaming(self) -> bool:
@@ -35,7 +35,7 @@ class GrpcMethod:
         return isinstance(self.operation, StreamOperation)
 
     def validate(self, request: Any) -> Any:  # noqa: ANN401  any request of the core
-        """Return a core request that has what A2A requires. WireError: it lacks something."""
+        """Return a valid core request. WireError: it is invalid."""
         return (self.check or self.operation.validate)(request)
 
 
@@ -47,9 +47,9 @@ class GrpcService:
     version: str
     methods: Sequence[GrpcMethod]
     error_text: Callable[[WireError], str]
-    """Returns the text of an error beside its status."""
-    has_old_files: bool = False
-    """True if SDKs disagree on the content of files; see `versions.v0_3.file_bytes`."""
+    """Returns the text of an error, the details string of the gRPC status."""
+    has_file_bytes: bool = False
+    """True if SDKs disagree on the encoding of files; see `versions.v0_3.file_bytes`."""
 
     @property
     def name(self) -> str:

@@ -17,8 +17,8 @@ from trunkline_bridge.errors import WireError
 GrpcContext: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
 MetadataPairs: TypeAlias = tuple[tuple[str, str | bytes], ...]
 
-# An error travels in headers, of which clients accept 8 KB. The text is in them twice, once with
-# each byte outside ASCII as three characters.
+# An error is sent in headers, of which clients accept 8 KB. They contain the text twice, once with
+# three characters for each byte outside ASCII.
 _TEXT_BYTES = 1024
 _FIELD_BYTES = 256
 _VIOLATIONS_BYTES = 1024
@@ -27,12 +27,12 @@ _VIOLATIONS_BYTES = 1024
 def to_status(error: WireError) -> status_pb2.Status:
     """Return an error as google.rpc.Status with its details."""
     error = _truncate_error(error)
-    said: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "code": error.kind.grpc_code,
         "message": error.text,
         "details": error.details(),
     }
-    return json_format.ParseDict(said, status_pb2.Status())
+    return json_format.ParseDict(fields, status_pb2.Status())
 
 
 def status_code(error: WireError) -> grpc.StatusCode:
@@ -50,16 +50,16 @@ async def abort(
 ) -> NoReturn:
     """End a call with an error. Always raises grpc's AbortError."""
     status = to_status(error)
-    # Clients reject details that differ from the status.
+    # Clients reject a google.rpc.Status whose text differs from that of the gRPC status.
     status.message = truncate(text, _TEXT_BYTES)
-    sent = rpc_status.to_status(status)
-    metadata = (*trailing, *error.headers().items(), *(sent.trailing_metadata or ()))
-    await context.abort(sent.code, sent.details, metadata)
+    grpc_status = rpc_status.to_status(status)
+    metadata = (*trailing, *error.headers().items(), *(grpc_status.trailing_metadata or ()))
+    await context.abort(grpc_status.code, grpc_status.details, metadata)
     raise AssertionError("context.abort raises")
 
 
 def truncate(text: str, size_bytes: int) -> str:
-    """Return a text, shortened to a number of bytes in UTF-8."""
+    """Return a text, shortened to at most `size_bytes` in UTF-8."""
     encoded = text.encode(errors="replace")
     if len(encoded) <= size_bytes:
         return text
@@ -68,13 +68,13 @@ def truncate(text: str, size_bytes: int) -> str:
 
 def _truncate_error(error: WireError) -> WireError:
     """Shorten the parts of an error that come from a request: they might exceed the headers."""
-    violations, left = [], _VIOLATIONS_BYTES
+    violations, remaining_bytes = [], _VIOLATIONS_BYTES
     for name, problem in error.violations:
-        said = (truncate(name, _FIELD_BYTES), truncate(problem, _FIELD_BYTES))
-        left -= sum(map(len, said))
-        if left < 0:
+        violation = (truncate(name, _FIELD_BYTES), truncate(problem, _FIELD_BYTES))
+        remaining_bytes -= sum(map(len, violation))
+        if remaining_bytes < 0:
             break
-        violations.append(said)
+        violations.append(violation)
     metadata = {name: truncate(value, _FIELD_BYTES) for name, value in error.metadata.items()}
     return replace(
         error,

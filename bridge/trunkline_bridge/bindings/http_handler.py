@@ -24,7 +24,7 @@ from trunkline_bridge.streams.task_streams import EventsContext
 
 _SHUTDOWN = PeerUnavailableError(
     "the bridge",
-    "it is shutting down; ask again, a stream with the Last-Event-ID that came last",
+    "it is shutting down; try again, for a stream with the last id as Last-Event-ID",
 )
 
 
@@ -40,7 +40,7 @@ class Response(Protocol):
     """The response to a request."""
 
     async def send(self, sender: ResponseSender, heartbeats: Heartbeats) -> None:
-        """Send all of it; streams of events use `heartbeats`.
+        """Send the whole response; streams of events use `heartbeats`.
 
         Raises:
             Exception: any. If nothing has been sent yet, it becomes the response.
@@ -48,13 +48,13 @@ class Response(Protocol):
         ...
 
     def last_event(self, error: WireError) -> bytes | None:
-        """Return the bytes that report an error in the middle of the body; None: impossible."""
+        """Return the bytes that end a started body with an error; None: this body cannot."""
         ...
 
 
 @dataclass(slots=True)
 class BufferedResponse:
-    """A response with a whole body. An empty content type stands for no content."""
+    """A response with a whole body. With an empty content type, there are no content headers."""
 
     body: bytes = b""
     status: int = 200
@@ -62,7 +62,7 @@ class BufferedResponse:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     async def send(self, sender: ResponseSender, _heartbeats: Heartbeats) -> None:
-        """Send all of it."""
+        """Send the whole response."""
         await self.start(sender)
         await sender.finish(self.body)
 
@@ -79,7 +79,7 @@ class BufferedResponse:
         await sender.start(self.status, headers)
 
     def last_event(self, _error: WireError) -> bytes | None:
-        """Return None: a body of another kind can't report errors."""
+        """Return None: only event streams can end with an error."""
         return None
 
 
@@ -92,7 +92,7 @@ class EventStreamResponse:
     headers: Mapping[str, str]
 
     async def send(self, sender: ResponseSender, heartbeats: Heartbeats) -> None:
-        """Open the events and send them to their end."""
+        """Open the stream of events and send all of them."""
         async with self.events as events:
             await send_events(
                 sender, events, self.renderer, heartbeats=heartbeats, headers=self.headers
@@ -123,9 +123,9 @@ class Binding(Protocol):
     """A binding of A2A over HTTP."""
 
     methods: tuple[str, ...]
-    """The HTTP methods to serve; empty if its responses decide that."""
+    """The HTTP methods to serve; empty: `BindingCall.respond` checks the method."""
     method_hint: str
-    """Advice in the error for another method."""
+    """Advice in the error for other methods."""
 
     def new_call(self) -> BindingCall:
         """Return an object for one request."""
@@ -135,7 +135,7 @@ class Binding(Protocol):
 class HttpHandler:
     """The ASGI application of a binding.
 
-    A request is served while its client is connected. If the process stops first, an error tells
+    It serves a request while the client is connected. If the process stops first, an error tells
     the client how to continue.
     """
 
@@ -208,12 +208,12 @@ class _Exchange:
             await self._error_response(error).send(self._sender, self._heartbeats)
 
     async def reject(self, body: RequestBody, error: WireError) -> None:
-        """Respond before the body has been read, and close the connection."""
+        """Send an error before the body has been read, and close the connection."""
         response = self._error_response(error)
         response.headers = {"connection": "close", **response.headers}
         await response.start(self._sender)
         await self._sender.write(response.body)
-        # If we closed at once, the connection would be reset and the client might not read this.
+        # Closing with unread data would reset the connection, which often hides the response.
         await body.drain()
         await self._sender.finish()
 
@@ -223,10 +223,10 @@ class _Exchange:
             await self._error_response(_SHUTDOWN).send(self._sender, self._heartbeats)
         elif self._response is not None and not self._sender.is_complete:
             error = to_wire_error(_SHUTDOWN)
-            last = self._response.last_event(error)
-            if last is not None:
+            last_event = self._response.last_event(error)
+            if last_event is not None:
                 tracing.record_failure(error.kind.reason)
-                await self._sender.finish(last)
+                await self._sender.finish(last_event)
 
     def _error_response(self, error: Exception) -> BufferedResponse:
         wire_error = to_wire_error(error)

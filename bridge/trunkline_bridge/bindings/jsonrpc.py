@@ -73,44 +73,43 @@ _METHOD_NAMES = (
 
 
 class JsonRpcVersions:
-    """The versions that are served over JSON-RPC."""
+    """The versions that are served over JSON-RPC, and the choice of one for each request."""
 
     def __init__(self, *versions: JsonRpcVersion, is_strict: bool) -> None:
-        """List the versions, the newest first.
-
-        With `is_strict`, a request without a version is in v0.3 (A2A v1.0, §3.6).
-        """
-        self.by_version = {one.version: one for one in versions}
+        """With `is_strict`, a request without a version is in v0.3 (A2A v1.0, §3.6)."""
+        self.by_version = {version.version: version for version in versions}
         self._is_strict = is_strict
         # If two versions share a method, the newer one wins.
         self._by_method = {
-            method: one
-            for one in sorted(versions, key=lambda one: one.version)
-            for method in (*one.unary, *one.streams)
+            method: version
+            for version in sorted(versions, key=lambda version: version.version)
+            for method in (*version.unary, *version.streams)
         }
 
     def choose(self, version: str, method: str) -> JsonRpcVersion:
         """Return the version of a request; `version` is its version header, or empty.
 
+        Without a header, the method decides, and the newest version that has it.
+
         Raises:
-            WireError: no version has the method, or the named version lacks it.
+            WireError: no version has the method, or that of the header lacks it.
         """
-        by_method = self._by_method.get(method)
+        newest = self._by_method.get(method)
         if version:
-            named = self.by_version[version]
-            if method not in named:
-                raise _unknown_method(method, version, by_method)
-            return named
-        if by_method is None:
+            requested = self.by_version[version]
+            if method not in requested:
+                raise _unknown_method(method, version, newest)
+            return requested
+        if newest is None:
             raise _unknown_method(method, "", None)
-        if self._is_strict and by_method.version != V0_3:
+        if self._is_strict and newest.version != V0_3:
             raise version_required(self.by_version)
-        return by_method
+        return newest
 
     def may_be_v0_1(self, version: str, method: str) -> bool:
-        """Return whether a request is in v0.1, or names no version and v0.1 has its method."""
-        is_open = version == V0_1 or not (version or self._is_strict)
-        return is_open and method in self.by_version[V0_1]
+        """Return whether v0.1 has the method and `version` is that or, unless strict, empty."""
+        admits_v0_1 = version == V0_1 or not (version or self._is_strict)
+        return admits_v0_1 and method in self.by_version[V0_1]
 
 
 def _unknown_method(method: str, version: str, owner: JsonRpcVersion | None) -> WireError:
@@ -118,7 +117,7 @@ def _unknown_method(method: str, version: str, owner: JsonRpcVersion | None) -> 
     method = method[:_SHOWN_LENGTH]
     replacement = _translate_method(version or V1_0, method)
     if owner is not None:
-        text = f"method {method!r} is of A2A {owner.version}, and the request says {version}"
+        text = f"method {method!r} is of A2A {owner.version}, but the request is A2A {version}"
         text += f": send {replacement or f'A2A-Version: {owner.version}'}"
     elif replacement:
         text = f"no version of A2A has the method {method!r} over JSON-RPC: send {replacement}"
@@ -133,7 +132,7 @@ def _translate_method(version: str, method: str) -> str:
 
 
 class JsonRpcBinding:
-    """JSON-RPC of all agents. The path names the agent; at the root, a tenant may."""
+    """JSON-RPC for all agents. The path names the agent; at `/`, a tenant may name it."""
 
     methods: tuple[str, ...] = ("POST",)
     method_hint = f" with a JSON-RPC request; the agent's card is at {CARD_PATH} below this path"
@@ -162,7 +161,10 @@ class JsonRpcBinding:
 
 
 class JsonRpcCall:
-    """One request over JSON-RPC. It keeps what an error needs: the id, the version, the format."""
+    """One request over JSON-RPC.
+
+    It stores the id, the version and the format of the request for the response to an error.
+    """
 
     __slots__ = ("_as_event", "_binding", "_headers", "_request_id", "_version")
 
@@ -193,9 +195,9 @@ class JsonRpcCall:
         return EventStreamResponse(events, renderer, self._headers)
 
     def error_response(self, error: WireError) -> BufferedResponse:
-        """Return an error, with HTTP's 200 unless HTTP itself or the whole server failed.
+        """Return an error, with HTTP status 200 unless it is one of HTTP_LEVEL_KINDS.
 
-        It is an event if an older client requested events, since that client reads nothing else.
+        Clients before A2A 1.0 that requested a stream read only events, so they get an event.
         """
         status = error.kind.http_status if error.kind in HTTP_LEVEL_KINDS else 200
         render = self._version.error_object if self._version else error_object
@@ -208,7 +210,12 @@ class JsonRpcCall:
     async def _resolve(
         self, request: HttpRequest, identity: Identity, call: JsonRpcRequest
     ) -> tuple[JsonRpcVersion, Caller]:
-        """Return the version and the caller of a request; its agent must exist."""
+        """Return the version and the caller of a request.
+
+        Raises:
+            TrunklineError, WireError: the version or a service parameter is invalid, or the agent
+                does not exist.
+        """
         binding, headers = self._binding, request.headers
         versions = binding.versions
         named = parse_version(headers, request.scope["query_string"], served=versions.by_version)
@@ -219,11 +226,11 @@ class JsonRpcCall:
         )
         task_id = version.find_task_id(call.method, call.params)
         if task_id and versions.may_be_v0_1(named, call.method):
-            known = await binding.aliases.find(caller, task_id)
-            if known and known != task_id:
+            mesh_id = await binding.aliases.find(caller, task_id)
+            if mesh_id and mesh_id != task_id:
                 # Only a client of v0.1 can have chosen this id.
                 version = versions.by_version[V0_1]
-                caller, task_id = caller._replace(version=V0_1), known
+                caller, task_id = caller._replace(version=V0_1), mesh_id
         if not call.is_notification:
             self._version = version
             accepts_events = "text/event-stream" in (headers.get(b"accept") or "")
@@ -237,9 +244,9 @@ class JsonRpcCall:
     async def _notify(
         self, request: HttpRequest, identity: Identity, call: JsonRpcRequest
     ) -> BufferedResponse:
-        """Perform a notification; JSON-RPC has no response to it (JSON-RPC 2.0, 4.1).
+        """Execute a request without an id, to which JSON-RPC has no response (JSON-RPC 2.0, 4.1).
 
-        A message is submitted, and nothing waits for its turn. Only errors of HTTP are reported.
+        A message is submitted without waiting for its turn. Only HTTP_LEVEL_KINDS are raised.
         """
         try:
             version, caller = await self._resolve(request, identity, call)
@@ -259,7 +266,7 @@ class JsonRpcCall:
         return BufferedResponse(status=204, content_type="")
 
     def _check_content_type(self, request: HttpRequest) -> None:
-        """Reject a body that is not declared as JSON. The error has its id if it is JSON."""
+        """Reject a body that is not declared as JSON. If the body is JSON, the error has its id."""
         try:
             check_content_type(request.headers)
         except WireError:
@@ -270,7 +277,11 @@ class JsonRpcCall:
 
 
 def _find_agent(agent: str, call: JsonRpcRequest, version: JsonRpcVersion) -> str:
-    """Return the agent of a request; empty: the default one. WireError: it names two agents."""
+    """Return the agent of a request; empty: the default one.
+
+    Raises:
+        WireError: the path and the tenant name different agents.
+    """
     params = call.params
     # Older versions have no tenants.
     if version.version == V1_0 and isinstance(params, dict) and "tenant" in params:

@@ -23,16 +23,16 @@ class JsonRpcRequest:
 
 
 def find_request_id(value: object) -> RequestId:
-    """Return the id of a request, which may be invalid otherwise; None: it has no valid id."""
-    found = value.get("id") if isinstance(value, dict) else None
-    return found if _is_id(found) else None
+    """Return the id of a request that may be invalid; None: it has no valid id."""
+    request_id = value.get("id") if isinstance(value, dict) else None
+    return request_id if _is_id(request_id) else None
 
 
 def parse_request(value: object) -> JsonRpcRequest:
-    """Return a JSON value as a request.
+    """Parse the envelope of a request.
 
     Raises:
-        WireError: the envelope is invalid, or it is a batch, which A2A lacks.
+        WireError: the envelope is invalid, or the value is a batch, which A2A does not have.
     """
     if isinstance(value, list):
         raise _invalid("batches are not supported; send one request at a time")
@@ -70,9 +70,8 @@ def event_frame(
     request_id: RequestId, error_object: Callable[[WireError], Json] = error_object
 ) -> EventFrame:
     """Return the envelope around each event of a stream."""
-    said = dumps(request_id)
     return EventFrame(
-        f'{{"jsonrpc":"2.0","id":{said},"result":',
+        f'{{"jsonrpc":"2.0","id":{dumps(request_id)},"result":',
         "}",
         lambda error: {"jsonrpc": "2.0", "id": request_id, "error": error_object(error)},
     )

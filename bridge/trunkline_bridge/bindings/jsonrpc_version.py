@@ -1,4 +1,4 @@
-"""A protocol version over JSON-RPC: its methods and errors, and what older versions share."""
+"""A protocol version over JSON-RPC: its methods and errors, and helpers of the older versions."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -21,11 +21,11 @@ OLDER_VOCABULARY = {
     "must have only one of raw, url": "must have only one of bytes, uri",
     "send large data as raw, or by url": "send large data as bytes, or by uri",
 }
-"""Words of v1.0 and their names in all versions before: roles and members of parts."""
+"""Words in errors of v1.0, and the words of all versions before: roles and members of parts."""
 
-# The range of A2A's codes in all versions.
-_FIRST_OF_A2A = -32001
-_LAST_OF_A2A = -32099
+# The range of A2A's error codes in all versions, from the first one downwards.
+_FIRST_A2A_CODE = -32001
+_LAST_A2A_CODE = -32099
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class JsonRpcVersion:
     task_fields: Mapping[str, str]
     """The parameter that names the task, by method."""
     streaming_sends: Mapping[str, str]
-    """The methods that send a message and wait, and the one that streams the same."""
+    """The streaming method by each method that sends a message and waits."""
     error_object: Callable[[WireError], Json]
     """Returns JSON-RPC's error object."""
 
@@ -48,17 +48,20 @@ class JsonRpcVersion:
         return method in self.unary or method in self.streams
 
     def find_task_id(self, method: str, params: object) -> str:
-        """Return the task that unparsed parameters name; empty: none."""
+        """Return the task id in unparsed parameters; empty: none."""
         name = self.task_fields.get(method)
         task_id = params.get(name) if name and isinstance(params, dict) else None
         return task_id if isinstance(task_id, str) else ""
 
 
 class ErrorVocabulary:
-    """Translates errors from the words of v1.0 to those of an older version."""
+    """Translates the errors of v1.0 to the words and codes of an older version."""
 
     def __init__(self, words: Mapping[str, str], *, codes: range) -> None:
-        """Errors of A2A outside `codes` are unknown to the version: they become internal errors."""
+        """`words` are the older words by those of v1.0, `codes` the version's codes of A2A errors.
+
+        A2A errors with other codes become internal errors.
+        """
         self._words = words
         self._codes = codes
         ordered = sorted(words, key=len, reverse=True)
@@ -67,22 +70,26 @@ class ErrorVocabulary:
     def error_object(self, error: WireError) -> Json:
         """Return the error object with the words and codes of the version."""
         violations = tuple(
-            (self._translate(name), self._translate(said)) for name, said in error.violations
+            (self._translate(name), self._translate(problem)) for name, problem in error.violations
         )
         result = error_object(
             replace(error, text=self._translate(error.text), violations=violations)
         )
         code = error.kind.rpc_code
-        if _FIRST_OF_A2A >= code >= _LAST_OF_A2A and code not in self._codes:
+        if _FIRST_A2A_CODE >= code >= _LAST_A2A_CODE and code not in self._codes:
             result["code"] = INTERNAL_ERROR.rpc_code
         return result
 
     def _translate(self, text: str) -> str:
-        return self._pattern.sub(lambda found: self._words[found[0]], text)
+        return self._pattern.sub(lambda match: self._words[match[0]], text)
 
 
 def with_cursor_from_metadata(caller: Caller, params: object) -> Caller:
-    """Return a caller with the last event id from the parameters, unless a header has it."""
+    """Return a caller with the last event id of the parameters, unless a header has one.
+
+    Raises:
+        WireError: the last event id in the parameters is no string.
+    """
     metadata = params.get("metadata") if isinstance(params, dict) else None
     cursor = metadata.get(LAST_EVENT_ID_KEY) if isinstance(metadata, dict) else None
     if cursor is None or caller.last_event_id is not None:

@@ -1,7 +1,7 @@
 """The operations of A2A: one table that all bindings and protocol versions share.
 
-A version adds its own table of methods: their names, how their parameters are parsed into the
-request of an operation, and how the result is rendered.
+Each version has its own table of methods: their names, the parsers of their parameters, and the
+renderers of their results.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -36,15 +36,15 @@ class Operation:
 
     name: str
     request: type[Message]
-    """The request in the core model."""
+    """The type of the request in the core model, which has the messages of v1.0."""
     validate: Callable[[Any], Any] = unchanged
-    """Returns a request that has what A2A requires, or raises WireError."""
+    """Returns a valid request, or raises WireError."""
     id_fields: tuple[str, ...] = ()
-    """Fields of the request that name the task and the push notification config, in this order."""
+    """The request's fields for the ids of the task and the push notification config."""
 
     @property
     def task_field(self) -> str:
-        """The JSON name of the field that names the task; empty if the operation has no task."""
+        """The JSON name of the field with the task id; empty if the operation has no task."""
         if not self.id_fields:
             return ""
         name: str = self.request.DESCRIPTOR.fields_by_name[self.id_fields[0]].json_name
@@ -150,7 +150,7 @@ class UnaryMethod:
     render: Callable[[Any], object]
     """Renders the result of the operation as JSON."""
     field_names: Mapping[str, str] = field(default_factory=dict)
-    """Names that this version has for top-level fields, in errors of the operation."""
+    """The version's names for top-level fields of the request, which errors mention."""
 
     def bind(self, operations: Operations) -> UnaryHandler:
         """Return the handler of the method."""
@@ -183,7 +183,7 @@ class StreamMethod:
     """Parses parameters into a valid request of the operation, or raises WireError."""
     event_writer: Callable[[], EventWriter]
     update_caller: Callable[[Caller, object], Caller] | None = None
-    """Reads from the parameters what other versions have in headers."""
+    """Adds values to the caller that this version has in the parameters, not in headers."""
 
     def bind(self, operations: Operations) -> StreamHandler:
         """Return the handler of the method."""

@@ -1,4 +1,4 @@
-"""Performs the operations of A2A as calls to the mesh, for all bindings and versions."""
+"""Performs the operations of A2A by calls to the mesh, for all bindings and versions."""
 
 import asyncio
 import logging
@@ -51,11 +51,20 @@ from trunkline_bridge.streams.task_streams import (
 )
 from trunkline_bridge.webhooks.registration import WebhookRegistrations
 
+logger = logging.getLogger(__name__)
+
+# Limit on the tasks of a page that are read in parallel.
+_MAX_PARALLEL_READS = 8
+
 
 def check_agent_task(
     caller: Caller, task_id: str, snapshot: snapshot_pb2.TaskSnapshot | None
 ) -> snapshot_pb2.TaskSnapshot:
-    """Return a task of the agent that the caller addresses. TaskNotFoundError: it has none such."""
+    """Return a task if it belongs to the agent that the caller addresses.
+
+    Raises:
+        TaskNotFoundError: there is no snapshot, or the task belongs to another agent.
+    """
     if snapshot is None or snapshot.agent != caller.agent:
         raise TaskNotFoundError(task_id)
     tracing.record_task(snapshot)
@@ -72,19 +81,19 @@ def check_not_ended(snapshot: snapshot_pb2.TaskSnapshot) -> None:
 def requested_history_length(
     request: a2a_pb2.SendMessageConfiguration | a2a_pb2.GetTaskRequest | a2a_pb2.ListTasksRequest,
 ) -> int | None:
-    """Return the number of messages of history that a request asks for; None: all."""
+    """Return the number of history messages that a request limits the task to; None: all."""
     return request.history_length if request.HasField("history_length") else None
 
 
 def build_submission(
     caller: Caller, request: a2a_pb2.SendMessageRequest, *, task_id: str = ""
 ) -> message_service_pb2.Submission:
-    """Return the metadata with which a message is submitted; `task_id` is of a task to create."""
+    """Return the metadata of a message's submission; `task_id` is the id of a task to create."""
     submission = message_service_pb2.Submission(
         account=caller.account,
         caller=caller.name,
         task_id=task_id,
-        # Without the extension, each request of an anonymous caller is a new one.
+        # Anonymous callers may choose the same message ids, so they must activate the extension.
         idempotent=caller.is_authenticated or RESUME_EXTENSION in caller.extensions,
         accepted_output_modes=request.configuration.accepted_output_modes,
     )
@@ -96,7 +105,7 @@ def build_submission(
 
 
 def find_earlier_task(stream: TaskStream, submission: message_service_pb2.Submission) -> str:
-    """Return the task that the first of repeated submissions created; empty: this is the first."""
+    """Return the task that an earlier submission of the same message created; empty: none did."""
     if not submission.task_id or stream.snapshot is None:
         return ""
     task_id = stream.snapshot.task.id
@@ -106,36 +115,29 @@ def find_earlier_task(stream: TaskStream, submission: message_service_pb2.Submis
 def is_repeated(
     caller: Caller, task: snapshot_pb2.TaskSnapshot | None, message: message_pb2.Message
 ) -> bool:
-    """Return whether a message was sent to its task before.
-
-    Only requests with the extension are deduplicated. Without it, each message is a new one, even
-    if its id is known.
+    """Return whether the task already has the message; always False without the extension.
 
     Raises:
         MessageKeyReusedError: another message of the task has the same id.
     """
     if task is None or RESUME_EXTENSION not in caller.extensions:
         return False
-    for known in task.task.history:
-        if known.message_id == message.message_id and known.role == message.role:
-            # Compare it as it was sent: the task has filled in the ids.
-            sent = message_pb2.Message()
-            sent.CopyFrom(known)
-            sent.task_id, sent.context_id = message.task_id, message.context_id
-            if sent != message:
+    for earlier in task.task.history:
+        if earlier.message_id == message.message_id and earlier.role == message.role:
+            # The host has filled in the ids of the task and the context.
+            original = message_pb2.Message()
+            original.CopyFrom(earlier)
+            original.task_id, original.context_id = message.task_id, message.context_id
+            if original != message:
                 raise MessageKeyReusedError(message.message_id)
             return True
     return False
 
 
-# Limit on the tasks of a page that are read in parallel.
-_MAX_PARALLEL_READS = 8
-
-
 async def fetch_task_page(
     client: HostClient, caller: Caller, request: a2a_pb2.ListTasksRequest, links: FileLinks
 ) -> a2a_pb2.ListTasksResponse:
-    """Return a page of the agent's tasks on a host. Whole tasks are read only if needed."""
+    """Return a page of the agent's tasks on a host. Whole tasks are read only if requested."""
     query = task_service_pb2.ListTasksRequest(
         account=caller.account,
         agent=caller.agent,
@@ -168,8 +170,8 @@ async def _read_tasks(
     rows: Sequence[snapshot_pb2.TaskSummary],
     links: FileLinks,
 ) -> Sequence[task_pb2.Task]:
-    """Read the tasks of a page in its order. Tasks that were purged meanwhile are left out."""
-    found: dict[str, task_pb2.Task] = {}
+    """Read the tasks of a page, in its order. Tasks that were purged meanwhile are omitted."""
+    tasks: dict[str, task_pb2.Task] = {}
     failures: list[TrunklineError] = []
     slots = asyncio.Semaphore(_MAX_PARALLEL_READS)
 
@@ -180,10 +182,10 @@ async def _read_tasks(
             except TaskNotFoundError:
                 return
             except TrunklineError as error:
-                # Raised here, it would leave the task group inside an ExceptionGroup.
+                # If raised here, it would leave the TaskGroup as an ExceptionGroup.
                 failures.append(error)
                 return
-        found[task_id] = project_task(
+        tasks[task_id] = project_task(
             snapshot,
             history_length=requested_history_length(request),
             include_artifacts=request.include_artifacts,
@@ -195,7 +197,7 @@ async def _read_tasks(
             group.create_task(read(row.task_id))
     if failures:
         raise failures[0]
-    return [found[row.task_id] for row in rows if row.task_id in found]
+    return [tasks[row.task_id] for row in rows if row.task_id in tasks]
 
 
 def _task_from_summary(summary: snapshot_pb2.TaskSummary) -> task_pb2.Task:
@@ -203,9 +205,6 @@ def _task_from_summary(summary: snapshot_pb2.TaskSummary) -> task_pb2.Task:
     if summary.HasField("metadata"):
         task.metadata.CopyFrom(summary.metadata)
     return task
-
-
-logger = logging.getLogger(__name__)
 
 
 class Operations:
@@ -233,12 +232,12 @@ class Operations:
         return self._cards.extended_card(caller)
 
     def check_agent(self, agent: str, task_id: str = "") -> None:
-        """Check that the agent is on the mesh, or a host that has the task.
+        """Check that the mesh has the agent, or a host of the task.
 
-        Tasks outlive their agent: another host may have taken them over.
+        A task may outlive its agent, because another host can take it over.
 
         Raises:
-            AgentNotFoundError: neither is on the mesh.
+            AgentNotFoundError: the mesh has neither.
         """
         try:
             self._directory.get_agent(agent)
@@ -249,11 +248,15 @@ class Operations:
     async def send_message(
         self, caller: Caller, request: a2a_pb2.SendMessageRequest, *, new_task_id: str = ""
     ) -> task_pb2.Task | message_pb2.Message:
-        """Submit a message and return the reply or the task. Wait for the turn unless asked not to.
+        """Submit a message; return the direct reply, or the task at the end of its turn.
 
-        If the host fails meanwhile, wait for the task on the host that takes it over. `new_task_id`
-        names the task to create, by an id of the agent's host; submitting again with the same id
-        returns the same task. With the extension, so does a message that its task already has.
+        With `return_immediately`, the task is returned at once. If the host fails meanwhile, this
+        waits for the task on the host that takes it over. `new_task_id` is the id of the task to
+        create; submitting the same id again returns the same task. With the extension, so does
+        submitting a message that its task already has.
+
+        Raises:
+            PeerTimeoutError: the turn takes longer than `blocking_limit_s`.
         """
         links = self._links(caller)
         links.to_references(request.message)
@@ -267,7 +270,7 @@ class Operations:
                     result = await self._submit(caller, request, submission)
         except TimeoutError:
             limit_s = self._settings.blocking_limit_s
-            problem = f"the turn is not over after {limit_s:g} s; send with returnImmediately"
+            problem = f"the turn did not end within {limit_s:g} s; send with returnImmediately"
             raise PeerTimeoutError(f"agent {caller.agent!r}", problem) from None
         if isinstance(result, message_pb2.Message):
             links.to_urls(result.parts)
@@ -294,7 +297,7 @@ class Operations:
         submission: message_service_pb2.Submission,
     ) -> snapshot_pb2.TaskSnapshot | message_pb2.Message:
         if submission.task_id:
-            # One call is cheaper than a stream. It may be repeated, since it names its task.
+            # One call is cheaper than a stream, and safe to repeat, since it names its task.
             try:
                 return await self._directory.client_for_agent(caller.agent).send_message(
                     agent=caller.agent,
@@ -318,11 +321,11 @@ class Operations:
     async def stream_message(
         self, caller: Caller, request: a2a_pb2.SendMessageRequest, *, new_task_id: str = ""
     ) -> AsyncIterator[WireEvents]:
-        """Submit a message and stream its turn: one message, or a task and its events.
+        """Submit a message and stream its turn: one direct reply, or a task and its events.
 
-        Errors before the first event are raised on entering. `new_task_id` and repeated messages
-        are as for `send_message`: a repeated message streams its task and the events that follow.
-        With a last event id, it streams the events after that one.
+        `new_task_id` and repeated messages have the same meaning as in `send_message`. A repeated
+        message streams its task and further events, or the events after the last event id. Errors
+        before the first event are raised on entering.
         """
         links = self._links(caller)
         links.to_references(request.message)
@@ -334,8 +337,8 @@ class Operations:
         submission = await self._build_submission(caller, request, task, new_task_id)
         del task
         async with self._open_submission(caller, request, submission) as stream:
-            known = find_earlier_task(stream, submission)
-            if not known or caller.last_event_id is None:
+            earlier_task_id = find_earlier_task(stream, submission)
+            if not earlier_task_id or caller.last_event_id is None:
                 events = turn_events(
                     stream,
                     history_length=requested_history_length(request.configuration),
@@ -343,12 +346,12 @@ class Operations:
                 )
                 yield self._limit_turn(caller, events)
                 return
-        async with self._open_attached(caller, known) as events:
+        async with self._open_attached(caller, earlier_task_id) as events:
             yield events
 
     @asynccontextmanager
     async def _open_attached(self, caller: Caller, task_id: str) -> AsyncIterator[WireEvents]:
-        """Stream a turn that has begun: from the task's snapshot, or after the last event id."""
+        """Stream the current turn, from the task's snapshot or after the last event id."""
         if caller.last_event_id is None:
             async with self._watch(caller, task_id) as stream:
                 yield self._limit_turn(caller, current_turn_events(stream, self._links(caller)))
@@ -357,7 +360,7 @@ class Operations:
                 yield events
 
     def _limit_turn(self, caller: Caller, events: WireEvents) -> WireEvents:
-        """Return the events up to where the caller's version ends the stream of a message."""
+        """Return the events until the caller's version ends the stream of a message."""
         if caller.is_older:
             return until_turn_end(events, caller.turn_ends)
         return limit_auth_wait(events, self._settings.auth_wait_s)
@@ -371,8 +374,8 @@ class Operations:
         patience_s = self._settings.patience_s
         if caller.deadline is not None:
             # Do not wait beyond the deadline.
-            left = caller.deadline - datetime.now(UTC)
-            patience_s = min(patience_s, max(0.0, left.total_seconds()))
+            remaining = caller.deadline - datetime.now(UTC)
+            patience_s = min(patience_s, max(0.0, remaining.total_seconds()))
         return self._directory.submit(
             caller.agent,
             message=request.message,
@@ -407,10 +410,11 @@ class Operations:
     async def subscribe_to_task(
         self, caller: Caller, request: a2a_pb2.SubscribeToTaskRequest
     ) -> AsyncIterator[WireEvents]:
-        """Stream a task until it ends: its snapshot and what follows, or what follows an event.
+        """Stream a task until it ends: its snapshot and events, or the events after the last id.
 
-        Before A2A 1.0 the stream ends with the turn, and a task that waits or has ended is sent
-        instead of an error. Errors before the first event are raised on entering.
+        Before A2A 1.0, the stream ends with the turn, and a task without a running turn is sent
+        alone. In A2A 1.0, an ended task is an error. Errors before the first event are raised on
+        entering.
         """
         if caller.last_event_id is not None:
             of_turn = caller.is_older
@@ -436,10 +440,10 @@ class Operations:
     async def _resume(
         self, caller: Caller, task_id: str, last_event_id: str, *, of_turn: bool
     ) -> AsyncIterator[WireEvents]:
-        """Stream the events after one that the client has.
+        """Stream the events after one that the client has, up to the end of the turn or the task.
 
-        A journal event may have several wire events, so that event is rendered again and the ones
-        that the client has are skipped.
+        A journal event may have several wire events, so its projection is repeated, without the
+        events that the client has.
         """
         seen = parse_event_id(last_event_id)
         snapshot = await self._wait_for_task(caller, task_id)
@@ -460,7 +464,7 @@ class Operations:
             patience_s=self._settings.patience_s,
         ) as stream:
             events = unseen_events(stream, seen=seen, expired=expired, links=self._links(caller))
-            # Read the first item now, so that an expired cursor is the response, not a last event.
+            # An expired cursor must become the response, not the last event of a stream.
             await anext(events, None)
             if not of_turn:
                 yield events
@@ -473,9 +477,9 @@ class Operations:
     async def create_push_config(
         self, caller: Caller, config: push_notification_pb2.TaskPushNotificationConfig
     ) -> push_notification_pb2.TaskPushNotificationConfig:
-        """Register a webhook of a task or replace the one with its id; return it without secrets.
+        """Register a webhook of a task, or replace the one with the same id.
 
-        Notifications have the protocol version of the caller.
+        Notifications have the protocol version of the caller. The result is without secrets.
         """
         task_id, version = config.task_id, caller.version
         await self._get_task(caller, task_id)
@@ -499,16 +503,16 @@ class Operations:
     async def delete_push_config(
         self, caller: Caller, request: a2a_pb2.DeleteTaskPushNotificationConfigRequest
     ) -> None:
-        """Remove a webhook of a task. Removing an unknown one is no error."""
+        """Remove a webhook of a task; an unknown one is no error."""
         await self._get_task(caller, request.task_id)
         await self._webhooks.delete(request.task_id, request.id, account=caller.account)
 
     def _links(self, caller: Caller) -> FileLinks:
-        """Return the links by which the caller fetches files."""
+        """Return the links to files for the caller."""
         return self._cards.file_links(caller.origin)
 
     def _watch(self, caller: Caller, task_id: str) -> AbstractAsyncContextManager[TaskStream]:
-        """Open a stream of a task that begins with its snapshot."""
+        """Open the stream of a task, from its current snapshot on."""
         return self._directory.watch(
             task_id,
             account=caller.account,
@@ -519,7 +523,12 @@ class Operations:
     async def _find_target(
         self, caller: Caller, request: a2a_pb2.SendMessageRequest
     ) -> snapshot_pb2.TaskSnapshot:
-        """Return the task that a message names. WireError: the message has another context."""
+        """Return the task that a message names.
+
+        Raises:
+            TaskNotFoundError: there is no such task of the agent and account.
+            WireError: the message has another context than the task.
+        """
         message = request.message
         snapshot = await self._wait_for_task(caller, message.task_id)
         if message.context_id not in ("", snapshot.task.context_id):
@@ -534,10 +543,10 @@ class Operations:
         task: snapshot_pb2.TaskSnapshot | None,
         new_task_id: str,
     ) -> message_service_pb2.Submission:
-        """Return the metadata of a submission, with the id of a new task.
+        """Return the metadata of a submission, with an allocated id if it creates a task.
 
-        The webhook in a message is stored with a new task. For an existing task that has not ended
-        it is registered here.
+        The host stores the message's webhook together with a new task. For an existing task that
+        has not ended, this registers the webhook.
         """
         if task is None and not new_task_id:
             new_task_id = allocate_task_id(self._directory.get_agent_host(caller.agent))
@@ -563,6 +572,6 @@ class Operations:
         return check_agent_task(caller, task_id, snapshot)
 
     async def _wait_for_task(self, caller: Caller, task_id: str) -> snapshot_pb2.TaskSnapshot:
-        """Return a task. If its host is away, wait for it like a stream."""
+        """Return a task. If its host is unreachable, wait up to `patience_s` as streams do."""
         async with self._watch(caller, task_id) as stream:
             return check_agent_task(caller, task_id, stream.snapshot)

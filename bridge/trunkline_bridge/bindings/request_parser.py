@@ -1,6 +1,7 @@
-"""Parses the parameters of A2A v1.0's methods, and rejects missing or wrong fields by name.
+"""Parses the JSON parameters of A2A v1.0's methods; errors name the missing or invalid fields.
 
-Plain text messages, by far the most frequent, have a parser of their own that is ten times faster.
+Messages with only text are by far the most frequent. They have a separate parser that is ten times
+faster.
 """
 
 from collections.abc import Sequence
@@ -21,17 +22,38 @@ from trunkline_bridge.edge.json_decoder import (
 )
 from trunkline_bridge.errors import WireError, invalid_params
 
-_TEXT_FIELDS = {"messageId": "message_id", "contextId": "context_id", "taskId": "task_id"}
-_MESSAGE = frozenset({*_TEXT_FIELDS, "role", "parts"})
+PAGE_SIZES = range(1, 101)
+DEFAULT_PAGE_SIZE = 50
+
+# The members that the fast parser knows.
+_ID_FIELDS = {"messageId": "message_id", "contextId": "context_id", "taskId": "task_id"}
+_MESSAGE = frozenset({*_ID_FIELDS, "role", "parts"})
 _CONFIGURATION = frozenset({"returnImmediately", "historyLength", "acceptedOutputModes"})
 _PARAMS = frozenset({"message", "configuration"})
 # Longer lists go to the general parser, which counts their values.
 _MAX_ITEMS = 100
 _INT32 = 2**31
+# Any content of this depth stays within the 100 levels that protobuf's parsers accept.
+_SAFE_DEPTH = 16
+# Limit on the violations in one error.
+_MAX_VIOLATIONS = 20
+_WEBHOOK = "taskPushNotificationConfig"
+_NESTED_WEBHOOK = "pushNotificationConfig"
+_FROM_USER = "must be ROLE_USER"
+# Stricter requirements than the type of a field.
+_REQUIREMENTS = {"message.role": _FROM_USER}
+
+M = TypeVar("M", bound=ProtoMessage)
+TaskIdRequest = TypeVar("TaskIdRequest", a2a_pb2.CancelTaskRequest, a2a_pb2.SubscribeToTaskRequest)
+PushConfigRequest = TypeVar(
+    "PushConfigRequest",
+    a2a_pb2.GetTaskPushNotificationConfigRequest,
+    a2a_pb2.DeleteTaskPushNotificationConfigRequest,
+)
 
 
 def parse_plain_send(params: object) -> a2a_pb2.SendMessageRequest | None:
-    """Return the parameters of SendMessage if they are valid and have only text; None otherwise."""
+    """Return the parameters of SendMessage; None unless they are valid and have only text."""
     if not (_is_object(params, _PARAMS) and _is_plain_message(params.get("message"))):
         return None
     configuration = params.get("configuration", {})
@@ -41,7 +63,7 @@ def parse_plain_send(params: object) -> a2a_pb2.SendMessageRequest | None:
     request = a2a_pb2.SendMessageRequest()
     message = request.message
     message.role = message_pb2.ROLE_USER
-    for name, field in _TEXT_FIELDS.items():
+    for name, field in _ID_FIELDS.items():
         if name in members:
             setattr(message, field, members[name])
     for part in members["parts"]:
@@ -65,7 +87,7 @@ def _is_plain_message(value: object) -> bool:
         _is_object(value, _MESSAGE)
         and value.get("role") == "ROLE_USER"
         and bool(value.get("messageId"))
-        and all(type(value.get(name, "")) is str for name in _TEXT_FIELDS)
+        and all(type(value.get(name, "")) is str for name in _ID_FIELDS)
         and _are_plain_parts(value.get("parts"))
     )
 
@@ -100,28 +122,6 @@ def _is_object(value: object, names: frozenset[str]) -> TypeGuard[dict[str, Any]
     return type(value) is dict and value.keys() <= names
 
 
-PAGE_SIZES = range(1, 101)
-DEFAULT_PAGE_SIZE = 50
-
-# Any content of this depth stays within the 100 levels that protobuf's parsers accept.
-_SAFE_DEPTH = 16
-# Limit on the violations in one error.
-_MAX_VIOLATIONS = 20
-_WEBHOOK = "taskPushNotificationConfig"
-_NESTED_WEBHOOK = "pushNotificationConfig"
-_FROM_USER = "must be ROLE_USER"
-# The requirement for fields whose type admits invalid values.
-_REQUIREMENTS = {"message.role": _FROM_USER}
-
-M = TypeVar("M", bound=ProtoMessage)
-Named = TypeVar("Named", a2a_pb2.CancelTaskRequest, a2a_pb2.SubscribeToTaskRequest)
-Webhook = TypeVar(
-    "Webhook",
-    a2a_pb2.GetTaskPushNotificationConfigRequest,
-    a2a_pb2.DeleteTaskPushNotificationConfigRequest,
-)
-
-
 def parse_message(params: object, *, message_type: type[M]) -> M:
     """Return parameters as a message. Unknown fields are ignored, as A2A requires.
 
@@ -134,18 +134,21 @@ def parse_message(params: object, *, message_type: type[M]) -> M:
         raise invalid_params(("params", "must be an object"))
     if has_more_values(params, MAX_VALUES):
         raise invalid_params(("params", TOO_MANY_VALUES))
-    if found := list(field_violations.find_violations(params, message_type.DESCRIPTOR.fields)):
+    if violations := list(field_violations.find_violations(params, message_type.DESCRIPTOR.fields)):
         raise invalid_params(
-            *((name, _REQUIREMENTS.get(name, said)) for name, said in found[:_MAX_VIOLATIONS])
+            *(
+                (name, _REQUIREMENTS.get(name, problem))
+                for name, problem in violations[:_MAX_VIOLATIONS]
+            )
         )
     try:
         return json_format.ParseDict(params, message_type(), ignore_unknown_fields=True)
     except ArithmeticError:
         raise invalid_params(("params", "a number is too large")) from None
-    # For some values the parser raises other errors than its own. Its texts are for programmers.
+    # Some values make the parser raise other errors than its own. Its texts are for programmers.
     except (json_format.ParseError, AttributeError, RecursionError, TypeError, ValueError):
         is_deep = nesting_depth(params) > _SAFE_DEPTH
-        problem = "nested too deeply" if is_deep else "must be as A2A 1.0 has them for this method"
+        problem = "nested too deeply" if is_deep else "must be those of this method in A2A 1.0"
         raise invalid_params(("params", problem)) from None
 
 
@@ -156,7 +159,7 @@ def parse_send(params: object) -> a2a_pb2.SendMessageRequest:
 
 
 def parse_any_send(params: object) -> a2a_pb2.SendMessageRequest:
-    """Return the parameters of any message. For plain ones the fast parser gives the same."""
+    """Return the parameters of SendMessage, without the fast parser."""
     params = _accept_draft_names(params)
     request = parse_message(params, message_type=a2a_pb2.SendMessageRequest)
     check_send(request)
@@ -224,13 +227,13 @@ def check_get(request: a2a_pb2.GetTaskRequest) -> a2a_pb2.GetTaskRequest:
     return _checked(request, violations)
 
 
-def check_id(request: Named) -> Named:
+def check_id(request: TaskIdRequest) -> TaskIdRequest:
     """Return a valid request of CancelTask or SubscribeToTask. WireError: it is invalid."""
     return _checked(request, _required(id=request.id))
 
 
 def check_list(request: a2a_pb2.ListTasksRequest) -> a2a_pb2.ListTasksRequest:
-    """Return a valid request of ListTasks with a page size. WireError: it is invalid."""
+    """Return a valid request of ListTasks; set its page size if it has none. WireError: invalid."""
     violations = _history_violations(request, "historyLength")
     if not request.HasField("page_size"):
         request.page_size = DEFAULT_PAGE_SIZE
@@ -248,7 +251,7 @@ def check_push_config(
     return _checked(config, _required(taskId=config.task_id, url=config.url))
 
 
-def check_push_ids(request: Webhook) -> Webhook:
+def check_push_ids(request: PushConfigRequest) -> PushConfigRequest:
     """Return a valid request to get or delete a push notification config. WireError: invalid."""
     return _checked(request, _required(taskId=request.task_id, id=request.id))
 
@@ -264,9 +267,12 @@ def check_list_pushes(
 
 
 def check_nesting(request: a2a_pb2.SendMessageRequest) -> None:
-    """Check that content fits where the mesh wraps it deepest. WireError: nested too deeply."""
+    """Check that protobuf can parse a message in the deepest envelope that the mesh uses.
+
+    Raises:
+        WireError: the message is nested too deeply.
+    """
     try:
-        # Nesting messages parses them, too.
         created = event_pb2.TaskCreated(message=request.message, metadata=request.metadata)
         batch = event_pb2.EventBatch(events=[event_pb2.Event(created=created)])
         wrapped = task_service_pb2.WatchTaskResponse(batches=[batch])
@@ -281,17 +287,17 @@ def _accept_draft_names(params: object) -> object:
     configuration = params.get("configuration") if isinstance(params, dict) else None
     if not isinstance(params, dict) or not isinstance(configuration, dict):
         return params
-    made = dict(configuration)
-    if isinstance(made.get("blocking"), bool):
-        made.setdefault("returnImmediately", not made["blocking"])
-    webhook = made.get(_WEBHOOK, made.get(_NESTED_WEBHOOK))
+    converted = dict(configuration)
+    if isinstance(converted.get("blocking"), bool):
+        converted.setdefault("returnImmediately", not converted["blocking"])
+    webhook = converted.get(_WEBHOOK, converted.get(_NESTED_WEBHOOK))
     if webhook is not None:
-        made[_WEBHOOK] = _flatten_webhook(webhook)
-    return {**params, "configuration": made}
+        converted[_WEBHOOK] = _flatten_webhook(webhook)
+    return {**params, "configuration": converted}
 
 
 def _flatten_webhook(webhook: object) -> object:
-    """Return a webhook whose fields may be in a nested object, beside its task."""
+    """Return a webhook with its fields at the top level; drafts have them in a nested object."""
     nested = webhook.get(_NESTED_WEBHOOK) if isinstance(webhook, dict) else None
     if not isinstance(webhook, dict) or not isinstance(nested, dict) or "url" in webhook:
         return webhook

@@ -23,14 +23,14 @@ _Descriptor: TypeAlias = Any
 
 _BOOLEANS = {"true": True, "false": False}
 _CONFIGS = "/tasks/{task_id:segment}/pushNotificationConfigs"
-# An address that ends with a slash, joined to a path that begins with one.
+# Clients join an address that ends with a slash and a path that begins with one.
 _DOUBLE_SLASH = re.compile(r"^(/agents/[^/]+)?//(?!/)")
 
 SHARED_ROUTES: Mapping[str, Mapping[str, str]] = {
     "/message:send": {"POST": "SendMessage"},
     "/message:stream": {"POST": "SendStreamingMessage"},
     "/tasks/{task_id:segment}:cancel": {"POST": "CancelTask"},
-    # The proto of A2A has GET here, and its text POST.
+    # A2A's proto file has GET here, the text of the specification POST.
     "/tasks/{task_id:segment}:subscribe": {"GET": "SubscribeToTask", "POST": "SubscribeToTask"},
     "/tasks/{task_id:segment}": {"GET": "GetTask"},
     _CONFIGS: {
@@ -42,11 +42,11 @@ SHARED_ROUTES: Mapping[str, Mapping[str, str]] = {
         "DELETE": "DeleteTaskPushNotificationConfig",
     },
 }
-"""The operation of each path and HTTP method, in every version. The first route that fits wins."""
+"""The operation of each path and HTTP method, in both versions. The first matching route wins."""
 
 
 class PathParams(NamedTuple):
-    """The names in a path; an absent one is empty."""
+    """The parameters in a path; an absent one is empty."""
 
     agent: str = ""
     tenant: str = ""
@@ -67,7 +67,7 @@ class _SegmentConvertor(Convertor[str]):
 
 
 class _TenantConvertor(_SegmentConvertor):
-    """A tenant. No tenant has the name of another first segment, or their paths would clash."""
+    """A tenant. The first segments of other routes can't be tenants."""
 
     regex = (
         r"(?!(?:agents|v1|\.well-known|tasks|message:send|message:stream|extendedAgentCard)/)[^/]+"
@@ -81,8 +81,8 @@ register_url_convertor("tenant", _TenantConvertor())
 def encode_segments(scope: Scope) -> Scope:
     """Return a scope whose path has `%2F` where a segment contains a slash, and `%25` for `%`.
 
-    ASGI decodes the path as a whole, which would make a slash in a name a separator. The
-    convertors of the routes decode the segments.
+    ASGI servers decode the whole path, so that an encoded slash looks like a separator. The
+    convertors of the routes decode the segments again.
     """
     raw: bytes | None = scope.get("raw_path")
     path: str = scope["path"]
@@ -99,13 +99,17 @@ def encode_segments(scope: Scope) -> Scope:
 
 def _encode_segment(raw: bytes) -> str:
     text = unquote_to_bytes(raw).decode("utf-8", "replace")
-    # Starlette's patterns take a line end for the end of the path.
+    # A `$` in Starlette's patterns also matches before a line end.
     return text.replace("%", "%25").replace("/", "%2F").replace("\n", "%0A")
 
 
 async def read_body(request: HttpRequest) -> Json:
-    """Return the JSON object in a body, empty for an empty body. WireError: there is none."""
-    # Browsers let pages of other sites send requests without a body: they need the declaration.
+    """Return the JSON object in a body; an empty body is an empty object.
+
+    Raises:
+        WireError: the body is no JSON object, or is not declared as JSON.
+    """
+    # Browsers let pages of other sites send an empty body, so those need the declaration as well.
     if request.body or request.headers.get(b"origin") is not None:
         check_content_type(request.headers)
     if not request.body.strip():
@@ -117,13 +121,13 @@ async def read_body(request: HttpRequest) -> Json:
 
 
 def read_query(query: bytes, fields: Iterable[_Descriptor]) -> Json:
-    """Return the parameters in a query that are fields of a message, by their JSON names.
+    """Return the parameters in a query that are among `fields`, by their JSON names.
 
-    Lists repeat their name or use commas. Other parameters and empty values are ignored. Numbers
+    A list repeats its name or has commas. Other parameters and empty values are ignored. Numbers
     and times remain strings, which ProtoJSON accepts.
 
     Raises:
-        WireError: a parameter is repeated or not UTF-8; the error names the field.
+        WireError: a parameter that is no list is repeated, or a value is not UTF-8.
     """
     if not query:
         return {}
@@ -149,7 +153,7 @@ def put_path_field(params: Json, field: _Descriptor, value: str) -> None:
     """Set a field to its value in the path. WireError: the parameters have another value."""
     for name in {field.json_name, field.name}:
         if params.pop(name, None) not in (None, "", value):
-            raise invalid_params((field.json_name, "is not what the path says; leave it out"))
+            raise invalid_params((field.json_name, "differs from the path; leave it out"))
     params[field.json_name] = value
 
 

@@ -70,7 +70,7 @@ class A2AClient:
             settings: The agent's address, credentials and limits.
             interface: Call this interface without reading a card, and only in its version.
             ssl_context: Trusted certificates for HTTPS; the system's if None.
-            stream_idle_s: An HTTP stream that sends no byte for so long is broken; None: no limit.
+            stream_idle_s: Time without a byte after which an HTTP stream is broken; None: no limit.
             max_event_bytes: Limit of one server-sent event.
         """
         self.settings = settings
@@ -94,7 +94,7 @@ class A2AClient:
         self._card = None if interface is None else RemoteCard.for_interface(interface)
         self._transports: dict[Interface, Transport] = {}
         self._channels: dict[str, grpc.aio.Channel] = {}
-        # Interfaces whose agent speaks another version than its card says.
+        # Interfaces whose agent needs another version than its card declares.
         self._other_version_interfaces: set[Interface] = set()
 
     async def __aenter__(self) -> Self:
@@ -149,9 +149,9 @@ class A2AClient:
     async def stream_message(
         self, request: a2a_pb2.SendMessageRequest, options: CallOptions
     ) -> AsyncIterator[RemoteEvents]:
-        """Send a message and open the events that answer it.
+        """Send a message and open the stream of events that answers it.
 
-        An agent without streaming gives one event. A refusal is raised on entering.
+        For an agent without streaming, the stream has one event. A refusal is raised on entering.
         """
         is_new = not request.message.task_id
         try:
@@ -171,9 +171,9 @@ class A2AClient:
     ) -> AsyncGenerator[RemoteEvent]:
         """Send a message and yield events until its turn ends.
 
-        A broken stream is resumed behind the last event that had an id. Before the first one, the
-        message may or may not have been processed, so it is not sent again. Closing the generator
-        leaves the task running.
+        A broken stream is resumed after the last event with an id. Before the first such event, it
+        is unknown whether the message was processed, so it is not sent again. Closing the generator
+        does not cancel the task.
 
         Raises:
             PeerUnavailableError, PeerTimeoutError: The stream broke and can't be resumed.
@@ -205,8 +205,8 @@ class A2AClient:
             if delay_s is None or not turn.event_id:
                 raise error
             await asyncio.sleep(delay_s)
-            again = options._replace(last_event_id=turn.event_id, timeout_s=None)
-            opening = self.subscribe_to_task(turn.task_id, again)
+            resume_options = options._replace(last_event_id=turn.event_id, timeout_s=None)
+            opening = self.subscribe_to_task(turn.task_id, resume_options)
 
     @asynccontextmanager
     async def subscribe_to_task(
@@ -214,7 +214,7 @@ class A2AClient:
     ) -> AsyncIterator[RemoteEvents]:
         """Open the stream of a task's events. A refusal is raised on entering.
 
-        The task is under way, so this and `get_task` are tried while the breaker is open, too.
+        This and `get_task` call the agent even while the circuit breaker is open.
         """
         stream = await _await_first_event(self._transport().subscribe(task_id, options))
         self._breaker.allow_probe()
@@ -259,7 +259,7 @@ class A2AClient:
     async def _start_in_either_version(
         self, request: a2a_pb2.SendMessageRequest, options: CallOptions
     ) -> "_StartedStream":
-        """Start in the card's version; if the agent refuses that version, once in the other."""
+        """Start in the card's version; if the agent refuses that version, try the other one."""
 
         def opening() -> _OpenStream:
             if self.card.supports_streaming:
@@ -286,7 +286,7 @@ class A2AClient:
         return stream
 
     async def _start(self, opening: "_OpenStream") -> "_StartedStream":
-        """Open a stream and wait for its first event, which tells the breaker of success."""
+        """Open a stream and wait for its first event, which counts as success for the breaker."""
         with self._breaker.guard():
             return await _await_first_event(opening(self._transport()))
 
@@ -305,7 +305,7 @@ class A2AClient:
                 return JsonRpcTransport(self._http, interface)
             case ProtocolBinding.REST:
                 return RestTransport(self._http, interface)
-        # Loads grpcio's status types, which most processes never need.
+        # Imported here, because most processes call no agent over gRPC.
         from trunkline_bridge.client.grpc import GrpcTransport, open_channel
 
         channel = self._channels.get(interface.url)
@@ -315,13 +315,13 @@ class A2AClient:
 
 
 class _TurnProgress:
-    """The position within a turn, and whether the turn is over."""
+    """The progress of a turn: its task, its last event id, and its end."""
 
     def __init__(self, *, is_new: bool) -> None:
         self.task_id = ""
         self.event_id = ""
         self.is_over = False
-        # The stream of an old task's turn begins with the state before the message.
+        # The stream of a message to an existing task begins with the state before the message.
         self._expects_previous_state = not is_new
         self._state = task_pb2.TASK_STATE_UNSPECIFIED
 
@@ -339,7 +339,7 @@ class _TurnProgress:
                 self._enter(response.status_update.status.state, is_new=True)
 
     def end_stream(self) -> None:
-        """Note that the server ended the stream, so the last state is the current one."""
+        """Record the end of the stream, after which the last state is the current one."""
         self.is_over = _ends_turn(self._state)
 
     def _enter(self, state: task_pb2.TaskState.ValueType, *, is_new: bool) -> None:
@@ -355,7 +355,7 @@ _OpenStream: TypeAlias = Callable[[Transport], AbstractAsyncContextManager[Remot
 
 
 class _StartedStream(NamedTuple):
-    """A stream whose first event has come; None if the stream was empty."""
+    """A stream whose first event was read; `first` is None if the stream was empty."""
 
     first: RemoteEvent | None
     rest: RemoteEvents
@@ -378,7 +378,7 @@ async def _await_first_event(opening: AbstractAsyncContextManager[RemoteEvents])
 def _send_without_stream(
     request: a2a_pb2.SendMessageRequest, options: CallOptions, timeout_s: float
 ) -> _OpenStream:
-    """Send for an immediate response; the caller polls the task afterwards."""
+    """Return a call that sends a message without waiting for its turn, as a stream of one event."""
     immediate = a2a_pb2.SendMessageRequest()
     immediate.CopyFrom(request)
     immediate.configuration.return_immediately = True

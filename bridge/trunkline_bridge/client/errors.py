@@ -1,13 +1,13 @@
-"""Errors of calls to a remote agent, built from what the agent or its HTTP server answers.
+"""Errors of calls to a remote agent, built from the responses of the agent or its HTTP server.
 
     PeerUnavailableError
     ├─ NotProcessedError       the request can be sent again
     │  └─ ServerBusyError      HTTP 429 and 503
     └─ ConnectionLostError     the request may have been processed
     PeerRefusedError
-    └─ RpcError                the agent answered with an error object
+    └─ RpcError                the agent responded with an error object
 
-PeerTimeoutError and PeerProtocolError are used as they are.
+PeerTimeoutError and PeerProtocolError have no subclasses here.
 """
 
 import json
@@ -20,7 +20,7 @@ from trunkline.network import parse_retry_after
 from trunkline_bridge.errors import SPECIFIED_KINDS
 
 # The reasons of A2A's JSON-RPC error codes; v0.3 uses the same codes.
-_REASONS: Final[Mapping[int, str]] = {row.rpc_code: row.reason for row in SPECIFIED_KINDS}
+_REASONS: Final[Mapping[int, str]] = {kind.rpc_code: kind.reason for kind in SPECIFIED_KINDS}
 WRONG_VERSION_REASONS: Final = frozenset({"METHOD_NOT_FOUND", "VERSION_NOT_SUPPORTED"})
 """Refusals by a peer that speaks another version of A2A."""
 STATUS_ERRORS: Final = frozenset({401, 403, 429, 503})
@@ -40,7 +40,7 @@ class ErrorObject:
 
     @classmethod
     def from_json(cls, error: Mapping[str, Any]) -> "ErrorObject":
-        """Read the members of an error object; members of another shape are ignored."""
+        """Read an error object; members of other types are ignored."""
         code = error.get("code")
         text = str(error.get("message") or "") or f"error {code}"
         details = error.get("data", error.get("details"))
@@ -52,7 +52,7 @@ class ErrorObject:
 
     @classmethod
     def from_body(cls, body: bytes) -> "ErrorObject":
-        """Read the error object of a response body; one without it gives an empty error object."""
+        """Read the error object in a response body; an empty one if the body has none."""
         try:
             response = json.loads(body)
         except (ValueError, RecursionError):
@@ -112,7 +112,7 @@ def parse_reason(code: object, details: object) -> str:
 def refusal_error(
     peer: str, text: object, refusal: str, error: ErrorObject | None = None
 ) -> RpcError:
-    """Build the error for a refusal; its text is cut to one line of 300 characters."""
+    """Build the error for a refusal; its text is one line of at most 300 characters."""
     problem = " ".join(str(text or "").split())
     if len(problem) > _TEXT_LIMIT:
         problem = problem[:_TEXT_LIMIT] + "…"
@@ -129,9 +129,9 @@ def jsonrpc_refusal(peer: str, error: Mapping[str, Any]) -> RpcError:
 def http_status_error(
     peer: str, status: int, headers: Mapping[str, str], error: ErrorObject
 ) -> RpcError | ServerBusyError:
-    """Build the error for one of `STATUS_ERRORS`; `error` is what the body says."""
+    """Build the error for one of `STATUS_ERRORS`; `error` is the body's error object."""
     if status in (401, 403):
-        problem = f"it wants other credentials (HTTP {status}); set those of its settings"
+        problem = f"it rejects the credentials (HTTP {status}); set them in its settings"
         reason = "UNAUTHENTICATED" if status == 401 else "PERMISSION_DENIED"
         return RpcError(peer, problem, reason, error=error)
     problem = "it is overloaded" if status == 429 else "it is not available"

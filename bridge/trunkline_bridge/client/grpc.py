@@ -41,19 +41,21 @@ _REASONS: Final = {
     grpc.StatusCode.PERMISSION_DENIED: "PERMISSION_DENIED",
     grpc.StatusCode.INTERNAL: "INTERNAL_ERROR",
 }
-_Read = TypeVar("_Read")
+_Parsed = TypeVar("_Parsed")
 
 
 class _ServiceCodec(NamedTuple):
-    """The service of one version: its method names, and conversions of its messages."""
+    """The service of one version: its path, and the builders and parsers of its messages."""
 
-    name: str
-    subscribe: str
-    send: Callable[[a2a_pb2.SendMessageRequest, str], Message]
-    of_task: Callable[[str, str, str], Message]
-    answer: Callable[[bytes], a2a_pb2.StreamResponse]
-    event: Callable[[bytes], a2a_pb2.StreamResponse]
-    task: Callable[[bytes], task_pb2.Task]
+    path: str
+    subscribe_method: str
+    build_send: Callable[[a2a_pb2.SendMessageRequest, str], Message]
+    """Takes the request and the tenant."""
+    build_task_request: Callable[[str, str, str], Message]
+    """Takes the method, the task id and the tenant."""
+    parse_send_response: Callable[[bytes], a2a_pb2.StreamResponse]
+    parse_event: Callable[[bytes], a2a_pb2.StreamResponse]
+    parse_task: Callable[[bytes], task_pb2.Task]
 
 
 def _v1_send(request: a2a_pb2.SendMessageRequest, tenant: str) -> Message:
@@ -156,23 +158,24 @@ class GrpcTransport:
         self, request: a2a_pb2.SendMessageRequest, options: CallOptions, *, timeout_s: float
     ) -> a2a_pb2.StreamResponse:
         """See Transport."""
-        message = self._service.send(request, self._interface.tenant)
-        return await self._unary("SendMessage", message, self._service.answer, options, timeout_s)
+        message = self._service.build_send(request, self._interface.tenant)
+        parse = self._service.parse_send_response
+        return await self._unary("SendMessage", message, parse, options, timeout_s)
 
     @asynccontextmanager
     async def stream(
         self, request: a2a_pb2.SendMessageRequest, options: CallOptions
     ) -> AsyncIterator[RemoteEvents]:
         """See Transport."""
-        message = self._service.send(request, self._interface.tenant)
+        message = self._service.build_send(request, self._interface.tenant)
         async with self._stream("SendStreamingMessage", message, options) as events:
             yield events
 
     @asynccontextmanager
     async def subscribe(self, task_id: str, options: CallOptions) -> AsyncIterator[RemoteEvents]:
         """See Transport."""
-        method = self._service.subscribe
-        message = self._service.of_task(method, task_id, self._interface.tenant)
+        method = self._service.subscribe_method
+        message = self._service.build_task_request(method, task_id, self._interface.tenant)
         async with self._stream(method, message, options) as events:
             yield events
 
@@ -185,27 +188,28 @@ class GrpcTransport:
         return await self._task("CancelTask", task_id)
 
     async def _task(self, method: str, task_id: str) -> task_pb2.Task:
-        message = self._service.of_task(method, task_id, self._interface.tenant)
-        return await self._unary(method, message, self._service.task, CallOptions(), CALL_TIMEOUT_S)
+        message = self._service.build_task_request(method, task_id, self._interface.tenant)
+        parse = self._service.parse_task
+        return await self._unary(method, message, parse, CallOptions(), CALL_TIMEOUT_S)
 
     async def _unary(
         self,
         method: str,
         request: Message,
-        read: Callable[[bytes], _Read],
+        parse: Callable[[bytes], _Parsed],
         options: CallOptions,
         timeout_s: float,
-    ) -> _Read:
+    ) -> _Parsed:
         with call_span(method, self._interface):
             await self._connect()
-            ask: Any = self._channel.unary_unary(self._service.name + method)
+            stub: Any = self._channel.unary_unary(self._service.path + method)
             try:
-                data = await ask(
+                data = await stub(
                     request.SerializeToString(), metadata=self._metadata(options), timeout=timeout_s
                 )
             except grpc.aio.AioRpcError as error:
                 raise self._error(error) from None
-            return self._read(read, data)
+            return self._parse(parse, data)
 
     @asynccontextmanager
     async def _stream(
@@ -213,17 +217,17 @@ class GrpcTransport:
     ) -> AsyncIterator[RemoteEvents]:
         with call_span(method, self._interface):
             await self._connect()
-            ask: Any = self._channel.unary_stream(self._service.name + method)
-            answer = ask(request.SerializeToString(), metadata=self._metadata(options))
+            stub: Any = self._channel.unary_stream(self._service.path + method)
+            call = stub(request.SerializeToString(), metadata=self._metadata(options))
             try:
-                yield self._events(answer)
+                yield self._events(call)
             finally:
-                answer.cancel()
+                call.cancel()
 
-    async def _events(self, answer: Any) -> AsyncIterator[RemoteEvent]:  # noqa: ANN401  a call
+    async def _events(self, call: Any) -> AsyncIterator[RemoteEvent]:  # noqa: ANN401  a grpc call
         try:
-            async for data in answer:
-                response = self._read(self._service.event, data)
+            async for data in call:
+                response = self._parse(self._service.parse_event, data)
                 yield RemoteEvent(response, _take_event_id(response))
         except grpc.aio.AioRpcError as error:
             raise self._error(error) from None
@@ -236,9 +240,9 @@ class GrpcTransport:
         except TimeoutError:
             raise NotProcessedError(self._peer, "nothing answers at its address") from None
 
-    def _read(self, read: Callable[[bytes], _Read], data: bytes) -> _Read:
+    def _parse(self, parse: Callable[[bytes], _Parsed], data: bytes) -> _Parsed:
         try:
-            return read(data)
+            return parse(data)
         except (DecodeError, ValueError) as error:
             raise PeerProtocolError(self._peer, "its answer can't be read") from error
 
@@ -266,10 +270,10 @@ class GrpcTransport:
 
 
 def _parse_error_reason(error: grpc.aio.AioRpcError) -> str:
-    """Return the reason that an error names: in its details, or before a colon as v0.3 does.
+    """Return the reason of an error: from its details, or in v0.3 from the name before a colon.
 
-    grpc_status can't read this: it rejects details whose text differs from the status's, as many
-    servers send them.
+    grpc_status can't parse this: it rejects details whose text differs from that of the status,
+    which many servers send.
     """
     for name, value in error.trailing_metadata() or ():
         if name == _STATUS_DETAILS_KEY and isinstance(value, bytes):
@@ -294,11 +298,11 @@ def _parse_status_details(data: bytes) -> str:
 
 def _take_event_id(response: a2a_pb2.StreamResponse) -> str:
     """Remove the resume extension's event id from the event's metadata and return it."""
-    fields = getattr(response, response.WhichOneof("payload") or "task")
-    if EVENT_ID_KEY not in fields.metadata.fields:
+    payload = getattr(response, response.WhichOneof("payload") or "task")
+    if EVENT_ID_KEY not in payload.metadata.fields:
         return ""
-    event_id = str(fields.metadata.fields[EVENT_ID_KEY].string_value)
-    del fields.metadata.fields[EVENT_ID_KEY]
-    if not fields.metadata.fields:
-        fields.ClearField("metadata")
+    event_id = str(payload.metadata.fields[EVENT_ID_KEY].string_value)
+    del payload.metadata.fields[EVENT_ID_KEY]
+    if not payload.metadata.fields:
+        payload.ClearField("metadata")
     return event_id

@@ -31,7 +31,7 @@ EVENT_STREAM: Final = "text/event-stream"
 # server is closing.
 _KEEPALIVE_S: Final = 2.0
 _MAX_CONNECTIONS: Final = 1000
-# The body of an error response only explains the status: a slow or large one is not waited for.
+# Limits on the body of an error response, which only explains the status.
 _ERROR_BODY_S: Final = 5.0
 _MAX_ERROR_BODY_BYTES: Final = 64 * 1024
 
@@ -90,7 +90,7 @@ class HttpClient:
             url: An address of the peer; a loopback address is never called through a proxy.
             headers: Sent with every request; they hold credentials.
             ssl_context: Trusted certificates; the system's if None.
-            stream_idle_s: A stream that sends no byte for so long is broken; None: no limit.
+            stream_idle_s: Time without a byte after which a stream is broken; None: no limit.
             max_event_bytes: Limit of one server-sent event.
         """
         self.peer = peer
@@ -153,7 +153,7 @@ class HttpClient:
     ) -> AsyncIterator[tuple[str, AsyncIterator[bytes]]]:
         """Open a file from `offset` on; yield its ETag and an iterator over its bytes.
 
-        `etag` is the one of the file whose first bytes were read before.
+        With an offset, `etag` is the ETag of the first part of the download.
 
         Raises:
             PeerRefusedError: The server has no such file, or it has changed.
@@ -220,10 +220,10 @@ class HttpClient:
 
     async def _read(self, response: httpx2.Response) -> bytes:
         pieces: list[bytes] = []
-        left = MAX_BODY_BYTES
+        remaining_bytes = MAX_BODY_BYTES
         async for piece in response.aiter_bytes():
-            left -= len(piece)
-            if left < 0:
+            remaining_bytes -= len(piece)
+            if remaining_bytes < 0:
                 problem = f"its answer is over {MAX_BODY_BYTES // 1024 // 1024} MiB"
                 raise PeerProtocolError(self.peer, problem)
             pieces.append(piece)

@@ -1,4 +1,4 @@
-"""Interfaces of a remote agent: address, binding and version, and how the client selects one."""
+"""Interfaces of a remote agent: address, binding and version; and the selection of one."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
@@ -58,46 +58,52 @@ class InterfaceSelector:
         """
         offered = list(offered)
         other_hosts: list[str] = []
-        for one in offered:
-            interface = self._parse_supported(one)
+        has_downgrade = False
+        for candidate in offered:
+            interface = self._parse_supported(candidate)
             if interface is None:
                 continue
             host = parse_host(interface.url)
-            if self._is_allowed_host(host) and not self._is_downgrade(interface):
+            if not self._is_allowed_host(host):
+                other_hosts.append(host)
+            elif self._is_downgrade(interface):
+                has_downgrade = True
+            else:
                 return interface
-            other_hosts.append(host)
         if other_hosts:
             problem = f"its card leads to {', '.join(sorted(set(other_hosts)))}"
-            raise ValueError(f"{problem}, which is not where the card is; allow it by `hosts`")
+            raise ValueError(f"{problem}, which is not the card's host; allow it by `hosts`")
+        if has_downgrade:
+            raise ValueError("its card was read over HTTPS but has only interfaces without TLS")
         names = ", ".join(f"{one.protocol_binding} {one.protocol_version}" for one in offered)
         raise ValueError(f"its card has no interface that we speak: {names[:200] or 'none at all'}")
 
-    def _parse_supported(self, one: agent_card_pb2.AgentInterface) -> Interface | None:
+    def _parse_supported(self, offered: agent_card_pb2.AgentInterface) -> Interface | None:
         try:
-            binding = ProtocolBinding(one.protocol_binding.upper())
+            binding = ProtocolBinding(offered.protocol_binding.upper())
         except ValueError:
             return None
-        version = parse_version(one.protocol_version)
+        version = parse_version(offered.protocol_version)
         if version is None or (self.bindings and binding not in self.bindings):
             return None
         if self.versions and version not in self.versions:
             return None
         try:
             return (
-                _grpc_interface(one, version, self.card_url)
+                _grpc_interface(offered, version, self.card_url)
                 if binding is ProtocolBinding.GRPC
-                else _http_interface(one, binding, version)
+                else _http_interface(offered, binding, version)
             )
         except ValueError:
             return None
 
     def _is_allowed_host(self, host: str) -> bool:
-        """Restrict the hosts that get our messages and credentials because a card names them."""
-        ours = parse_host(self.card_url)
+        """Return whether a host may receive our messages and credentials."""
+        card_host = parse_host(self.card_url)
         return (
-            host == ours
+            host == card_host
             or host in self.allowed_hosts
-            or (is_this_machine(host) and is_this_machine(ours))
+            or (is_this_machine(host) and is_this_machine(card_host))
         )
 
     def _is_downgrade(self, interface: Interface) -> bool:
@@ -108,7 +114,7 @@ class InterfaceSelector:
 def parse_version(text: str) -> ClientVersion | None:
     """Parse the protocol version of a card; None if the client doesn't support it.
 
-    Only major and minor count. v0.2 has the same JSON as v0.3.
+    Any 1.x is read as v1.0. v0.2, which has the same JSON, and no version are read as v0.3.
     """
     major, _, minor = text.strip().removeprefix("v").partition(".")
     minor = minor.partition(".")[0]
@@ -128,20 +134,20 @@ def _split_address(url: str) -> SplitResult:
 
 
 def _http_interface(
-    one: agent_card_pb2.AgentInterface, binding: ProtocolBinding, version: ClientVersion
+    offered: agent_card_pb2.AgentInterface, binding: ProtocolBinding, version: ClientVersion
 ) -> Interface | None:
-    parts = urlsplit(one.url)
+    parts = urlsplit(offered.url)
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
         return None
-    url = one.url.rstrip("/")
-    return Interface(binding, version, url, one.tenant, is_secure=parts.scheme == "https")
+    url = offered.url.rstrip("/")
+    return Interface(binding, version, url, offered.tenant, is_secure=parts.scheme == "https")
 
 
 def _grpc_interface(
-    one: agent_card_pb2.AgentInterface, version: ClientVersion, card_url: str
+    offered: agent_card_pb2.AgentInterface, version: ClientVersion, card_url: str
 ) -> Interface | None:
-    """Parse `host:port` or a URL. Without a scheme, the card's own URL decides about TLS."""
-    parts = _split_address(one.url)
+    """Parse `host:port` or a URL. Without a scheme, TLS is used if the card's URL has https."""
+    parts = _split_address(offered.url)
     if not parts.hostname:
         return None
     scheme = parts.scheme or urlsplit(card_url).scheme
@@ -149,4 +155,4 @@ def _grpc_interface(
     port = parts.port or (443 if is_secure else 80)
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     address = f"{host}:{port}"
-    return Interface(ProtocolBinding.GRPC, version, address, one.tenant, is_secure=is_secure)
+    return Interface(ProtocolBinding.GRPC, version, address, offered.tenant, is_secure=is_secure)

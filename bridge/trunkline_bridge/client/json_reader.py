@@ -1,7 +1,7 @@
-"""Parses a remote agent's JSON, of v1.0 and v0.3, which it tells apart by their shape.
+"""Parses a remote agent's JSON of v1.0 and v0.3, which have different members.
 
-A client reads leniently: unknown members and timestamps are ignored, and states may have the
-spelling of any version. Data without a meaning raises ValueError.
+The parser is lenient: it ignores unknown members and timestamps, and accepts the state names of all
+versions. Data that is no message of A2A raises ValueError.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -28,25 +28,26 @@ _KINDS: Final = {
     "artifact-update": "artifactUpdate",
 }
 _ARTIFACT: Final = ("artifactId", "name", "description", "metadata", "extensions")
+_DELTA_MEMBERS: Final = {"taskId", "contextId", "artifact", "append", "lastChunk"}
 
 
 def parse_stream_response(value: object) -> a2a_pb2.StreamResponse:
     """Parse an event of a stream, or the response of SendMessage. ValueError: it is neither."""
     if not isinstance(value, dict):
         raise ValueError("it is not an object")
-    if (piece := _text_piece(value)) is not None:
-        return piece
+    if (text_delta := _parse_text_delta(value)) is not None:
+        return text_delta
     members = {name: value[name] for name in _KINDS.values() if value.get(name) is not None}
     with _raise_value_error():
         result = {
-            name: _to_v1_member(name, one)
-            for name, one in (members or {_kind_of(value): value}).items()
+            name: _to_v1_member(name, member)
+            for name, member in (members or {_find_kind(value): value}).items()
         }
         return _parse(result, a2a_pb2.StreamResponse())
 
 
 def parse_task(value: object) -> task_pb2.Task:
-    """Parse a task, also one wrapped as in SendMessage's response. ValueError: it is no task."""
+    """Parse a task, or the response of SendMessage with a task. ValueError: it is neither."""
     if not isinstance(value, dict):
         raise ValueError("it is not an object")
     wrapped = value.get("task")
@@ -54,13 +55,13 @@ def parse_task(value: object) -> task_pb2.Task:
         return _parse(_task(wrapped if isinstance(wrapped, dict) else value), task_pb2.Task())
 
 
-def _text_piece(value: Json) -> a2a_pb2.StreamResponse | None:
-    """Parse a text delta of v1.0, the most frequent event, without json_format, which is slow.
+def _parse_text_delta(value: Json) -> a2a_pb2.StreamResponse | None:
+    """Parse a text delta of v1.0; None: the value may be another event.
 
-    None: it is, or may be, another event.
+    It is the most frequent event, and json_format is slow.
     """
     update = value.get("artifactUpdate")
-    if len(value) != 1 or not isinstance(update, dict) or not update.keys() <= _PIECE:
+    if len(value) != 1 or not isinstance(update, dict) or not update.keys() <= _DELTA_MEMBERS:
         return None
     artifact = update.get("artifact")
     if not isinstance(artifact, dict) or not artifact.keys() <= {"artifactId", "name", "parts"}:
@@ -86,11 +87,8 @@ def _text_piece(value: Json) -> a2a_pb2.StreamResponse | None:
     return response
 
 
-_PIECE: Final = {"taskId", "contextId", "artifact", "append", "lastChunk"}
-
-
-def _kind_of(value: Json) -> str:
-    """Return the v1.0 name of a v0.3 event, by its `kind` or else by its members."""
+def _find_kind(value: Json) -> str:
+    """Return v1.0's member name for a v0.3 event, by its `kind` or else by its members."""
     kind = value.get("kind")
     if kind is None:
         if "status" in value:
@@ -168,7 +166,7 @@ def _message(value: Json) -> Json:
 
 
 def _parts(value: object) -> object:
-    """Convert parts to v1.0's shape. Parts of v0.3 have a `kind` or a `file`."""
+    """Convert parts to v1.0's. Parts of v0.3 have a `kind` or a `file`."""
     if not isinstance(value, list):
         return value or []
     if any(isinstance(one, dict) and ("kind" in one or "file" in one) for one in value):

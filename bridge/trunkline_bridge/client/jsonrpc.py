@@ -137,7 +137,7 @@ class JsonRpcTransport:
             raise self._protocol_error(f"its answer can't be read: {error}") from None
 
     def _result(self, body: bytes, status: int) -> Any:  # noqa: ANN401  any JSON value
-        """Return the result of a response; ids are not compared, as only one is possible."""
+        """Return the result of a response. Ids are not compared: each response has one request."""
         try:
             answer = json.loads(body)
         except (ValueError, RecursionError):

@@ -33,7 +33,7 @@ _MAX_RETRY_S: Final = 30.0
 
 
 class RemoteAgent:
-    """An agent of this mesh that passes its tasks on to a remote agent."""
+    """An agent of this mesh that delegates its tasks to a remote agent."""
 
     def __init__(self, peer: A2AClient, name: str) -> None:
         peer.rename(name)
@@ -61,7 +61,7 @@ class RemoteAgent:
         return has_changed
 
     async def refresh_card(self, on_change: Callable[[], None]) -> None:
-        """Read the card, with retries at first and then every `refresh_s`; never returns.
+        """Read the card until it succeeds, then every `refresh_s`; never returns.
 
         `on_change` is called when the local card has changed.
         """
@@ -172,7 +172,7 @@ async def connect_remote_agent(
         card = (await peer.read_card()).card
         agent_name = remote.name or derive_agent_name(card)
         if not agent_name:
-            problem = f"no name for an agent can be made of {card.name[:100]!r}; give one"
+            problem = f"no agent name can be derived from {card.name[:100]!r}; pass a name"
             raise ConfigurationError(peer.name, problem)
         opened = RemoteAgent(peer, agent_name)
         opened.update_card(card)

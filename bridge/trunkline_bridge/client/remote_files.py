@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 INLINE_LIMIT_BYTES: Final = 3_000_000
 """Limit of the files in one message: in base64, the default body limit of common servers."""
 DOWNLOAD_LIMIT_BYTES: Final = 1024 * 1024 * 1024
-# Metadata of stored files. A part that has the content itself doesn't need it.
+# Metadata of stored files, which a part with inline content does not need.
 _STORED_FILE_KEYS: Final = ("size_bytes", "sha256")
 
 
@@ -32,13 +32,13 @@ async def inline_files(
         TrunklineError: A file can't be read.
     """
     outgoing: list[part_pb2.Part] = []
-    left = INLINE_LIMIT_BYTES
+    remaining_bytes = INLINE_LIMIT_BYTES
     for part in parts:
         if parse_reference(part.url) is None:
             outgoing.append(part)
             continue
         try:
-            content = await task.read(part, limit_bytes=left)
+            content = await task.read(part, limit_bytes=remaining_bytes)
         except InvalidArgumentError:
             problem = (
                 f"is too large to be sent to {peer} "
@@ -46,7 +46,7 @@ async def inline_files(
                 "send a URL where it can be fetched from"
             )
             raise InvalidArgumentError(part.filename or "the file", problem) from None
-        left -= len(content)
+        remaining_bytes -= len(content)
         inline = part_pb2.Part(raw=content, filename=part.filename, media_type=part.media_type)
         if part.HasField("metadata"):
             inline.metadata.CopyFrom(part.metadata)
@@ -72,7 +72,7 @@ class FileReceiver:
         self._origins = {urlsplit(url)[:2] for url in (peer.settings.url, peer.card.interface.url)}
 
     async def receive(self, parts: Iterable[part_pb2.Part]) -> list[part_pb2.Part]:
-        """Store the peer's files and return the parts; an unreadable file keeps its URL."""
+        """Store the peer's files and return the parts. An unreadable file stays a URL."""
         return [await self._receive_part(part) if part.url else part for part in parts]
 
     async def _receive_part(self, part: part_pb2.Part) -> part_pb2.Part:
@@ -97,11 +97,11 @@ class FileReceiver:
         return stored
 
     async def _download(self, url: str) -> AsyncGenerator[bytes]:
-        left = DOWNLOAD_LIMIT_BYTES
+        remaining_bytes = DOWNLOAD_LIMIT_BYTES
         async with aclosing(self._peer.download(url)) as pieces:
             async for piece in pieces:
-                left -= len(piece)
-                if left < 0:
+                remaining_bytes -= len(piece)
+                if remaining_bytes < 0:
                     problem = f"its file is over {DOWNLOAD_LIMIT_BYTES // 1024**3} GiB"
                     raise PeerProtocolError(self._peer.name, problem)
                 yield piece

@@ -41,9 +41,9 @@ _CONTEXT_NAMESPACE: Final = uuid.UUID("6f1d7c52-9f0e-5a64-8d55-0f3f0f8d8f2b")
 class RemoteTurn:
     """Runs one turn of a local task on a remote agent.
 
-    A broken stream is resumed behind its last event if the peer supports that. Otherwise the remote
-    task is read, and what the local task lacks is added. The turn continues as long as the peer
-    answers at least once in `patience_s`.
+    A broken stream is resumed after its last event if the peer supports that. Otherwise the remote
+    task is read, and content that the local task lacks is added. The turn continues while the peer
+    responds at least once in `patience_s`.
     """
 
     def __init__(self, task: TurnRuntime, peer: A2AClient) -> None:
@@ -62,7 +62,8 @@ class RemoteTurn:
         # The peer can't stream a running task, so its state is polled.
         self._polls_only = False
         self._may_have_arrived = task.attempt > 1
-        self._has_context = True
+        self._sends_context_id = True
+        # The time of the last response or event of the peer.
         self._last_heard_s = self._now()
         self._idle_timeout = IdleTimeout(peer.settings.idle_s)
 
@@ -118,7 +119,7 @@ class RemoteTurn:
         """Return whether the peer has the message that may have arrived before a failure.
 
         Raises:
-            PeerUnavailableError: There is no way to tell.
+            PeerUnavailableError: It can't be determined.
         """
         if not self._mirror.task_id:
             if self._peer.card.supports_resume:
@@ -143,9 +144,9 @@ class RemoteTurn:
                 raise
             if self._mirror.task_id:
                 await self._apply_end(error)
-            elif self._has_context and error.refusal in _UNKNOWN_CONTEXT_REASONS:
-                # Some agents accept only context ids that they made.
-                self._has_context = False
+            elif self._sends_context_id and error.refusal in _UNKNOWN_CONTEXT_REASONS:
+                # Some agents accept only context ids that they generated.
+                self._sends_context_id = False
                 await self._send()
             else:
                 raise
@@ -162,8 +163,8 @@ class RemoteTurn:
         task_id = self._mirror.task_id
         if self._event_id:
             try:
-                call = self._call_options(self._event_id)
-                async with self._peer.subscribe_to_task(task_id, call) as events:
+                options = self._call_options(self._event_id)
+                async with self._peer.subscribe_to_task(task_id, options) as events:
                     await self._read(events)
                     return
             except PeerRefusedError:
@@ -219,7 +220,7 @@ class RemoteTurn:
         self._idle_timeout.resume()
 
     async def _verify_end(self) -> None:
-        """Before the end, read the remote task to fill gaps."""
+        """Read the remote task to fill gaps before its end is applied."""
         with contextlib.suppress(PeerUnavailableError, PeerTimeoutError, PeerRefusedError):
             task = await self._peer.get_task(self._mirror.task_id)
             await self._mirror.apply_snapshot(task)
@@ -237,7 +238,7 @@ class RemoteTurn:
             message.metadata.CopyFrom(original.metadata)
         message.task_id = self._mirror.task_id
         message.context_id = self._mirror.context_id
-        if self._has_context:
+        if self._sends_context_id:
             message.context_id = message.context_id or self._context_id()
         request.configuration.accepted_output_modes.extend(
             self._task.snapshot.accepted_output_modes
@@ -245,13 +246,15 @@ class RemoteTurn:
         return request
 
     def _context_id(self) -> str:
-        """Return the remote context id, derived from the account, the agent and our context id.
+        """Return a remote context id, derived from the account, the agent and our context id.
 
-        The tasks of one conversation share it. The account is part of it because all our accounts
-        are one caller to the remote agent.
+        The tasks of one conversation share it. It depends on the account, because the remote agent
+        sees all our accounts as one caller.
         """
-        of = "\\n".join((self._task.account, self._task.agent, self._task.context_id))
-        return str(uuid.uuid5(_CONTEXT_NAMESPACE, hashlib.sha256(of.encode()).hexdigest()))
+        parts = (self._task.account, self._task.agent, self._task.context_id)
+        # A backslash and an n: another separator would change the ids of conversations.
+        digest = hashlib.sha256("\\n".join(parts).encode()).hexdigest()
+        return str(uuid.uuid5(_CONTEXT_NAMESPACE, digest))
 
     def _call_options(self, last_event_id: str = "") -> CallOptions:
         deadline, left_s = self._task.deadline, None

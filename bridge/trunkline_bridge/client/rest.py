@@ -59,8 +59,8 @@ class RestTransport:
         tenant = quote(interface.tenant, safe="")
         prefix = "/v1" if self._is_v0_3 else f"/{tenant}" if tenant else ""
         self._base = interface.url + prefix
-        # The specification names both methods, and servers support either.
-        self._subscribe_by = "POST"
+        # A2A's proto file and its text name different HTTP methods, and servers support either.
+        self._subscribe_method = "POST"
 
     async def send(
         self, request: a2a_pb2.SendMessageRequest, options: CallOptions, *, timeout_s: float
@@ -92,13 +92,13 @@ class RestTransport:
         """See Transport."""
         path = f"/tasks/{quote(task_id, safe='')}:subscribe"
         with call_span("SubscribeToTask", self._interface):
-            if self._subscribe_by == "POST":
+            if self._subscribe_method == "POST":
                 try:
                     async with self._stream("POST", path, None, options) as events:
                         yield events
                         return
                 except _WrongHttpMethodError:
-                    self._subscribe_by = "GET"
+                    self._subscribe_method = "GET"
             async with self._stream("GET", path, None, options) as events:
                 yield events
 
@@ -214,11 +214,11 @@ class RestTransport:
 
 
 class _WrongHttpMethodError(PeerRefusedError):
-    """The path exists, but with another HTTP method."""
+    """The path does not support the HTTP method."""
 
 
 def _without_timestamp(value: Any) -> Any:  # noqa: ANN401  any JSON value
-    """Remove the timestamps of statuses: nothing needs them, and some servers' are invalid."""
+    """Remove the timestamps of statuses, which are not needed and on some servers invalid."""
     if not isinstance(value, dict):
         return value
     result = {**value}

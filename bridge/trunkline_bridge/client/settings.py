@@ -18,10 +18,11 @@ class RemoteSettings(RemoteEndpointSettings):
     """Settings of one remote agent; the headers include its credentials."""
 
     name: str = ""
-    """Its name on the mesh; if empty, derived from the card's name."""
+    """The agent's name on the mesh; if empty, derived from the card's name."""
     content_bytes: int = 16 * 1024 * 1024
-    """Limit of the content that it may send in one turn."""
+    """Limit of the content that the agent may send in one turn."""
     breaker: BreakerSettings = DEFAULT_SETTINGS
+    """Settings of the circuit breaker for new messages."""
 
     @classmethod
     def from_settings(
@@ -41,7 +42,8 @@ class RemoteSettings(RemoteEndpointSettings):
         is_secret = bool(settings.token_env or settings.api_key_env)
         if is_secret and settings.url.startswith("http:") and not is_this_machine(settings.url):
             logger.warning("remote.credentials_not_encrypted", extra={"where": where})
-        shared = {one.name: getattr(settings, one.name) for one in fields(RemoteEndpointSettings)}
+        names = [field.name for field in fields(RemoteEndpointSettings)]
+        shared = {name: getattr(settings, name) for name in names}
         return cls(**{**shared, "headers": headers, "name": name, "breaker": breaker})
 
 
@@ -51,5 +53,5 @@ def _read_secret(variable: str, where: str) -> str:
         problem = f"the variable {variable}, which holds its credentials, is not set"
         raise ConfigurationError(where, problem)
     if not secret.isascii() or not secret.isprintable():
-        raise ConfigurationError(where, f"what {variable} holds can't be sent in a header")
+        raise ConfigurationError(where, f"the value of {variable} can't be sent in a header")
     return secret

@@ -21,7 +21,7 @@ class ArtifactContent:
 
     def __init__(self, parts: Iterable[part_pb2.Part] = ()) -> None:
         self._items: list[str | part_pb2.Part] = []
-        # Pieces of the text that is appended to.
+        # The plain texts after these items, not yet joined.
         self._texts: list[str] = []
         for part in parts:
             self.add(part)
@@ -40,7 +40,7 @@ class ArtifactContent:
         self._items.append(part)
 
     def find_suffix(self, parts: Iterable[part_pb2.Part]) -> list[part_pb2.Part] | None:
-        """Return what `parts` hold beyond this content; None if they don't start with it."""
+        """Return the rest of `parts` after this content; None if they don't start with it."""
         theirs = ArtifactContent(parts).items()
         ours = self.items()
         if not ours:
@@ -122,16 +122,16 @@ class TaskMirror:
         self.task_id = self.context_id = ""
         """Ids of the remote task; empty until known."""
         self.is_over = False
-        """The turn of both tasks has ended."""
+        """True after the turn of both tasks has ended."""
         self._task = task
         self._peer = peer
         self._limit = self._remaining_bytes = content_bytes
         self._artifacts: dict[str, _MirroredArtifact] = {}
         self._seen_message_ids: set[str] = {message.message_id for message in task.history}
         self.is_known = False
-        """An event named the remote task in this turn."""
+        """True after an event of this turn has named the remote task."""
         self.change_count = 0
-        """Number of changes applied so far."""
+        """Number of changes that were applied to the local task."""
         self._is_working = False
         self._load_remote_task(task.latest.task.metadata)
         for artifact, info in zip(task.latest.task.artifacts, task.latest.artifacts, strict=True):
@@ -140,7 +140,7 @@ class TaskMirror:
             self._artifacts[artifact.artifact_id] = _MirroredArtifact(writer, content, info.closed)
 
     async def apply(self, response: a2a_pb2.StreamResponse, *, is_first: bool = False) -> None:
-        """Apply an event. `is_first`: it may show the state before our message.
+        """Apply an event. With `is_first`, it may have the state before our message.
 
         Raises:
             PeerProtocolError: The event breaks A2A's rules; nothing was written.
@@ -160,9 +160,12 @@ class TaskMirror:
                 raise self.protocol_error("it sent an event that A2A doesn't have")
 
     async def apply_snapshot(self, task: task_pb2.Task, *, is_first: bool = False) -> None:
-        """Apply what a snapshot has beyond the local task, and its state.
+        """Add the content that the local task lacks, and enter the snapshot's state.
 
-        An artifact whose local text is not a prefix of the snapshot's is replaced.
+        An artifact whose local content is not the start of the snapshot's is replaced.
+
+        Raises:
+            PeerProtocolError: The snapshot breaks A2A's rules.
         """
         if not task.id:
             raise self.protocol_error("it sent a task without an id")
@@ -183,7 +186,7 @@ class TaskMirror:
         )
 
     def has_message(self, message_id: str, task: task_pb2.Task) -> bool:
-        """Return whether a remote task has a message, or no longer waits for one."""
+        """Return whether a remote task has a message, or does not wait for one."""
         if task.status.state not in INTERRUPTED:
             return True
         return any(message.message_id == message_id for message in task.history)
@@ -203,10 +206,10 @@ class TaskMirror:
     async def _remember_task(
         self, task_id: str, context_id: str, metadata: struct_pb2.Struct | None
     ) -> None:
-        """Check that an event belongs to the remote task, and first record that task's ids."""
+        """Check that an event belongs to the remote task; the first event sets that task's ids."""
         if task_id and self.task_id and task_id != self.task_id:
             raise self.protocol_error(
-                f"it spoke of task {task_id[:100]!r} in the stream of another"
+                f"it sent an event of task {task_id[:100]!r} in the stream of another"
             )
         if self.is_known:
             return
@@ -217,8 +220,8 @@ class TaskMirror:
         self.is_known = True
         if not self.task_id:
             self.task_id, self.context_id = task_id, context_id[:_MAX_ID_LENGTH]
-            known: dict[str, Any] = {"taskId": task_id, "contextId": self.context_id}
-            extra = {**_foreign_metadata(metadata), REMOTE_TASK_KEY: known}
+            ids: dict[str, Any] = {"taskId": task_id, "contextId": self.context_id}
+            extra = {**_foreign_metadata(metadata), REMOTE_TASK_KEY: ids}
             await self._task.enter(task_pb2.TASK_STATE_WORKING, metadata=extra)
         # As a child, the remote task is canceled with the local one.
         started = event_pb2.ChildStarted(task_id=self._child_id, agent=self._task.agent)
@@ -239,18 +242,17 @@ class TaskMirror:
             _check_parts(self, message.parts)
             self._count_bytes(message.parts)
         extra = _foreign_metadata(metadata) or None
-        self.change_count += 1
         if status.state in _ACTIVE_STATES:
             self._is_working = self._is_working or status.state == task_pb2.TASK_STATE_WORKING
             # A repeated status without anything new, as in each snapshot, is skipped.
-            is_news = message is not None and self._is_new_message(message)
-            if is_news or extra:
+            is_new = message is not None and self._is_new_message(message)
+            if is_new or extra:
+                self.change_count += 1
                 await self._task.enter(
-                    task_pb2.TASK_STATE_WORKING, message if is_news else None, metadata=extra
+                    task_pb2.TASK_STATE_WORKING, message if is_new else None, metadata=extra
                 )
-            else:
-                self.change_count -= 1
             return
+        self.change_count += 1
         self.is_over = True
         content: message_pb2.Message | str | None = message
         if message is None and status.state == task_pb2.TASK_STATE_FAILED:
@@ -269,7 +271,7 @@ class TaskMirror:
         return is_new
 
     async def _reply(self, message: message_pb2.Message) -> None:
-        """Take a message for the answer: a direct reply, or an artifact if there is a task."""
+        """Apply a message as the answer: an artifact if the local task exists, else a reply."""
         if self.is_known:
             raise self.protocol_error("it sent a message in the middle of a task")
         if not message.parts:
@@ -288,30 +290,30 @@ class TaskMirror:
     async def _update_artifact(self, update: a2a_pb2.TaskArtifactUpdateEvent) -> None:
         artifact = update.artifact
         _check_artifacts(self, [artifact])
-        known = self._artifacts.get(artifact.artifact_id)
-        if update.append and (known is None or known.is_closed):
-            when = "before it began" if known is None else "after its last chunk"
+        mirrored = self._artifacts.get(artifact.artifact_id)
+        if update.append and (mirrored is None or mirrored.is_closed):
+            when = "before it began" if mirrored is None else "after its last chunk"
             raise self.protocol_error(
                 f"it appended to artifact {artifact.artifact_id[:100]!r} {when}"
             )
         await self._remember_task(update.task_id, update.context_id, None)
-        if known is None:
+        if mirrored is None:
             await self._start_artifact(artifact, last=update.last_chunk)
         elif update.append:
-            await self._append_parts(known, artifact.parts, last=update.last_chunk)
+            await self._append_parts(mirrored, artifact.parts, last=update.last_chunk)
         else:
-            await self._replace_artifact(known, artifact, last=update.last_chunk)
+            await self._replace_artifact(mirrored, artifact, last=update.last_chunk)
 
     async def _reconcile_artifact(self, artifact: artifact_pb2.Artifact) -> None:
-        known = self._artifacts.get(artifact.artifact_id)
-        if known is None:
+        mirrored = self._artifacts.get(artifact.artifact_id)
+        if mirrored is None:
             await self._start_artifact(artifact, last=False)
             return
-        rest = known.content.find_suffix(artifact.parts)
-        if rest is None or (rest and known.is_closed):
-            await self._replace_artifact(known, artifact, last=False)
-        elif rest:
-            await self._append_parts(known, rest, last=False)
+        missing = mirrored.content.find_suffix(artifact.parts)
+        if missing is None or (missing and mirrored.is_closed):
+            await self._replace_artifact(mirrored, artifact, last=False)
+        elif missing:
+            await self._append_parts(mirrored, missing, last=False)
 
     async def _start_artifact(self, artifact: artifact_pb2.Artifact, *, last: bool) -> None:
         writer = self._task.artifact(
@@ -321,40 +323,40 @@ class TaskMirror:
             metadata=_to_dict(artifact.metadata) if artifact.HasField("metadata") else None,
             extensions=artifact.extensions,
         )
-        artifact_state = _MirroredArtifact(writer, ArtifactContent(), is_closed=False)
-        self._artifacts[artifact.artifact_id] = artifact_state
+        mirrored = _MirroredArtifact(writer, ArtifactContent(), is_closed=False)
+        self._artifacts[artifact.artifact_id] = mirrored
         # An artifact starts with its first content, which may be empty.
-        await self._append_parts(
-            artifact_state, artifact.parts or [part_pb2.Part(text="")], last=last
-        )
+        await self._append_parts(mirrored, artifact.parts or [part_pb2.Part(text="")], last=last)
 
     async def _append_parts(
-        self, known: _MirroredArtifact, parts: Iterable[part_pb2.Part], *, last: bool
+        self, mirrored: _MirroredArtifact, parts: Iterable[part_pb2.Part], *, last: bool
     ) -> None:
-        pieces = list(parts)
-        self._count_bytes(pieces)
-        is_new = known.content.is_empty
-        for part in pieces:
-            known.content.add(part)
-            if part.text or is_new or not is_plain_text(part):
-                (ours,) = await self._receive((part,))
-                await known.writer.append(_as_append_content(ours))
-            is_new = False
+        added = list(parts)
+        self._count_bytes(added)
+        self.change_count += 1
+        is_first = mirrored.content.is_empty
+        for part in added:
+            mirrored.content.add(part)
+            if part.text or is_first or not is_plain_text(part):
+                (stored,) = await self._receive((part,))
+                await mirrored.writer.append(_as_append_content(stored))
+            is_first = False
         if last:
-            await known.writer.close()
-            known.is_closed = True
+            await mirrored.writer.close()
+            mirrored.is_closed = True
 
     async def _replace_artifact(
-        self, known: _MirroredArtifact, artifact: artifact_pb2.Artifact, *, last: bool
+        self, mirrored: _MirroredArtifact, artifact: artifact_pb2.Artifact, *, last: bool
     ) -> None:
         self._count_bytes(artifact.parts)
-        known.content = ArtifactContent(artifact.parts)
-        known.is_closed = last
-        ours = artifact_pb2.Artifact()
-        ours.CopyFrom(artifact)
-        del ours.parts[:]
-        ours.parts.extend(await self._receive(artifact.parts))
-        await known.writer.replace(ours, last=last)
+        self.change_count += 1
+        mirrored.content = ArtifactContent(artifact.parts)
+        mirrored.is_closed = last
+        replacement = artifact_pb2.Artifact()
+        replacement.CopyFrom(artifact)
+        del replacement.parts[:]
+        replacement.parts.extend(await self._receive(artifact.parts))
+        await mirrored.writer.replace(replacement, last=last)
 
     def _count_bytes(self, parts: Iterable[part_pb2.Part]) -> None:
         self._remaining_bytes -= sum(part.ByteSize() for part in parts)
@@ -362,11 +364,11 @@ class TaskMirror:
             raise self.protocol_error(f"it sent more than {self._limit / _MIB:.3g} MiB in one turn")
 
     def _load_remote_task(self, metadata: struct_pb2.Struct) -> None:
-        """Load the ids that an earlier turn, or another host, recorded."""
+        """Load the ids that an earlier turn or another host recorded."""
         if REMOTE_TASK_KEY in metadata.fields:
-            known = metadata.fields[REMOTE_TASK_KEY].struct_value.fields
-            self.task_id = known["taskId"].string_value
-            self.context_id = known["contextId"].string_value
+            ids = metadata.fields[REMOTE_TASK_KEY].struct_value.fields
+            self.task_id = ids["taskId"].string_value
+            self.context_id = ids["contextId"].string_value
 
 
 def _check_artifacts(mirror: TaskMirror, artifacts: Iterable[artifact_pb2.Artifact]) -> None:
@@ -386,11 +388,11 @@ def _as_append_content(part: part_pb2.Part) -> str | part_pb2.Part:
 
 
 def _foreign_metadata(metadata: struct_pb2.Struct | None) -> dict[str, Any]:
-    """Return a status's metadata without keys that are reserved for this mesh."""
+    """Return a status's metadata without the keys that are reserved for this mesh."""
     if metadata is None:
         return {}
     fields = _to_dict(metadata)
-    return {name: one for name, one in fields.items() if not name.startswith(_RESERVED_PREFIX)}
+    return {name: value for name, value in fields.items() if not name.startswith(_RESERVED_PREFIX)}
 
 
 def _to_dict(metadata: struct_pb2.Struct) -> Mapping[str, Any]:

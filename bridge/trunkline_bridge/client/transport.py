@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 
 CALL_TIMEOUT_S: Final = 30.0
 """Limit of a unary call; sending a message may take longer."""
+_RPC_SYSTEMS: Final[Mapping[ProtocolBinding, str]] = {
+    ProtocolBinding.JSONRPC: "jsonrpc",
+    ProtocolBinding.REST: "http",
+    ProtocolBinding.GRPC: "grpc",
+}
 
 
 class RemoteEvent(NamedTuple):
@@ -34,7 +39,7 @@ class RemoteEvent(NamedTuple):
 
     response: a2a_pb2.StreamResponse
     id: str = ""
-    """The event id to resume behind; empty if the peer gives none."""
+    """The event id, to resume after this event; empty if the peer sent none."""
     trace_id: str = ""
     """The trace of the request, from the response header `traceresponse`; empty without it."""
 
@@ -43,20 +48,21 @@ RemoteEvents: TypeAlias = AsyncIterator[RemoteEvent]
 
 
 class CallOptions(NamedTuple):
-    """Headers of a call that are the same in every binding."""
+    """Options of a call, which are headers in every binding."""
 
     resumes: bool = False
     """Activate the resume extension."""
     last_event_id: str = ""
+    """The event after which a stream is resumed; empty: not resumed."""
     timeout_s: float | None = None
-    """The task's deadline, from now; only Trunkline's own bridge reads it."""
+    """Seconds until the task's deadline; only Trunkline's own bridge reads it."""
 
 
 class Transport(Protocol):
     """One version of A2A over one binding, at one address.
 
     Every method raises NotProcessedError if the request can be sent again, ConnectionLostError or
-    PeerTimeoutError if the peer may have processed it, PeerRefusedError for the peer's own errors,
+    PeerTimeoutError if the peer may have processed it, PeerRefusedError for an error of the peer,
     and PeerProtocolError for a response that breaks A2A's rules.
     """
 
@@ -104,13 +110,9 @@ def call_span(method: str, interface: Interface) -> Iterator[None]:
     attributes: dict[str, AttributeValue] = {
         telemetry.A2A_METHOD_NAME: method,
         telemetry.A2A_PROTOCOL_VERSION: interface.version,
-        telemetry.RPC_SYSTEM_NAME: "grpc"
-        if interface.binding is ProtocolBinding.GRPC
-        else "jsonrpc",
+        telemetry.RPC_SYSTEM_NAME: _RPC_SYSTEMS[interface.binding],
         telemetry.SERVER_ADDRESS: parts.hostname or "",
     }
-    if interface.binding is ProtocolBinding.REST:
-        attributes[telemetry.RPC_SYSTEM_NAME] = "http"
     if parts.port is not None:
         attributes[telemetry.SERVER_PORT] = parts.port
     if interface.tenant:

@@ -1,1 +1,1 @@
-"""The edge package."""
+"""The HTTP server, limits, authentication, agent cards, and request spans."""

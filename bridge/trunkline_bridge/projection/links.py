@@ -1,4 +1,7 @@
-"""Converts references to stored files to URLs that A2A clients can fetch, and back."""
+"""Converts references to stored files to URLs that A2A clients can fetch, and back.
+
+A reference is the mesh's own URL of a stored file.
+"""
 
 from collections.abc import Iterable
 from typing import Final
@@ -10,7 +13,7 @@ from trunkline.errors import InvalidArgumentError
 from trunkline.v1 import message_pb2, part_pb2, task_pb2
 
 FILES_PATH: Final = "/artifacts/"
-_NAMELESS: Final = "file"
+_DEFAULT_NAME: Final = "file"
 
 
 class FileLinks:
@@ -23,15 +26,15 @@ class FileLinks:
         self._base = base_url + FILES_PATH
 
     def to_urls(self, parts: Iterable[part_pb2.Part]) -> None:
-        """Replace references by URLs."""
+        """Replace the references in parts by URLs, in place."""
         for part in parts:
             if part.url and (reference := parse_reference(part.url)) is not None:
                 # The name is only for people; it is quoted because proxies act on slashes and dots.
-                name = quote(sanitize_filename(part.filename) or _NAMELESS, safe="")
+                name = quote(sanitize_filename(part.filename) or _DEFAULT_NAME, safe="")
                 part.url = f"{self._base}{reference.task_id}/{reference.blob_id}/{name}"
 
     def task_to_urls(self, task: task_pb2.Task) -> task_pb2.Task:
-        """Replace all references in a task by URLs; return the task."""
+        """Replace all references in a task by URLs, in place; return the task."""
         for artifact in task.artifacts:
             self.to_urls(artifact.parts)
         for message in task.history:
@@ -40,7 +43,10 @@ class FileLinks:
         return task
 
     def event_to_urls(self, response: a2a_pb2.StreamResponse) -> a2a_pb2.StreamResponse:
-        """Replace all references in an event that is no task by URLs; return the event."""
+        """Replace all references in an event by URLs, in place; return the event.
+
+        The event must not be a task; use `task_to_urls` for that.
+        """
         match response.WhichOneof("payload"):
             case "artifact_update":
                 self.to_urls(response.artifact_update.artifact.parts)
@@ -51,7 +57,7 @@ class FileLinks:
         return response
 
     def to_references(self, message: message_pb2.Message) -> None:
-        """Replace our URLs by references: a client may send back a file that it got from us."""
+        """Replace our URLs by references, in place: clients may send files back that we sent."""
         for part in message.parts:
             if part.url.startswith(self._base):
                 reference = find_reference_at_path(part.url.removeprefix(self._base))
@@ -64,7 +70,7 @@ RELATIVE_LINKS: Final = FileLinks("")
 
 
 def find_reference_at_path(path: str) -> Reference | None:
-    """Return the reference of a URL path behind `FILES_PATH`; None if the path has none."""
+    """Return the reference of a URL path below `FILES_PATH`; None if the path has none."""
     task_id, _, rest = path.partition("/")
     blob_id, _, _ = rest.partition("/")
     try:

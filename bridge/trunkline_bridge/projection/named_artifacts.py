@@ -1,4 +1,7 @@
-"""The artifacts that the wire has for typed journal events: their names and texts."""
+"""The artifacts by which A2A clients see plans, tool calls and results: their names and texts.
+
+A2A has no events for these, so the projection shows them as artifacts with fixed names.
+"""
 
 from collections.abc import Iterable, Mapping
 
@@ -27,11 +30,11 @@ def artifact_head(
     origin: event_pb2.Origin | None,
     steps: Mapping[str, str],
 ) -> artifact_pb2.Artifact:
-    """Return an artifact with its name on the wire, without parts.
+    """Return an artifact without parts, with its id and name on the wire.
 
-    A forwarded artifact is named `streaming_result`, and its id includes the child task's. A
-    supervisor's synthesis is `partial_result`, its draft `streaming_result`. All others keep their
-    agent's name. `steps` are the plan's steps by the child task that works on them.
+    An artifact that a child task wrote is named `streaming_result`, and its id includes the child
+    task's. A supervisor's synthesis is `partial_result`, its draft `streaming_result`. All others
+    have the name that their agent chose. `steps` has the plan step of each child task.
     """
     head = artifact_pb2.Artifact(
         artifact_id=artifact.artifact_id,
@@ -55,15 +58,15 @@ def artifact_head(
 
 
 def is_shown(kind: event_pb2.ArtifactKind.ValueType, origin: event_pb2.Origin | None) -> bool:
-    """Return whether the wire has this artifact.
+    """Return whether clients see an artifact.
 
-    The synthesis of a child supervisor is left out: its children's artifacts have the same text.
+    The synthesis of a child supervisor is omitted: its children's artifacts have the same text.
     """
     return origin is None or kind not in _SYNTHESIZED_KINDS
 
 
 def child_steps(snapshot: snapshot_pb2.TaskSnapshot) -> dict[str, str]:
-    """Return the plan's steps by the child task that works on them."""
+    """Return the plan step of each child task, by the child's task id."""
     return {child.started.task_id: child.started.step_id for child in snapshot.children}
 
 
@@ -76,7 +79,7 @@ def plan_text(steps: Iterable[event_pb2.PlanStep]) -> str:
 
 
 def tool_start_artifact(event: event_pb2.ToolStarted) -> artifact_pb2.Artifact:
-    """Build the notification that a tool call began."""
+    """Return the artifact that reports the start of a tool call."""
     artifact_id = f"{event.call_id}{_START}"
     notification = artifact_pb2.Artifact(artifact_id=artifact_id, name=TOOL_START)
     notification.parts.add(text=f"Calling {event.tool}…")
@@ -84,21 +87,21 @@ def tool_start_artifact(event: event_pb2.ToolStarted) -> artifact_pb2.Artifact:
 
 
 def tool_complete_artifact(event: event_pb2.ToolFinished) -> artifact_pb2.Artifact:
-    """Build the notification that a tool call ended."""
+    """Return the artifact that reports the end of a tool call."""
     artifact_id = f"{event.call_id}{_COMPLETE}"
     notification = artifact_pb2.Artifact(artifact_id=artifact_id, name=TOOL_COMPLETE)
-    ended = f"{event.tool} failed" if event.is_error else f"{event.tool} is done"
-    notification.parts.add(text=event.summary or ended)
+    default = f"{event.tool} failed" if event.is_error else f"{event.tool} is done"
+    notification.parts.add(text=event.summary or default)
     return notification
 
 
 def tool_complete_id(started_id: str) -> str:
-    """Return the id of the end notification that belongs to a start notification."""
+    """Return the id of the artifact for the end of a tool call, from that for its start."""
     return started_id.removesuffix(_START) + _COMPLETE
 
 
 def current_result_artifact() -> artifact_pb2.Artifact:
-    """Build the empty artifact that says that the answer is complete."""
+    """Return the empty artifact that marks the answer as complete."""
     result = artifact_pb2.Artifact(artifact_id=CURRENT_RESULT, name=CURRENT_RESULT)
     result.parts.add(text="")
     return result

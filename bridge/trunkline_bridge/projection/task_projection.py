@@ -1,4 +1,4 @@
-"""Projects a task's journal events to wire events: none, one or two for each."""
+"""Projects a task's journal events to wire events."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,9 +22,10 @@ class _PlanView:
 
 
 class TaskProjection:
-    """The wire view of one task, from its beginning or from a snapshot on.
+    """Converts the journal events of one task to wire events, from its start or from a snapshot.
 
-    Every batch must be applied once, in order. The projection stores names and ids, no content.
+    Every batch must be applied once, in order. A text of a delta or plan gives one wire event, and
+    another journal event none, one or two. The projection stores names and ids, no content.
     """
 
     def __init__(
@@ -33,7 +34,7 @@ class TaskProjection:
         *,
         links: FileLinks = RELATIVE_LINKS,
     ) -> None:
-        """`links` replaces references to files by URLs."""
+        """Start after `snapshot`, or at the task's start; `links` converts references to files."""
         self._links = links
         self._task_id = ""
         self._context_id = ""
@@ -61,9 +62,10 @@ class TaskProjection:
                 self._plan(sequence, event.plan, wire_events)
                 sequence += max(1, len(event.plan.texts))
             else:
-                responses = self._others.get(kind or "", _no_events)(self, header, event)
+                responses = self._handlers.get(kind or "", _no_events)(self, header, event)
                 wire_events += [
-                    FullEvent(sequence, n, one, self._epoch) for n, one in enumerate(responses)
+                    FullEvent(sequence, n, response, self._epoch)
+                    for n, response in enumerate(responses)
                 ]
                 sequence += 1
         return wire_events
@@ -112,13 +114,13 @@ class TaskProjection:
             update = view.update(append=False, last_chunk=is_whole, text=texts.pop(0))
             wire_events.append(FullEvent(sequence, 0, update, epoch))
             sequence += 1
-        pieces = [
+        text_deltas = [
             TextDelta(number, 0, view, text, False, epoch)
             for number, text in enumerate(texts, sequence)
         ]
-        if delta.last and pieces:
-            pieces[-1] = pieces[-1]._replace(is_last=True)
-        wire_events += pieces
+        if delta.last and text_deltas:
+            text_deltas[-1] = text_deltas[-1]._replace(is_last=True)
+        wire_events += text_deltas
 
     def _begin(self, header: event_pb2.BatchHeader, delta: event_pb2.ArtifactDelta) -> ArtifactView:
         start = delta.start
@@ -147,8 +149,8 @@ class TaskProjection:
             )
         for index, text in enumerate(change.texts):
             if plan.is_streaming:
-                piece = TextDelta(sequence + index, 0, plan.view, text, False, self._epoch)
-                wire_events.append(piece)
+                text_delta = TextDelta(sequence + index, 0, plan.view, text, False, self._epoch)
+                wire_events.append(text_delta)
                 continue
             plan.is_streaming = True
             update = plan.view.update(
@@ -209,8 +211,8 @@ class TaskProjection:
     ) -> Iterator[a2a_pb2.StreamResponse]:
         remains = event.rewound.remains
         key = (header.origin.task_id, remains.artifact_id)
-        known = self._artifacts.get(key)
-        kind = known.kind if known is not None else event_pb2.ARTIFACT_KIND_UNSPECIFIED
+        previous = self._artifacts.get(key)
+        kind = previous.kind if previous is not None else event_pb2.ARTIFACT_KIND_UNSPECIFIED
         view = self._artifacts[key] = self._artifact_view(remains, kind, _find_origin(header))
         if not view.is_shown:
             return
@@ -224,7 +226,7 @@ class TaskProjection:
     def _child_started(
         self, _header: event_pb2.BatchHeader, event: event_pb2.Event
     ) -> Iterator[a2a_pb2.StreamResponse]:
-        """Remember the child's step, which its artifacts name; the start itself has no event."""
+        """Store the child's plan step for its artifacts. The start has no wire event."""
         self._steps[event.child_started.task_id] = event.child_started.step_id
         return iter(())
 
@@ -239,7 +241,7 @@ class TaskProjection:
         yield self._notification(views.tool_complete_artifact(event.tool_finished))
 
     def _notification(self, artifact: artifact_pb2.Artifact) -> a2a_pb2.StreamResponse:
-        """Return the update of an artifact that is complete at once."""
+        """Return the update that sends a whole artifact."""
         return self._view(artifact).update(append=False, last_chunk=True)
 
     def _artifact_view(
@@ -258,7 +260,7 @@ class TaskProjection:
     def _plan_view(self, plan_id: str, name: str) -> ArtifactView:
         return self._view(artifact_pb2.Artifact(artifact_id=plan_id, name=name))
 
-    _others: ClassVar[Mapping[str, "_Handler"]] = {
+    _handlers: ClassVar[Mapping[str, "_Handler"]] = {
         "created": _created,
         "status": _status,
         "rewound": _rewound,
@@ -280,5 +282,5 @@ def _find_origin(header: event_pb2.BatchHeader) -> event_pb2.Origin | None:
 def _no_events(
     _projection: TaskProjection, _header: event_pb2.BatchHeader, _event: event_pb2.Event
 ) -> Iterator[a2a_pb2.StreamResponse]:
-    """Return nothing for events without a wire form: routes, turns, ends of children."""
+    """Return nothing: clients do not see routes, turns and the ends of children."""
     return iter(())

@@ -1,4 +1,4 @@
-"""Wire events and their ids: what the projection returns for a journal event."""
+"""Wire events, which the projection makes of journal events, and their ids."""
 
 import re
 from typing import NamedTuple, Self, TypeAlias
@@ -15,14 +15,16 @@ _ID = re.compile(r"([1-9][0-9]{0,17})\.([0-9]{1,9})(?:-([1-9][0-9]{0,17}))?", re
 
 
 class EventId(NamedTuple):
-    """The id of the n-th wire event of a journal event; opaque to clients.
+    """The id of a wire event; opaque to clients.
 
-    After a power failure a sequence that a client has seen may belong to another event, so the id
-    includes the journal's epoch. Epoch 1 is left out of the text.
+    After a power failure, a sequence that a client has seen may belong to another event, so the id
+    includes the journal's epoch. The text of the id omits epoch 1.
     """
 
     sequence: int
+    """The sequence of the journal event."""
     n: int
+    """The index among the wire events of that journal event, from 0."""
     epoch: int = 1
 
     def __str__(self) -> str:
@@ -32,14 +34,14 @@ class EventId(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Self | None:
         """Parse the text of an id; None if it is no id."""
-        read = _ID.fullmatch(text)
-        return None if read is None else cls(int(read[1]), int(read[2]), int(read[3] or 1))
+        match = _ID.fullmatch(text)
+        return None if match is None else cls(int(match[1]), int(match[2]), int(match[3] or 1))
 
 
 class ArtifactView:
-    """An artifact as the wire shows it, without its content.
+    """An artifact as clients see it, without its content.
 
-    A stream has one object for each artifact, so that a renderer can prepare a template for it.
+    A stream has one object for each artifact, which renderers use as a key.
     """
 
     __slots__ = ("context_id", "head", "is_shown", "kind", "task_id")
@@ -62,9 +64,9 @@ class ArtifactView:
     def update(
         self, *, append: bool, last_chunk: bool, text: str | None = None
     ) -> a2a_pb2.StreamResponse:
-        """Build an update with one text part, or without parts.
+        """Return an update of the artifact, with a text part if there is a text.
 
-        The first update and every replacement have the whole head; appends have only id and name.
+        An update that replaces the content has the whole head; one that appends has id and name.
         """
         response = a2a_pb2.StreamResponse()
         update = response.artifact_update
@@ -83,7 +85,7 @@ class ArtifactView:
 
 
 class TextDelta(NamedTuple):
-    """Text appended to an artifact. Nearly all events are deltas, so they are cheap to build."""
+    """Text appended to an artifact. It is cheap to build, because nearly all events are deltas."""
 
     sequence: int
     n: int
@@ -94,7 +96,7 @@ class TextDelta(NamedTuple):
 
     @property
     def id(self) -> str:
-        """The event id that a client resumes behind."""
+        """The event id, after which a client can resume."""
         return str(EventId(self.sequence, self.n, self.epoch))
 
     @property
@@ -104,7 +106,7 @@ class TextDelta(NamedTuple):
 
 
 class FullEvent(NamedTuple):
-    """Any event but a text delta."""
+    """An event that is not a text delta."""
 
     sequence: int
     n: int
@@ -113,7 +115,7 @@ class FullEvent(NamedTuple):
 
     @property
     def id(self) -> str:
-        """The event id that a client resumes behind."""
+        """The event id, after which a client can resume."""
         return str(EventId(self.sequence, self.n, self.epoch))
 
 

@@ -1,1 +1,1 @@
-"""The streams package."""
+"""Streams of wire events: resuming, rendering, and server-sent events."""

@@ -1,7 +1,7 @@
 """Renders wire events as server-sent events, each with its id and one line of JSON.
 
-Nearly all events are text deltas. They are rendered from a template that is prepared once for each
-artifact of a stream, so only their text is escaped.
+Nearly all events are text deltas. The JSON around their text is rendered once for each artifact of
+a stream, so that each delta only has its text escaped.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,8 +15,9 @@ from trunkline_bridge.versions.json_values import Json, dumps, escape_line_ends
 
 HEARTBEAT = b": alive\n\n"
 
-# A rendered batch can be thirty times the size of its frame, so it is written in chunks.
-_WRITE_LENGTH = 64 * 1024
+# A rendered batch can be thirty times as large as the message that it came in, so it is written in
+# chunks.
+_CHUNK_LENGTH = 64 * 1024
 _escape = encoder.encode_basestring
 
 
@@ -28,26 +29,26 @@ class EventWriter(Protocol):
     """
 
     text_end: str
-    """The JSON behind the text of a delta."""
+    """The JSON after the text of a delta."""
     last_text_end: str
-    """The JSON behind the text of an artifact's last delta."""
+    """The JSON after the text of an artifact's last delta."""
 
     def text_start(self, artifact: ArtifactView) -> str:
         """Return the JSON of a delta before its text; called once for each artifact."""
         ...
 
     def write_event(self, response: a2a_pb2.StreamResponse) -> Sequence[Json]:
-        """Return the JSON objects of any other event: one, or in v0.1 none or several."""
+        """Return the JSON objects of an event that is no text delta: one, or in v0.1 any number."""
         ...
 
 
-def render_error_event(said: bytes) -> bytes:
-    """Render an error event from the error's JSON."""
-    return b"event: error\ndata: %b\n\n" % said
+def render_error_event(error_json: bytes) -> bytes:
+    """Render a server-sent event of type `error`."""
+    return b"event: error\ndata: %b\n\n" % error_json
 
 
 class EventFrame(NamedTuple):
-    """The envelope of a binding around the JSON of each event, and its form of an error."""
+    """The envelope of a binding around the JSON of each event, and its error format."""
 
     before: str
     after: str
@@ -58,35 +59,36 @@ class EventFrame(NamedTuple):
 class EventRenderer:
     """Renders the events of one stream."""
 
-    def __init__(self, shape: EventWriter, frame: EventFrame) -> None:
-        self._shape = shape
+    def __init__(self, writer: EventWriter, frame: EventFrame) -> None:
+        self._writer = writer
         self._frame = frame
-        self._more = f"{shape.text_end}{frame.after}\n\n"
-        self._last = f"{shape.last_text_end}{frame.after}\n\n"
-        self._openings: dict[ArtifactView, str] = {}
+        self._text_end = f"{writer.text_end}{frame.after}\n\n"
+        self._last_text_end = f"{writer.last_text_end}{frame.after}\n\n"
+        self._text_starts: dict[ArtifactView, str] = {}
 
     def render(self, event: WireEvent) -> str:
         """Render an event with its id and the empty line that ends it."""
         if isinstance(event, TextDelta):
             sequence, n, artifact, text, is_last, epoch = event
-            opening = self._openings.get(artifact) or self._prepare(artifact)
+            start = self._text_starts.get(artifact) or self._render_text_start(artifact)
             quoted = _escape(text)
             if not quoted.isascii():
                 quoted = escape_line_ends(quoted)
-            life = "" if epoch == 1 else f"-{epoch}"
-            tail = self._last if is_last else self._more
-            return f"id: {sequence}.{n}{life}\ndata: {opening}{quoted}{tail}"
+            # The text of an EventId, without building one.
+            epoch_suffix = "" if epoch == 1 else f"-{epoch}"
+            end = self._last_text_end if is_last else self._text_end
+            return f"id: {sequence}.{n}{epoch_suffix}\ndata: {start}{quoted}{end}"
         before, after, _ = self._frame
-        objects = self._shape.write_event(event.response)
-        said = [f"data: {before}{dumps(one)}{after}\n\n" for one in objects]
+        objects = self._writer.write_event(event.response)
+        lines = [f"data: {before}{dumps(value)}{after}\n\n" for value in objects]
         # A direct reply is in no journal, so it has no id. Of several objects only the last one
         # has the id: a client that has seen it has seen all.
-        if said and event.sequence:
-            said[-1] = f"id: {event.id}\n{said[-1]}"
-        return "".join(said)
+        if lines and event.sequence:
+            lines[-1] = f"id: {event.id}\n{lines[-1]}"
+        return "".join(lines)
 
     def render_chunks(self, events: Sequence[WireEvent]) -> Iterator[bytes]:
-        """Yield events that are ready together, joined in chunks of about 64 KiB."""
+        """Yield rendered events, joined in chunks of about 64 KiB."""
         render = self.render
         pieces: list[str] = []
         length = 0
@@ -94,16 +96,17 @@ class EventRenderer:
             piece = render(event)
             pieces.append(piece)
             length += len(piece)
-            if length >= _WRITE_LENGTH:
+            if length >= _CHUNK_LENGTH:
                 yield "".join(pieces).encode("utf-8")
                 pieces, length = [], 0
         if length:
             yield "".join(pieces).encode("utf-8")
 
     def render_error(self, error: WireError) -> bytes:
-        """Render the error event that ends a stream."""
+        """Render the event that reports an error and ends the stream."""
         return render_error_event(dumps(self._frame.render_error(error)).encode())
 
-    def _prepare(self, artifact: ArtifactView) -> str:
-        opening = self._openings[artifact] = self._frame.before + self._shape.text_start(artifact)
-        return opening
+    def _render_text_start(self, artifact: ArtifactView) -> str:
+        start = self._frame.before + self._writer.text_start(artifact)
+        self._text_starts[artifact] = start
+        return start

@@ -18,19 +18,17 @@ from trunkline_bridge.streams.task_streams import WireEvents
 logger = logging.getLogger(__name__)
 
 _HEARTBEAT_MESSAGE: Final = {"type": "http.response.body", "body": HEARTBEAT, "more_body": True}
-# Limit on how often the timer fires in an interval.
+# Limit of the number of checks in one interval.
 _MAX_CHECKS_PER_INTERVAL = 50
 
 
 class Heartbeats:
-    """Writes comments to silent streams, by one timer for all of them.
-
-    The streams are in the order of their last write, so the timer checks only the first.
-    """
+    """Writes comments to silent streams, with one timer for all of them."""
 
     def __init__(self, interval_s: float) -> None:
         """Write a comment to each stream that was silent for `interval_s` seconds."""
         self._interval_s = interval_s
+        # In the order of their last write, so the timer checks only the first.
         self._streams: OrderedDict[EventStream, None] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -69,19 +67,20 @@ class Heartbeats:
                 stream.written_at = now
                 stream.write_heartbeat()
         except Exception:
-            # The stream's own task meets the same error; the other streams still need comments.
+            # The stream's own task gets the same error. The other streams still need comments.
             logger.exception("heartbeat.failed")
             self._schedule(0)
 
 
 class EventStream:
-    """The body of one response. Its events and its heartbeats take turns in writing."""
+    """The body of one response, to which events and heartbeats are written."""
 
     __slots__ = ("__weakref__", "_heartbeats", "_is_writing", "_send", "_writes", "written_at")
 
-    # A burst yields to the event loop after this many writes, each within this time of the last.
-    _BURST_WRITES = 4
+    # Writes with shorter gaps than this form a burst, which yields to the event loop every fourth
+    # write.
     _BURST_GAP_S = 0.005
+    _BURST_WRITES = 4
 
     def __init__(self, send: Send, heartbeats: Heartbeats) -> None:
         self._send = send
@@ -91,7 +90,7 @@ class EventStream:
         self.written_at = asyncio.get_running_loop().time()
 
     async def write(self, body: bytes) -> None:
-        """Write as soon as the client has room. A slow client slows down only its own stream."""
+        """Write a chunk. It waits while the client's buffers are full."""
         self._is_writing = True
         try:
             await self._send({"type": "http.response.body", "body": body, "more_body": True})
@@ -108,9 +107,10 @@ class EventStream:
             await asyncio.sleep(0)
 
     def write_heartbeat(self) -> None:
-        """Write a comment unless a write is waiting: then the client has data to read."""
+        """Write a comment, unless a write is waiting for the client."""
         if self._is_writing:
             return
+        # The timer cannot await. `send` puts the data into the buffer before it waits for room.
         step = self._send(_HEARTBEAT_MESSAGE).__await__()
         try:
             next(step)
@@ -135,10 +135,10 @@ async def send_events(
     heartbeats: Heartbeats,
     headers: Mapping[str, str] | None = None,
 ) -> None:
-    """Send a stream of events to its end. An error on the way becomes its last event.
+    """Send a stream of events to its end. An error becomes the last event.
 
-    Each write waits until the client has room for it, and meanwhile nothing more is read from the
-    mesh: a slow client slows down only its own stream.
+    While a write waits for the client, nothing is read from the mesh, so a slow client slows down
+    only its own stream.
     """
     await sender.start(200, {**_HEADERS, **(headers or {})})
     stream = EventStream(sender.send, heartbeats)

@@ -23,9 +23,12 @@ from trunkline_bridge.projection import (
 )
 
 WireEvents: TypeAlias = AsyncGenerator[Sequence[WireEvent], None]
-"""Yields the events that are ready together, in order."""
+"""A stream of events. Each item has the events that are ready together, in order."""
 EventsContext: TypeAlias = AbstractAsyncContextManager[WireEvents]
-"""Opens the events of a stream and closes them."""
+"""Opens a stream of events, and closes it on exit. Errors before the first event are raised on
+entering."""
+
+_HEADER = "Last-Event-ID"
 
 read_batch = event_pb2.EventBatch.FromString
 
@@ -33,9 +36,9 @@ read_batch = event_pb2.EventBatch.FromString
 async def turn_events(
     stream: TaskStream, *, history_length: int | None, links: FileLinks
 ) -> WireEvents:
-    """Yield the direct reply, or the task's snapshot and all events that follow."""
+    """Yield a direct reply, or a task's snapshot and the events after it until the task ends."""
     if stream.message is not None:
-        # A direct reply is in no journal, so it has no id to resume from.
+        # A direct reply is in no journal, so its sequence is 0.
         reply = a2a_pb2.StreamResponse(message=stream.message)
         yield [FullEvent(0, 0, links.event_to_urls(reply))]
         return
@@ -63,9 +66,9 @@ async def until_turn_end(
 ) -> WireEvents:
     """Yield events up to the status that ends the turn, as streams before A2A 1.0 do.
 
-    If a snapshot shows a turn that has ended, its status follows as an event.
+    If the stream ends with a snapshot of an ended turn, the snapshot's status follows as an event.
     """
-    ended: FullEvent | None = None
+    final_status: FullEvent | None = None
     async with aclosing(events):
         async for ready in events:
             for index, event in enumerate(ready):
@@ -73,14 +76,14 @@ async def until_turn_end(
                     continue
                 response = event.response
                 if response.HasField("task"):
-                    is_over = response.task.status.state in ends
-                    ended = _build_status_event(event) if is_over else None
+                    has_ended = response.task.status.state in ends
+                    final_status = _build_status_event(event) if has_ended else None
                 elif response.status_update.status.state in ends:
                     yield ready[: index + 1]
                     return
             yield ready
-    if ended is not None:
-        yield [ended]
+    if final_status is not None:
+        yield [final_status]
 
 
 async def limit_auth_wait(
@@ -89,9 +92,9 @@ async def limit_auth_wait(
     *,
     state: task_pb2.TaskState.ValueType = task_pb2.TASK_STATE_UNSPECIFIED,
 ) -> WireEvents:
-    """Yield events, and end when the task has waited for credentials for `wait_s` seconds.
+    """Yield events until the task has been in auth-required for `wait_s` seconds.
 
-    `state` is the task's state at the start of the stream, if its first event has none.
+    `state` is the task's state at the start of a stream that does not begin with a snapshot.
     """
     loop = asyncio.get_running_loop()
     deadline = None
@@ -121,10 +124,7 @@ async def _next_before(deadline: float | None, events: WireEvents) -> Sequence[W
 
 
 def current_turn_events(stream: TaskStream, links: FileLinks) -> WireEvents:
-    """Yield the task's snapshot and its events up to the end of the turn.
-
-    The underlying watch itself does not end with the turn.
-    """
+    """Yield the task's snapshot, and its events up to the end of the turn."""
     snapshot = stream.snapshot
     if snapshot is not None and snapshot.task.status.state in TURN_END:
         return snapshot_events(snapshot, links)
@@ -132,7 +132,7 @@ def current_turn_events(stream: TaskStream, links: FileLinks) -> WireEvents:
 
 
 async def read_until_interrupted(stream: TaskStream) -> None:
-    """Read a turn until it ends or needs credentials, where a stream would stay open."""
+    """Read a turn until it ends or needs credentials. Streams stay open in the second case."""
     if stream.snapshot is not None and _is_over(stream.snapshot.task.status):
         return
     async for batches in stream:
@@ -142,10 +142,10 @@ async def read_until_interrupted(stream: TaskStream) -> None:
 
 
 def build_projection(stream: TaskStream, links: FileLinks) -> TaskProjection:
-    """Return the projection of the events that follow. The stream releases its snapshot."""
+    """Return the projection of a stream's events after its snapshot, which the stream releases."""
     snapshot = stream.take_snapshot()
-    has_begun = snapshot is not None and snapshot.sequence
-    return TaskProjection(snapshot if has_begun else None, links=links)
+    has_events = snapshot is not None and snapshot.sequence
+    return TaskProjection(snapshot if has_events else None, links=links)
 
 
 def _is_over(status: task_pb2.TaskStatus) -> bool:
@@ -153,7 +153,7 @@ def _is_over(status: task_pb2.TaskStatus) -> bool:
 
 
 def _last_state(ready: Sequence[WireEvent]) -> task_pb2.TaskState.ValueType:
-    """Return the last task state in events; unspecified: they have none."""
+    """Return the last task state that events report; unspecified if they report none."""
     for event in reversed(ready):
         if isinstance(event, FullEvent):
             response = event.response
@@ -174,9 +174,6 @@ def _build_status_event(snapshot: FullEvent) -> FullEvent:
     return FullEvent(snapshot.sequence, snapshot.n + 1, response, snapshot.epoch)
 
 
-_HEADER = "Last-Event-ID"
-
-
 def parse_event_id(text: str) -> EventId:
     """Return the event id in a request. WireError: it is malformed."""
     seen = EventId.parse(text)
@@ -186,10 +183,10 @@ def parse_event_id(text: str) -> EventId:
 
 
 def check_event_exists(seen: EventId, head: snapshot_pb2.TaskSnapshot) -> None:
-    """Check that an event may be in the journal of a task.
+    """Check an event id against the end of the task's journal; `head` is the current snapshot.
 
     Raises:
-        WireError: the journal is not that long yet.
+        WireError: the journal has no such event yet.
         CursorExpiredError: the event was lost with an earlier epoch of the journal.
     """
     if seen.sequence <= head.sequence:
@@ -197,8 +194,8 @@ def check_event_exists(seen: EventId, head: snapshot_pb2.TaskSnapshot) -> None:
     if seen.epoch < head.epoch:
         raise cursor_expired(seen, head)
     problem = (
-        f"the task has no event {seen.sequence} yet, the last one is {head.sequence}; "
-        "use SubscribeToTask without Last-Event-ID to continue from there"
+        f"the task has no event {seen.sequence} yet, its last event is {head.sequence}; "
+        "call SubscribeToTask without Last-Event-ID to continue from there"
     )
     raise invalid_params((_HEADER, problem))
 
@@ -208,7 +205,7 @@ def is_last_event(
     head: snapshot_pb2.TaskSnapshot,
     ends: Set[task_pb2.TaskState.ValueType] = TERMINAL,
 ) -> bool:
-    """Return whether an event is the last one of an ended task or turn; `ends` says which."""
+    """Return whether the state is one of `ends` and the event is the last one."""
     return (
         head.task.status.state in ends
         and (seen.sequence, seen.epoch) == (head.sequence, head.epoch or 1)
@@ -225,7 +222,7 @@ async def no_events() -> WireEvents:
 async def unseen_events(
     stream: TaskStream, *, seen: EventId, expired: CursorExpiredError, links: FileLinks
 ) -> WireEvents:
-    """Yield the events after one that the client has. The stream begins with its journal event.
+    """Yield the events after `seen`. The stream begins with the journal event of `seen`.
 
     The first item is empty and confirms that the event exists.
 
@@ -233,12 +230,12 @@ async def unseen_events(
         CursorExpiredError: `expired`; the event was lost with an earlier epoch of the journal.
     """
     apply = build_projection(stream, links).apply
-    is_checked = False
+    is_first = True
     async for batches in stream:
-        if not is_checked:
+        if is_first:
             if (read_batch(batches[0]).header.epoch or 1) != seen.epoch:
                 raise expired
-            is_checked = True
+            is_first = False
             yield []
         ready = [
             event

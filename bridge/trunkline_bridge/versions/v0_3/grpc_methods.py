@@ -71,7 +71,7 @@ SERVICE = GrpcService(
     package="a2a.v1",
     version=V0_3,
     error_text=v0_3_error_text,
-    has_old_files=True,
+    has_file_bytes=True,
     methods=(
         GrpcMethod(
             name="SendMessage",

@@ -134,7 +134,7 @@ def test_an_invalid_message_has_a_readable_error(changes: dict[str, Any], expect
         ({"includeArtifacts": 1}, "includeArtifacts: must be true or false"),
         ({"status": "working"}, "status: must be one of TASK_STATE_SUBMITTED, "),
         ({"statusTimestampAfter": 5}, "statusTimestampAfter: must be a time with its zone"),
-        ({"pageSize": 3, "page_size": 3}, "params: must be as A2A 1.0 has them"),
+        ({"pageSize": 3, "page_size": 3}, "params: must be those of this method"),
     ],
 )
 def test_an_invalid_filter_has_a_readable_error(content: dict[str, Any], expected: str) -> None:

@@ -55,7 +55,7 @@ def test_a_grpc_interface_has_a_host_and_a_port(url: str, address: str, *, is_se
     ],
 )
 def test_an_interface_on_another_host_is_refused(url: str) -> None:
-    with pytest.raises(ValueError, match="not where the card is"):
+    with pytest.raises(ValueError, match="not the card's host"):
         InterfaceSelector(CARD).select([make_interface(url)])
 
 
@@ -71,7 +71,7 @@ def test_an_interface_on_an_allowed_host_is_selected() -> None:
     [("http://agents.example/", "JSONRPC"), ("http://agents.example:80", "GRPC")],
 )
 def test_an_unencrypted_interface_of_an_https_card_is_refused(url: str, binding: str) -> None:
-    with pytest.raises(ValueError, match="not where the card is"):
+    with pytest.raises(ValueError, match="interfaces without TLS"):
         InterfaceSelector(CARD).select([make_interface(url, binding)])
 
 

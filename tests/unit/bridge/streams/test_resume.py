@@ -101,7 +101,7 @@ async def test_the_first_item_confirms_that_the_event_exists() -> None:
 
 def test_resuming_after_a_future_event_is_refused() -> None:
     check_event_exists(EventId(9, 0), head(9))
-    with pytest.raises(WireError, match="no event 10 yet, the last one is 9"):
+    with pytest.raises(WireError, match="no event 10 yet, its last event is 9"):
         check_event_exists(EventId(10, 0), head(9))
 
 
