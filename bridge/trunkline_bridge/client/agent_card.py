@@ -43,7 +43,9 @@ class RemoteCard:
     @property
     def supports_resume(self) -> bool:
         """The card declares the resume extension, which also makes messages idempotent by id."""
-        return any(one.uri == RESUME_EXTENSION for one in self.card.capabilities.extensions)
+        return any(
+            extension.uri == RESUME_EXTENSION for extension in self.card.capabilities.extensions
+        )
 
 
 def card_url_candidates(url: str) -> tuple[str, ...]:
@@ -58,7 +60,7 @@ def card_url_candidates(url: str) -> tuple[str, ...]:
     base = urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
     origin = urlunsplit((parts.scheme, parts.netloc, "", "", ""))
     bases = dict.fromkeys((base, origin))
-    return tuple(one + path for one in bases for path in (CARD_PATH, LEGACY_CARD_PATH))
+    return tuple(base_url + path for base_url in bases for path in (CARD_PATH, LEGACY_CARD_PATH))
 
 
 def parse_remote_card(body: bytes, selector: InterfaceSelector) -> RemoteCard:
@@ -72,7 +74,7 @@ def parse_remote_card(body: bytes, selector: InterfaceSelector) -> RemoteCard:
     card = _parse_card(value)
     if not card.supported_interfaces:
         card.supported_interfaces.extend(_v0_3_interfaces(value, selector.card_url))
-    required = [one.uri for one in card.capabilities.extensions if one.required]
+    required = [extension.uri for extension in card.capabilities.extensions if extension.required]
     if unknown := [uri for uri in required if uri != RESUME_EXTENSION]:
         raise ValueError(f"it requires extensions that we don't have: {', '.join(unknown)[:200]}")
     return RemoteCard(card, selector.select(card.supported_interfaces))
@@ -116,8 +118,8 @@ def _media_types(value: Iterable[str]) -> list[str]:
 def _parse_card(value: Json) -> agent_card_pb2.AgentCard:
     # v0.3 has these names in another shape. The client ignores them.
     known = {
-        name: one
-        for name, one in value.items()
+        name: member
+        for name, member in value.items()
         if name not in ("securitySchemes", "securityRequirements", "security", "signatures")
     }
     try:
@@ -134,9 +136,9 @@ def _v0_3_interfaces(value: Json, card_url: str) -> Iterable[agent_card_pb2.Agen
     addresses = [(url, transport)]
     others = value.get("additionalInterfaces")
     addresses += [
-        (_string_or_empty(one.get("url")), _string_or_empty(one.get("transport")))
-        for one in (others if isinstance(others, list) else ())
-        if isinstance(one, dict)
+        (_string_or_empty(entry.get("url")), _string_or_empty(entry.get("transport")))
+        for entry in (others if isinstance(others, list) else ())
+        if isinstance(entry, dict)
     ]
     for address, binding in dict.fromkeys(addresses):
         yield agent_card_pb2.AgentInterface(

@@ -75,7 +75,9 @@ class InterfaceSelector:
             raise ValueError(f"{problem}, which is not the card's host; allow it by `hosts`")
         if has_downgrade:
             raise ValueError("its card was read over HTTPS but has only interfaces without TLS")
-        names = ", ".join(f"{one.protocol_binding} {one.protocol_version}" for one in offered)
+        names = ", ".join(
+            f"{interface.protocol_binding} {interface.protocol_version}" for interface in offered
+        )
         raise ValueError(f"its card has no interface that we speak: {names[:200] or 'none at all'}")
 
     def _parse_supported(self, offered: agent_card_pb2.AgentInterface) -> Interface | None:

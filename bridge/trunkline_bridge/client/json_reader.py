@@ -112,7 +112,7 @@ def _task(value: Json) -> Json:
     result["status"] = _status(value.get("status"))
     for name, read in (("artifacts", _artifact), ("history", _message)):
         if isinstance(value.get(name), list):
-            result[name] = [read(one) if isinstance(one, dict) else one for one in value[name]]
+            result[name] = [read(item) if isinstance(item, dict) else item for item in value[name]]
     return result
 
 
@@ -169,7 +169,7 @@ def _parts(value: object) -> object:
     """Convert parts to v1.0's. Parts of v0.3 have a `kind` or a `file`."""
     if not isinstance(value, list):
         return value or []
-    if any(isinstance(one, dict) and ("kind" in one or "file" in one) for one in value):
+    if any(isinstance(item, dict) and ("kind" in item or "file" in item) for item in value):
         return v0_3_input.convert_parts(value)
     return value
 

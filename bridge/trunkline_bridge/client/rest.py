@@ -226,5 +226,5 @@ def _without_timestamp(value: Any) -> Any:  # noqa: ANN401  any JSON value
         if name in result:
             result[name] = _without_timestamp(result[name])
     if isinstance(result.get("status"), dict):
-        result["status"] = {k: one for k, one in result["status"].items() if k != "timestamp"}
+        result["status"] = {k: v for k, v in result["status"].items() if k != "timestamp"}
     return result

@@ -1,1 +1,1 @@
-"""The JSON and protobuf of each A2A version, and the handlers that differ by version."""
+"""The codecs of each A2A version, and its tables of methods over the shared operations."""

@@ -1,4 +1,4 @@
-"""Agent cards as JSON, with v1.0's fields and those of older versions side by side."""
+"""Agent cards as JSON, with the members of v1.0 and of older versions together."""
 
 from typing import Any
 
@@ -24,29 +24,34 @@ _TYPES = {
 def merged_card_json(card: agent_card_pb2.AgentCard) -> Json:
     """Return a card that clients of v0.2, v0.3 and v1.0 can read.
 
-    A name that both forms have means the same in both. A security scheme has both forms in one
-    object, because `a2a-sdk` 1.x reads the older one. Signatures cover only v1.0's fields.
+    A member that exists in several versions has the same meaning in all. A security scheme has the
+    members of both versions, because `a2a-sdk` 1.x reads the older ones. Signatures cover only the
+    members of v1.0.
     """
     result = agent_card_json(card)
     result |= _addresses(card)
     if card.security_requirements:
-        result["security"] = [_requirement(one) for one in card.security_requirements]
+        result["security"] = [
+            _requirement(requirement) for requirement in card.security_requirements
+        ]
     for scheme in result.get("securitySchemes", {}).values():
         scheme |= _flat_scheme(scheme)
-    for skill, shown in zip(card.skills, result["skills"], strict=True):
+    for skill, members in zip(card.skills, result["skills"], strict=True):
         if skill.security_requirements:
-            shown["security"] = [_requirement(one) for one in skill.security_requirements]
+            members["security"] = [
+                _requirement(requirement) for requirement in skill.security_requirements
+            ]
     if card.capabilities.extended_agent_card:
         result["supportsAuthenticatedExtendedCard"] = True
     return result
 
 
 def v0_3_card_json(card: agent_card_pb2.AgentCard) -> Json:
-    """Return a card with v0.3's fields only."""
+    """Return a card with only the members of v0.3."""
     result = merged_card_json(card)
     for name in ("supportedInterfaces", "securityRequirements"):
         result.pop(name, None)
-    # They cover v1.0's form, which can't be derived from this one.
+    # They cover the card of v1.0, which clients can't derive from this one.
     result.pop("signatures", None)
     result["capabilities"].pop("extendedAgentCard", None)
     for skill in result["skills"]:
@@ -75,11 +80,11 @@ def v0_1_card_json(card: agent_card_pb2.AgentCard) -> Json:
 
 
 def _addresses(card: agent_card_pb2.AgentCard) -> Json:
-    """Return the members for older interfaces: the first as the card's URL, and a list of all."""
+    """Return the card's URL, which is the first older interface, and the list of all older ones."""
     older = [
-        one
-        for one in card.supported_interfaces
-        if not one.protocol_version or one.protocol_version.startswith(_LEGACY_MAJOR)
+        interface
+        for interface in card.supported_interfaces
+        if interface.protocol_version.startswith(_LEGACY_MAJOR)
     ]
     if not older:
         return {}
@@ -88,7 +93,7 @@ def _addresses(card: agent_card_pb2.AgentCard) -> Json:
         "url": older[0].url,
         "preferredTransport": older[0].protocol_binding,
         "additionalInterfaces": [
-            {"url": one.url, "transport": one.protocol_binding} for one in older
+            {"url": interface.url, "transport": interface.protocol_binding} for interface in older
         ],
     }
 
@@ -115,7 +120,7 @@ def _flat_scheme(scheme: Json) -> Json:
 
 
 def _older_flows(flows: dict[str, Any]) -> dict[str, Any]:
-    """Return the OAuth flows that v0.3 has, which are without device code and PKCE."""
+    """Return the OAuth flows without the device code flow and PKCE, which v0.3 does not have."""
     return {
         name: {key: value for key, value in flow.items() if key != "pkceRequired"}
         for name, flow in flows.items()
@@ -124,7 +129,7 @@ def _older_flows(flows: dict[str, Any]) -> dict[str, Any]:
 
 
 def _authentication(card: agent_card_pb2.AgentCard) -> list[str]:
-    """Return the names of the card's HTTP schemes, the only ones that v0.1 has."""
+    """Return the names of the card's HTTP schemes; v0.1 has no other kind."""
     names = [
         scheme.http_auth_security_scheme.scheme
         for scheme in card.security_schemes.values()
@@ -137,7 +142,7 @@ def parse_card(text: str | bytes) -> agent_card_pb2.AgentCard:
     """Parse the v1.0 fields of a card's JSON and ignore other fields.
 
     Raises:
-        ValueError: It is no agent card.
+        ValueError: The text is no agent card.
     """
     try:
         return json_format.Parse(text, agent_card_pb2.AgentCard(), ignore_unknown_fields=True)

@@ -1,4 +1,4 @@
-"""JSON of all A2A versions: compact encoding, exact numbers, and members shared by versions."""
+"""JSON for all A2A versions: compact encoding, numbers, times, and members that versions share."""
 
 import json
 import re
@@ -15,10 +15,10 @@ from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, task_pb2
 Json: TypeAlias = dict[str, Any]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# Integers up to here are exact as doubles.
-_EXACT = 2**53
-# Some readers of event streams, such as Python's str.splitlines, end a line at these, though the
-# standard doesn't. The json module doesn't escape them.
+# The largest integer up to which doubles are exact.
+_MAX_EXACT = 2**53
+# Some readers of event streams (with Python's str.splitlines, for example) end a line at these,
+# against the standard. The json module doesn't escape them.
 _LINE_ENDS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 _LINE_END = re.compile("[\x85\u2028\u2029]")
 _ENCODE = json.JSONEncoder(
@@ -32,7 +32,7 @@ def dumps(value: object) -> str:
 
 
 def escape_line_ends(text: str) -> str:
-    """Escape the characters in JSON that a reader may interpret as a line end."""
+    """Escape the characters of a JSON text that a reader may interpret as a line end."""
     # The cheap checks come first: most text is ASCII, and most other text has no line end.
     if text.isascii() or _LINE_END.search(text) is None:
         return text
@@ -62,18 +62,18 @@ def value_json(content: struct_pb2.Value) -> Any:  # noqa: ANN401  any JSON valu
         case "struct_value":
             return struct_json(content.struct_value)
         case "list_value":
-            return [value_json(one) for one in content.list_value.values]
+            return [value_json(element) for element in content.list_value.values]
         case _:
             return None
 
 
 def struct_json(content: struct_pb2.Struct) -> Json:
     """Convert a protobuf struct to a JSON object."""
-    return {name: value_json(one) for name, one in content.fields.items()}
+    return {name: value_json(member) for name, member in content.fields.items()}
 
 
 def _number(number: float) -> float | int:
-    return int(number) if number.is_integer() and abs(number) <= _EXACT else number
+    return int(number) if number.is_integer() and abs(number) <= _MAX_EXACT else number
 
 
 WritePart: TypeAlias = Callable[[part_pb2.Part], Json]
@@ -89,7 +89,7 @@ _WithMetadata: TypeAlias = (
 )
 
 
-def message_members(message: message_pb2.Message, *, role: str, part: WritePart) -> Json:
+def message_members(message: message_pb2.Message, *, role: str, write_part: WritePart) -> Json:
     """Return the members of a message; `role` is the version's name of its role."""
     result: Json = {"messageId": message.message_id}
     if message.context_id:
@@ -97,7 +97,7 @@ def message_members(message: message_pb2.Message, *, role: str, part: WritePart)
     if message.task_id:
         result["taskId"] = message.task_id
     result["role"] = role
-    result["parts"] = [part(one) for one in message.parts]
+    result["parts"] = [write_part(part) for part in message.parts]
     add_metadata(result, message)
     if message.extensions:
         result["extensions"] = list(message.extensions)
@@ -106,25 +106,25 @@ def message_members(message: message_pb2.Message, *, role: str, part: WritePart)
     return result
 
 
-def artifact_members(artifact: artifact_pb2.Artifact, *, part: WritePart) -> Json:
+def artifact_members(artifact: artifact_pb2.Artifact, *, write_part: WritePart) -> Json:
     """Return the members of an artifact."""
     result: Json = {"artifactId": artifact.artifact_id}
     if artifact.name:
         result["name"] = artifact.name
     if artifact.description:
         result["description"] = artifact.description
-    result["parts"] = [part(one) for one in artifact.parts]
+    result["parts"] = [write_part(part) for part in artifact.parts]
     add_metadata(result, artifact)
     if artifact.extensions:
         result["extensions"] = list(artifact.extensions)
     return result
 
 
-def status_members(status: task_pb2.TaskStatus, *, state: str, message: WriteMessage) -> Json:
+def status_members(status: task_pb2.TaskStatus, *, state: str, write_message: WriteMessage) -> Json:
     """Return the members of a status; `state` is the version's name of its state."""
     result: Json = {"state": state}
     if status.HasField("message"):
-        result["message"] = message(status.message)
+        result["message"] = write_message(status.message)
     if status.HasField("timestamp"):
         result["timestamp"] = format_timestamp(status.timestamp)
     return result

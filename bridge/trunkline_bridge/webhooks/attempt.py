@@ -13,6 +13,7 @@ from trunkline.network import parse_retry_after
 from trunkline.v1 import webhook_service_pb2
 from trunkline_bridge.edge.tracing import SERVICE_NAME
 
+_SPAN_NAME: Final = "POST webhook"
 _GONE_STATUS: Final = 410
 # Statuses that may have a Retry-After header.
 _RETRY_AFTER_STATUSES: Final = (429, 503)
@@ -34,34 +35,31 @@ class AttemptResult:
     problem: str = ""
     """Why the attempt failed, for operators, without content and secrets; empty on success."""
     failure: str = ""
-    """The kind of failure in one word, for the span."""
+    """The error type on the span; empty on success."""
     is_gone: bool = False
-    """The receiver answered 410 Gone: it wants no more notifications."""
+    """True after 410 Gone: the webhook must not be called again."""
     retry_after_s: float = 0.0
-    """The delay that the receiver asks for; 0 without one."""
+    """The delay in the response's Retry-After; 0 without one."""
 
 
 class NoResponseError(Exception):
-    """There was no response; the text says why without naming an address."""
+    """There was no response. The text has the reason without an address."""
 
 
-def classify_response(answer: ReceiverResponse) -> AttemptResult:
-    """Convert a response to a result: only 2xx is success; Retry-After counts up to an hour."""
-    status = answer.status
+def classify_response(response: ReceiverResponse) -> AttemptResult:
+    """Convert a response to a result. Only 2xx is success; Retry-After is at most an hour."""
+    status = response.status
     if 200 <= status < 300:
         return AttemptResult()
     problem = f"it answered {status}"
     if 300 <= status < 400:
         problem += "; redirects are not followed"
     pause_s = (
-        parse_retry_after(answer.retry_after, limit_s=_MAX_RETRY_AFTER_S)
+        parse_retry_after(response.retry_after, limit_s=_MAX_RETRY_AFTER_S)
         if status in _RETRY_AFTER_STATUSES
         else 0.0
     )
     return AttemptResult(problem, str(status), status == _GONE_STATUS, pause_s)
-
-
-_NAME = "POST webhook"
 
 
 @contextmanager
@@ -77,7 +75,7 @@ def attempt_span(webhook: webhook_service_pb2.Webhook) -> Iterator[Span]:
         telemetry.GEN_AI_AGENT_NAME: webhook.agent,
     }
     with telemetry.span(
-        _NAME,
+        _SPAN_NAME,
         kind=SpanKind.CLIENT,
         attributes=attributes,
         context=telemetry.extract({"traceparent": webhook.traceparent}),

@@ -1,4 +1,4 @@
-"""HTTP connections to checked addresses; imported with the first post, as it loads httpcore2."""
+"""HTTP connections to the receivers of webhooks. Only the first notification imports httpcore2."""
 
 import ssl
 from collections.abc import Iterable, Mapping
@@ -16,17 +16,17 @@ from trunkline.client.safe_fetch.network import (
 )
 from trunkline_bridge.webhooks.attempt import NoResponseError, ReceiverResponse
 
-_CONNECT_S: Final = 5.0
-_KEPT_S: Final = 5.0
-# The body is ignored, but a connection can be reused only after the body was read.
-_ANSWER_BYTES: Final = 64 * 1024
+_CONNECT_TIMEOUT_S: Final = 5.0
+_KEEPALIVE_S: Final = 5.0
+# A connection can be reused only after the body was read. Larger bodies close it.
+_MAX_BODY_BYTES: Final = 64 * 1024
 
 
 class ReceiverConnections:
-    """Connections to receivers, to addresses that the guard checks for each connection.
+    """A pool of connections. The guard checks the address of each new connection.
 
-    Proxies, redirects and cookies are not used. Of the environment, only the trusted certificates
-    count.
+    Proxies, redirects and cookies are not used. The environment can only change the trusted
+    certificates.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class ReceiverConnections:
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=ssl_context or httpcore2.default_ssl_context(),
             max_connections=limit,
-            keepalive_expiry=_KEPT_S,
+            keepalive_expiry=_KEEPALIVE_S,
             network_backend=GuardedNetworkBackend(guard),
         )
 
@@ -53,7 +53,7 @@ class ReceiverConnections:
             AddressRefusedError: The address is not allowed.
         """
         fields = to_httpcore_headers(endpoint, headers)
-        timeouts = {"timeout": {"connect": _CONNECT_S}}
+        timeouts = {"timeout": {"connect": _CONNECT_TIMEOUT_S}}
         try:
             async with self._pool.stream(
                 "POST", to_httpcore_url(endpoint), headers=fields, content=body, extensions=timeouts
@@ -61,7 +61,7 @@ class ReceiverConnections:
                 size_bytes = 0
                 async for chunk in response.aiter_stream():
                     size_bytes += len(chunk)
-                    if size_bytes > _ANSWER_BYTES:
+                    if size_bytes > _MAX_BODY_BYTES:
                         break
                 return ReceiverResponse(response.status, _retry_after(response.headers))
         except CONNECTION_ERRORS as error:

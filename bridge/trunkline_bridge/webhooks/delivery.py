@@ -1,4 +1,4 @@
-"""Delivers webhooks: claims them from their tasks' hosts, sends, and records the results."""
+"""Delivers webhooks: claims them from the hosts of their tasks and sends their notifications."""
 
 import asyncio
 import contextlib
@@ -28,25 +28,24 @@ from trunkline_bridge.webhooks.sender import WebhookSender
 
 logger = logging.getLogger(__name__)
 
-# Webhooks of one host that are delivered at a time, and claimed by one request. The second limit
-# leaves some for other bridges.
-_CLAIMS: Final = 512
-_ASKED_FOR: Final = 64
+# Concurrent claims on the webhooks of one host.
+_MAX_CLAIMS: Final = 512
+# Claims in one request: a small number leaves webhooks for other bridges.
+_MAX_CLAIMS_PER_POLL: Final = 64
 # Duration of one long poll for claims.
-_WAIT_S: Final = 30.0
-# A claim ends when its task has no event for so long; the next event makes another claim.
-_SILENCE_S: Final = 2.0
-# Small text deltas are collected for so long; everything else is sent at once.
+_POLL_S: Final = 30.0
+# A claim ends when its task has no event for so long; the next event needs another claim.
+_IDLE_S: Final = 2.0
+# Short text is collected for so long before the next notification.
 _TEXT_PAUSE_S: Final = 0.25
-# Larger pieces were collected before.
-_TRICKLE_LENGTH: Final = 2048
+_SHORT_TEXT_LENGTH: Final = 2048
 
 
 class WebhookDeliverer:
     """Delivers the webhooks of all hosts of a mesh, each in order and at least once.
 
-    A webhook is claimed during delivery, so several bridges can deliver. A notification that was
-    sent but not recorded, because the process ended in between, is sent again.
+    A bridge claims a webhook during delivery, so several bridges can deliver. If a bridge dies
+    before it records a notification, that notification is sent again.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class WebhookDeliverer:
             directory: The hosts of the mesh.
             sender: Sends the notifications.
             links: Returns the file links for receivers, once the bridge knows its own address.
-            lease_s: How long a claim lasts when the bridge that holds it was killed.
+            lease_s: Time after which a claim expires if its bridge does not renew it.
         """
         self._links = links
         self._directory = directory
@@ -73,33 +72,33 @@ class WebhookDeliverer:
 
     async def run(self) -> None:
         """Deliver until canceled."""
-        serving: dict[str, asyncio.Task[None]] = {}
+        deliveries: dict[str, asyncio.Task[None]] = {}
         revision = 0
         async with self._sender, asyncio.TaskGroup() as group:
             while True:
                 revision = await self._directory.wait_for_change(revision)
                 hosts = self._directory.hosts
                 addresses = {host.address for host in hosts if host.journal_ids}
-                for address in serving.keys() - addresses:
-                    serving.pop(address).cancel()
-                for address in addresses - serving.keys():
-                    serving[address] = group.create_task(self._serve(address))
+                for address in deliveries.keys() - addresses:
+                    deliveries.pop(address).cancel()
+                for address in addresses - deliveries.keys():
+                    deliveries[address] = group.create_task(self._deliver_host(address))
 
-    async def _serve(self, address: str) -> None:
+    async def _deliver_host(self, address: str) -> None:
         """Deliver the webhooks of one host."""
         backoff = Backoff()
-        slots = _DeliverySlots(_CLAIMS)
+        slots = _DeliverySlots(_MAX_CLAIMS)
         async with asyncio.TaskGroup() as group:
             while True:
                 free = await slots.wait_free()
-                # Looked up each time: the host may have been replaced.
+                # Another host may listen at this address now.
                 client = self._directory.client_at(address)
                 try:
                     claims = await client.claim_webhooks(
                         self._name,
-                        limit=min(free, _ASKED_FOR),
+                        limit=min(free, _MAX_CLAIMS_PER_POLL),
                         lease_s=self._lease_s,
-                        wait_s=_WAIT_S,
+                        wait_s=_POLL_S,
                     )
                 except UnsupportedOperationError:
                     # A host of a version without webhooks.
@@ -118,11 +117,11 @@ class WebhookDeliverer:
     async def _deliver(self, client: HostClient, claimed: webhook_service_pb2.WebhookClaim) -> None:
         claim = _Claim(client, claimed)
         webhook = claimed.webhook
-        # Each attempt has its own span; the reads behind it need none.
+        # Each attempt has a span; the calls to the host need none.
         telemetry.continue_trace(webhook.traceparent, suppress_spans=True)
         fields = {"task_id": webhook.config.task_id, "config_id": webhook.config.id}
         try:
-            async with run_in_background(claim.keep(self._lease_s / 3)):
+            async with run_in_background(claim.renew_regularly(self._lease_s / 3)):
                 await self._send(claim)
         except* TrunklineError as errors:
             # The host or the claim is lost; unrecorded notifications are claimed again.
@@ -131,13 +130,13 @@ class WebhookDeliverer:
             logger.exception("webhook.broken", extra=fields)
             with contextlib.suppress(TrunklineError):
                 await claim.fail(
-                    AttemptResult("an internal error of the bridge; its log says more")
+                    AttemptResult("an internal error of the bridge; its log has the details")
                 )
 
     async def _send(self, claim: "_Claim") -> None:
         try:
-            async with open_unsent(claim.client, claim.webhook, self._links()) as waiting:
-                await self._send_all(claim, waiting)
+            async with open_unsent(claim.client, claim.webhook, self._links()) as unsent:
+                await self._send_all(claim, unsent)
                 return
         except TaskNotFoundError:
             # The task was purged.
@@ -146,15 +145,15 @@ class WebhookDeliverer:
         except CursorExpiredError:
             fields = {"task_id": claim.webhook.config.task_id}
             logger.info("webhook.skipped", extra=fields)
-        async with open_from_snapshot(claim.client, claim.webhook, self._links()) as waiting:
-            await self._send_all(claim, waiting)
+        async with open_from_snapshot(claim.client, claim.webhook, self._links()) as unsent:
+            await self._send_all(claim, unsent)
 
-    async def _send_all(self, claim: "_Claim", waiting: UnsentEvents) -> None:
+    async def _send_all(self, claim: "_Claim", unsent: UnsentEvents) -> None:
         """Send events until the task is idle or has ended, then end the claim."""
         has_waited = False
         while True:
             try:
-                events = await waiting.read_next(limit_s=_SILENCE_S)
+                events = await unsent.read_next(limit_s=_IDLE_S)
             except TimeoutError:
                 break
             if events is None:
@@ -162,18 +161,19 @@ class WebhookDeliverer:
             if events and has_waited:
                 # The webhook may have been removed, or the lease lost during a freeze.
                 await claim.renew()
-            async for post in render_notifications(
-                claim.client, claim.webhook, events, self._links(), is_again=not claim.is_sure
+            may_repeat = not claim.is_cursor_exact
+            async for notification in render_notifications(
+                claim.client, claim.webhook, events, self._links(), may_repeat=may_repeat
             ):
-                result = await self._sender.send(claim.webhook, post)
+                result = await self._sender.send(claim.webhook, notification)
                 if result.problem:
                     await claim.fail(result)
                     return
-                await claim.sent(post.id)
-            if _is_trickle(events):
+                await claim.record_sent(notification.id)
+            if _is_short_text(events):
                 await asyncio.sleep(_TEXT_PAUSE_S)
             has_waited = True
-        await claim.finish(waiting.position)
+        await claim.finish(unsent.position)
 
 
 class _Claim:
@@ -182,13 +182,13 @@ class _Claim:
     def __init__(self, client: HostClient, claimed: webhook_service_pb2.WebhookClaim) -> None:
         self.client = client
         self.webhook = claimed.webhook
-        self.is_sure = claimed.webhook.state == webhook_service_pb2.WEBHOOK_STATE_IDLE
-        """Nothing behind the cursor can have been sent, because the last claim ended normally."""
+        self.is_cursor_exact = claimed.webhook.state == webhook_service_pb2.WEBHOOK_STATE_IDLE
+        """True if no event after the cursor was sent, because the last claim ended normally."""
         self._id = claimed.claim_id
         self._cursor = claimed.webhook.cursor
 
-    async def keep(self, interval_s: float) -> None:
-        """Renew the claim at an interval, for slow receivers and idle tasks."""
+    async def renew_regularly(self, interval_s: float) -> None:
+        """Renew the claim at an interval until cancelled."""
         while True:
             await asyncio.sleep(interval_s)
             await self.renew()
@@ -197,14 +197,14 @@ class _Claim:
         """Extend the claim. FencedError: it was lost."""
         await self.client.record_delivery(self._id, sent=self._cursor)
 
-    async def sent(self, cursor: str) -> None:
+    async def record_sent(self, cursor: str) -> None:
         """Record that all events up to a cursor were delivered."""
-        self._cursor, self.is_sure = cursor, True
+        self._cursor, self.is_cursor_exact = cursor, True
         self.webhook.attempts = 0
         await self.renew()
 
     async def finish(self, position: EventId | None) -> None:
-        """Record that all events up to a position were delivered, and end the claim."""
+        """End the claim; all events up to `position`, or to the cursor, were delivered."""
         cursor = self._cursor if position is None else str(position)
         await self.client.record_delivery(self._id, finished=cursor)
 
@@ -226,13 +226,13 @@ class _DeliverySlots:
 
     def __init__(self, count: int) -> None:
         self._free = count
-        self._news = asyncio.Event()
+        self._released = asyncio.Event()
 
     async def wait_free(self) -> int:
         """Wait for a free slot and return the number of free slots."""
         while self._free <= 0:
-            self._news.clear()
-            await self._news.wait()
+            self._released.clear()
+            await self._released.wait()
         return self._free
 
     def take(self) -> None:
@@ -242,13 +242,14 @@ class _DeliverySlots:
     def release(self, _delivery: object) -> None:
         """Release a slot."""
         self._free += 1
-        self._news.set()
+        self._released.set()
 
 
-def _is_trickle(events: Iterable[WireEvent]) -> bool:
+def _is_short_text(events: Iterable[WireEvent]) -> bool:
+    """Return whether events are only text deltas, and short ones."""
     length = 0
     for event in events:
         if not isinstance(event, TextDelta):
             return False
         length += len(event.text)
-    return 0 < length < _TRICKLE_LENGTH
+    return 0 < length < _SHORT_TEXT_LENGTH

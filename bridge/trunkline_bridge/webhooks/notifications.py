@@ -27,6 +27,8 @@ from trunkline_bridge.webhooks.sender import Notification
 
 # Adjacent text deltas are joined up to this length.
 _TEXT_LENGTH: Final = 64 * 1024
+_JSON: Final = "application/json"
+_A2A_JSON: Final = "application/a2a+json"
 
 _read_batch = event_pb2.EventBatch.FromString
 
@@ -48,14 +50,14 @@ class UnsentEvents:
             if seen is None:
                 self._first = (snapshot_event(snapshot, links=links),)
         self.position = seen
-        """The last event that was read, also if it has no wire form."""
+        """The id of the last journal event that was read, even if it has no wire events."""
 
     async def read_next(self, *, limit_s: float) -> Sequence[WireEvent] | None:
         """Return the next wire events, which may be none; None at the end of the task.
 
         Raises:
-            TimeoutError: No event came in time; this object can't be used again.
-            CursorExpiredError: Events behind the cursor no longer exist.
+            TimeoutError: No event came within `limit_s`; this object can't be used again.
+            CursorExpiredError: Events after the cursor no longer exist.
             TrunklineError: The task can't be read.
         """
         if self._first:
@@ -92,8 +94,10 @@ async def open_unsent(
 ) -> AsyncIterator[UnsentEvents]:
     """Open the unsent events of a webhook.
 
-    Without a cursor, they begin with the task's snapshot at the webhook's registration. Opening and
-    reading raise CursorExpiredError if the events no longer exist.
+    Without a cursor, they begin with the task's snapshot at the webhook's registration.
+
+    Raises:
+        CursorExpiredError: The events no longer exist; reading may raise it as well.
     """
     seen = EventId.parse(webhook.cursor)
     if seen is not None:
@@ -116,7 +120,7 @@ async def open_unsent(
 async def open_from_snapshot(
     client: HostClient, webhook: webhook_service_pb2.Webhook, links: FileLinks
 ) -> AsyncIterator[UnsentEvents]:
-    """Open the task's current snapshot and what follows, for webhooks whose events are gone."""
+    """Open the task's current snapshot and later events, if older events no longer exist."""
     async with client.watch_task(webhook.config.task_id, account=webhook.account) as stream:
         yield UnsentEvents(stream, None, links)
 
@@ -132,49 +136,49 @@ async def load_task_at(
 
 
 async def replace_artifact(
-    client: HostClient, webhook: webhook_service_pb2.Webhook, piece: TextDelta, links: FileLinks
+    client: HostClient, webhook: webhook_service_pb2.Webhook, delta: TextDelta, links: FileLinks
 ) -> WireEvent:
-    """Return an event that replaces the whole artifact at the receiver.
+    """Return an event with the whole artifact at a text delta, which replaces the receiver's.
 
     CursorExpiredError: The artifact's state at that event no longer exists.
     """
-    task = await load_task_at(client, webhook, piece.sequence, links)
-    response = piece.artifact.update(append=False, last_chunk=piece.is_last)
-    artifact_id = piece.artifact.head.artifact_id
+    task = await load_task_at(client, webhook, delta.sequence, links)
+    response = delta.artifact.update(append=False, last_chunk=delta.is_last)
+    artifact_id = delta.artifact.head.artifact_id
     for artifact in task.artifacts:
         if artifact.artifact_id == artifact_id:
             response.artifact_update.artifact.parts.extend(artifact.parts)
-    return FullEvent(piece.sequence, piece.n, response, piece.epoch)
+    return FullEvent(delta.sequence, delta.n, response, delta.epoch)
 
 
 def join_text(events: Iterable[WireEvent]) -> Iterator[WireEvent]:
-    """Yield events with adjacent text deltas of one artifact joined under the last one's id."""
-    pieces: list[TextDelta] = []
+    """Yield events with adjacent text deltas of one artifact joined, under the last delta's id."""
+    deltas: list[TextDelta] = []
     length = 0
     for event in events:
-        follows = isinstance(event, TextDelta) and (
-            not pieces or (event.artifact is pieces[-1].artifact and not pieces[-1].is_last)
+        is_continuation = isinstance(event, TextDelta) and (
+            not deltas or (event.artifact is deltas[-1].artifact and not deltas[-1].is_last)
         )
-        if pieces and not (follows and length < _TEXT_LENGTH):
-            yield _join_deltas(pieces)
-            pieces, length = [], 0
+        if deltas and not (is_continuation and length < _TEXT_LENGTH):
+            yield _join_deltas(deltas)
+            deltas, length = [], 0
         if isinstance(event, TextDelta):
-            pieces.append(event)
+            deltas.append(event)
             length += len(event.text)
         else:
             yield event
-    if pieces:
-        yield _join_deltas(pieces)
+    if deltas:
+        yield _join_deltas(deltas)
 
 
-def _join_deltas(pieces: Sequence[TextDelta]) -> TextDelta:
-    return pieces[-1]._replace(text="".join(piece.text for piece in pieces))
+def _join_deltas(deltas: Sequence[TextDelta]) -> TextDelta:
+    return deltas[-1]._replace(text="".join(delta.text for delta in deltas))
 
 
 async def _find_registration_sequence(
     client: HostClient, webhook: webhook_service_pb2.Webhook
 ) -> int:
-    """Return the task's sequence when the webhook was registered; 0: it came with the task."""
+    """Return the task's sequence when the webhook was registered; 0: together with the task."""
     registered = webhook.created.ToNanoseconds()
     sequence = 0
     async with client.watch_task(
@@ -193,35 +197,31 @@ async def _find_registration_sequence(
     return sequence
 
 
-_JSON = "application/json"
-_A2A_JSON = "application/a2a+json"
-
-
 async def render_notifications(
     client: HostClient,
     webhook: webhook_service_pb2.Webhook,
     events: Iterable[WireEvent],
     links: FileLinks,
     *,
-    is_again: bool = False,
+    may_repeat: bool = False,
 ) -> AsyncIterator[Notification]:
     """Render events as notifications, in order.
 
-    In v1.0 each event is a notification, with adjacent text deltas joined. Before v1.0 a change of
-    status is one, with the whole task at that event. `is_again`: the first event may have been
-    delivered before, with its text joined differently, so its whole artifact is sent.
+    In v1.0 each event is a notification, with adjacent text deltas joined. Before v1.0, each change
+    of status is a notification with the whole task at that event. `may_repeat`: the text of the
+    first event may have been delivered in part, so that its whole artifact is sent.
 
     Raises:
         CursorExpiredError: The task's state at an event no longer exists.
     """
     if webhook.version not in _TASK_WRITERS:
         for event in join_text(events):
-            sent = event
-            if is_again and isinstance(event, TextDelta):
-                sent = await replace_artifact(client, webhook, event, links)
-            is_again = False
+            notified = event
+            if may_repeat and isinstance(event, TextDelta):
+                notified = await replace_artifact(client, webhook, event, links)
+            may_repeat = False
             yield _build_notification(
-                sent.id, v1_json.stream_response_json(sent.response), _A2A_JSON
+                notified.id, v1_json.stream_response_json(notified.response), _A2A_JSON
             )
         return
     for event in events:
@@ -232,16 +232,16 @@ async def render_notifications(
             )
 
 
-def _v0_3(task: task_pb2.Task, _webhook: webhook_service_pb2.Webhook) -> Json:
+def _v0_3_task_json(task: task_pb2.Task, _webhook: webhook_service_pb2.Webhook) -> Json:
     return v0_3_json.task_json(task)
 
 
-def _v0_1(task: task_pb2.Task, webhook: webhook_service_pb2.Webhook) -> Json:
-    # The id of the only webhook is the one that the client chose for its task.
+def _v0_1_task_json(task: task_pb2.Task, webhook: webhook_service_pb2.Webhook) -> Json:
+    # In v0.1 the id of a webhook is the task id that the client chose.
     return v0_1_json.task_json(task, client_id=webhook.config.id)
 
 
-_TASK_WRITERS = {V0_3: _v0_3, V0_1: _v0_1}
+_TASK_WRITERS = {V0_3: _v0_3_task_json, V0_1: _v0_1_task_json}
 
 
 def _build_notification(event_id: str, content: Json, content_type: str) -> Notification:

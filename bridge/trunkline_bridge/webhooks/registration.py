@@ -23,9 +23,9 @@ _SCHEME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~\-]{1,64}", re.ASCII)
 
 
 class WebhookRegistrations:
-    """The webhooks of tasks. The caller has already checked access to the task.
+    """The webhooks of tasks. Callers must check access to the task first.
 
-    The task's host never returns the secrets of a webhook.
+    The host of a task never returns the secrets of its webhooks.
     """
 
     def __init__(self, directory: Directory, guard: AddressGuard) -> None:
@@ -35,10 +35,10 @@ class WebhookRegistrations:
     async def validate(
         self, config: PushConfig, *, task_id: str, version: str, where: str = ""
     ) -> PushConfig:
-        """Validate a configuration and return it with its task id.
+        """Validate a configuration; return a copy with the task id.
 
-        `where` is the path of the field in the request, with a trailing dot. In v0.1 the webhook's
-        id is the task's, which clients choose freely, so it is not checked.
+        `where` is the path of the configuration in the request, with a trailing dot. In v0.1 the
+        webhook's id is a task id of any form, so it is not checked.
 
         Raises:
             WireError: The configuration is invalid; the violations name the fields.
@@ -64,14 +64,14 @@ class WebhookRegistrations:
         return await client.set_push_config(config, account=account, version=version)
 
     async def get(self, task_id: str, config_id: str, *, account: str) -> PushConfig:
-        """Return a webhook, without an id the first one. WebhookNotFoundError: there is none."""
+        """Return a webhook; an empty id is the first one. WebhookNotFoundError: there is none."""
         client = self._directory.client_for_task(task_id)
         return await client.get_push_config(task_id, config_id, account)
 
     async def list(
         self, task_id: str, *, account: str
     ) -> a2a_pb2.ListTaskPushNotificationConfigsResponse:
-        """Return all webhooks of a task; a task has few, so there are no pages."""
+        """Return all webhooks of a task on one page, because a task has few."""
         client = self._directory.client_for_task(task_id)
         configs = await client.list_push_configs(task_id, account)
         return a2a_pb2.ListTaskPushNotificationConfigsResponse(configs=configs)
@@ -93,7 +93,7 @@ def _violations(config: PushConfig, task_id: str) -> Iterator[tuple[str, str]]:
     if authentication.scheme and _SCHEME.fullmatch(authentication.scheme) is None:
         yield "authentication.scheme", "must be the name of an HTTP scheme, such as Bearer"
     if authentication.credentials and not authentication.scheme:
-        yield "authentication.scheme", "is required with credentials; give Bearer, for example"
+        yield "authentication.scheme", "is required with credentials, for example Bearer"
     if authentication.credentials and not _fits(authentication.credentials, CREDENTIALS_LENGTH):
         yield "authentication.credentials", _must_fit(CREDENTIALS_LENGTH)
 

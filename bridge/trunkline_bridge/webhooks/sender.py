@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 # Limit of one attempt.
 SEND_TIMEOUT_S: Final = 15.0
-# Concurrent posts, of this process and to one host.
+# Concurrent requests of this process, and to one host.
 MAX_CONCURRENT: Final = 64
 MAX_CONCURRENT_PER_HOST: Final = 8
-# Posts to one host that are active or waiting; more are refused and retried later.
+# Active and waiting requests to one host. Further ones fail and are retried later.
 MAX_PENDING_PER_HOST: Final = 256
 
 
@@ -46,7 +46,7 @@ class Notification(NamedTuple):
 
 
 class WebhookSender:
-    """Sends notifications. Only 2xx is success, and redirects are not followed."""
+    """Sends notifications with limits on concurrency. Redirects are not followed."""
 
     def __init__(
         self,
@@ -56,7 +56,10 @@ class WebhookSender:
         limit_s: float = SEND_TIMEOUT_S,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
-        """Without a signer nothing is signed. `ssl_context` has the trusted certificates."""
+        """Prepare a sender; `signer` None: unsigned.
+
+        `limit_s` limits one attempt, and `ssl_context` has the trusted certificates.
+        """
         self._guard = guard
         self._signer = signer
         self._limit_s = limit_s
@@ -71,26 +74,28 @@ class WebhookSender:
         if self._connections is not None:
             await self._connections.close()
 
-    async def send(self, webhook: webhook_service_pb2.Webhook, post: Notification) -> AttemptResult:
+    async def send(
+        self, webhook: webhook_service_pb2.Webhook, notification: Notification
+    ) -> AttemptResult:
         """Send a notification once, in the trace of its task, and return the result."""
         with attempt_span(webhook) as span:
-            result = await self._post(webhook, post, span)
+            result = await self._post(webhook, notification, span)
             if result.failure:
                 telemetry.mark_error(span, result.failure)
         return result
 
     async def _post(
-        self, webhook: webhook_service_pb2.Webhook, post: Notification, span: Span
+        self, webhook: webhook_service_pb2.Webhook, notification: Notification, span: Span
     ) -> AttemptResult:
         connections = self._open()
         try:
             endpoint = self._guard.parse_url(webhook.config.url)
             record_receiver(span, endpoint)
             async with self._limits.slot(endpoint.host):
-                headers = self._headers(webhook.config, post)
+                headers = self._headers(webhook.config, notification)
                 headers |= {VERSION_HEADER: webhook.version, **telemetry.inject()}
                 async with asyncio.timeout(self._limit_s):
-                    answer = await connections.post(endpoint, headers, post.body)
+                    response = await connections.post(endpoint, headers, notification.body)
         except AddressRefusedError as error:
             return AttemptResult(f"its URL {error}", "address_refused")
         except TimeoutError:
@@ -99,8 +104,8 @@ class WebhookSender:
             return AttemptResult("too many posts wait for its host already", "too_many_posts")
         except NoResponseError as error:
             return AttemptResult(str(error), "no_answer")
-        record_status(span, answer.status)
-        return classify_response(answer)
+        record_status(span, response.status)
+        return classify_response(response)
 
     def _open(self) -> "ReceiverConnections":
         """Return the connections; the first call loads the HTTP client."""
@@ -113,19 +118,19 @@ class WebhookSender:
         return self._connections
 
     def _headers(
-        self, config: push_notification_pb2.TaskPushNotificationConfig, post: Notification
+        self, config: push_notification_pb2.TaskPushNotificationConfig, notification: Notification
     ) -> dict[str, str]:
-        message_id = f"{config.task_id}.{post.id}"
+        message_id = f"{config.task_id}.{notification.id}"
         timestamp_s = int(datetime.now(UTC).timestamp())
         headers = {
-            "content-type": post.content_type,
-            "content-length": str(len(post.body)),
+            "content-type": notification.content_type,
+            "content-length": str(len(notification.body)),
             "user-agent": "Trunkline",
             "webhook-id": message_id,
             "webhook-timestamp": str(timestamp_s),
         }
         if self._signer is not None:
-            headers |= self._signer.headers(message_id, timestamp_s, post.body)
+            headers |= self._signer.headers(message_id, timestamp_s, notification.body)
         if config.token:
             headers[NOTIFICATION_TOKEN_HEADER] = config.token
         authentication = config.authentication
@@ -135,11 +140,11 @@ class WebhookSender:
 
 
 class _TooManyPendingError(Exception):
-    """Too many posts wait for one host."""
+    """Too many requests to one host are active or waiting."""
 
 
 class _SendLimits:
-    """Limits concurrent posts, so that a slow host delays only its own."""
+    """Limits concurrent requests, so that a slow host delays only its own notifications."""
 
     def __init__(self) -> None:
         self._all = asyncio.Semaphore(MAX_CONCURRENT)

@@ -16,13 +16,13 @@ from trunkline.errors import ConfigurationError
 PREFIX: Final = "whsec_"
 FILE_NAME: Final = "webhook.secret"
 # Limits of the standard.
-_LEAST_BYTES: Final = 24
-_MOST_BYTES: Final = 64
-_MADE_BYTES: Final = 32
-# Errors name this form and never the value, which may be a secret.
+_MIN_KEY_BYTES: Final = 24
+_MAX_KEY_BYTES: Final = 64
+_GENERATED_KEY_BYTES: Final = 32
+# Errors have this text and never the value, which may be a secret.
 _SECRET_FORMAT = (
-    f"must be {PREFIX} and the base64 of {_LEAST_BYTES} to {_MOST_BYTES} random bytes; several "
-    "are separated by spaces, the new one first, while receivers change to it"
+    f"must be {PREFIX} and the base64 of {_MIN_KEY_BYTES} to {_MAX_KEY_BYTES} random bytes; during "
+    "a rotation several are separated by spaces, the new one first"
 )
 
 
@@ -31,7 +31,7 @@ class WebhookSigner:
 
     def __init__(self, text: str, *, where: str = "webhook_secret") -> None:
         """Parse the secrets. ConfigurationError: one is invalid; the error does not show it."""
-        self._keys = tuple(_parse_key(one, where) for one in text.split())
+        self._keys = tuple(_parse_key(secret, where) for secret in text.split())
         if not self._keys:
             raise ConfigurationError(where, _SECRET_FORMAT)
 
@@ -43,7 +43,7 @@ class WebhookSigner:
 
 def generate_secret() -> str:
     """Generate a random secret."""
-    return PREFIX + base64.b64encode(secrets.token_bytes(_MADE_BYTES)).decode("ascii")
+    return PREFIX + base64.b64encode(secrets.token_bytes(_GENERATED_KEY_BYTES)).decode("ascii")
 
 
 def load_or_create_secret(folder: Path) -> str:
@@ -63,12 +63,12 @@ def load_or_create_secret(folder: Path) -> str:
         raise _unusable(path, error) from error
     created = load_secret(folder)
     if not created:
-        raise ConfigurationError(str(path), "is empty; remove it, and a secret is made")
+        raise ConfigurationError(str(path), "is empty; remove it to generate a secret")
     return created
 
 
 def load_secret(folder: Path) -> str:
-    """Return the secret stored in a folder, empty without one. ConfigurationError: no access."""
+    """Return the secret in a folder; empty: there is none. ConfigurationError: it is unreadable."""
     path = folder / FILE_NAME
     try:
         return path.read_text(encoding="ascii").strip()
@@ -84,15 +84,15 @@ def _unusable(path: Path, error: Exception) -> ConfigurationError:
 
 
 def _create_secret_file(path: Path) -> None:
-    # The file gets its name when it is complete: another process may read it at the same time.
-    fresh = path.with_name(f"{FILE_NAME}.{os.getpid()}")
+    # The complete file is linked to its name, because another process may create it meanwhile.
+    temporary = path.with_name(f"{FILE_NAME}.{os.getpid()}")
     try:
-        fresh.touch(mode=0o600)
-        fresh.write_text(generate_secret() + "\n", encoding="ascii")
+        temporary.touch(mode=0o600)
+        temporary.write_text(generate_secret() + "\n", encoding="ascii")
         with contextlib.suppress(FileExistsError):
-            path.hardlink_to(fresh)
+            path.hardlink_to(temporary)
     finally:
-        fresh.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def _parse_key(text: str, where: str) -> bytes:
@@ -100,7 +100,7 @@ def _parse_key(text: str, where: str) -> bytes:
         key = base64.b64decode(text.removeprefix(PREFIX), validate=True)
     except (binascii.Error, ValueError):
         key = b""
-    if not text.startswith(PREFIX) or not _LEAST_BYTES <= len(key) <= _MOST_BYTES:
+    if not text.startswith(PREFIX) or not _MIN_KEY_BYTES <= len(key) <= _MAX_KEY_BYTES:
         raise ConfigurationError(where, _SECRET_FORMAT)
     return key
 

@@ -1,1 +1,1 @@
-"""A2A v0.1, the original `tasks/*` wire: JSON-RPC only."""
+"""A2A v0.1, the original protocol with the methods `tasks/*`, over JSON-RPC only."""

@@ -1,4 +1,4 @@
-"""Converts parameters of A2A v0.1, the original wire, to v1.0's."""
+"""Converts parameters in the JSON of A2A v0.1 to the JSON of v1.0."""
 
 import uuid
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from trunkline_bridge.versions.v0_3 import json_reader as v0_3_input
 
 _ID_BYTES = 500
 MEDIA_TYPES = {"text": "text/plain"}
-"""Media types of v0.1's names for kinds of content."""
+"""Media types by v0.1's names for them."""
 
 
 class TaskSendParams(NamedTuple):
@@ -65,7 +65,10 @@ def convert_webhook(value: object) -> Json:
 
 
 def _named(webhook: Json, value: object) -> Json:
-    """Name a task's only webhook by the client's task id, which notifications need."""
+    """Set the webhook's id to the client's task id, which its notifications contain.
+
+    A task of v0.1 has only one webhook.
+    """
     return {**webhook, "id": parse_client_id(value)}
 
 

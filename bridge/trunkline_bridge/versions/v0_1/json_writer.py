@@ -1,4 +1,4 @@
-"""Writes core data as the JSON of A2A v0.1, the original wire.
+"""Writes core data as the JSON of A2A v0.1.
 
 Artifacts have an index instead of an id, messages have no id, and events have no `kind`. The client
 chooses the task's id. A context is called a session.
@@ -25,8 +25,9 @@ _STATE_NAMES: Mapping[task_pb2.TaskState.ValueType, str] = {
 class ArtifactIndexes:
     """The indexes of a task's artifacts: 0 for the first; an artifact's index never changes.
 
-    The indexes are the same in a stream and in the task. The artifact for the end of a tool call
-    comes much later in a stream but follows the start in the task, so the start reserves its index.
+    The indexes must be the same in a stream and in the task. The artifact for the end of a tool
+    call follows that for its start in the task, but comes later in a stream. So the start reserves
+    the index of the end.
     """
 
     def __init__(self) -> None:
@@ -43,25 +44,25 @@ class ArtifactIndexes:
         return index
 
 
-def task_json(message: task_pb2.Task, *, client_id: str) -> Json:
+def task_json(task: task_pb2.Task, *, client_id: str) -> Json:
     """Convert a task."""
     result: Json = {
         "id": client_id,
-        "sessionId": message.context_id,
-        "status": _status(message.status),
+        "sessionId": task.context_id,
+        "status": _status(task.status),
     }
-    if message.artifacts:
+    if task.artifacts:
         indexes = ArtifactIndexes()
         result["artifacts"] = [
-            _artifact(one, indexes.find_or_assign(one)) for one in message.artifacts
+            _artifact(artifact, indexes.find_or_assign(artifact)) for artifact in task.artifacts
         ]
-    if message.history:
-        result["history"] = [_message(one) for one in message.history]
-    return add_metadata(result, message)
+    if task.history:
+        result["history"] = [_message(message) for message in task.history]
+    return add_metadata(result, task)
 
 
 def reply_task_json(message: message_pb2.Message, *, client_id: str) -> Json:
-    """Convert a direct reply to a completed task: v0.1 answers only with tasks."""
+    """Convert a direct reply to a completed task, because v0.1 has no replies without a task."""
     return {
         "id": client_id,
         "sessionId": message.context_id,
@@ -93,7 +94,7 @@ class V01EventWriter:
         self._indexes = ArtifactIndexes()
 
     def assign_indexes(self, message: task_pb2.Task) -> None:
-        """Assign indexes to the artifacts of a task whose stream begins later."""
+        """Assign indexes to the artifacts that precede the first event of the stream."""
         for artifact in message.artifacts:
             self._indexes.find_or_assign(artifact)
 
@@ -105,7 +106,10 @@ class V01EventWriter:
         return f'{dumps({"id": self.client_id})[:-1]},"artifact":{dumps(content)[:-1]},{text}'
 
     def write_event(self, response: a2a_pb2.StreamResponse) -> Sequence[Json]:
-        """Return any other event; a snapshot and a direct reply become several objects."""
+        """Return the JSON of an event that is no text delta.
+
+        A snapshot and a direct reply become several objects.
+        """
         match response.WhichOneof("payload"):
             case "task":
                 return list(self._snapshot(response.task))
@@ -143,7 +147,7 @@ class V01EventWriter:
 
 
 def _status(status: task_pb2.TaskStatus) -> Json:
-    return status_members(status, state=_STATE_NAMES[status.state], message=_message)
+    return status_members(status, state=_STATE_NAMES[status.state], write_message=_message)
 
 
 def _reply_status(message: message_pb2.Message) -> Json:
@@ -155,7 +159,7 @@ def _reply_artifact(message: message_pb2.Message) -> artifact_pb2.Artifact:
 
 
 def _message(message: message_pb2.Message) -> Json:
-    parts = [v0_3_json.part_json(one, kind_key="type") for one in message.parts]
+    parts = [v0_3_json.part_json(part, kind_key="type") for part in message.parts]
     return add_metadata({"role": v0_3_json.role_name(message), "parts": parts}, message)
 
 
@@ -170,7 +174,7 @@ def _artifact(
     result["index"] = index
     if append:
         result["append"] = True
-    result["parts"] = [v0_3_json.part_json(one, kind_key="type") for one in artifact.parts]
+    result["parts"] = [v0_3_json.part_json(part, kind_key="type") for part in artifact.parts]
     if last:
         result["lastChunk"] = True
     return add_metadata(result, artifact)

@@ -1,4 +1,4 @@
-"""A2A v0.1 over JSON-RPC, the original protocol, whose clients choose the task ids."""
+"""A2A v0.1 over JSON-RPC. Its clients choose the task ids."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
@@ -90,7 +90,7 @@ class _Methods:
         client_id, send_params = json_reader.convert_send_params(params)
         request = parser.parse_send(send_params)
         history_length = request.configuration.history_length
-        # Read the whole history: its first message tells who created the task.
+        # Read the whole history, because its first message is the one that created the task.
         request.configuration.ClearField("history_length")
         new_task_id = await self._address(caller, client_id, request)
         with _rename_task(client_id, new_task_id or request.message.task_id):
@@ -192,10 +192,11 @@ class _Methods:
     async def _address(
         self, caller: Caller, client_id: str, request: a2a_pb2.SendMessageRequest
     ) -> str:
-        """Set the task of a message by its client id, or return the id for a new task.
+        """Resolve the client's task id; return the id of the task to create, or an empty string.
 
-        An unknown id gets a new task. If the task of an id has ended, the id gets another task in
-        the same context. If an id was bound and its task never created, it is created now.
+        In the second case the task exists, and its id is set in the message. An unknown client id
+        gets a new task. If its task has ended, it gets another task in the same context. If its
+        task was allocated but never created, that id is returned again.
         """
         task_id = await self._aliases.find(caller, client_id)
         if not task_id:
@@ -228,7 +229,11 @@ class _Methods:
 
 
 async def _check_stream_owner(message: message_pb2.Message, events: WireEvents) -> WireEvents:
-    """Yield the events of a new task. Raise UnsupportedOperationError for another's task."""
+    """Yield the events of a new task.
+
+    Raises:
+        UnsupportedOperationError: a concurrent message created the task instead.
+    """
     async with aclosing(events):
         async for ready in events:
             for event in ready[:1]:
@@ -240,14 +245,14 @@ async def _check_stream_owner(message: message_pb2.Message, events: WireEvents) 
 def _check_task_owner(message: message_pb2.Message, task: task_pb2.Task) -> None:
     """Raise UnsupportedOperationError if a concurrent message created the task instead."""
     if task.history and task.history[0].message_id != message.message_id:
-        problem = "another message is creating this task; send this one after it is answered"
+        problem = "another message is creating this task; send this message after the response"
         raise UnsupportedOperationError("a message to a task that is being created", problem)
 
 
 async def _rename_task_in_stream(client_id: str, task_id: str, events: WireEvents) -> WireEvents:
     """Yield events, with the client's task id in errors.
 
-    The sender of the events catches the errors, so the block around this generator never sees them.
+    Errors go to the consumer of the events, so a block around the generator can't rename them.
     """
     with _rename_task(client_id, task_id):
         async with aclosing(events):

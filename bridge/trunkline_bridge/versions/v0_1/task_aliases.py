@@ -1,6 +1,6 @@
 """Maps the task ids that clients of v0.1 choose to tasks of the mesh.
 
-The mapping is in the journal of the agent's host, since bridges are stateless.
+The mapping is stored in the journal of the agent's host, because bridges are stateless.
 """
 
 import asyncio
@@ -13,15 +13,15 @@ from trunkline_bridge.edge.caller import Caller
 
 
 class TaskAliases:
-    """The aliases of tasks. Each account has its own for each agent."""
+    """The aliases of tasks, separate for each account and agent."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
 
     async def find(self, caller: Caller, client_id: str) -> str:
-        """Return the task of a client's id, which may not exist yet; empty: the id is unknown.
+        """Return the task id for a client's id; empty: the client's id is unknown.
 
-        An id of the mesh is its own alias.
+        The task may not exist yet. A task id of the mesh is its own alias.
 
         Raises:
             TrunklineError: a host that might know the id is unreachable.
@@ -31,8 +31,8 @@ class TaskAliases:
         alias = _alias(caller, client_id)
         clients = list(self._clients(caller.agent))
         # Most aliases are on the host of their agent.
-        found = await _resolve(clients[0], caller.account, alias) if clients else ""
-        return found or await _resolve_anywhere(clients[1:], caller.account, alias)
+        task_id = await _resolve(clients[0], caller.account, alias) if clients else ""
+        return task_id or await _resolve_anywhere(clients[1:], caller.account, alias)
 
     def new_task_id(self, caller: Caller) -> str:
         """Return an id for a new task of the agent."""
@@ -41,16 +41,17 @@ class TaskAliases:
     async def bind(
         self, caller: Caller, client_id: str, task_id: str, *, replaces: str = ""
     ) -> str:
-        """Bind a client's id to a task; return the task to which it is bound.
+        """Bind a client's id to a task and return the task to which the id is now bound.
 
-        That is another one if a concurrent request was faster.
+        If a concurrent request has bound the id already, that is another task. `replaces` is the
+        task to which the id may be bound so far.
         """
         client = self._directory.client_for_agent(caller.agent)
         alias = _alias(caller, client_id)
         return await client.set_task_alias(caller.account, alias, task_id, replaces)
 
     def may_create(self, caller: Caller, task_id: str) -> bool:
-        """Return whether a task can be created under an id: the agent's host has its journal."""
+        """Return whether the agent's host can create a task with this id, in its own journal."""
         host = self._directory.get_agent_host(caller.agent)
         return task_id.partition("-")[0] in host.journal_ids[:1]
 
@@ -78,11 +79,11 @@ async def _resolve(client: HostClient, account: str, alias: str) -> str:
 
 
 async def _resolve_anywhere(clients: Sequence[HostClient], account: str, alias: str) -> str:
-    """Ask all hosts in parallel. An unreachable one matters only if no other has the alias."""
+    """Query all hosts in parallel; an error of one is raised only if no other has the alias."""
     results: list[str] = []
     problems: list[TrunklineError] = []
 
-    async def ask(client: HostClient) -> None:
+    async def query(client: HostClient) -> None:
         try:
             results.append(await _resolve(client, account, alias))
         except TrunklineError as error:
@@ -90,8 +91,8 @@ async def _resolve_anywhere(clients: Sequence[HostClient], account: str, alias: 
 
     async with asyncio.TaskGroup() as group:
         for client in clients:
-            group.create_task(ask(client))
-    known = next(filter(None, results), "")
-    if not known and problems:
+            group.create_task(query(client))
+    task_id = next(filter(None, results), "")
+    if not task_id and problems:
         raise problems[0]
-    return known
+    return task_id

@@ -1,1 +1,1 @@
-"""A2A v0.3, whose wire v0.2 shares."""
+"""A2A v0.3. v0.2 has the same messages."""

@@ -1,8 +1,8 @@
 """Encodes file content in v0.3's protobuf messages as the client expects it.
 
-The schema has a `bytes` field for the content. The SDKs in Python and Go store base64 in it and
-read nothing else; other clients store raw bytes. The user agent tells them apart. Messages inside
-the bridge hold base64 and are converted for other clients.
+The schema has a `bytes` field for the content. The SDKs in Python and Go write and read only base64
+in it; other clients use raw bytes. The user agent shows which. Messages inside the bridge contain
+base64.
 """
 
 import base64
@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 from trunkline.a2a.v0_3 import task_pb2
 
 _PACKAGE = f"{task_pb2.DESCRIPTOR.package}."
-# The user agents of the two SDKs' HTTP and gRPC clients, and our own client's.
+# The user agents of the HTTP and gRPC clients of the two SDKs, and of our client.
 _BASE64_IN_BYTES = re.compile(r"python-httpx|grpc-python|Go-http-client|grpc-go|Trunkline")
 
 
@@ -43,11 +43,11 @@ def _find_files(message: Message) -> Iterator[task_pb2.FilePart]:
         return
     for field, value in message.ListFields():
         inner = field.message_type
-        if inner is None or inner.GetOptions().map_entry or not _is_ours(inner.full_name):
+        if inner is None or inner.GetOptions().map_entry or not _is_a2a(inner.full_name):
             continue
-        for one in value if field.is_repeated else (value,):
-            yield from _find_files(one)
+        for nested in value if field.is_repeated else (value,):
+            yield from _find_files(nested)
 
 
-def _is_ours(name: str) -> bool:
+def _is_a2a(name: str) -> bool:
     return name.startswith(_PACKAGE)

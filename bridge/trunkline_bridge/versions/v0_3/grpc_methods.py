@@ -1,4 +1,4 @@
-"""A2A v0.3 over gRPC, whose messages have other fields for the same operations."""
+"""A2A v0.3 over gRPC: the same operations as v1.0 with other messages."""
 
 from google.protobuf import empty_pb2
 
@@ -12,7 +12,7 @@ from trunkline_bridge.protocol import V0_3
 from trunkline_bridge.versions.v0_3 import proto_card, proto_reader, proto_writer
 from trunkline_bridge.versions.v1_0.grpc_methods import empty_response
 
-# Names that do not follow from the reason of the error.
+# The names that can't be derived from the reason of the error.
 _ERROR_NAMES = {
     EXTENDED_CARD_NOT_CONFIGURED.reason: "AuthenticatedExtendedCardNotConfiguredError",
 }
@@ -34,7 +34,7 @@ _NAMED_REASONS = frozenset(
 
 
 def v0_3_error_text(error: WireError) -> str:
-    """Return the text of an error. Clients take the name before the colon for the error."""
+    """Return the text of an error. Clients recognize the error by the name before the colon."""
     name = v0_3_error_name(error)
     return f"{name}: {error.text}" if name else error.text
 
@@ -59,11 +59,12 @@ def _check_send(request: core_pb2.SendMessageRequest) -> core_pb2.SendMessageReq
     try:
         return parser.check_send(request)
     except WireError as error:
-        violations = ((_v0_3_words(name), _v0_3_words(text)) for name, text in error.violations)
+        violations = ((_translate(name), _translate(text)) for name, text in error.violations)
         raise invalid_params(*violations) from None
 
 
-def _v0_3_words(text: str) -> str:
+def _translate(text: str) -> str:
+    """Replace the names of v1.0 by those of v0.3."""
     return text.replace("message.parts", "message.content").replace("raw, url", "file")
 
 
@@ -129,7 +130,7 @@ SERVICE = GrpcService(
             request=a2a_pb2.GetTaskPushNotificationConfigRequest,
             response=task_pb2.TaskPushNotificationConfig,
             to_core=proto_reader.from_v0_3_get_push,
-            # Without a config id it is the task's first one.
+            # The config id may be missing: then it is the task's first config.
             check=table.unchanged,
             from_core=proto_writer.to_v0_3_push_config,
         ),

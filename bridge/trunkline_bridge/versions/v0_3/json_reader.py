@@ -1,7 +1,7 @@
-"""Converts JSON of A2A v0.3 and v0.2 to v1.0's, which one parser then validates.
+"""Converts parameters in the JSON of A2A v0.3 and v0.2 to the JSON of v1.0.
 
-Invalid values are passed through, so that the v1.0 parser reports them. Only values that have no
-v1.0 form are refused here. `kind` may be missing or be called `type`, as in v0.2's examples.
+Invalid values remain, and the v1.0 parser reports them. Only values without a v1.0 equivalent raise
+a WireError here. `kind` may be missing, or be called `type` as in v0.2's examples.
 """
 
 from collections.abc import Iterable
@@ -61,11 +61,11 @@ def convert_parts(value: object) -> object:
     """Convert the parts of a message."""
     if not isinstance(value, list):
         return value
-    return [_part(one, f"message.parts[{index}]") for index, one in enumerate(value)]
+    return [_part(part, f"message.parts[{index}]") for index, part in enumerate(value)]
 
 
 def convert_webhook(value: Json) -> Json:
-    """Convert a webhook; v1.0 has one authentication scheme, so the first one is used."""
+    """Convert a webhook; of several authentication schemes, v1.0 gets the first."""
     result = pick_members(value, ("id", "url", "token"))
     authentication = value.get("authentication")
     if isinstance(authentication, dict):
@@ -106,7 +106,7 @@ def _data_part(value: Json) -> Json:
     data, metadata = value.get("data"), value.get("metadata")
     if isinstance(metadata, dict) and metadata.get(WRAPPED_DATA_KEY) is True and _is_wrapped(data):
         result: Json = {"data": cast("Json", data)[WRAPPED_VALUE_KEY]}
-        metadata = {name: one for name, one in metadata.items() if name != WRAPPED_DATA_KEY}
+        metadata = {name: member for name, member in metadata.items() if name != WRAPPED_DATA_KEY}
         return {**result, "metadata": metadata} if metadata else result
     return pick_members(value, ("data", "metadata"))
 

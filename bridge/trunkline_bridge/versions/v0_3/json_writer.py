@@ -1,6 +1,6 @@
 """Writes core data as the JSON of v0.3 and v0.2: `kind`, lower-case states, `final`.
 
-Members that v0.3 doesn't have are left out: the media type and file name of texts and of data.
+The media type and file name of texts and of data are omitted, because v0.3 doesn't have them.
 """
 
 import base64
@@ -33,8 +33,8 @@ STATE_NAMES: Mapping[task_pb2.TaskState.ValueType, str] = {
     task_pb2.TASK_STATE_REJECTED: "rejected",
     task_pb2.TASK_STATE_AUTH_REQUIRED: "auth-required",
 }
-# Marks data that is no JSON object. v0.3 requires an object, so the data is wrapped in one, and
-# unwrapped when it is read back.
+# v0.3 requires an object as data. Other data is wrapped in one, with this mark in the metadata, and
+# unwrapped when it is read.
 WRAPPED_DATA_KEY = "data_part_compat"
 WRAPPED_VALUE_KEY = "value"
 
@@ -42,24 +42,29 @@ WRAPPED_VALUE_KEY = "value"
 PartKindKey: TypeAlias = Literal["kind", "type"]
 
 
-def task_json(message: task_pb2.Task) -> Json:
+def task_json(task: task_pb2.Task) -> Json:
     """Convert a task."""
     result: Json = {
         "kind": "task",
-        "id": message.id,
-        "contextId": message.context_id,
-        "status": _status(message.status),
+        "id": task.id,
+        "contextId": task.context_id,
+        "status": _status(task.status),
     }
-    if message.artifacts:
-        result["artifacts"] = [artifact_members(one, part=part_json) for one in message.artifacts]
-    if message.history:
-        result["history"] = [message_json(one) for one in message.history]
-    return add_metadata(result, message)
+    if task.artifacts:
+        result["artifacts"] = [
+            artifact_members(artifact, write_part=part_json) for artifact in task.artifacts
+        ]
+    if task.history:
+        result["history"] = [message_json(message) for message in task.history]
+    return add_metadata(result, task)
 
 
 def message_json(message: message_pb2.Message) -> Json:
     """Convert a message."""
-    return {"kind": "message", **message_members(message, role=role_name(message), part=part_json)}
+    return {
+        "kind": "message",
+        **message_members(message, role=role_name(message), write_part=part_json),
+    }
 
 
 def role_name(message: message_pb2.Message) -> str:
@@ -96,17 +101,17 @@ def send_params_json(request: a2a_pb2.SendMessageRequest) -> Json:
     return add_metadata(params, request)
 
 
-def stream_response_json(message: a2a_pb2.StreamResponse) -> Json:
+def stream_response_json(response: a2a_pb2.StreamResponse) -> Json:
     """Convert an event of a stream."""
-    match message.WhichOneof("payload"):
+    match response.WhichOneof("payload"):
         case "task":
-            return task_json(message.task)
+            return task_json(response.task)
         case "message":
-            return message_json(message.message)
+            return message_json(response.message)
         case "status_update":
-            return _status_update(message.status_update)
+            return _status_update(response.status_update)
         case _:
-            return _artifact_update(message.artifact_update)
+            return _artifact_update(response.artifact_update)
 
 
 def push_config_json(config: push_notification_pb2.TaskPushNotificationConfig) -> Json:
@@ -154,7 +159,7 @@ class V03EventWriter:
         return f'{dumps(ids)[:-1]},"artifact":{dumps(members)[:-1]},{text}'
 
     def write_event(self, response: a2a_pb2.StreamResponse) -> Sequence[Json]:
-        """Return the JSON of any other event."""
+        """Return the JSON of an event that is no text delta."""
         return (stream_response_json(response),)
 
 
@@ -167,7 +172,7 @@ def _file(content: Json, part: part_pb2.Part) -> Json:
 
 
 def _status(status: task_pb2.TaskStatus) -> Json:
-    return status_members(status, state=STATE_NAMES[status.state], message=message_json)
+    return status_members(status, state=STATE_NAMES[status.state], write_message=message_json)
 
 
 def _status_update(update: a2a_pb2.TaskStatusUpdateEvent) -> Json:
@@ -186,7 +191,7 @@ def _artifact_update(update: a2a_pb2.TaskArtifactUpdateEvent) -> Json:
         "kind": "artifact-update",
         "taskId": update.task_id,
         "contextId": update.context_id,
-        "artifact": artifact_members(update.artifact, part=part_json),
+        "artifact": artifact_members(update.artifact, write_part=part_json),
         "append": update.append,
         "lastChunk": update.last_chunk,
     }

@@ -1,4 +1,4 @@
-"""A2A v0.3 over JSON-RPC. It includes v0.2, whose methods are among those of v0.3."""
+"""A2A v0.3 over JSON-RPC, which includes the methods of v0.2."""
 
 from collections.abc import Callable
 from typing import Any

@@ -11,7 +11,7 @@ from trunkline_bridge.protocol import V0_3
 def to_v0_3_agent_card(core: agent_card_pb2.AgentCard) -> v0_3_pb2.AgentCard:
     """Convert a card, with only the interfaces of v0.3; the first is the preferred one.
 
-    Signatures are left out: they are over v1.0's card.
+    Signatures are omitted, because they cover the card of v1.0.
     """
     result = v0_3_pb2.AgentCard(
         name=core.name,
@@ -20,10 +20,10 @@ def to_v0_3_agent_card(core: agent_card_pb2.AgentCard) -> v0_3_pb2.AgentCard:
         documentation_url=core.documentation_url,
         icon_url=core.icon_url,
         capabilities=_to_v0_3_capabilities(core.capabilities),
-        security=[_to_v0_3_security(one) for one in core.security_requirements],
+        security=[_to_v0_3_security(requirement) for requirement in core.security_requirements],
         default_input_modes=core.default_input_modes,
         default_output_modes=core.default_output_modes,
-        skills=[_to_v0_3_skill(one) for one in core.skills],
+        skills=[_to_v0_3_skill(skill) for skill in core.skills],
         supports_authenticated_extended_card=core.capabilities.extended_agent_card,
     )
     if core.HasField("provider"):
@@ -38,14 +38,14 @@ def to_v0_3_agent_card(core: agent_card_pb2.AgentCard) -> v0_3_pb2.AgentCard:
 def _add_interfaces(
     result: v0_3_pb2.AgentCard, interfaces: Iterable[agent_card_pb2.AgentInterface]
 ) -> None:
-    known = [one for one in interfaces if one.protocol_version == V0_3]
-    if not known:
+    supported = [interface for interface in interfaces if interface.protocol_version == V0_3]
+    if not supported:
         return
-    first, *others = known
+    first, *others = supported
     result.url, result.preferred_transport = first.url, first.protocol_binding
     result.protocol_version = V0_3
-    for one in others:
-        result.additional_interfaces.add(url=one.url, transport=one.protocol_binding)
+    for interface in others:
+        result.additional_interfaces.add(url=interface.url, transport=interface.protocol_binding)
 
 
 def _to_v0_3_capabilities(core: agent_card_pb2.AgentCapabilities) -> v0_3_pb2.AgentCapabilities:
@@ -70,7 +70,7 @@ def _to_v0_3_skill(core: agent_card_pb2.AgentSkill) -> v0_3_pb2.AgentSkill:
         examples=core.examples,
         input_modes=core.input_modes,
         output_modes=core.output_modes,
-        security=[_to_v0_3_security(one) for one in core.security_requirements],
+        security=[_to_v0_3_security(requirement) for requirement in core.security_requirements],
     )
 
 

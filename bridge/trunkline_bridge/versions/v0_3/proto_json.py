@@ -26,13 +26,14 @@ def proto_message_json(message: Message) -> Json:
 class V03ProtoEventWriter(V1EventWriter):
     """Writes events in the JSON of v0.3's HTTP+JSON; text deltas are the same as in v1.0."""
 
-    def __init__(self, *, with_plain_files: bool = False) -> None:
-        self._with_plain_files = with_plain_files
+    def __init__(self, *, uses_raw_files: bool = False) -> None:
+        """With `uses_raw_files`, the client expects files as raw bytes; see `file_bytes`."""
+        self._uses_raw_files = uses_raw_files
 
     def write_event(self, response: a2a_pb2.StreamResponse) -> Sequence[Json]:
-        """Return the JSON of any other event."""
+        """Return the JSON of an event that is no text delta."""
         event = proto_writer.to_v0_3_stream_response(response)
-        if self._with_plain_files:
+        if self._uses_raw_files:
             decode_file_bytes(event)
         return (proto_message_json(event),)
 
@@ -40,7 +41,7 @@ class V03ProtoEventWriter(V1EventWriter):
 # Descriptors have no common type.
 def _field(field: Any, value: Any) -> Any:  # noqa: ANN401
     write = _writer(field)
-    return [write(one) for one in value] if field.is_repeated else write(value)
+    return [write(item) for item in value] if field.is_repeated else write(value)
 
 
 def _writer(field: Any) -> Callable[[Any], Any]:  # noqa: ANN401

@@ -1,4 +1,4 @@
-"""Converts v0.3's protobuf data and requests to the core's.
+"""Converts protobuf messages of v0.3 to the core model.
 
 In v0.3 tasks and webhooks have resource names: `tasks/TASK/pushNotificationConfigs/WEBHOOK`.
 """
@@ -14,6 +14,9 @@ from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, push_notification_
 from trunkline_bridge.errors import invalid_params
 from trunkline_bridge.versions.v0_3.json_writer import WRAPPED_DATA_KEY, WRAPPED_VALUE_KEY
 from trunkline_bridge.versions.v0_3.proto_writer import find_metadata, to_v0_3_message
+
+_TASK = re.compile(r"tasks/([^/]+)")
+_CONFIG = re.compile(r"tasks/([^/]+)/pushNotificationConfigs/([^/]*)")
 
 
 def from_v0_3_message(message: v0_3_task_pb2.Message) -> message_pb2.Message:
@@ -61,19 +64,19 @@ def from_v0_3_task(task: v0_3_task_pb2.Task) -> task_pb2.Task:
         id=task.id,
         context_id=task.context_id,
         status=_core_status(task.status),
-        artifacts=[_core_artifact(one) for one in task.artifacts],
-        history=[from_v0_3_message(one) for one in task.history],
+        artifacts=[_core_artifact(artifact) for artifact in task.artifacts],
+        history=[from_v0_3_message(message) for message in task.history],
         metadata=find_metadata(task),
     )
 
 
-def from_v0_3_send_response(answer: v0_3_pb2.SendMessageResponse) -> a2a_pb2.StreamResponse:
+def from_v0_3_send_response(response: v0_3_pb2.SendMessageResponse) -> a2a_pb2.StreamResponse:
     """Convert the response of SendMessage to an event; an empty one gives an empty event."""
-    match answer.WhichOneof("payload"):
+    match response.WhichOneof("payload"):
         case "task":
-            return a2a_pb2.StreamResponse(task=from_v0_3_task(answer.task))
+            return a2a_pb2.StreamResponse(task=from_v0_3_task(response.task))
         case "msg":
-            return a2a_pb2.StreamResponse(message=from_v0_3_message(answer.msg))
+            return a2a_pb2.StreamResponse(message=from_v0_3_message(response.msg))
         case _:
             return a2a_pb2.StreamResponse()
 
@@ -119,7 +122,7 @@ def _core_artifact_update(
 
 
 def _core_status(status: v0_3_task_pb2.TaskStatus) -> task_pb2.TaskStatus:
-    """Convert a status without its time, which is not needed and often invalid."""
+    """Convert a status without its timestamp, which is not needed and often invalid."""
     # The enums have the same numbers.
     result = task_pb2.TaskStatus(state=status.state)  # type: ignore[arg-type]
     if status.HasField("update"):
@@ -132,7 +135,7 @@ def _core_artifact(artifact: v0_3_task_pb2.Artifact) -> artifact_pb2.Artifact:
         artifact_id=artifact.artifact_id,
         name=artifact.name,
         description=artifact.description,
-        parts=[from_v0_3_part(one) for one in artifact.parts],
+        parts=[from_v0_3_part(part) for part in artifact.parts],
         extensions=artifact.extensions,
         metadata=find_metadata(artifact),
     )
@@ -148,9 +151,9 @@ def _read_file(file: v0_3_task_pb2.FilePart, core: part_pb2.Part) -> None:
 
 
 def _file_content(value: bytes) -> bytes:
-    """Return a file's content, which is base64 or raw bytes.
+    """Return a file's content from base64 or raw bytes.
 
-    The schema means raw bytes, but the reference SDK writes base64, so both are accepted.
+    The schema demands raw bytes, but the reference SDK writes base64.
     """
     try:
         return base64.b64decode(value, validate=True)
@@ -167,10 +170,6 @@ def _read_data(data: v0_3_task_pb2.DataPart, core: part_pb2.Part) -> None:
             core.ClearField("metadata")
     else:
         core.data.struct_value.CopyFrom(data.data)
-
-
-_TASK = re.compile(r"tasks/([^/]+)")
-_CONFIG = re.compile(r"tasks/([^/]+)/pushNotificationConfigs/([^/]*)")
 
 
 def from_v0_3_send(request: v0_3_pb2.SendMessageRequest) -> a2a_pb2.SendMessageRequest:
@@ -218,16 +217,16 @@ def from_v0_3_create_push(
     task_id = parse_task_name(request.parent, field="parent")
     core = from_v0_3_push_config(request.config.push_notification_config)
     core.task_id = task_id
-    # Clients put the webhook's id in one of these; the specified place comes first.
-    named = _CONFIG.fullmatch(request.config.name)
-    core.id = request.config_id or core.id or (named[2] if named else "")
+    # Clients put the webhook's id in one of these; the first is the specified one.
+    match = _CONFIG.fullmatch(request.config.name)
+    core.id = request.config_id or core.id or (match[2] if match else "")
     return core
 
 
 def from_v0_3_get_push(
     request: v0_3_pb2.GetTaskPushNotificationConfigRequest,
 ) -> a2a_pb2.GetTaskPushNotificationConfigRequest:
-    """Convert a request for a webhook; `tasks/TASK` alone asks for the only one.
+    """Convert a request for a webhook; `tasks/TASK` alone is the first webhook of the task.
 
     Raises:
         WireError: `name` names no task.
@@ -250,7 +249,7 @@ def from_v0_3_list_push(
 def from_v0_3_delete_push(
     request: v0_3_pb2.DeleteTaskPushNotificationConfigRequest,
 ) -> a2a_pb2.DeleteTaskPushNotificationConfigRequest:
-    """Convert a request to delete a webhook. WireError: `name` names no webhook."""
+    """Convert a request to delete a webhook. WireError: `name` names no task."""
     task_id, config_id = _parse_config_name(request.name)
     return a2a_pb2.DeleteTaskPushNotificationConfigRequest(task_id=task_id, id=config_id)
 

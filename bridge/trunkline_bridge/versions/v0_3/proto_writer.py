@@ -1,4 +1,4 @@
-"""Converts core data to v0.3's protobuf data, without fields that only v1.0 has.
+"""Converts the core model to protobuf messages of v0.3, without fields that only v1.0 has.
 
 gRPC sends these messages; HTTP+JSON sends them as ProtoJSON.
 """
@@ -34,12 +34,12 @@ _WithMetadata: TypeAlias = (
 
 
 def to_v0_3_send_response(
-    answer: task_pb2.Task | message_pb2.Message,
+    result: task_pb2.Task | message_pb2.Message,
 ) -> v0_3_pb2.SendMessageResponse:
-    """Convert the result of sending a message to SendMessage's response."""
-    if isinstance(answer, message_pb2.Message):
-        return v0_3_pb2.SendMessageResponse(msg=to_v0_3_message(answer))
-    return v0_3_pb2.SendMessageResponse(task=to_v0_3_task(answer))
+    """Convert the result of SendMessage to its response."""
+    if isinstance(result, message_pb2.Message):
+        return v0_3_pb2.SendMessageResponse(msg=to_v0_3_message(result))
+    return v0_3_pb2.SendMessageResponse(task=to_v0_3_task(result))
 
 
 def to_v0_3_stream_response(core: a2a_pb2.StreamResponse) -> v0_3_pb2.StreamResponse:
@@ -61,8 +61,8 @@ def to_v0_3_task(core: task_pb2.Task) -> v0_3_task_pb2.Task:
         id=core.id,
         context_id=core.context_id,
         status=_status(core.status),
-        artifacts=[to_v0_3_artifact(one) for one in core.artifacts],
-        history=[to_v0_3_message(one) for one in core.history],
+        artifacts=[to_v0_3_artifact(artifact) for artifact in core.artifacts],
+        history=[to_v0_3_message(message) for message in core.history],
         metadata=find_metadata(core),
     )
 
@@ -74,7 +74,7 @@ def to_v0_3_message(core: message_pb2.Message) -> v0_3_task_pb2.Message:
         context_id=core.context_id,
         task_id=core.task_id,
         role=core.role,  # type: ignore[arg-type] # the same numbers
-        content=[to_v0_3_part(one) for one in core.parts],
+        content=[to_v0_3_part(part) for part in core.parts],
         extensions=core.extensions,
         metadata=find_metadata(core),
     )
@@ -86,7 +86,7 @@ def to_v0_3_artifact(core: artifact_pb2.Artifact) -> v0_3_task_pb2.Artifact:
         artifact_id=core.artifact_id,
         name=core.name,
         description=core.description,
-        parts=[to_v0_3_part(one) for one in core.parts],
+        parts=[to_v0_3_part(part) for part in core.parts],
         extensions=core.extensions,
         metadata=find_metadata(core),
     )
@@ -131,7 +131,7 @@ def to_v0_3_push_configs(
 ) -> v0_3_pb2.ListTaskPushNotificationConfigResponse:
     """Convert a page of webhooks."""
     return v0_3_pb2.ListTaskPushNotificationConfigResponse(
-        configs=[to_v0_3_push_config(one) for one in core.configs],
+        configs=[to_v0_3_push_config(config) for config in core.configs],
         next_page_token=core.next_page_token,
     )
 
@@ -178,5 +178,5 @@ def _write_data(value: struct_pb2.Value, result: v0_3_task_pb2.Part) -> None:
 
 
 def find_metadata(message: _WithMetadata) -> struct_pb2.Struct | None:
-    """Return the metadata of a protobuf message; None without it."""
+    """Return the metadata of a protobuf message; None if it has none."""
     return message.metadata if message.HasField("metadata") else None

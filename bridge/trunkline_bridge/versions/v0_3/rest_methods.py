@@ -34,7 +34,7 @@ from trunkline_bridge.versions.v0_3.jsonrpc_methods import build_jsonrpc
 from trunkline_bridge.versions.v0_3.proto_json import V03ProtoEventWriter, proto_message_json
 
 _METHODS = {method.operation.name: method for method in SERVICE.methods}
-# The field that holds what the path names, and its form.
+# The field with the resource name of the path, and the format of the name.
 _TASK = "tasks/{task_id}"
 _CONFIG = f"{_TASK}/pushNotificationConfigs/{{config_id}}"
 _PATH_FIELDS: Mapping[str, tuple[str, str]] = {
@@ -83,9 +83,9 @@ class RestV03:
         if operation == "CreateTaskPushNotificationConfig":
             params = _wrap_config(params)
         if operation in _PATH_FIELDS:
-            name, form = _PATH_FIELDS[operation]
+            name, template = _PATH_FIELDS[operation]
             field = _METHODS[operation].request.DESCRIPTOR.fields_by_name[name]
-            value = form.format(task_id=path.task_id, config_id=path.config_id)
+            value = template.format(task_id=path.task_id, config_id=path.config_id)
             put_path_field(params, field, value)
         return params
 
@@ -94,10 +94,9 @@ class RestV03:
         return ""
 
     def error_body(self, error: WireError) -> Json:
-        """Return the body of an error with the members that clients look for.
+        """Return the body of an error, for which v0.3 defines no members.
 
-        The specification defines none. Clients in JavaScript read JSON-RPC's members, those in
-        Python `type` or the status.
+        JavaScript clients read the members of JSON-RPC, Python clients `type` or the status.
         """
         return {
             "code": error.kind.rpc_code,
@@ -127,7 +126,7 @@ class RestV03:
         if _is_jsonrpc_message(params):
             return self._jsonrpc.streams["message/stream"](caller, params)
         events = operation.open(self._operations, caller, _parse(method, caller, params))
-        return V03ProtoEventWriter(with_plain_files=uses_raw_file_bytes(caller.user_agent)), events
+        return V03ProtoEventWriter(uses_raw_files=uses_raw_file_bytes(caller.user_agent)), events
 
 
 def _parse(method: GrpcMethod, caller: Caller, params: object) -> Any:  # noqa: ANN401  any request
@@ -141,19 +140,19 @@ def _parse(method: GrpcMethod, caller: Caller, params: object) -> Any:  # noqa: 
 
 
 def _is_jsonrpc_message(params: object) -> bool:
-    """Return whether a message has JSON-RPC's form.
+    """Return whether a message is in the JSON of JSON-RPC, which has `parts` for `content`.
 
-    Many clients send that form here, and expect the same form in the response.
+    Many clients send that JSON here, and expect it in the response.
     """
     message = params.get("message") if isinstance(params, dict) else None
     return isinstance(message, dict) and "parts" in message and "content" not in message
 
 
 def _wrap_config(params: Json) -> Json:
-    """Return a request to create a push notification config in the form of its message.
+    """Return the whole request to create a push notification config.
 
-    By the annotation in the proto, the body is only the message's field `config`. Some clients
-    leave out the wrapping inside that as well.
+    By the HTTP annotation in the proto file, the body is only the request's field `config`. Some
+    clients omit the object inside that as well.
     """
     config = params["config"] if isinstance(params.get("config"), dict) else params
     if "url" in config:

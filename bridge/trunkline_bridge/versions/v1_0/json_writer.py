@@ -29,22 +29,24 @@ from trunkline_bridge.versions.json_values import (
 )
 
 
-def task_json(message: task_pb2.Task, *, with_artifacts: bool = False) -> Json:
-    """Convert a task; `with_artifacts` writes the member even if it is empty."""
-    result: Json = {"id": message.id}
-    if message.context_id:
-        result["contextId"] = message.context_id
-    result["status"] = _status(message.status)
-    if message.artifacts or with_artifacts:
-        result["artifacts"] = [artifact_members(one, part=_part) for one in message.artifacts]
-    if message.history:
-        result["history"] = [message_json(one) for one in message.history]
-    return add_metadata(result, message)
+def task_json(task: task_pb2.Task, *, with_artifacts: bool = False) -> Json:
+    """Convert a task; `with_artifacts` writes that member even if it is empty."""
+    result: Json = {"id": task.id}
+    if task.context_id:
+        result["contextId"] = task.context_id
+    result["status"] = _status(task.status)
+    if task.artifacts or with_artifacts:
+        result["artifacts"] = [
+            artifact_members(artifact, write_part=_part) for artifact in task.artifacts
+        ]
+    if task.history:
+        result["history"] = [message_json(message) for message in task.history]
+    return add_metadata(result, task)
 
 
 def message_json(message: message_pb2.Message) -> Json:
     """Convert a message."""
-    return message_members(message, role=message_pb2.Role.Name(message.role), part=_part)
+    return message_members(message, role=message_pb2.Role.Name(message.role), write_part=_part)
 
 
 def send_params_json(request: a2a_pb2.SendMessageRequest) -> Json:
@@ -59,17 +61,17 @@ def send_params_json(request: a2a_pb2.SendMessageRequest) -> Json:
     return add_metadata(params, request)
 
 
-def stream_response_json(message: a2a_pb2.StreamResponse) -> Json:
+def stream_response_json(response: a2a_pb2.StreamResponse) -> Json:
     """Convert an event of a stream."""
-    match message.WhichOneof("payload"):
+    match response.WhichOneof("payload"):
         case "task":
-            return {"task": task_json(message.task)}
+            return {"task": task_json(response.task)}
         case "message":
-            return {"message": message_json(message.message)}
+            return {"message": message_json(response.message)}
         case "status_update":
-            return {"statusUpdate": _status_update(message.status_update)}
+            return {"statusUpdate": _status_update(response.status_update)}
         case _:
-            return {"artifactUpdate": _artifact_update(message.artifact_update)}
+            return {"artifactUpdate": _artifact_update(response.artifact_update)}
 
 
 class V1EventWriter:
@@ -87,7 +89,7 @@ class V1EventWriter:
         return f'{{"artifactUpdate":{ids[:-1]},"artifact":{dumps(members)[:-1]},"parts":[{{"text":'
 
     def write_event(self, response: a2a_pb2.StreamResponse) -> Sequence[Json]:
-        """Return the JSON of any other event."""
+        """Return the JSON of an event that is no text delta."""
         return (stream_response_json(response),)
 
 
@@ -120,8 +122,8 @@ def agent_card_json(card: agent_card_pb2.AgentCard) -> Json:
         for name in ("id", "name", "description"):
             skill.setdefault(name, "")
         skill.setdefault("tags", [])
-    for asking in (result, *result["skills"]):
-        for requirement in asking.get("securityRequirements", ()):
+    for secured in (result, *result["skills"]):
+        for requirement in secured.get("securityRequirements", ()):
             # Some clients read `list` without checking that it exists.
             for scopes in requirement.setdefault("schemes", {}).values():
                 scopes.setdefault("list", [])
@@ -130,7 +132,7 @@ def agent_card_json(card: agent_card_pb2.AgentCard) -> Json:
 
 def _status(status: task_pb2.TaskStatus) -> Json:
     state = task_pb2.TaskState.Name(status.state)
-    return status_members(status, state=state, message=message_json)
+    return status_members(status, state=state, write_message=message_json)
 
 
 def _part(part: part_pb2.Part) -> Json:
@@ -165,7 +167,7 @@ def _artifact_update(update: a2a_pb2.TaskArtifactUpdateEvent) -> Json:
     result: Json = {
         "taskId": update.task_id,
         "contextId": update.context_id,
-        "artifact": artifact_members(update.artifact, part=_part),
+        "artifact": artifact_members(update.artifact, write_part=_part),
     }
     if update.append:
         result["append"] = True
