@@ -1,11 +1,11 @@
-// Drives the client of @a2a-js/sdk 0.3: URL, API key.
+// Runs the client of @a2a-js/sdk 0.3: URL, API key.
 import { randomUUID } from "node:crypto";
-import { drive, installed, once, options, url } from "./driving.mjs";
+import { drive, requireSdk, cached, options, url } from "./driving.mjs";
 
-const sdk = installed("@a2a-js/sdk/client");
-const { GrpcTransportFactory } = installed("@a2a-js/sdk/client/grpc");
+const sdk = requireSdk("@a2a-js/sdk/client");
+const { GrpcTransportFactory } = requireSdk("@a2a-js/sdk/client/grpc");
 
-const client = once((binding) => {
+const client = cached((binding) => {
   const transports = [new sdk.JsonRpcTransportFactory(), new sdk.RestTransportFactory(), new GrpcTransportFactory()];
   const factory = new sdk.ClientFactory({ transports, preferredTransports: [binding] });
   return factory.createFromUrl(`${url}/`);
@@ -29,7 +29,7 @@ function task(one) {
   };
 }
 
-function shown(event) {
+function toJson(event) {
   if (event.kind === "task") return task(event);
   if (event.kind === "message") return { kind: "message", text: text(event.parts) };
   if (event.kind === "status-update") {
@@ -51,8 +51,8 @@ function params({ text, task, context, message_id = randomUUID(), now = false, f
   };
 }
 
-async function* later(start) {
-  for await (const event of await start()) yield shown(event);
+async function* streamLater(start) {
+  for await (const event of await start()) yield toJson(event);
 }
 
 const config = ({ pushNotificationConfig: { id, url } }) => ({ id, url });
@@ -63,28 +63,28 @@ await drive({
     return { name: card.name, pushes: card.capabilities.pushNotifications };
   },
   async send({ binding, ...message }) {
-    return shown(await (await client(binding)).sendMessage(params(message), options));
+    return toJson(await (await client(binding)).sendMessage(params(message), options));
   },
   stream: ({ binding, ...message }) =>
-    later(async () => (await client(binding)).sendMessageStream(params(message), options)),
+    streamLater(async () => (await client(binding)).sendMessageStream(params(message), options)),
   async get({ binding, task: id, history }) {
     return task(await (await client(binding)).getTask({ id, ...(history != null && { historyLength: history }) }, options));
   },
   async cancel({ binding, task: id }) {
     return task(await (await client(binding)).cancelTask({ id }, options));
   },
-  subscribe: ({ binding, task: id }) => later(async () => (await client(binding)).resubscribeTask({ id }, options)),
+  subscribe: ({ binding, task: id }) => streamLater(async () => (await client(binding)).resubscribeTask({ id }, options)),
   async set_push({ binding, task: taskId, config: id, url }) {
-    const given = { taskId, pushNotificationConfig: { id, url } };
-    return config(await (await client(binding)).setTaskPushNotificationConfig(given, options));
+    const body = { taskId, pushNotificationConfig: { id, url } };
+    return config(await (await client(binding)).setTaskPushNotificationConfig(body, options));
   },
   async get_push({ binding, task: id, config: pushNotificationConfigId }) {
-    const given = { id, pushNotificationConfigId };
-    return config(await (await client(binding)).getTaskPushNotificationConfig(given, options));
+    const body = { id, pushNotificationConfigId };
+    return config(await (await client(binding)).getTaskPushNotificationConfig(body, options));
   },
   async list_push({ binding, task: id }) {
-    const found = await (await client(binding)).listTaskPushNotificationConfig({ id }, options);
-    return found.map((one) => config(one).id);
+    const result = await (await client(binding)).listTaskPushNotificationConfig({ id }, options);
+    return result.map((one) => config(one).id);
   },
   async delete_push({ binding, task: id, config: pushNotificationConfigId }) {
     await (await client(binding)).deleteTaskPushNotificationConfig({ id, pushNotificationConfigId }, options);

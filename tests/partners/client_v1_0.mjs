@@ -1,12 +1,12 @@
-// Drives the client of @a2a-js/sdk 1.x: URL, API key.
+// Runs the client of @a2a-js/sdk 1.x: URL, API key.
 import { randomUUID } from "node:crypto";
-import { drive, installed, once, options, url } from "./driving.mjs";
+import { drive, requireSdk, cached, options, url } from "./driving.mjs";
 
-const sdk = installed("@a2a-js/sdk/client");
-const { GrpcTransportFactory } = installed("@a2a-js/sdk/client/grpc");
+const sdk = requireSdk("@a2a-js/sdk/client");
+const { GrpcTransportFactory } = requireSdk("@a2a-js/sdk/client/grpc");
 const STATES = ["", "submitted", "working", "completed", "failed", "canceled", "input-required", "rejected", "auth-required"];
 
-const client = once((binding) => {
+const client = cached((binding) => {
   const transports = [new sdk.JsonRpcTransportFactory(), new sdk.RestTransportFactory(), new GrpcTransportFactory()];
   const factory = new sdk.ClientFactory({ transports, preferredTransports: [binding] });
   return factory.createFromUrl(`${url}/`);
@@ -29,7 +29,7 @@ function task(one) {
   };
 }
 
-function shown({ payload: { $case, value } }) {
+function toJson({ payload: { $case, value } }) {
   if ($case === "task") return task(value);
   if ($case === "message") return { kind: "message", text: text(value.parts) };
   if ($case === "statusUpdate") return { kind: "status", task: value.taskId, ...status(value.status) };
@@ -52,10 +52,10 @@ function request({ text, task = "", context = "", message_id = randomUUID(), now
 }
 
 async function* events(stream) {
-  for await (const event of stream) yield shown(event);
+  for await (const event of stream) yield toJson(event);
 }
 
-async function* later(start) {
+async function* streamLater(start) {
   yield* events(await start());
 }
 
@@ -69,7 +69,7 @@ await drive({
     return "messageId" in answer ? { kind: "message", text: text(answer.parts) } : task(answer);
   },
   stream: ({ binding, ...message }) =>
-    later(async () => (await client(binding)).sendMessageStream(request(message), options)),
+    streamLater(async () => (await client(binding)).sendMessageStream(request(message), options)),
   async get({ binding, task: id, history }) {
     return task(await (await client(binding)).getTask({ tenant: "", id, historyLength: history ?? undefined }, options));
   },
@@ -82,15 +82,15 @@ await drive({
     return task(await (await client(binding)).cancelTask({ tenant: "", id, metadata: undefined }, options));
   },
   subscribe: ({ binding, task: id }) =>
-    later(async () => (await client(binding)).resubscribeTask({ tenant: "", id }, options)),
+    streamLater(async () => (await client(binding)).resubscribeTask({ tenant: "", id }, options)),
   async set_push({ binding, task: taskId, config: id, url }) {
     const config = { tenant: "", id, taskId, url, token: "", authentication: undefined };
-    const made = await (await client(binding)).createTaskPushNotificationConfig(config, options);
-    return { id: made.id, url: made.url };
+    const created = await (await client(binding)).createTaskPushNotificationConfig(config, options);
+    return { id: created.id, url: created.url };
   },
   async get_push({ binding, task: taskId, config: id }) {
-    const found = await (await client(binding)).getTaskPushNotificationConfig({ tenant: "", taskId, id }, options);
-    return { id: found.id, url: found.url };
+    const result = await (await client(binding)).getTaskPushNotificationConfig({ tenant: "", taskId, id }, options);
+    return { id: result.id, url: result.url };
   },
   async list_push({ binding, task: taskId }) {
     const params = { tenant: "", taskId, pageSize: 0, pageToken: "" };

@@ -1,19 +1,19 @@
-// Reads calls from stdin, a line of JSON each, and answers on stdout, as driving.py does.
+// Reads calls from stdin, one JSON line each, and writes answers to stdout, as driving.py does.
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 
-// The SDK is below the folder that scripts/partners made, not beside this file.
-export const installed = createRequire(`${process.env.PARTNER_FOLDER}/partner.cjs`);
+// The SDK is installed in the folder of scripts/partners, not next to this file.
+export const requireSdk = createRequire(`${process.env.PARTNER_FOLDER}/partner.cjs`);
 
 export const [url, key] = process.argv.slice(2);
 export const options = { serviceParameters: { "x-api-key": key } };
 
-// Returns a function that makes something once for each of its arguments.
-export function once(make) {
-  const made = new Map();
+// Returns a function that caches the result of `make` for each argument.
+export function cached(make) {
+  const created = new Map();
   return (name) => {
-    if (!made.has(name)) made.set(name, make(name));
-    return made.get(name);
+    if (!created.has(name)) created.set(name, make(name));
+    return created.get(name);
   };
 }
 
@@ -26,18 +26,18 @@ export async function drive(calls) {
 
 async function answer(calls, { id, call, args }) {
   try {
-    const found = calls[call](args);
-    if (found[Symbol.asyncIterator]) {
-      for await (const event of found) say({ id, event });
-      say({ id, result: null });
+    const result = calls[call](args);
+    if (result[Symbol.asyncIterator]) {
+      for await (const event of result) write({ id, event });
+      write({ id, result: null });
     } else {
-      say({ id, result: (await found) ?? null });
+      write({ id, result: (await result) ?? null });
     }
   } catch (error) {
-    say({ id, error: { name: error.constructor.name, text: String(error.message) } });
+    write({ id, error: { name: error.constructor.name, text: String(error.message) } });
   }
 }
 
-function say(answer) {
+function write(answer) {
   process.stdout.write(`${JSON.stringify(answer)}\n`);
 }

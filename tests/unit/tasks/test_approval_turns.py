@@ -1,4 +1,4 @@
-"""Turns that wait for a person: asked once, answered once, however the answer comes."""
+"""Turns that wait for approval ask once and are answered once, by message or by call."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -43,7 +43,7 @@ REJECTED = event_pb2.APPROVAL_DECISION_REJECTED
 
 
 class Shop:
-    """An agent that orders what it is allowed to, and notes it."""
+    """An agent that makes the approved orders and records them."""
 
     def __init__(self, items: int = 1) -> None:
         self.ordered: list[int] = []
@@ -76,18 +76,18 @@ def answer(
     )
 
 
-async def outcome(host: TaskHost, given: task_service_pb2.AnswerApprovalRequest) -> str:
-    """Give an answer; return why it was refused, or nothing."""
+async def get_refusal(host: TaskHost, answer_tasks: task_service_pb2.AnswerApprovalRequest) -> str:
+    """Send an answer; return the reason of its refusal, or an empty text."""
     try:
-        await host.answer_approval(given)
+        await host.answer_approval(answer_tasks)
     except TrunklineError as error:
         return error.reason
     return ""
 
 
-async def say(host: TaskHost, task: snapshot_pb2.TaskSnapshot, text: str) -> None:
-    said = message(text, message_id=f"m-{text}", task_id=task.task.id)
-    await host.submit("tested", said, NOTHING)
+async def send_text(host: TaskHost, task: snapshot_pb2.TaskSnapshot, text: str) -> None:
+    answer_event = message(text, message_id=f"m-{text}", task_id=task.task.id)
+    await host.submit("tested", answer_event, NOTHING)
 
 
 async def test_a_turn_that_waits_for_approval_asks_for_it_with_its_path(
@@ -96,57 +96,62 @@ async def test_a_turn_that_waits_for_approval_asks_for_it_with_its_path(
     shop = Shop()
     task = await finish(await open_host(shop.agent))
     assert task.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    (asked,) = task.approvals
-    assert asked.requested.approval_id == f"{task.task.id}.1"
-    assert (asked.requested.tool, list(asked.requested.path)) == ("shop/order", ["tested"])
+    (approval,) = task.approvals
+    assert approval.requested.approval_id == f"{task.task.id}.1"
+    assert (approval.requested.tool, list(approval.requested.path)) == ("shop/order", ["tested"])
     text, data = task.task.status.message.parts
     assert text.text.startswith('tested: shop/order with {"n": 1} needs your approval')
-    (said,) = data.data.struct_value.fields["approvals"].list_value.values
-    assert said.struct_value.fields["approvalId"].string_value == asked.requested.approval_id
+    (answer_event,) = data.data.struct_value.fields["approvals"].list_value.values
+    assert (
+        answer_event.struct_value.fields["approvalId"].string_value
+        == approval.requested.approval_id
+    )
     assert shop.ordered == []
 
 
 @pytest.mark.parametrize(
-    ("said", "ordered"),
+    ("answer_event", "ordered"),
     [("approve", [1]), ("reject too dear", []), ('edit {"n": 7}', [7])],
 )
-async def test_the_next_message_answers(open_host: OpenHost, said: str, ordered: list[int]) -> None:
+async def test_the_next_message_answers_the_approval(
+    open_host: OpenHost, answer_event: str, ordered: list[int]
+) -> None:
     shop = Shop()
     host = await open_host(shop.agent)
     task = await finish(host)
-    await say(host, task, said)
+    await send_text(host, task, answer_event)
     ended = await host.wait_turn(task.task.id)
     assert ended.task.status.state == State.TASK_STATE_COMPLETED
     assert shop.ordered == ordered
-    (known,) = ended.approvals
-    assert known.answered.turn == 2
+    (approval_,) = ended.approvals
+    assert approval_.answered.turn == 2
 
 
-async def test_what_is_not_understood_is_asked_again(open_host: OpenHost) -> None:
+async def test_an_unclear_answer_is_asked_again(open_host: OpenHost) -> None:
     shop = Shop(2)
     host = await open_host(shop.agent)
     task = await finish(host)
-    await say(host, task, "go ahead")
-    again = await host.wait_turn(task.task.id)
-    assert again.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    assert '"approve all"' in again.task.status.message.parts[0].text
-    assert len(again.approvals) == 2
-    await say(host, task, "approve 2")
-    left = await host.wait_turn(task.task.id)
+    await send_text(host, task, "go ahead")
+    repeated = await host.wait_turn(task.task.id)
+    assert repeated.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    assert '"approve all"' in repeated.task.status.message.parts[0].text
+    assert len(repeated.approvals) == 2
+    await send_text(host, task, "approve 2")
+    remaining = await host.wait_turn(task.task.id)
     assert shop.ordered == [2]
-    assert [one.HasField("answered") for one in left.approvals] == [False, True]
-    await say(host, task, "approve")
+    assert [one.HasField("answered") for one in remaining.approvals] == [False, True]
+    await send_text(host, task, "approve")
     assert (await host.wait_turn(task.task.id)).task.status.state == State.TASK_STATE_COMPLETED
     assert shop.ordered == [2, 1]
 
 
-async def test_an_answer_by_call_opens_the_next_turn_once(open_host: OpenHost) -> None:
+async def test_an_answer_by_call_starts_the_next_turn_once(open_host: OpenHost) -> None:
     shop = Shop()
     host = await open_host(shop.agent)
     task = await finish(host)
     async with asyncio.TaskGroup() as group:
-        given = [group.create_task(host.answer_approval(answer(task))) for _ in range(8)]
-    assert {one.result().answered.decision for one in given} == {APPROVED}
+        answer_tasks = [group.create_task(host.answer_approval(answer(task))) for _ in range(8)]
+    assert {one.result().answered.decision for one in answer_tasks} == {APPROVED}
     ended = await host.wait_turn(task.task.id)
     assert ended.task.status.state == State.TASK_STATE_COMPLETED
     assert (shop.ordered, ended.turn) == ([1], 2)
@@ -156,25 +161,25 @@ async def test_an_answer_by_call_opens_the_next_turn_once(open_host: OpenHost) -
         await host.answer_approval(answer(task, decision=REJECTED))
 
 
-async def test_of_contrary_answers_at_once_the_first_holds(open_host: OpenHost) -> None:
+async def test_of_concurrent_contrary_answers_the_first_counts(open_host: OpenHost) -> None:
     shop = Shop()
     host = await open_host(shop.agent)
     task = await finish(host)
-    both = [answer(task), answer(task, decision=REJECTED, reason="no")]
+    contrary_answers = [answer(task), answer(task, decision=REJECTED, reason="no")]
     async with asyncio.TaskGroup() as group:
-        given = [group.create_task(outcome(host, one)) for one in both]
-    assert [one.result() for one in given].count("APPROVAL_ANSWERED") == 1
+        answer_tasks = [group.create_task(get_refusal(host, one)) for one in contrary_answers]
+    assert [one.result() for one in answer_tasks].count("APPROVAL_ANSWERED") == 1
     ended = await host.wait_turn(task.task.id)
     assert len(shop.ordered) == (ended.approvals[0].answered.decision == APPROVED)
 
 
-async def test_answers_are_refused_that_nothing_waits_for(open_host: OpenHost) -> None:
+async def test_an_answer_without_a_matching_approval_is_refused(open_host: OpenHost) -> None:
     host = await open_host(Shop(2).agent)
     task = await finish(host)
     with pytest.raises(ApprovalNotFoundError):
         await host.answer_approval(answer(task, 3))
     with pytest.raises(TaskNotFoundError):
-        await host.answer_approval(answer(task, account="somebody else"))
+        await host.answer_approval(answer(task, account="other"))
     with pytest.raises(InvalidArgumentError, match="arguments"):
         await host.answer_approval(answer(task, decision=EDITED))
     with pytest.raises(InvalidArgumentError, match="decision"):
@@ -187,10 +192,10 @@ async def test_answers_are_refused_that_nothing_waits_for(open_host: OpenHost) -
     with pytest.raises(TaskEndedError, match="canceled"):
         await host.answer_approval(answer(task))
     with pytest.raises(TaskEndedError, match="canceled"):
-        await say(host, task, "approve")
+        await send_text(host, task, "approve")
 
 
-async def test_a_deadline_withdraws_what_waits(open_host: OpenHost) -> None:
+async def test_a_deadline_ends_a_waiting_approval(open_host: OpenHost) -> None:
     host = await open_host(Shop().agent)
     fields = message_service_pb2.Submission()
     fields.deadline.FromDatetime(datetime.now(UTC) + timedelta(seconds=0.3))
@@ -202,16 +207,16 @@ async def test_a_deadline_withdraws_what_waits(open_host: OpenHost) -> None:
         await host.answer_approval(answer(task))
 
 
-async def test_data_of_an_answer_is_taken_whatever_the_agent_reads(open_host: OpenHost) -> None:
+async def test_data_of_an_answer_is_accepted_for_any_input_modes(open_host: OpenHost) -> None:
     shop = Shop()
     shop.agent = define(shop.order, input_modes=["text/plain"])
     host = await open_host(shop.agent)
     task = await finish(host)
-    said = event_pb2.ApprovalAnswered(approval_id=f"{task.task.id}.1", decision=APPROVED)
+    answer_event = event_pb2.ApprovalAnswered(approval_id=f"{task.task.id}.1", decision=APPROVED)
     await host.submit(
         "tested",
         approvals.build_answer_message(
-            [said], message_id="m-2", task_id=task.task.id, context_id=""
+            [answer_event], message_id="m-2", task_id=task.task.id, context_id=""
         ),
         NOTHING,
     )
@@ -220,35 +225,35 @@ async def test_data_of_an_answer_is_taken_whatever_the_agent_reads(open_host: Op
 
 
 class Slow(Shop):
-    """It asks, and then works on until it is let go."""
+    """Requests approval, then keeps running until it is released."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked = asyncio.Event()
-        self.go = asyncio.Event()
+        self.requested = asyncio.Event()
+        self.released = asyncio.Event()
 
     async def order(self, task: TaskContext) -> str | None:
-        done = await super().order(task)
-        if done is None:
-            self.asked.set()
-            await self.go.wait()
-        return done
+        result = await super().order(task)
+        if result is None:
+            self.requested.set()
+            await self.released.wait()
+        return result
 
 
-async def test_an_answer_while_the_turn_runs_is_acted_on_by_the_next(open_host: OpenHost) -> None:
+async def test_an_answer_during_a_turn_is_handled_by_the_next_turn(open_host: OpenHost) -> None:
     shop = Slow()
     host = await open_host(shop.agent)
     accepted = await host.submit("tested", message(), NOTHING)
-    await shop.asked.wait()
+    await shop.requested.wait()
     assert isinstance(accepted, SubmitResult)
     task = await host.snapshot(accepted.task_id, account="")
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
-        given = [group.create_task(host.answer_approval(answer(task))) for _ in range(3)]
-        otherwise = group.create_task(outcome(host, answer(task, decision=REJECTED)))
-    assert {one.result().answered.turn for one in given} == {2}
-    assert otherwise.result() == "APPROVAL_ANSWERED"
+        answer_tasks = [group.create_task(host.answer_approval(answer(task))) for _ in range(3)]
+        refusal_task = group.create_task(get_refusal(host, answer(task, decision=REJECTED)))
+    assert {one.result().answered.turn for one in answer_tasks} == {2}
+    assert refusal_task.result() == "APPROVAL_ANSWERED"
     assert shop.ordered == []
-    shop.go.set()
+    shop.released.set()
     async with asyncio.timeout(30):
         while not host.journal.row(task.task.id).is_ended:
             await host.journal.wait(task.task.id, host.journal.head(task.task.id))
@@ -256,8 +261,8 @@ async def test_an_answer_while_the_turn_runs_is_acted_on_by_the_next(open_host: 
 
 
 @asynccontextmanager
-async def life(path: Path, agent: FunctionAgent) -> AsyncIterator[TaskHost]:
-    """A life of a host on a journal."""
+async def open_host_process(path: Path, agent: FunctionAgent) -> AsyncIterator[TaskHost]:
+    """Open a host on a journal for the lifetime of one process."""
     journal = Journal.open(path)
     try:
         async with TaskHost(journal, [agent]) as host:
@@ -266,51 +271,51 @@ async def life(path: Path, agent: FunctionAgent) -> AsyncIterator[TaskHost]:
         journal.close()
 
 
-async def test_what_waits_is_answered_after_a_restart(journal_path: Path) -> None:
+async def test_a_waiting_approval_is_answered_after_a_restart(journal_path: Path) -> None:
     shop = Shop(2)
-    async with life(journal_path, shop.agent) as host:
+    async with open_host_process(journal_path, shop.agent) as host:
         task = await finish(host)
-    async with life(journal_path, shop.agent) as host:
+    async with open_host_process(journal_path, shop.agent) as host:
         await host.answer_approval(answer(task, 2))
         await host.wait_turn(task.task.id)
-    async with life(journal_path, shop.agent) as host:
+    async with open_host_process(journal_path, shop.agent) as host:
         await host.answer_approval(answer(task, 1))
         ended = await host.wait_turn(task.task.id)
     assert ended.task.status.state == State.TASK_STATE_COMPLETED
     assert shop.ordered == [2, 1]
 
 
-async def test_an_answer_whose_turn_never_began_is_acted_on_by_the_next_life(
+async def test_an_answer_whose_turn_never_started_is_handled_after_a_restart(
     journal_path: Path,
 ) -> None:
     shop = Shop()
-    async with life(journal_path, shop.agent) as host:
+    async with open_host_process(journal_path, shop.agent) as host:
         task = await finish(host)
-        # As a host leaves it that dies between the end of a turn and the next one.
-        said = event_pb2.ApprovalAnswered(
+        # The state after a host dies between the end of a turn and the next one.
+        answer_event = event_pb2.ApprovalAnswered(
             approval_id=f"{task.task.id}.1", decision=APPROVED, turn=2
         )
         context = await host.primary._turns.load(task.task.id)
-        await context._emitter.write_now(event_pb2.Event(approval_answered=said))
-    async with life(journal_path, shop.agent) as host:
+        await context._emitter.write_now(event_pb2.Event(approval_answered=answer_event))
+    async with open_host_process(journal_path, shop.agent) as host:
         async with asyncio.timeout(30):
             while not host.journal.row(task.task.id).is_ended:
                 await host.journal.wait(task.task.id, host.journal.head(task.task.id))
     assert shop.ordered == [1]
 
 
-async def test_spans_say_what_was_asked_and_what_was_answered(
+async def test_spans_record_requested_and_answered_approvals(
     open_host: OpenHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with spans_in(InMemorySpanExporter(), monkeypatch) as memory:
         host = await open_host(Shop().agent)
         task = await finish(host)
-        await say(host, task, "approve")
+        await send_text(host, task, "approve")
         await host.wait_turn(task.task.id)
         await wait_until_slots_free(host)
-    asked, answered = (span.attributes or {} for span in memory.get_finished_spans())
+    approval, answered = (span.attributes or {} for span in memory.get_finished_spans())
     approval_id = f"{task.task.id}.1"
-    assert asked[telemetry.APPROVALS_REQUESTED] == (approval_id,)
-    assert telemetry.APPROVALS_ANSWERED not in asked
+    assert approval[telemetry.APPROVALS_REQUESTED] == (approval_id,)
+    assert telemetry.APPROVALS_ANSWERED not in approval
     assert answered[telemetry.APPROVALS_ANSWERED] == (approval_id,)
     assert telemetry.APPROVALS_REQUESTED not in answered

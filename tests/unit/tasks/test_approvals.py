@@ -1,4 +1,4 @@
-"""What people say to calls that wait for their approval: read in one place, or not taken at all."""
+"""Answers to waiting approvals are parsed unambiguously, or not at all."""
 
 from typing import Any
 
@@ -19,8 +19,8 @@ EDITED = event_pb2.APPROVAL_DECISION_EDITED
 REJECTED = event_pb2.APPROVAL_DECISION_REJECTED
 
 
-def asking(count: int, *, answered: tuple[int, ...] = ()) -> snapshot_pb2.TaskSnapshot:
-    """A task that asks for so many approvals, some of which are approved already."""
+def task_with_approvals(count: int, *, answered: tuple[int, ...] = ()) -> snapshot_pb2.TaskSnapshot:
+    """Return a task with this number of approval requests, some of them approved already."""
     task = snapshot_pb2.TaskSnapshot()
     for number in range(1, count + 1):
         one = task.approvals.add()
@@ -34,8 +34,8 @@ def asking(count: int, *, answered: tuple[int, ...] = ()) -> snapshot_pb2.TaskSn
     return task
 
 
-def text(said: str) -> message_pb2.Message:
-    return message_pb2.Message(parts=[part_pb2.Part(text=said)])
+def text(answer_text: str) -> message_pb2.Message:
+    return message_pb2.Message(parts=[part_pb2.Part(text=answer_text)])
 
 
 def data(*values: dict[str, Any]) -> message_pb2.Message:
@@ -45,7 +45,7 @@ def data(*values: dict[str, Any]) -> message_pb2.Message:
     return message
 
 
-def read(message: message_pb2.Message, task: snapshot_pb2.TaskSnapshot) -> list[tuple[Any, ...]]:
+def parse(message: message_pb2.Message, task: snapshot_pb2.TaskSnapshot) -> list[tuple[Any, ...]]:
     return [
         (
             int(one.approval_id.rpartition(".")[2]),
@@ -57,7 +57,7 @@ def read(message: message_pb2.Message, task: snapshot_pb2.TaskSnapshot) -> list[
 
 
 @pytest.mark.parametrize(
-    ("said", "answers"),
+    ("answer_text", "answers"),
     [
         ("approve", [(1, APPROVED, {})]),
         ("Approve.", [(1, APPROVED, {})]),
@@ -75,12 +75,14 @@ def read(message: message_pb2.Message, task: snapshot_pb2.TaskSnapshot) -> list[
         ('edit 1: {"n": 2}', [(1, EDITED, {"n": 2})]),
     ],
 )
-def test_one_call_is_answered_by_a_word(said: str, answers: list[tuple[Any, ...]]) -> None:
-    assert read(text(said), asking(1)) == answers
+def test_a_single_call_is_answered_by_a_word(
+    answer_text: str, answers: list[tuple[Any, ...]]
+) -> None:
+    assert parse(text(answer_text), task_with_approvals(1)) == answers
 
 
 @pytest.mark.parametrize(
-    "said",
+    "answer_text",
     [
         "", "approve 2", "approve it not", "yes, but only one", "what does it cost?", "approved?!x",
         "edit", "edit {", "edit [1]", 'edit {"n": NaN}', "approve\nreject", "approve other.1",
@@ -89,12 +91,12 @@ def test_one_call_is_answered_by_a_word(said: str, answers: list[tuple[Any, ...]
         "edit " + '{"n":' * 40 + "1" + "}" * 40,
     ],
 )  # fmt: skip
-def test_what_can_be_misunderstood_answers_nothing(said: str) -> None:
-    assert read(text(said), asking(1)) == []
+def test_an_ambiguous_text_answers_nothing(answer_text: str) -> None:
+    assert parse(text(answer_text), task_with_approvals(1)) == []
 
 
 @pytest.mark.parametrize(
-    ("said", "answers"),
+    ("answer_text", "answers"),
     [
         ("approve", []),
         ("yes", []),
@@ -109,45 +111,47 @@ def test_what_can_be_misunderstood_answers_nothing(said: str) -> None:
         ('edit 1, 2 {"n": 1}', []),
     ],
 )
-def test_of_several_calls_each_is_named(said: str, answers: list[tuple[Any, ...]]) -> None:
-    assert read(text(said), asking(3)) == answers
+def test_several_calls_are_answered_by_number(
+    answer_text: str, answers: list[tuple[Any, ...]]
+) -> None:
+    assert parse(text(answer_text), task_with_approvals(3)) == answers
 
 
-def test_numbers_stay_those_of_all_that_was_asked_for() -> None:
-    task = asking(3, answered=(1,))
-    assert read(text("approve 2"), task) == [(2, APPROVED, {})]
-    assert read(text("approve all"), task) == [(2, APPROVED, {}), (3, APPROVED, {})]
-    assert read(text("approve 1"), task) == []
+def test_numbers_count_all_requested_approvals() -> None:
+    task = task_with_approvals(3, answered=(1,))
+    assert parse(text("approve 2"), task) == [(2, APPROVED, {})]
+    assert parse(text("approve all"), task) == [(2, APPROVED, {}), (3, APPROVED, {})]
+    assert parse(text("approve 1"), task) == []
     with pytest.raises(ApprovalAnsweredError, match="it is approved"):
-        read(text("reject 1"), task)
+        parse(text("reject 1"), task)
 
 
-def test_a_bare_yes_is_for_a_child_that_asks_something_else() -> None:
-    task = asking(1)
+def test_a_bare_yes_answers_the_other_question_of_a_child() -> None:
+    task = task_with_approvals(1)
     child = task.children.add()
     child.started.task_id = child.finished.task_id = "other"
     child.finished.state = State.TASK_STATE_INPUT_REQUIRED
     child.finished.text = "With cents?"
-    assert read(text("yes"), task) == []
-    assert read(text("approve"), task) == [(1, APPROVED, {})]
+    assert parse(text("yes"), task) == []
+    assert parse(text("approve"), task) == [(1, APPROVED, {})]
 
 
-def test_data_answers_by_the_approval_s_id() -> None:
+def test_data_answers_by_approval_id() -> None:
     message = data(
         {"approvalId": "j-Abc.2", "decision": "reject", "reason": "no"},
         {"approvalId": "j-Abc.1", "decision": "edit", "arguments": {"n": 5}},
         {"something": "else"},
     )
     message.parts.add(text="as you like")
-    assert read(message, asking(2)) == [(2, REJECTED, "no"), (1, EDITED, {"n": 5})]
+    assert parse(message, task_with_approvals(2)) == [(2, REJECTED, "no"), (1, EDITED, {"n": 5})]
 
 
 @pytest.mark.parametrize(("text", "decision"), [("approve", "reject"), ("reject it", "approve")])
-def test_data_that_its_text_contradicts_answers_nothing(text: str, decision: str) -> None:
+def test_data_contradicted_by_its_text_is_an_error(text: str, decision: str) -> None:
     message = data({"approvalId": "j-Abc.1", "decision": decision})
     message.parts.add(text=text)
     with pytest.raises(InvalidArgumentError, match="the text contradicts the data"):
-        read(message, asking(1))
+        parse(message, task_with_approvals(1))
 
 
 @pytest.mark.parametrize(
@@ -160,30 +164,30 @@ def test_data_that_its_text_contradicts_answers_nothing(text: str, decision: str
         ({"approvalId": "j-Abc.1", "decision": "edit", "arguments": 1}, InvalidArgumentError),
     ],
 )
-def test_data_that_answers_wrongly_is_an_error(value: dict[str, Any], error: type) -> None:
+def test_invalid_answer_data_is_an_error(value: dict[str, Any], error: type) -> None:
     with pytest.raises(error):
-        read(data(value), asking(1))
+        parse(data(value), task_with_approvals(1))
 
 
 def test_the_same_answer_again_is_harmless() -> None:
-    task = asking(1, answered=(1,))
-    assert read(data({"approvalId": "j-Abc.1", "decision": "approve"}), task) == []
+    task = task_with_approvals(1, answered=(1,))
+    assert parse(data({"approvalId": "j-Abc.1", "decision": "approve"}), task) == []
     with pytest.raises(ApprovalAnsweredError):
-        read(data({"approvalId": "j-Abc.1", "decision": "reject"}), task)
+        parse(data({"approvalId": "j-Abc.1", "decision": "reject"}), task)
 
 
-def test_a_task_that_asks_for_no_approval_reads_none() -> None:
+def test_a_task_without_approvals_parses_no_answers() -> None:
     message = data({"approvalId": "j-Abc.1", "decision": "approve"})
-    assert read(message, snapshot_pb2.TaskSnapshot()) == []
+    assert parse(message, snapshot_pb2.TaskSnapshot()) == []
 
 
-def test_the_question_names_path_tool_and_arguments_and_how_to_answer() -> None:
-    said, for_programs = approvals.build_question_parts(asking(1).approvals)
-    assert said.text == (
+def test_the_question_has_path_tool_arguments_and_instructions() -> None:
+    answer_text, data_part = approvals.build_question_parts(task_with_approvals(1).approvals)
+    assert answer_text.text == (
         'supervisor → shop: shop/order with {"n": 1} needs your approval (j-Abc.1).\n'
         'Answer "approve", "reject" and why, or "edit" and other arguments as JSON.'
     )
-    assert json_format.MessageToDict(for_programs.data) == {
+    assert json_format.MessageToDict(data_part.data) == {
         "approvals": [
             {
                 "approvalId": "j-Abc.1",
@@ -196,37 +200,37 @@ def test_the_question_names_path_tool_and_arguments_and_how_to_answer() -> None:
     }
 
 
-def test_a_question_shows_what_would_not_be_seen_and_says_what_is_left_out() -> None:
-    task = asking(1)
+def test_a_question_escapes_invisible_characters_and_marks_truncation() -> None:
+    task = task_with_approvals(1)
     requested = task.approvals[0].requested
     requested.arguments.update({"n": "é\u202egnp.exe\u009b31m\u200b"})
-    said = approvals.build_question_parts(task.approvals)[0].text
-    assert '{"n": "é\\u202egnp.exe\\u009b31m\\u200b"}' in said
+    answer_text = approvals.build_question_parts(task.approvals)[0].text
+    assert '{"n": "é\\u202egnp.exe\\u009b31m\\u200b"}' in answer_text
     requested.arguments.update({"n": "x" * 2000})
-    said = approvals.build_question_parts(task.approvals)[0].text
-    assert f"{'x' * 900}" in said
-    assert "x… (1,009 more characters) needs your approval" in said
+    answer_text = approvals.build_question_parts(task.approvals)[0].text
+    assert f"{'x' * 900}" in answer_text
+    assert "x… (1,009 more characters) needs your approval" in answer_text
 
 
 def test_the_question_for_several_numbers_them() -> None:
-    said, _ = approvals.build_question_parts(asking(3, answered=(1,)).approvals)
-    assert "2 calls need your approval:\n2. " in said.text
-    assert '"approve 2", "reject 3"' in said.text
-    assert approvals.build_question_parts(asking(1, answered=(1,)).approvals) == []
-    (only,) = approvals.build_question_parts(asking(1).approvals, ["text/plain"])
-    assert only.HasField("text")
+    answer_text, _ = approvals.build_question_parts(task_with_approvals(3, answered=(1,)).approvals)
+    assert "2 calls need your approval:\n2. " in answer_text.text
+    assert '"approve 2", "reject 3"' in answer_text.text
+    assert approvals.build_question_parts(task_with_approvals(1, answered=(1,)).approvals) == []
+    (text_only,) = approvals.build_question_parts(task_with_approvals(1).approvals, ["text/plain"])
+    assert text_only.HasField("text")
 
 
-def test_what_else_a_question_says_can_be_told_apart() -> None:
+def test_the_other_text_of_a_question_is_separated() -> None:
     message = message_pb2.Message(parts=[part_pb2.Part(text="With cents?")])
     assert not approvals.is_approval_question(message)
-    message.parts.extend(approvals.build_question_parts(asking(2).approvals))
+    message.parts.extend(approvals.build_question_parts(task_with_approvals(2).approvals))
     assert approvals.is_approval_question(message)
     assert approvals.other_text(message) == "With cents?"
 
 
 @pytest.mark.parametrize("approval_id", ["", "j-1", "j-1.", "j-1.x", ".1"])
-def test_an_id_that_names_no_task_is_unknown(approval_id: str) -> None:
+def test_an_invalid_approval_id_is_unknown(approval_id: str) -> None:
     with pytest.raises(ApprovalNotFoundError):
         approvals.approval_task_id(approval_id)
     assert approvals.approval_task_id("j-1.2.3") == "j-1.2"

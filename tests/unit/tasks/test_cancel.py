@@ -1,4 +1,4 @@
-"""Cancel means stop, and has one outcome."""
+"""Cancel stops the agent's code, and a race with another end has one outcome."""
 
 import asyncio
 
@@ -27,7 +27,7 @@ async def start(host: TaskHost, text: str = "hello") -> str:
     return accepted.task_id
 
 
-async def test_cancel_stops_the_code_and_keeps_what_it_wrote(open_host: OpenHost) -> None:
+async def test_cancel_stops_the_code_and_keeps_its_output(open_host: OpenHost) -> None:
     started, stopped = asyncio.Event(), asyncio.Event()
 
     async def endless(task: TaskContext) -> None:
@@ -64,10 +64,10 @@ async def test_a_late_completion_never_overwrites_canceled(open_host: OpenHost) 
     assert (await host.snapshot(task_id, account="")).task.status.state == State.TASK_STATE_CANCELED
 
 
-async def test_code_that_ignores_the_cancel_is_canceled_without_it(open_host: OpenHost) -> None:
+async def test_a_task_whose_code_ignores_the_cancel_is_canceled(open_host: OpenHost) -> None:
     started, release = asyncio.Event(), asyncio.Event()
 
-    async def deaf(task: TaskContext) -> None:
+    async def ignores_cancel(task: TaskContext) -> None:
         started.set()
         while not release.is_set():
             try:
@@ -75,7 +75,7 @@ async def test_code_that_ignores_the_cancel_is_canceled_without_it(open_host: Op
             except asyncio.CancelledError:
                 continue
 
-    host = await open_host(define(deaf), settings=TaskSettings(cancel_grace_s=0.05))
+    host = await open_host(define(ignores_cancel), settings=TaskSettings(cancel_grace_s=0.05))
     task_id = await start(host)
     await started.wait()
     snapshot = await host.cancel(task_id, account="")
@@ -83,7 +83,7 @@ async def test_code_that_ignores_the_cancel_is_canceled_without_it(open_host: Op
     release.set()
 
 
-async def test_a_tool_call_under_way_gets_its_end_on_cancel(open_host: OpenHost) -> None:
+async def test_a_running_tool_call_is_finished_on_cancel(open_host: OpenHost) -> None:
     started = asyncio.Event()
 
     async def blocked(task: TaskContext) -> None:
@@ -103,8 +103,8 @@ async def test_a_waiting_task_can_be_canceled(open_host: OpenHost) -> None:
         await task.require_input("?")
 
     host = await open_host(define(ask))
-    asked = await finish(host)
-    snapshot = await host.cancel(asked.task.id, account="")
+    waiting = await finish(host)
+    snapshot = await host.cancel(waiting.task.id, account="")
     assert snapshot.task.status.state == State.TASK_STATE_CANCELED
 
 
@@ -123,14 +123,14 @@ async def test_another_account_cannot_cancel_or_even_see_a_task(open_host: OpenH
         await task.require_input("?")
 
     host = await open_host(define(ask))
-    asked = await finish(host, account="ours")
+    waiting = await finish(host, account="ours")
     with pytest.raises(TaskNotFoundError):
-        await host.cancel(asked.task.id, account="theirs")
+        await host.cancel(waiting.task.id, account="theirs")
     with pytest.raises(TaskNotFoundError):
-        await host.snapshot(asked.task.id, account="")
+        await host.snapshot(waiting.task.id, account="")
 
 
-async def test_cancel_reaches_the_children_that_have_not_ended(open_host: OpenHost) -> None:
+async def test_cancel_reaches_unfinished_children(open_host: OpenHost) -> None:
     canceled: list[tuple[str, str]] = []
     started = asyncio.Event()
 
@@ -139,8 +139,8 @@ async def test_cancel_reaches_the_children_that_have_not_ended(open_host: OpenHo
 
     async def parent(task: TaskContext) -> None:
         for child in ("c-1", "c-2"):
-            begun = event_pb2.ChildStarted(task_id=child, agent="math")
-            await get_turn_runtime(task).record(event_pb2.Event(child_started=begun))
+            child_started = event_pb2.ChildStarted(task_id=child, agent="math")
+            await get_turn_runtime(task).record(event_pb2.Event(child_started=child_started))
         ended = event_pb2.ChildFinished(
             task_id="c-1", agent="math", state=State.TASK_STATE_COMPLETED
         )
@@ -168,10 +168,10 @@ async def test_racing_cancels_and_completions_have_one_outcome(open_host: OpenHo
         for _ in range(turns % 4):
             await asyncio.sleep(0)
         try:
-            told = (await host.cancel(task_id, account="")).task.status.state
+            outcome = (await host.cancel(task_id, account="")).task.status.state
         except TaskNotCancelableError:
-            told = State.TASK_STATE_COMPLETED
+            outcome = State.TASK_STATE_COMPLETED
         ended = await host.wait_turn(task_id)
-        assert ended.task.status.state == told
-        outcomes.add(told)
+        assert ended.task.status.state == outcome
+        outcomes.add(outcome)
     assert State.TASK_STATE_CANCELED in outcomes

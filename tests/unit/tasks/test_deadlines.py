@@ -1,4 +1,4 @@
-"""A deadline ends a task whatever it does, and holds while it waits."""
+"""A deadline ends a task whether it runs, waits or is queued."""
 
 import asyncio
 import time
@@ -28,8 +28,8 @@ from trunkline.tasks.submission import SubmitResult
 from trunkline.v1 import message_service_pb2
 
 
-def within(seconds: float) -> message_service_pb2.Submission:
-    """A submission whose task ends at the latest so soon."""
+def with_deadline(seconds: float) -> message_service_pb2.Submission:
+    """Return a submission with a deadline in this number of seconds."""
     submission = message_service_pb2.Submission()
     submission.deadline.FromDatetime(datetime.now(UTC) + timedelta(seconds=seconds))
     return submission
@@ -43,21 +43,21 @@ async def accept(
     return accepted.task_id
 
 
-async def ended_state(host: TaskHost, task_id: str) -> State.ValueType:
-    """Wait until the task has ended, questions or not."""
+async def wait_for_end_state(host: TaskHost, task_id: str) -> State.ValueType:
+    """Wait until the task has ended, through any questions."""
     while not (row := host.journal.row(task_id)).is_ended:
         await host.journal.wait(task_id, row.head)
     return row.state
 
 
-async def test_code_that_ignores_its_deadline_is_ended_without_it(open_host: OpenHost) -> None:
-    begun, release = asyncio.Event(), asyncio.Event()
+async def test_a_task_whose_code_ignores_its_deadline_is_ended(open_host: OpenHost) -> None:
+    started, release = asyncio.Event(), asyncio.Event()
     refused: list[str] = []
 
-    async def deaf(task: TaskContext) -> None:
+    async def ignores_cancel(task: TaskContext) -> None:
         artifact = task.artifact()
         async with task.tool("math/calculate"):
-            begun.set()
+            started.set()
             while not release.is_set():
                 try:
                     await release.wait()
@@ -69,10 +69,10 @@ async def test_code_that_ignores_its_deadline_is_ended_without_it(open_host: Ope
             refused.append(type(error).__name__)
             raise
 
-    host = await open_host(define(deaf))
-    task_id = await accept(host, within(600))
-    await begun.wait()
-    # Time flies.
+    host = await open_host(define(ignores_cancel))
+    task_id = await accept(host, with_deadline(600))
+    await started.wait()
+    # Move the deadline to the present.
     host.primary._deadlines.add(task_id, datetime.now(UTC))
     async with asyncio.timeout(30):
         ended = await host.wait_turn(task_id)
@@ -91,17 +91,17 @@ async def test_a_task_that_waits_for_input_ends_at_its_deadline(open_host: OpenH
         await task.require_input("?")
 
     host = await open_host(define(ask))
-    # A slow machine gets more time to ask.
+    # A slow machine gets more time to ask its question.
     for seconds in (0.2, 2, 20):
-        asked = await finish(host, deadline=datetime.now(UTC) + timedelta(seconds=seconds))
-        if asked.task.status.state == State.TASK_STATE_INPUT_REQUIRED:
+        waiting = await finish(host, deadline=datetime.now(UTC) + timedelta(seconds=seconds))
+        if waiting.task.status.state == State.TASK_STATE_INPUT_REQUIRED:
             break
-    assert asked.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    assert waiting.task.status.state == State.TASK_STATE_INPUT_REQUIRED
     async with asyncio.timeout(30):
-        assert await ended_state(host, asked.task.id) == State.TASK_STATE_FAILED
+        assert await wait_for_end_state(host, waiting.task.id) == State.TASK_STATE_FAILED
 
 
-async def test_a_question_keeps_its_deadline_over_the_end_of_its_host(
+async def test_a_waiting_task_keeps_its_deadline_after_a_restart(
     journal_path: Path, open_host: OpenHost
 ) -> None:
     async def ask(task: TaskContext) -> None:
@@ -109,79 +109,81 @@ async def test_a_question_keeps_its_deadline_over_the_end_of_its_host(
 
     journal = Journal.open(journal_path)
     async with TaskHost(journal, [define(ask)]) as host:
-        asked = await finish(host, deadline=datetime.now(UTC) + timedelta(seconds=1))
+        waiting = await finish(host, deadline=datetime.now(UTC) + timedelta(seconds=1))
     journal.close()
-    again = await open_host(define(ask))
+    reopened = await open_host(define(ask))
     async with asyncio.timeout(30):
-        assert await ended_state(again, asked.task.id) == State.TASK_STATE_FAILED
+        assert await wait_for_end_state(reopened, waiting.task.id) == State.TASK_STATE_FAILED
 
 
-async def test_a_task_in_the_queue_ends_at_its_deadline(open_host: OpenHost) -> None:
-    release, ran = asyncio.Event(), []
+async def test_a_queued_task_ends_at_its_deadline(open_host: OpenHost) -> None:
+    release, executed = asyncio.Event(), []
 
     async def slow(task: TaskContext) -> None:
-        ran.append(task.text)
+        executed.append(task.text)
         await release.wait()
 
     host = await open_host(define(slow, concurrency=1))
     first = await accept(host, NOTHING, "first")
-    queued = await accept(host, within(0.1), "queued")
+    queued = await accept(host, with_deadline(0.1), "queued")
     async with asyncio.timeout(30):
-        assert await ended_state(host, queued) == State.TASK_STATE_FAILED
+        assert await wait_for_end_state(host, queued) == State.TASK_STATE_FAILED
     release.set()
     await host.wait_turn(first)
-    assert ran == ["first"]
+    assert executed == ["first"]
 
 
-@pytest.mark.parametrize(("own_s", "asked_s"), [(0.2, None), (0.2, 600.0), (600.0, 0.2)])
-async def test_of_two_deadlines_the_earlier_holds(
-    open_host: OpenHost, own_s: float, asked_s: float | None
+@pytest.mark.parametrize(
+    ("agent_limit_s", "requested_s"), [(0.2, None), (0.2, 600.0), (600.0, 0.2)]
+)
+async def test_the_earlier_of_two_deadlines_counts(
+    open_host: OpenHost, agent_limit_s: float, requested_s: float | None
 ) -> None:
     async def endless(task: TaskContext) -> None:
         await asyncio.Event().wait()
 
-    host = await open_host(define(endless, timeout_s=own_s))
-    task_id = await accept(host, NOTHING if asked_s is None else within(asked_s))
+    host = await open_host(define(endless, timeout_s=agent_limit_s))
+    task_id = await accept(host, NOTHING if requested_s is None else with_deadline(requested_s))
     async with asyncio.timeout(30):
         ended = await host.wait_turn(task_id)
     assert "deadline" in status_texts(ended)
 
 
-async def test_an_answer_that_is_no_task_yet_is_late_at_its_deadline(open_host: OpenHost) -> None:
+async def test_a_direct_reply_times_out_at_its_deadline(open_host: OpenHost) -> None:
     async def endless(task: TaskContext) -> None:
         await asyncio.Event().wait()
 
     host = await open_host(define(endless, direct_replies=True))
     with pytest.raises(PeerTimeoutError, match="deadline"):
         async with asyncio.timeout(30):
-            await host.submit("tested", message(), within(0.1))
+            await host.submit("tested", message(), with_deadline(0.1))
     async with asyncio.timeout(30):
         await wait_until_slots_free(host)
 
 
-async def test_nothing_expires_early_though_the_process_is_stopped_between_two_looks_at_a_clock(
+async def test_nothing_expires_early_if_the_process_stops_between_clock_reads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    stopped_s = 0.2
+    delay_s = 0.2
 
-    class StoppedBeforeIt(datetime):
-        """A clock that the machine lets the process look at only after a while."""
+    class DelayedClock(datetime):
+        """A clock whose reads the machine delays."""
 
         @classmethod
         def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
-            time.sleep(stopped_s)
+            time.sleep(delay_s)
             return datetime.now(tz)
 
-    monkeypatch.setattr(deadlines, "datetime", StoppedBeforeIt)
-    over: asyncio.Future[datetime] = asyncio.get_running_loop().create_future()
-    one = deadlines.DeadlineTimer(lambda _: over.set_result(datetime.now(UTC)))
-    deadline = datetime.now(UTC) + timedelta(seconds=2 * stopped_s)
-    one.add("task", deadline)
+    monkeypatch.setattr(deadlines, "datetime", DelayedClock)
+    expired: asyncio.Future[datetime] = asyncio.get_running_loop().create_future()
+    timer = deadlines.DeadlineTimer(lambda _: expired.set_result(datetime.now(UTC)))
+    deadline = datetime.now(UTC) + timedelta(seconds=2 * delay_s)
+    timer.add("task", deadline)
     async with asyncio.timeout(30):
-        assert await over > deadline - timedelta(seconds=stopped_s / 2)
+        assert await expired > deadline - timedelta(seconds=delay_s / 2)
 
 
-async def test_a_deadline_leaves_nothing_behind(open_host: OpenHost) -> None:
+async def test_a_met_deadline_leaves_nothing_behind(open_host: OpenHost) -> None:
     async def brief(task: TaskContext) -> str:
         return "done"
 

@@ -1,4 +1,4 @@
-"""A journal whose tasks wait for agents that aren't here: kept, given back, and taken up again."""
+"""A journal whose tasks wait for agents of other hosts is adopted, released and taken over."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -34,103 +34,105 @@ from trunkline.v1 import (
 )
 
 
-async def asks(task: TaskContext) -> str | None:
-    """Ask, and end with the answer."""
+async def ask(task: TaskContext) -> str | None:
+    """Ask a question, and end with the answer."""
     if task.turn == 1 and task.text != "end":
         await task.require_input("which?")
         return None
     return f"answer: {task.text}"
 
 
-def named(name: str) -> FunctionAgent:
-    return agent(name=name, description="Asks.")(asks)
+def make_agent(name: str) -> FunctionAgent:
+    return agent(name=name, description="Asks.")(ask)
 
 
 @asynccontextmanager
-async def serving(path: Path, *names: str) -> AsyncIterator[TaskHost]:
-    """Serve these agents on a journal of their own."""
+async def open_hosts(path: Path, *names: str) -> AsyncIterator[TaskHost]:
+    """Open a host with these agents on its own journal."""
     journal = Journal.open(path)
-    async with TaskHost(journal, [named(name) for name in names]) as hosts:
+    async with TaskHost(journal, [make_agent(name) for name in names]) as hosts:
         yield hosts
     journal.close()
 
 
-async def begin(hosts: TaskHost, name: str, text: str = "hello") -> str:
+async def start_task(hosts: TaskHost, name: str, text: str = "hello") -> str:
     accepted = await hosts.submit(name, message(text), NOTHING)
     assert isinstance(accepted, SubmitResult)
     await hosts.wait_turn(accepted.task_id)
     return accepted.task_id
 
 
-async def left_by(path: Path, **counts: int) -> dict[str, str]:
-    """Leave a journal with a waiting task of each of these agents, and one that has ended."""
-    async with serving(path, *counts) as hosts:
+async def write_journal(path: Path, **counts: int) -> dict[str, str]:
+    """Write a journal with a waiting task for each of these agents, and an ended one."""
+    async with open_hosts(path, *counts) as hosts:
         first = next(iter(counts))
-        left = {"ended": await begin(hosts, first, "end")}
-        return left | {name: await begin(hosts, name) for name in counts if counts[name]}
+        task_ids = {"ended": await start_task(hosts, first, "end")}
+        return task_ids | {name: await start_task(hosts, name) for name in counts if counts[name]}
 
 
-async def test_an_answer_where_its_agent_is_not_is_to_be_given_again(tmp_path: Path) -> None:
-    left = await left_by(tmp_path / "left.db", math=1)
-    async with serving(tmp_path / "own.db", "echo") as hosts:
-        await hosts.adopt(Journal.open(tmp_path / "left.db"))
-        answer = message("7", task_id=left["math"])
-        with pytest.raises(PeerUnavailableError, match="doesn't run it; try again"):
-            await hosts.submit("math", answer, NOTHING)
-        # As ever: what can't be answered at all, and whose it isn't.
-        with pytest.raises(TaskEndedError):
-            await hosts.submit("math", message("7", task_id=left["ended"]), NOTHING)
-        with pytest.raises(AgentNotFoundError):
-            await hosts.submit("currency", answer, NOTHING)
-        stranger = message_service_pb2.Submission(account="stranger")
-        with pytest.raises(TaskNotFoundError):
-            await hosts.submit("math", answer, stranger)
-        waits = await hosts.snapshot(left["math"], account="")
-        assert waits.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-
-
-async def test_journals_are_to_be_given_whose_tasks_all_wait_and_some_for_agents_elsewhere(
+async def test_an_answer_for_an_agent_of_another_host_is_refused_as_retryable(
     tmp_path: Path,
 ) -> None:
-    await left_by(tmp_path / "ours.db", echo=1)
-    await left_by(tmp_path / "ended.db", math=0)
-    theirs = await left_by(tmp_path / "theirs.db", math=1)
-    both = await left_by(tmp_path / "both.db", math=1, echo=1)
-    async with serving(tmp_path / "own.db", "echo") as hosts:
-        await begin(hosts, "echo")
+    task_ids = await write_journal(tmp_path / "left.db", math=1)
+    async with open_hosts(tmp_path / "own.db", "echo") as hosts:
+        await hosts.adopt(Journal.open(tmp_path / "left.db"))
+        answer = message("7", task_id=task_ids["math"])
+        with pytest.raises(PeerUnavailableError, match="doesn't run it; try again"):
+            await hosts.submit("math", answer, NOTHING)
+        # Answers to ended tasks and unknown agents or accounts fail as usual.
+        with pytest.raises(TaskEndedError):
+            await hosts.submit("math", message("7", task_id=task_ids["ended"]), NOTHING)
+        with pytest.raises(AgentNotFoundError):
+            await hosts.submit("currency", answer, NOTHING)
+        other_account = message_service_pb2.Submission(account="stranger")
+        with pytest.raises(TaskNotFoundError):
+            await hosts.submit("math", answer, other_account)
+        waiting = await hosts.snapshot(task_ids["math"], account="")
+        assert waiting.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+
+
+async def test_journals_whose_waiting_tasks_need_other_agents_are_listed(
+    tmp_path: Path,
+) -> None:
+    await write_journal(tmp_path / "ours.db", echo=1)
+    await write_journal(tmp_path / "ended.db", math=0)
+    foreign_ids = await write_journal(tmp_path / "theirs.db", math=1)
+    mixed_ids = await write_journal(tmp_path / "both.db", math=1, echo=1)
+    async with open_hosts(tmp_path / "own.db", "echo") as hosts:
+        await start_task(hosts, "echo")
         for name in ("ours", "ended", "theirs", "both"):
             await hosts.adopt(Journal.open(tmp_path / f"{name}.db"))
         assert hosts.journals_missing_agents() == {
-            theirs["math"].partition("-")[0]: frozenset({"math"}),
-            both["math"].partition("-")[0]: frozenset({"math", "echo"}),
+            foreign_ids["math"].partition("-")[0]: frozenset({"math"}),
+            mixed_ids["math"].partition("-")[0]: frozenset({"math", "echo"}),
         }
-        # Once what it can go on with has ended, the rest is what counts.
-        await hosts.submit("echo", message("7", task_id=both["echo"]), NOTHING)
-        await wait_until_slots_free(hosts, both["echo"].partition("-")[0])
-        assert hosts.journals_missing_agents()[both["math"].partition("-")[0]] == frozenset(
+        # Once the task of the host's own agent has ended, only the others count.
+        await hosts.submit("echo", message("7", task_id=mixed_ids["echo"]), NOTHING)
+        await wait_until_slots_free(hosts, mixed_ids["echo"].partition("-")[0])
+        assert hosts.journals_missing_agents()[mixed_ids["math"].partition("-")[0]] == frozenset(
             {"math"}
         )
-        await hosts.cancel(theirs["math"], account="")
-        assert theirs["math"].partition("-")[0] not in hosts.journals_missing_agents()
+        await hosts.cancel(foreign_ids["math"], account="")
+        assert foreign_ids["math"].partition("-")[0] not in hosts.journals_missing_agents()
 
 
-async def test_a_journal_is_not_given_while_something_is_done_in_it(tmp_path: Path) -> None:
-    left = await left_by(tmp_path / "left.db", math=1)
-    async with serving(tmp_path / "own.db", "echo") as hosts:
+async def test_a_journal_with_a_running_task_is_not_listed(tmp_path: Path) -> None:
+    task_ids = await write_journal(tmp_path / "left.db", math=1)
+    async with open_hosts(tmp_path / "own.db", "echo") as hosts:
         await hosts.adopt(Journal.open(tmp_path / "left.db"))
         (journal_id,) = hosts.journals_missing_agents()
-        run = hosts._hosts[journal_id].slots.reserve(left["math"])
+        run = hosts._hosts[journal_id].slots.reserve(task_ids["math"])
         assert hosts.journals_missing_agents() == {}
         hosts._hosts[journal_id].slots.release(run)
         assert list(hosts.journals_missing_agents()) == [journal_id]
 
 
-async def test_what_is_asked_of_a_journal_that_was_given_back_is_to_be_asked_elsewhere(
+async def test_calls_for_a_released_journal_are_refused_as_retryable(
     tmp_path: Path,
 ) -> None:
-    left = await left_by(tmp_path / "left.db", math=1)
-    task_id = left["math"]
-    async with serving(tmp_path / "own.db", "echo") as hosts:
+    task_ids = await write_journal(tmp_path / "left.db", math=1)
+    task_id = task_ids["math"]
+    async with open_hosts(tmp_path / "own.db", "echo") as hosts:
         journal = Journal.open(tmp_path / "left.db")
         await hosts.adopt(journal)
         watch = hosts.watch(task_id, account="", after=0)
@@ -141,10 +143,10 @@ async def test_what_is_asked_of_a_journal_that_was_given_back_is_to_be_asked_els
             task_id=task_id, url="https://example.com"
         )
         approval = task_service_pb2.AnswerApprovalRequest(task_id=task_id, approval_id=task_id)
-        named_before = message_service_pb2.Submission(task_id=f"{journal.id}-7")
+        with_task_id = message_service_pb2.Submission(task_id=f"{journal.id}-7")
         calls: list[Callable[[], Awaitable[object]]] = [
             lambda: hosts.submit("math", message("7", task_id=task_id), NOTHING),
-            lambda: hosts.submit("math", message("7"), named_before),
+            lambda: hosts.submit("math", message("7"), with_task_id),
             lambda: hosts.snapshot(task_id, account=""),
             lambda: hosts.cancel(task_id, account=""),
             lambda: hosts.wait_turn(task_id),
@@ -157,71 +159,73 @@ async def test_what_is_asked_of_a_journal_that_was_given_back_is_to_be_asked_els
                 await call()
         with pytest.raises(PeerUnavailableError):
             hosts.watch(task_id, account="", after=0)
-        # Whoever reads on looks for it elsewhere, behind what it has.
+        # The reader continues on another host, after its cursor.
         with pytest.raises(JournalUnavailableError):
             watch.take(1 << 16)
 
 
-async def test_what_was_given_back_is_for_a_takeover_and_its_late_writes_are_refused(
+async def test_a_released_journal_can_be_taken_over_and_refuses_late_writes(
     tmp_path: Path,
 ) -> None:
-    left = await left_by(tmp_path / "left.db", math=1)
-    async with serving(tmp_path / "own.db", "echo") as hosts:
-        given = Journal.open(tmp_path / "left.db")
-        await hosts.adopt(given)
-        hosts.release_journal(given.id)
-        (orphan,) = [one for one in find_orphaned_journals(tmp_path) if one.journal_id == given.id]
+    task_ids = await write_journal(tmp_path / "left.db", math=1)
+    async with open_hosts(tmp_path / "own.db", "echo") as hosts:
+        released = Journal.open(tmp_path / "left.db")
+        await hosts.adopt(released)
+        hosts.release_journal(released.id)
+        (orphan,) = [
+            one for one in find_orphaned_journals(tmp_path) if one.journal_id == released.id
+        ]
         assert (orphan.agents, orphan.is_only_waiting) == (frozenset({"math"}), True)
         assert 0 <= orphan.lost_for_s < 600
-        async with serving(tmp_path / "heir.db", "math") as heir:
-            taken = Journal.take_over(orphan.path)
-            assert taken.epoch == given.epoch + 1
-            await heir.adopt(taken)
+        async with open_hosts(tmp_path / "heir.db", "math") as next_host:
+            taken_over = Journal.take_over(orphan.path)
+            assert taken_over.epoch == released.epoch + 1
+            await next_host.adopt(taken_over)
             status = task_pb2.TaskStatus(state=State.TASK_STATE_WORKING)
             late = build_draft([event_pb2.Event(status=event_pb2.StatusChanged(status=status))])
             with pytest.raises((FencedError, JournalUnavailableError)):
-                await given.append(left["math"], given.epoch, [late])
-            await heir.submit("math", message("7", task_id=left["math"]), NOTHING)
-            assert texts(await heir.wait_turn(left["math"])) == ["answer: 7"]
-            assert texts(await heir.snapshot(left["ended"], account="")) == ["answer: end"]
+                await released.append(task_ids["math"], released.epoch, [late])
+            await next_host.submit("math", message("7", task_id=task_ids["math"]), NOTHING)
+            assert texts(await next_host.wait_turn(task_ids["math"])) == ["answer: 7"]
+            assert texts(await next_host.snapshot(task_ids["ended"], account="")) == ["answer: end"]
 
 
-async def test_a_journal_that_comes_again_is_served_with_its_webhooks(tmp_path: Path) -> None:
-    left = await left_by(tmp_path / "left.db", math=1)
-    async with serving(tmp_path / "own.db", "echo") as hosts:
+async def test_a_journal_that_is_adopted_again_has_its_webhooks(tmp_path: Path) -> None:
+    task_ids = await write_journal(tmp_path / "left.db", math=1)
+    async with open_hosts(tmp_path / "own.db", "echo") as hosts:
         for _ in range(3):
-            again = Journal.open(tmp_path / "left.db")
-            # The last life may still be ending beside it.
-            await hosts.adopt(again)
+            reopened = Journal.open(tmp_path / "left.db")
+            # The previous adoption may still be closing.
+            await hosts.adopt(reopened)
             config = push_notification_pb2.TaskPushNotificationConfig(
-                task_id=left["math"], id="w", url="https://example.com"
+                task_id=task_ids["math"], id="w", url="https://example.com"
             )
             await hosts.push_configs.set(config, account="", version="1.0")
-            found, _ = hosts.push_configs.list(left["math"], account="")
-            assert [one.id for one in found] == ["w"]
+            configs, _ = hosts.push_configs.list(task_ids["math"], account="")
+            assert [one.id for one in configs] == ["w"]
             assert len(await hosts.push_configs.outbox.claim(limit=9)) == 1
-            hosts.release_journal(again.id)
-            # As its heir does, and dies.
+            hosts.release_journal(reopened.id)
+            # Take the journal over and die, as another host would.
             Journal.take_over(tmp_path / "left.db").close(for_takeover=True)
 
 
-async def test_who_leaves_leaves_what_waits_for_agents_elsewhere_to_be_taken_over(
+async def test_a_closed_host_leaves_journals_for_other_agents_orphaned(
     tmp_path: Path,
 ) -> None:
-    await left_by(tmp_path / "ours.db", echo=1)
-    await left_by(tmp_path / "theirs.db", math=1)
-    async with serving(tmp_path / "own.db", "echo") as hosts:
+    await write_journal(tmp_path / "ours.db", echo=1)
+    await write_journal(tmp_path / "theirs.db", math=1)
+    async with open_hosts(tmp_path / "own.db", "echo") as hosts:
         for name in ("ours", "theirs"):
             await hosts.adopt(Journal.open(tmp_path / f"{name}.db"))
     assert [one.path.name for one in find_orphaned_journals(tmp_path)] == ["theirs.db"]
 
 
-async def test_a_damaged_journal_that_is_adopted_ends_nothing_else(tmp_path: Path) -> None:
-    await left_by(tmp_path / "left.db", math=1)
+async def test_adopting_a_damaged_journal_affects_no_other(tmp_path: Path) -> None:
+    await write_journal(tmp_path / "left.db", math=1)
     with closing(sqlite3.connect(tmp_path / "left.db")) as file:
         file.execute("DROP TABLE webhooks")
-    async with serving(tmp_path / "own.db", "echo") as hosts:
+    async with open_hosts(tmp_path / "own.db", "echo") as hosts:
         with pytest.raises(JournalUnavailableError):
             await hosts.adopt(Journal.open(tmp_path / "left.db"))
         assert hosts.journal_ids == (hosts.journal.id,)
-        assert await begin(hosts, "echo", "end")
+        assert await start_task(hosts, "echo", "end")

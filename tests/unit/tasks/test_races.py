@@ -1,4 +1,4 @@
-"""Whatever ends a task at the same moment as what else, it has one outcome, and all see that."""
+"""Concurrent ends of a task have one outcome, and every observer sees it."""
 
 import asyncio
 import random
@@ -25,31 +25,31 @@ ENDS = ("complete", "fail", "reject", "require_input", "return", "raise", "stay"
 RACES = 300
 
 
-async def yields(times: int) -> None:
+async def yield_loop(times: int) -> None:
     for _ in range(times):
         await asyncio.sleep(0)
 
 
 async def racer(task: TaskContext) -> str | None:
-    """Do what the message says: so many turns of the loop, then an end."""
-    before, how, after = task.text.split()
+    """Follow the script in the message: some loop iterations, an end, and more iterations."""
+    before, end_, after = task.text.split()
     artifact = task.artifact()
     for _ in range(int(before)):
         await artifact.append("x")
         await asyncio.sleep(0)
-    if how == "raise":
+    if end_ == "raise":
         raise ValueError
-    if how == "return":
+    if end_ == "return":
         return "returned"
-    if how == "stay":
+    if end_ == "stay":
         await asyncio.Event().wait()
-    await getattr(task, how)()
-    await yields(int(after))
+    await getattr(task, end_)()
+    await yield_loop(int(after))
     return None
 
 
 async def outcome_for_reader(host: TaskHost, task_id: str) -> list[State.ValueType]:
-    """Read the journal to the end as a subscriber does; return the states told."""
+    """Read the journal to its end as a subscriber; return the states."""
     states: list[State.ValueType] = []
     async for batches in host.watch(task_id, account="", after=0):
         for sealed in batches:
@@ -59,8 +59,8 @@ async def outcome_for_reader(host: TaskHost, task_id: str) -> list[State.ValueTy
 
 
 async def cancel_after(host: TaskHost, task_id: str, times: int) -> State.ValueType:
-    """Cancel, and return what whoever canceled is told."""
-    await yields(times)
+    """Cancel after some iterations of the loop; return the state that the caller gets."""
+    await yield_loop(times)
     try:
         return (await host.cancel(task_id, account="")).task.status.state
     except TaskNotCancelableError as error:
@@ -68,8 +68,8 @@ async def cancel_after(host: TaskHost, task_id: str, times: int) -> State.ValueT
 
 
 async def answer_after(host: TaskHost, task_id: str, times: int, text: str) -> bool:
-    """Send the next message; return whether it was taken."""
-    await yields(times)
+    """Send the next message; return True if it was accepted."""
+    await yield_loop(times)
     try:
         await host.submit("tested", message(text, message_id="m-2", task_id=task_id), NOTHING)
     except (TaskEndedError, UnsupportedOperationError):
@@ -78,7 +78,7 @@ async def answer_after(host: TaskHost, task_id: str, times: int, text: str) -> b
 
 
 async def race(host: TaskHost, dice: random.Random) -> str:
-    """One race; returns the state that it ended in."""
+    """Run one race; return the final state."""
 
     def script() -> str:
         return f"{dice.randrange(4)} {dice.choice(ENDS)} {dice.randrange(4)}"
@@ -109,7 +109,7 @@ async def race(host: TaskHost, dice: random.Random) -> str:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_every_race_has_one_outcome_the_same_for_all(open_host: OpenHost, seed: int) -> None:
+async def test_every_race_has_one_outcome_for_all_observers(open_host: OpenHost, seed: int) -> None:
     dice = random.Random(seed)
     host = await open_host(define(racer))
     outcomes: Counter[str] = Counter()
@@ -122,7 +122,7 @@ async def test_every_race_has_one_outcome_the_same_for_all(open_host: OpenHost, 
     assert {"canceled", "completed", "failed", "rejected"} <= set(outcomes)
 
 
-async def test_a_caller_that_leaves_changes_nothing(open_host: OpenHost) -> None:
+async def test_an_abandoned_call_leaves_a_consistent_task(open_host: OpenHost) -> None:
     dice = random.Random(3)
 
     async def ask(task: TaskContext) -> str | None:
@@ -135,16 +135,16 @@ async def test_a_caller_that_leaves_changes_nothing(open_host: OpenHost) -> None
     for _ in range(60):
         task_id = host.journal.new_task_id()
         first = NOTHING.__class__(task_id=task_id)
-        await left(host.submit("tested", message(), first), dice.randrange(1, 6))
-        snapshot = await settled(host, task_id)
+        await call_and_abandon(host.submit("tested", message(), first), dice.randrange(1, 6))
+        snapshot = await wait_until_settled(host, task_id)
         if snapshot is None:
             continue
         answer = message("yes", message_id="m-2", task_id=task_id)
-        await left(host.submit("tested", answer, NOTHING), dice.randrange(1, 6))
+        await call_and_abandon(host.submit("tested", answer, NOTHING), dice.randrange(1, 6))
         await wait_until_slots_free(host)
         row = host.journal.row(task_id)
         assert row.state in (State.TASK_STATE_INPUT_REQUIRED, State.TASK_STATE_COMPLETED)
-        await left(host.cancel(task_id, account=""), dice.randrange(1, 6))
+        await call_and_abandon(host.cancel(task_id, account=""), dice.randrange(1, 6))
         await wait_until_slots_free(host)
         assert host.journal.row(task_id).state in (
             State.TASK_STATE_INPUT_REQUIRED,
@@ -152,23 +152,23 @@ async def test_a_caller_that_leaves_changes_nothing(open_host: OpenHost) -> None
         )
 
 
-async def left(call: Any, times: int) -> None:
-    """Make a call, and leave it after so many turns of the loop."""
+async def call_and_abandon(call: Any, times: int) -> None:
+    """Start a call, and cancel it after some iterations of the loop."""
     async with asyncio.TaskGroup() as group:
-        calling = group.create_task(swallowed(call))
-        await yields(times)
-        calling.cancel()
+        call_task = group.create_task(ignore_errors(call))
+        await yield_loop(times)
+        call_task.cancel()
 
 
-async def swallowed(call: Any) -> None:
+async def ignore_errors(call: Any) -> None:
     try:
         await call
     except TrunklineError:
         return
 
 
-async def settled(host: TaskHost, task_id: str) -> Any:
-    """The task once nobody works on it any more; None: it was never made."""
+async def wait_until_settled(host: TaskHost, task_id: str) -> Any:
+    """Return the task once no code works on it; None if it was never created."""
     await wait_until_slots_free(host)
     try:
         return await host.wait_turn(task_id)

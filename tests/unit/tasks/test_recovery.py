@@ -1,4 +1,4 @@
-"""What becomes of tasks whose host died."""
+"""Recovery of tasks after the death of their host."""
 
 import asyncio
 from pathlib import Path
@@ -19,8 +19,10 @@ from trunkline.tasks.submission import SubmitResult, build_task_created
 from trunkline.v1 import event_pb2, message_service_pb2
 
 
-async def killed(path: Path, agent: FunctionAgent, reached: asyncio.Event, **fields: Any) -> str:
-    """Run the agent until it has reached a point, and let its host die there."""
+async def run_until_killed(
+    path: Path, agent: FunctionAgent, reached: asyncio.Event, **fields: Any
+) -> str:
+    """Run the agent to a point, and let its host die there."""
     host = TaskHost(Journal.open(path), [agent])
     await host.__aenter__()
     submission = message_service_pb2.Submission(**fields)
@@ -33,7 +35,7 @@ async def killed(path: Path, agent: FunctionAgent, reached: asyncio.Event, **fie
     return accepted.task_id
 
 
-async def test_a_resumable_agent_goes_on_from_what_it_remembers(
+async def test_a_resumable_agent_continues_from_its_artifacts(
     journal_path: Path, open_host: OpenHost
 ) -> None:
     reached = asyncio.Event()
@@ -54,7 +56,7 @@ async def test_a_resumable_agent_goes_on_from_what_it_remembers(
         await task.artifact(id=notes.id).append("again", last=True)
 
     agent = define(long, resumable=True)
-    task_id = await killed(journal_path, agent, reached)
+    task_id = await run_until_killed(journal_path, agent, reached)
     host = await open_host(agent)
     ended = await host.wait_turn(task_id)
     assert ended.task.status.state == State.TASK_STATE_COMPLETED
@@ -70,20 +72,18 @@ async def test_a_resumable_agent_goes_on_from_what_it_remembers(
     assert ended.task.metadata[ATTEMPT_KEY] == 2
 
 
-async def test_readers_are_told_that_a_turn_runs_again(
-    journal_path: Path, open_host: OpenHost
-) -> None:
+async def test_readers_see_that_a_turn_runs_again(journal_path: Path, open_host: OpenHost) -> None:
     reached = asyncio.Event()
 
-    async def again(task: TaskContext) -> str:
+    async def reopened(task: TaskContext) -> str:
         if task.attempt == 1:
             await task.artifact().append("lost")
             reached.set()
             await asyncio.Event().wait()
         return f"attempt {task.attempt}"
 
-    agent = define(again, repeatable=True)
-    task_id = await killed(journal_path, agent, reached)
+    agent = define(reopened, repeatable=True)
+    task_id = await run_until_killed(journal_path, agent, reached)
     host = await open_host(agent)
     ended = await host.wait_turn(task_id)
     assert texts(ended) == ["attempt 2"]
@@ -92,14 +92,14 @@ async def test_readers_are_told_that_a_turn_runs_again(
         for sealed in host.journal.read(task_id, 0, limit_bytes=1 << 20)
         for event in event_pb2.EventBatch.FromString(sealed).events
     ]
-    told = [one.status for one in events if one.status.metadata.fields]
-    assert "attempt 2" in told[0].status.message.parts[0].text
+    attempt_statuses = [one.status for one in events if one.status.metadata.fields]
+    assert "attempt 2" in attempt_statuses[0].status.message.parts[0].text
     assert [one.rewound.remains.artifact_id for one in events if one.HasField("rewound")] == [
         "artifact-1"
     ]
 
 
-async def test_children_of_a_turn_that_starts_over_are_canceled_first(
+async def test_children_of_a_repeated_turn_are_canceled_first(
     journal_path: Path, open_host: OpenHost
 ) -> None:
     reached = asyncio.Event()
@@ -120,7 +120,7 @@ async def test_children_of_a_turn_that_starts_over_are_canceled_first(
         return " ".join(sorted(canceled))
 
     agent = define(parent, repeatable=True)
-    task_id = await killed(journal_path, agent, reached)
+    task_id = await run_until_killed(journal_path, agent, reached)
     host = await open_host(agent, cancel_child=cancel_child)
     ended = await host.wait_turn(task_id)
     assert texts(ended) == ["c-1 c-2"]
@@ -128,31 +128,31 @@ async def test_children_of_a_turn_that_starts_over_are_canceled_first(
 
 
 @pytest.mark.parametrize(
-    ("says_so", "concurrency", "seen"),
-    # Of those that may have waited, the first attempt doesn't count: it may have been none.
+    ("reports_working", "concurrency", "expected_attempts"),
+    # For a task that may have waited, the first attempt doesn't count: it may not have run.
     [(True, None, [1, 2, 3]), (False, None, [1, 2, 3]), (False, 1, [1, 1, 2, 3])],
     ids=["working", "silently", "silently, with a limit"],
 )
-async def test_a_task_that_kills_its_host_each_time_fails_after_three_attempts(
+async def test_a_task_that_always_kills_its_host_fails_after_three_attempts(
     journal_path: Path,
     open_host: OpenHost,
-    says_so: bool,
+    reports_working: bool,
     concurrency: int | None,
-    seen: list[int],
+    expected_attempts: list[int],
 ) -> None:
     attempts: list[int] = []
     reached = asyncio.Event()
 
     async def poison(task: TaskContext) -> None:
         attempts.append(task.attempt)
-        if says_so:
+        if reports_working:
             await task.working()
         reached.set()
         await asyncio.Event().wait()
 
     agent = define(poison, repeatable=True, concurrency=concurrency)
-    task_id = await killed(journal_path, agent, reached)
-    for _ in seen[1:]:
+    task_id = await run_until_killed(journal_path, agent, reached)
+    for _ in expected_attempts[1:]:
         reached.clear()
         host = TaskHost(Journal.open(journal_path), [agent])
         await host.__aenter__()
@@ -161,33 +161,33 @@ async def test_a_task_that_kills_its_host_each_time_fails_after_three_attempts(
         await kill_host(host)
     last = await open_host(agent)
     ended = await last.wait_turn(task_id)
-    assert attempts == seen
+    assert attempts == expected_attempts
     assert ended.task.status.state == State.TASK_STATE_FAILED
     assert "stopped 3 times" in status_texts(ended)
 
 
-async def test_code_that_must_not_repeat_does_not_also_when_it_had_written_nothing(
+async def test_a_non_repeatable_agent_never_repeats_even_without_output(
     journal_path: Path, open_host: OpenHost
 ) -> None:
-    begun: list[str] = []
+    started_ids: list[str] = []
     reached = asyncio.Event()
 
     async def quiet(task: TaskContext) -> str:
-        begun.append(task.id)
+        started_ids.append(task.id)
         reached.set()
         await asyncio.Event().wait()
         return "never"
 
     agent = define(quiet)
-    task_id = await killed(journal_path, agent, reached)
+    task_id = await run_until_killed(journal_path, agent, reached)
     host = await open_host(agent)
     ended = await host.wait_turn(task_id)
     assert ended.task.status.state == State.TASK_STATE_FAILED
     assert "host stopped" in status_texts(ended)
-    assert begun == [task_id]
+    assert started_ids == [task_id]
 
 
-async def test_a_task_whose_agent_is_not_here_fails_with_the_reason(
+async def test_a_task_without_its_agent_fails_with_the_reason(
     journal_path: Path, open_host: OpenHost
 ) -> None:
     reached = asyncio.Event()
@@ -197,20 +197,20 @@ async def test_a_task_whose_agent_is_not_here_fails_with_the_reason(
         reached.set()
         await asyncio.Event().wait()
 
-    task_id = await killed(journal_path, define(stuck, repeatable=True), reached)
+    task_id = await run_until_killed(journal_path, define(stuck, repeatable=True), reached)
     host = await open_host()
     ended = await host.wait_turn(task_id)
     assert ended.task.status.state == State.TASK_STATE_FAILED
     assert "send it again" in status_texts(ended)
 
 
-async def test_a_deadline_that_passed_while_nobody_ran_the_task_ends_it(
+async def test_a_deadline_that_passed_while_no_host_ran_ends_the_task(
     journal_path: Path, open_host: OpenHost
 ) -> None:
-    ran: list[str] = []
+    executed: list[str] = []
 
     async def late(task: TaskContext) -> None:
-        ran.append(task.id)
+        executed.append(task.id)
 
     journal = Journal.open(journal_path)
     task_id = journal.new_task_id()
@@ -223,12 +223,10 @@ async def test_a_deadline_that_passed_while_nobody_ran_the_task_ends_it(
     ended = await host.wait_turn(task_id)
     assert ended.task.status.state == State.TASK_STATE_FAILED
     assert "deadline" in status_texts(ended)
-    assert not ran
+    assert not executed
 
 
-async def test_a_task_being_taken_up_can_be_canceled(
-    journal_path: Path, open_host: OpenHost
-) -> None:
+async def test_a_task_in_recovery_can_be_canceled(journal_path: Path, open_host: OpenHost) -> None:
     reached = asyncio.Event()
 
     async def stuck(task: TaskContext) -> None:
@@ -237,14 +235,14 @@ async def test_a_task_being_taken_up_can_be_canceled(
         await asyncio.Event().wait()
 
     agent = define(stuck, repeatable=True)
-    task_id = await killed(journal_path, agent, reached)
+    task_id = await run_until_killed(journal_path, agent, reached)
     host = await open_host(agent)
     canceled = await host.cancel(task_id, account="")
     assert canceled.task.status.state == State.TASK_STATE_CANCELED
     assert host.primary.slots.find(task_id) is None
 
 
-async def test_a_task_that_never_began_just_runs(journal_path: Path, open_host: OpenHost) -> None:
+async def test_a_task_that_never_started_just_runs(journal_path: Path, open_host: OpenHost) -> None:
     started = asyncio.Event()
 
     async def first(task: TaskContext) -> str:
@@ -262,6 +260,6 @@ async def test_a_task_that_never_began_just_runs(journal_path: Path, open_host: 
     queued = await host.submit("tested", message("queued"), NOTHING)
     assert isinstance(queued, SubmitResult)
     await kill_host(host)
-    again = await open_host(agent)
-    ended = await again.wait_turn(queued.task_id)
+    reopened = await open_host(agent)
+    ended = await reopened.wait_turn(queued.task_id)
     assert texts(ended) == ["queued 1"]

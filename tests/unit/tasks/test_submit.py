@@ -1,4 +1,4 @@
-"""Submitting once, within limits, and across the end of a host."""
+"""Submission is idempotent, limited, and survives the end of a host."""
 
 import asyncio
 from pathlib import Path
@@ -34,10 +34,10 @@ def count(host: TaskHost) -> int:
 
 async def accept(
     host: TaskHost,
-    sent: message_pb2.Message,
+    message_: message_pb2.Message,
     submission: message_service_pb2.Submission = NOTHING,
 ) -> SubmitResult:
-    accepted = await host.submit("tested", sent, submission)
+    accepted = await host.submit("tested", message_, submission)
     assert isinstance(accepted, SubmitResult)
     return accepted
 
@@ -46,12 +46,12 @@ async def accept(
 async def test_one_key_makes_one_task(open_host: OpenHost, direct_replies: bool) -> None:
     turns = 0
 
-    async def counted(task: TaskContext) -> str:
+    async def count_turns(task: TaskContext) -> str:
         nonlocal turns
         turns += 1
         return "done"
 
-    host = await open_host(define(counted, direct_replies=direct_replies))
+    host = await open_host(define(count_turns, direct_replies=direct_replies))
     async with asyncio.TaskGroup() as group:
         submits = [group.create_task(accept(host, message(), ONCE)) for _ in range(20)]
     task_ids = {submit.result().task_id for submit in submits}
@@ -62,7 +62,7 @@ async def test_one_key_makes_one_task(open_host: OpenHost, direct_replies: bool)
 
 
 @pytest.mark.parametrize("direct_replies", [False, True])
-async def test_a_key_with_other_content_is_refused_and_harms_nobody(
+async def test_a_key_with_other_content_is_refused_and_affects_no_other_task(
     open_host: OpenHost, direct_replies: bool
 ) -> None:
     async def stubborn(task: TaskContext) -> str:
@@ -76,9 +76,9 @@ async def test_a_key_with_other_content_is_refused_and_harms_nobody(
     await accept(host, message("one"), ONCE)
     with pytest.raises(MessageKeyReusedError, match="m-1"):
         await host.submit("tested", message("two"), ONCE)
-    again = await accept(host, message("three"))
-    done = await host.wait_turn(again.task_id)
-    assert done.task.status.state == State.TASK_STATE_COMPLETED
+    second = await accept(host, message("three"))
+    final = await host.wait_turn(second.task_id)
+    assert final.task.status.state == State.TASK_STATE_COMPLETED
     assert count(host) == 2
 
 
@@ -88,7 +88,7 @@ async def test_without_a_key_every_submission_is_new(open_host: OpenHost) -> Non
     assert len(ids) == 3
 
 
-async def test_a_task_id_chosen_by_the_parent_is_taken_and_repeats_harmlessly(
+async def test_a_task_id_of_the_parent_is_accepted_and_idempotent(
     open_host: OpenHost,
 ) -> None:
     host = await open_host(define(quiet))
@@ -96,16 +96,18 @@ async def test_a_task_id_chosen_by_the_parent_is_taken_and_repeats_harmlessly(
     submission = message_service_pb2.Submission(task_id=task_id)
     first = await accept(host, message(), submission)
     await host.wait_turn(task_id)
-    again = await accept(host, message(), submission)
+    second = await accept(host, message(), submission)
     assert (first.task_id, first.is_new) == (task_id, True)
-    assert (again.task_id, again.is_new) == (task_id, False)
+    assert (second.task_id, second.is_new) == (task_id, False)
     with pytest.raises(InvalidArgumentError, match="journal"):
         await host.submit(
             "tested", message(), message_service_pb2.Submission(task_id="elsewhere-1")
         )
 
 
-async def test_a_full_queue_answers_at_once_and_priority_overtakes(open_host: OpenHost) -> None:
+async def test_a_full_queue_refuses_at_once_and_priority_decides_the_order(
+    open_host: OpenHost,
+) -> None:
     release = asyncio.Event()
     order: list[str] = []
 
@@ -130,10 +132,10 @@ async def test_a_full_queue_answers_at_once_and_priority_overtakes(open_host: Op
 
 async def test_a_canceled_task_in_the_queue_never_runs(open_host: OpenHost) -> None:
     release = asyncio.Event()
-    ran: list[str] = []
+    executed: list[str] = []
 
     async def slow(task: TaskContext) -> None:
-        ran.append(task.text)
+        executed.append(task.text)
         await release.wait()
 
     host = await open_host(define(slow, concurrency=1))
@@ -145,10 +147,10 @@ async def test_a_canceled_task_in_the_queue_never_runs(open_host: OpenHost) -> N
     release.set()
     for accepted in (first, last):
         await host.wait_turn(accepted.task_id)
-    assert ran == ["first", "last"]
+    assert executed == ["first", "last"]
 
 
-async def test_what_a_dead_host_left_running_fails_with_the_reason(journal_path: Path) -> None:
+async def test_a_running_task_of_a_dead_host_fails_with_the_reason(journal_path: Path) -> None:
     started = asyncio.Event()
 
     async def endless(task: TaskContext) -> None:
@@ -170,16 +172,14 @@ async def test_what_a_dead_host_left_running_fails_with_the_reason(journal_path:
     await kill_host(host)
 
     reopened = Journal.open(journal_path)
-    async with TaskHost(reopened, [define(ask)]) as again:
-        snapshot = await again.wait_turn(running)
+    async with TaskHost(reopened, [define(ask)]) as second:
+        snapshot = await second.wait_turn(running)
         assert snapshot.task.status.state == State.TASK_STATE_FAILED
         assert "the host stopped" in status_texts(snapshot)
     reopened.close()
 
 
-async def test_a_question_survives_the_end_of_the_host(
-    open_host: OpenHost, journal_path: Path
-) -> None:
+async def test_a_waiting_task_survives_a_restart(open_host: OpenHost, journal_path: Path) -> None:
     async def ask(task: TaskContext) -> str | None:
         if task.turn == 1:
             await task.require_input("?")
@@ -188,15 +188,15 @@ async def test_a_question_survives_the_end_of_the_host(
 
     journal = Journal.open(journal_path)
     async with TaskHost(journal, [define(ask)]) as host:
-        asked = await finish(host, "first")
+        waiting = await finish(host, "first")
     journal.close()
-    again = await open_host(define(ask))
-    await accept(again, message("second", task_id=asked.task.id))
-    done = await again.wait_turn(asked.task.id)
-    assert done.task.artifacts[0].parts[0].text == "first second"
+    second = await open_host(define(ask))
+    await accept(second, message("second", task_id=waiting.task.id))
+    final = await second.wait_turn(waiting.task.id)
+    assert final.task.artifacts[0].parts[0].text == "first second"
 
 
-async def test_a_draining_host_takes_nothing_new_and_finishes_what_runs(
+async def test_a_draining_host_refuses_new_tasks_and_finishes_running_ones(
     open_host: OpenHost,
 ) -> None:
     release, started = asyncio.Event(), asyncio.Event()
@@ -219,7 +219,7 @@ async def test_a_draining_host_takes_nothing_new_and_finishes_what_runs(
     assert snapshot.task.status.state == State.TASK_STATE_COMPLETED
 
 
-async def test_what_outlasts_the_drain_fails_with_the_reason(open_host: OpenHost) -> None:
+async def test_a_task_that_outlasts_the_drain_fails_with_the_reason(open_host: OpenHost) -> None:
     started = asyncio.Event()
 
     async def endless(task: TaskContext) -> None:
@@ -235,17 +235,17 @@ async def test_what_outlasts_the_drain_fails_with_the_reason(open_host: OpenHost
     assert "shut down" in status_texts(snapshot)
 
 
-async def test_whoever_submits_hears_of_the_task_before_its_code_may_hold_the_loop(
+async def test_the_caller_gets_the_task_before_its_code_starts(
     open_host: OpenHost,
 ) -> None:
-    has_begun = asyncio.Event()
+    has_started = asyncio.Event()
 
     async def busy(task: TaskContext) -> str:
-        has_begun.set()
+        has_started.set()
         return "done"
 
     host = await open_host(define(busy))
     accepted = await accept(host, message())
-    assert not has_begun.is_set()
+    assert not has_started.is_set()
     await host.wait_turn(accepted.task_id)
-    assert has_begun.is_set()
+    assert has_started.is_set()

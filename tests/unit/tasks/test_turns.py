@@ -1,4 +1,4 @@
-"""What becomes of a turn: its events, its end, its errors."""
+"""Turns: their events, their end and their errors."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -30,14 +30,14 @@ from trunkline.tasks.lifecycle import State
 from trunkline.v1 import event_pb2, message_pb2, part_pb2, task_service_pb2
 
 
-async def states(host: TaskHost, task_id: str) -> list[str]:
-    """All states the journal holds, in order."""
-    found: list[State.ValueType] = []
+async def list_states(host: TaskHost, task_id: str) -> list[str]:
+    """Return all states in the journal, in order."""
+    values: list[State.ValueType] = []
     async for batches in host.watch(task_id, account="", after=0, until_head=True):
         for data in batches:
             events = event_pb2.EventBatch.FromString(data).events
-            found += [event.status.status.state for event in events if event.HasField("status")]
-    return [State.Name(state).removeprefix("TASK_STATE_").lower() for state in found]
+            values += [event.status.status.state for event in events if event.HasField("status")]
+    return [State.Name(state).removeprefix("TASK_STATE_").lower() for state in values]
 
 
 async def test_a_returned_text_is_one_closed_artifact_of_a_completed_task(
@@ -50,10 +50,10 @@ async def test_a_returned_text_is_one_closed_artifact_of_a_completed_task(
     snapshot = await finish(host, "Ada")
     assert texts(snapshot) == ["Hello, Ada!"]
     assert snapshot.artifacts[0].closed
-    assert await states(host, snapshot.task.id) == ["working", "completed"]
+    assert await list_states(host, snapshot.task.id) == ["working", "completed"]
 
 
-async def test_all_that_a_quick_agent_says_is_written_at_once(open_host: OpenHost) -> None:
+async def test_the_output_of_a_quick_agent_is_one_batch(open_host: OpenHost) -> None:
     async def quick(task: TaskContext) -> None:
         answer = task.artifact()
         for word in ("one ", "two ", "three"):
@@ -64,7 +64,7 @@ async def test_all_that_a_quick_agent_says_is_written_at_once(open_host: OpenHos
     snapshot = await finish(host)
     watch = host.watch(snapshot.task.id, account="", after=0, until_head=True)
     batches = [batch async for ready in watch for batch in ready]
-    # The task, and the rest.
+    # One batch for the creation, and one for the rest.
     assert len(batches) == 2
 
 
@@ -87,13 +87,13 @@ async def test_yielded_pieces_are_deltas_of_one_artifact(open_host: OpenHost) ->
     assert snapshot.artifacts[0].closed
 
 
-async def test_nothing_returned_completes_without_inventing_a_state(open_host: OpenHost) -> None:
+async def test_returning_none_completes_without_another_state(open_host: OpenHost) -> None:
     async def quiet(task: TaskContext) -> None:
         return None
 
     host = await open_host(define(quiet))
     snapshot = await finish(host)
-    assert await states(host, snapshot.task.id) == ["completed"]
+    assert await list_states(host, snapshot.task.id) == ["completed"]
     assert not snapshot.task.artifacts
 
 
@@ -106,23 +106,23 @@ async def test_a_direct_reply_leaves_no_task(open_host: OpenHost) -> None:
     assert isinstance(answer, message_pb2.Message)
     assert (answer.role, answer.context_id) == (message_pb2.ROLE_AGENT, "c-1")
     assert not answer.task_id
-    listed = host.list(task_service_pb2.ListTasksRequest())
-    assert listed.total_size == 0
+    page = host.list(task_service_pb2.ListTasksRequest())
+    assert page.total_size == 0
 
 
 async def test_an_agent_with_direct_replies_makes_a_task_as_soon_as_it_emits(
     open_host: OpenHost,
 ) -> None:
-    go_on = asyncio.Event()
+    released = asyncio.Event()
 
     async def slow(task: TaskContext) -> None:
         await task.working()
-        await go_on.wait()
+        await released.wait()
 
     host = await open_host(define(slow, direct_replies=True))
     accepted = await host.submit("tested", message(), NOTHING)
     assert not isinstance(accepted, message_pb2.Message)
-    go_on.set()
+    released.set()
     assert (await host.wait_turn(accepted.task_id)).task.status.state == State.TASK_STATE_COMPLETED
 
 
@@ -140,22 +140,22 @@ async def test_a_question_is_answered_by_the_next_turn(open_host: OpenHost) -> N
         if task.turn == 1:
             await task.require_input("Which scale?")
             return None
-        heard = [part.text for entry in task.history for part in entry.parts]
-        return f"turn {task.turn}: {heard}"
+        history_texts = [part.text for entry in task.history for part in entry.parts]
+        return f"turn {task.turn}: {history_texts}"
 
     host = await open_host(define(ask))
-    asked = await finish(host, "weigh it")
-    assert asked.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    assert status_texts(asked) == "Which scale?"
-    accepted = await host.submit("tested", message("kg", task_id=asked.task.id), NOTHING)
+    waiting = await finish(host, "weigh it")
+    assert waiting.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    assert status_texts(waiting) == "Which scale?"
+    accepted = await host.submit("tested", message("kg", task_id=waiting.task.id), NOTHING)
     assert not isinstance(accepted, message_pb2.Message)
     assert accepted.turn == 2
-    done = await host.wait_turn(asked.task.id)
-    assert texts(done) == ["turn 2: ['weigh it', 'Which scale?', 'kg']"]
-    assert await states(host, asked.task.id) == ["input_required", "working", "completed"]
+    final = await host.wait_turn(waiting.task.id)
+    assert texts(final) == ["turn 2: ['weigh it', 'Which scale?', 'kg']"]
+    assert await list_states(host, waiting.task.id) == ["input_required", "working", "completed"]
 
 
-async def test_of_two_answers_at_once_one_opens_the_turn(open_host: OpenHost) -> None:
+async def test_of_concurrent_answers_one_starts_the_turn(open_host: OpenHost) -> None:
     async def ask(task: TaskContext) -> str | None:
         if task.turn == 1:
             await task.require_input("?")
@@ -163,22 +163,22 @@ async def test_of_two_answers_at_once_one_opens_the_turn(open_host: OpenHost) ->
         return task.text
 
     host = await open_host(define(ask))
-    asked = await finish(host)
+    waiting = await finish(host)
     refused = 0
     async with asyncio.TaskGroup() as group:
 
         async def answer(text: str) -> None:
             nonlocal refused
             try:
-                await host.submit("tested", message(text, task_id=asked.task.id), NOTHING)
+                await host.submit("tested", message(text, task_id=waiting.task.id), NOTHING)
             except (UnsupportedOperationError, TaskEndedError):
                 refused += 1
 
         for text in ("a", "b", "c"):
             group.create_task(answer(text))
     assert refused == 2
-    done = await host.wait_turn(asked.task.id)
-    assert done.turn == 2
+    final = await host.wait_turn(waiting.task.id)
+    assert final.turn == 2
 
 
 async def test_an_ended_task_takes_no_more_messages(open_host: OpenHost) -> None:
@@ -196,12 +196,12 @@ async def test_a_message_for_a_task_of_another_context_is_refused(open_host: Ope
         await task.require_input("?")
 
     host = await open_host(define(ask))
-    asked = await finish(host)
+    waiting = await finish(host)
     with pytest.raises(InvalidArgumentError, match="contextId"):
-        await host.submit("tested", message(task_id=asked.task.id, context_id="another"), NOTHING)
+        await host.submit("tested", message(task_id=waiting.task.id, context_id="another"), NOTHING)
 
 
-async def test_what_an_agent_raises_fails_the_task_and_is_not_shown(
+async def test_an_exception_fails_the_task_and_is_not_shown(
     open_host: OpenHost, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def broken(task: TaskContext) -> None:
@@ -214,7 +214,7 @@ async def test_what_an_agent_raises_fails_the_task_and_is_not_shown(
     assert "agent.failed" in caplog.messages
 
 
-async def test_our_own_errors_are_told_in_their_words(open_host: OpenHost) -> None:
+async def test_errors_of_the_project_are_shown_with_their_text(open_host: OpenHost) -> None:
     async def refuse(task: TaskContext) -> None:
         raise InvalidArgumentError("count", "must be a number")
 
@@ -276,7 +276,7 @@ async def test_a_closed_artifact_takes_nothing_more(open_host: OpenHost) -> None
     assert "is closed" in status_texts(snapshot)
 
 
-async def test_a_tool_call_has_an_end_also_when_it_breaks(open_host: OpenHost) -> None:
+async def test_a_failed_tool_call_is_finished(open_host: OpenHost) -> None:
     async def uses_tools(task: TaskContext) -> None:
         async with task.tool("math/calculate", {"expression": "1+2"}) as call:
             call.summary = "3"
@@ -290,7 +290,7 @@ async def test_a_tool_call_has_an_end_also_when_it_breaks(open_host: OpenHost) -
     assert snapshot.tool_calls[0].started.arguments["expression"] == "1+2"
 
 
-async def test_a_plan_is_text_and_then_steps_under_one_id(open_host: OpenHost) -> None:
+async def test_a_plan_has_text_and_then_steps_under_one_id(open_host: OpenHost) -> None:
     async def planner(task: TaskContext) -> None:
         plan = task.plan()
         for piece in ("1. ", "add"):
@@ -302,13 +302,13 @@ async def test_a_plan_is_text_and_then_steps_under_one_id(open_host: OpenHost) -
     assert (plan.text, plan.steps[0].agent) == ("1. add", "math")
 
 
-async def test_a_message_must_be_one_the_agent_can_take(open_host: OpenHost) -> None:
+async def test_an_unacceptable_message_is_refused(open_host: OpenHost) -> None:
     async def quiet(task: TaskContext) -> None:
         return None
 
     host = await open_host(define(quiet))
-    with pytest.raises(AgentNotFoundError, match="nobody"):
-        await host.submit("nobody", message(), NOTHING)
+    with pytest.raises(AgentNotFoundError, match="unknown"):
+        await host.submit("unknown", message(), NOTHING)
     empty = message_pb2.Message(message_id="m", role=message_pb2.ROLE_USER)
     with pytest.raises(InvalidArgumentError, match="parts"):
         await host.submit("tested", empty, NOTHING)

@@ -1,4 +1,4 @@
-"""Readers are cursors: all of them see every event once, in order, from wherever they begin."""
+"""Readers have cursors: each sees every event once, in order, from any start."""
 
 import asyncio
 
@@ -23,8 +23,8 @@ async def speak(task: TaskContext) -> None:
     await artifact.close()
 
 
-def covered(batches: list[bytes]) -> list[int]:
-    """The sequences of all batches, in the order they came."""
+def list_sequences(batches: list[bytes]) -> list[int]:
+    """Return the sequences of all batches, in order of arrival."""
     sequences: list[int] = []
     for data in batches:
         header = event_pb2.EventBatch.FromString(data).header
@@ -43,22 +43,22 @@ async def test_a_live_reader_gets_every_event_once_and_then_the_end(open_host: O
     assert isinstance(accepted, SubmitResult)
     batches = await read(host, accepted.task_id, 0)
     head = (await host.snapshot(accepted.task_id, account="")).sequence
-    assert covered(batches) == list(range(1, head + 1))
+    assert list_sequences(batches) == list(range(1, head + 1))
 
 
-async def test_from_any_cursor_snapshot_and_rest_make_the_same_task(open_host: OpenHost) -> None:
+async def test_from_any_cursor_snapshot_and_events_make_the_same_task(open_host: OpenHost) -> None:
     host = await open_host(define(speak))
-    whole = await finish(host)
-    for after in range(whole.sequence + 1):
-        watch = host.watch(whole.task.id, account="", after=after, with_snapshot=True)
+    final_snapshot = await finish(host)
+    for after in range(final_snapshot.sequence + 1):
+        watch = host.watch(final_snapshot.task.id, account="", after=after, with_snapshot=True)
         snapshot = await watch.snapshot()
         batches = [batch async for ready in watch for batch in ready]
         assert snapshot is not None
-        assert covered(batches) == list(range(after + 1, whole.sequence + 1))
-        assert fold_batches(whole.task.id, batches, snapshot).task == whole.task
+        assert list_sequences(batches) == list(range(after + 1, final_snapshot.sequence + 1))
+        assert fold_batches(final_snapshot.task.id, batches, snapshot).task == final_snapshot.task
 
 
-async def test_a_turn_s_reader_ends_at_the_question(open_host: OpenHost) -> None:
+async def test_a_reader_of_a_turn_ends_at_the_question(open_host: OpenHost) -> None:
     async def ask(task: TaskContext) -> None:
         await task.artifact().append("before")
         await task.require_input("?")
@@ -69,10 +69,10 @@ async def test_a_turn_s_reader_ends_at_the_question(open_host: OpenHost) -> None
     batches = await read(host, accepted.task_id, 0, until_turn_ends=True)
     head = await host.snapshot(accepted.task_id, account="")
     assert head.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    assert covered(batches) == list(range(1, head.sequence + 1))
+    assert list_sequences(batches) == list(range(1, head.sequence + 1))
 
 
-async def test_a_reader_that_leaves_changes_nothing(open_host: OpenHost) -> None:
+async def test_a_canceled_reader_changes_nothing(open_host: OpenHost) -> None:
     release = asyncio.Event()
 
     async def slow(task: TaskContext) -> str:
@@ -92,9 +92,9 @@ async def test_a_reader_that_leaves_changes_nothing(open_host: OpenHost) -> None
 
 async def test_a_cursor_from_the_future_is_refused(open_host: OpenHost) -> None:
     host = await open_host(define(speak))
-    whole = await finish(host)
+    final_snapshot = await finish(host)
     with pytest.raises(InvalidArgumentError, match="so far"):
-        await read(host, whole.task.id, whole.sequence + 1)
+        await read(host, final_snapshot.task.id, final_snapshot.sequence + 1)
 
 
 async def test_forwarding_the_same_batch_twice_adds_nothing(open_host: OpenHost) -> None:
@@ -107,17 +107,17 @@ async def test_forwarding_the_same_batch_twice_adds_nothing(open_host: OpenHost)
         return event_pb2.EventBatch(header=header, events=[event_pb2.Event(delta=delta)])
 
     async def parent(task: TaskContext) -> None:
-        again = [batch(3, "a", "b"), batch(4, "b", "c")]
-        for forwarded in again if task.turn == 2 else [batch(3, "a", "b"), *again[:1]]:
+        repeated = [batch(3, "a", "b"), batch(4, "b", "c")]
+        for forwarded in repeated if task.turn == 2 else [batch(3, "a", "b"), *repeated[:1]]:
             await get_turn_runtime(task).forward(forwarded.SerializeToString(), agent="math")
         if task.turn == 1:
             await task.require_input("and in the next turn?")
 
     host = await open_host(define(parent))
-    asked = await finish(host)
-    assert texts(asked) == ["ab"]
-    await host.submit("tested", message(task_id=asked.task.id), NOTHING)
-    snapshot = await host.wait_turn(asked.task.id)
+    waiting = await finish(host)
+    assert texts(waiting) == ["ab"]
+    await host.submit("tested", message(task_id=waiting.task.id), NOTHING)
+    snapshot = await host.wait_turn(waiting.task.id)
     assert texts(snapshot) == ["abc"]
     (info,) = snapshot.artifacts
     assert (info.origin.task_id, list(info.origin.path)) == ("child", ["math"])

@@ -1,4 +1,4 @@
-"""More than a host can do: what is too much is refused at once, and nothing grows."""
+"""Load beyond the capacity of a host is refused at once, and memory does not grow."""
 
 import asyncio
 import gc
@@ -21,27 +21,27 @@ from trunkline.tasks.slots import TaskSlot
 from trunkline.tasks.submission import SubmitResult, TaskCreation
 from trunkline.v1 import event_pb2, message_service_pb2
 
-HELD = (TaskContext, Emitter, TaskSlot, TaskCreation)
+TASK_TYPES = (TaskContext, Emitter, TaskSlot, TaskCreation)
 
 
-def held() -> Counter[str]:
-    """How many objects there are of what a task is made of, those of tests before included."""
-    return Counter(type(one).__name__ for one in gc.get_objects() if type(one) in HELD)
+def count_task_objects() -> Counter[str]:
+    """Count the objects that tasks consist of, including those of earlier tests."""
+    return Counter(type(one).__name__ for one in gc.get_objects() if type(one) in TASK_TYPES)
 
 
 async def flood(host: TaskHost, times: int) -> tuple[list[str], list[OverloadedError]]:
-    """Submit so often at once; return the tasks, and the refusals."""
+    """Submit this many messages at once; return the accepted tasks and the refusals."""
     accepted: list[str] = []
     refused: list[OverloadedError] = []
 
     async def one() -> None:
         try:
-            taken = await host.submit("tested", message(), NOTHING)
+            result = await host.submit("tested", message(), NOTHING)
         except OverloadedError as error:
             refused.append(error)
         else:
-            assert isinstance(taken, SubmitResult)
-            accepted.append(taken.task_id)
+            assert isinstance(result, SubmitResult)
+            accepted.append(result.task_id)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(times):
@@ -49,13 +49,15 @@ async def flood(host: TaskHost, times: int) -> tuple[list[str], list[OverloadedE
     return accepted, refused
 
 
-async def test_ten_times_the_load_is_refused_and_leaves_nothing_behind(open_host: OpenHost) -> None:
-    running = most = 0
+async def test_ten_times_the_capacity_is_refused_and_leaves_nothing_behind(
+    open_host: OpenHost,
+) -> None:
+    running = highest = 0
 
     async def work(task: TaskContext) -> str:
-        nonlocal running, most
+        nonlocal running, highest
         running += 1
-        most = max(most, running)
+        highest = max(highest, running)
         await asyncio.sleep(0)
         running -= 1
         return "done"
@@ -67,10 +69,11 @@ async def test_ten_times_the_load_is_refused_and_leaves_nothing_behind(open_host
     gc.collect()
     gc.disable()
     try:
-        before = held()
+        before = count_task_objects()
         for _ in range(10):
             accepted, refused = await flood(host, 200)
-            # One burst is taken in one turn of the loop: it can't slip past the queue's limit.
+            # One burst is accepted in one iteration of the loop, so it can't exceed the queue
+            # limit.
             assert (len(accepted), len(refused)) == (20, 180)
             assert all(int(one.retry_after_s) >= 1 for one in refused)
             for task_id in accepted:
@@ -78,15 +81,15 @@ async def test_ten_times_the_load_is_refused_and_leaves_nothing_behind(open_host
                 assert ended.task.status.state == State.TASK_STATE_COMPLETED
             await wait_until_slots_free(host)
             del refused
-        assert most == 4
-        assert held() - before == Counter()
+        assert highest == 4
+        assert count_task_objects() - before == Counter()
     finally:
         gc.enable()
     assert host._admissions.active_turns == 0
     assert not [one for one in asyncio.all_tasks() if one.get_name() in accepted]
 
 
-async def test_a_host_takes_so_many_turns_in_all_but_children_still_get_in(
+async def test_a_host_limits_its_turns_but_accepts_children(
     open_host: OpenHost,
 ) -> None:
     release = asyncio.Event()
@@ -114,23 +117,23 @@ async def test_direct_replies_leave_nothing_behind(open_host: OpenHost) -> None:
     gc.collect()
     gc.disable()
     try:
-        before = held()
+        before = count_task_objects()
         for _ in range(50):
             await host.submit("tested", message(), NOTHING)
         await wait_until_slots_free(host)
-        assert held() - before == Counter()
+        assert count_task_objects() - before == Counter()
     finally:
         gc.enable()
 
 
-def test_retry_after_is_taken_from_the_pace_of_late(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retry_after_is_estimated_from_recent_completions(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now_s)
-    pace = CompletionRate()
-    assert pace.estimate_wait_s(100) == 1
+    rate = CompletionRate()
+    assert rate.estimate_wait_s(100) == 1
     for _ in range(10):
         now_s += 0.5
-        pace.record()
-    assert pace.estimate_wait_s(20) == 9
-    assert pace.estimate_wait_s(1) == 1
-    assert pace.estimate_wait_s(10**6) == 300
+        rate.record()
+    assert rate.estimate_wait_s(20) == 9
+    assert rate.estimate_wait_s(1) == 1
+    assert rate.estimate_wait_s(10**6) == 300

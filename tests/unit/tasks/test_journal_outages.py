@@ -1,4 +1,4 @@
-"""A journal that can't be written for a while holds tasks up, and loses nothing."""
+"""Tasks wait while their journal can't be written, and lose nothing."""
 
 import asyncio
 import logging
@@ -18,11 +18,11 @@ from trunkline.tasks.lifecycle import State
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.submission import SubmitResult
 
-ROOM = TaskSettings(pending_limit_bytes=64)
+SMALL_BUFFER = TaskSettings(pending_limit_bytes=64)
 
 
-class Full:
-    """Makes a journal's disk full, and gives it room again."""
+class FullDisk:
+    """Simulates a full disk for a journal, and frees it again."""
 
     def __init__(self, journal: Journal) -> None:
         self._commit = journal._store.commit
@@ -36,7 +36,7 @@ class Full:
             raise JournalUnavailableError("journal.db", "the disk is full")
         self._commit(group)
 
-    async def was_tried(self, times: int) -> None:
+    async def wait_for_attempts(self, times: int) -> None:
         async with asyncio.timeout(30):
             for _ in range(times):
                 await self.refused.acquire()
@@ -55,68 +55,70 @@ async def start(host: TaskHost) -> str:
     return accepted.task_id
 
 
-async def test_tasks_go_on_when_the_disk_has_room_again(
+async def test_tasks_continue_when_the_disk_has_space_again(
     journal: Journal, caplog: pytest.LogCaptureFixture
 ) -> None:
-    full = Full(journal)
-    begun = asyncio.Event()
-    go_on = asyncio.Event()
+    disk = FullDisk(journal)
+    started = asyncio.Event()
+    released = asyncio.Event()
     written = 0
 
     async def count(task: TaskContext) -> None:
         nonlocal written
         artifact = task.artifact()
         await artifact.append("0 ")
-        begun.set()
-        await go_on.wait()
+        started.set()
+        await released.wait()
         for number in range(1, 200):
             await artifact.append(f"{number} ")
             written = max(written, number)
 
-    async with TaskHost(journal, [define(count)], settings=ROOM) as host:
+    async with TaskHost(journal, [define(count)], settings=SMALL_BUFFER) as host:
         ids = [await start(host) for _ in range(3)]
-        await begun.wait()
+        await started.wait()
         with caplog.at_level(logging.WARNING):
-            full.is_full = True
-            go_on.set()
-            await full.was_tried(4)
+            disk.is_full = True
+            released.set()
+            await disk.wait_for_attempts(4)
             assert written < 199
             with pytest.raises(JournalUnavailableError, match="full"):
                 await host.submit("tested", message(), NOTHING)
-            full.is_full = False
+            disk.is_full = False
             for task_id in ids:
                 ended = await host.wait_turn(task_id)
                 assert ended.task.status.state == State.TASK_STATE_COMPLETED
                 assert texts(ended) == ["".join(f"{number} " for number in range(200))]
         await finish(host)
-    told = [one.getMessage() for one in caplog.records if one.getMessage().startswith("journal.")]
-    assert told == ["journal.unavailable", "journal.available"]
+    journal_logs = [
+        one.getMessage() for one in caplog.records if one.getMessage().startswith("journal.")
+    ]
+    assert journal_logs == ["journal.unavailable", "journal.available"]
 
 
-async def test_a_cancel_takes_effect_once_the_journal_takes_writes(journal: Journal) -> None:
-    full = Full(journal)
-    begun = asyncio.Event()
+async def test_a_cancel_takes_effect_once_the_journal_is_writable(journal: Journal) -> None:
+    disk = FullDisk(journal)
+    started = asyncio.Event()
 
     async def endless(task: TaskContext) -> None:
         await task.artifact().append("so far")
-        begun.set()
+        started.set()
         await asyncio.Event().wait()
 
     async with TaskHost(journal, [define(endless)]) as host, asyncio.TaskGroup() as group:
         task_id = await start(host)
-        await begun.wait()
+        await started.wait()
         await journal.wait(task_id, 2)
-        full.is_full = True
+        disk.is_full = True
         cancel = group.create_task(host.cancel(task_id, account=""))
-        await full.was_tried(2)
+        await disk.wait_for_attempts(2)
         assert not cancel.done()
-        full.is_full = False
+        disk.is_full = False
         canceled = await cancel
         assert canceled.task.status.state == State.TASK_STATE_CANCELED
 
 
-async def test_an_answer_that_cannot_be_journaled_may_be_sent_again(journal: Journal) -> None:
-    full = Full(journal)
+async def test_an_answer_that_cannot_be_written_may_be_sent_again(journal: Journal) -> None:
+    disk = FullDisk(journal)
 
     async def ask(task: TaskContext) -> str | None:
         if task.turn == 1:
@@ -125,42 +127,42 @@ async def test_an_answer_that_cannot_be_journaled_may_be_sent_again(journal: Jou
         return task.text
 
     async with TaskHost(journal, [define(ask)]) as host:
-        asked = await finish(host)
-        answer = message("answer", task_id=asked.task.id)
-        full.is_full = True
+        waiting = await finish(host)
+        answer = message("answer", task_id=waiting.task.id)
+        disk.is_full = True
         with pytest.raises(JournalUnavailableError):
             await host.submit("tested", answer, NOTHING)
-        full.is_full = False
+        disk.is_full = False
         await host.submit("tested", answer, NOTHING)
-        ended = await host.wait_turn(asked.task.id)
+        ended = await host.wait_turn(waiting.task.id)
         assert (texts(ended), len(ended.task.history)) == (["answer"], 3)
 
 
-async def test_a_host_that_stops_on_a_full_disk_stops_and_its_tasks_end_in_the_next_life(
+async def test_a_host_stops_on_a_full_disk_and_its_tasks_end_after_the_restart(
     journal: Journal, journal_path: Path
 ) -> None:
-    full = Full(journal)
-    begun = asyncio.Event()
+    disk = FullDisk(journal)
+    started = asyncio.Event()
 
     async def endless(task: TaskContext) -> None:
         await task.working()
-        begun.set()
+        started.set()
         await asyncio.Event().wait()
 
-    quick = TaskSettings(cancel_grace_s=0.05)
-    async with TaskHost(journal, [define(endless)], settings=quick) as host:
+    short_grace = TaskSettings(cancel_grace_s=0.05)
+    async with TaskHost(journal, [define(endless)], settings=short_grace) as host:
         task_id = await start(host)
-        await begun.wait()
-        full.is_full = True
-    full.is_full = False
+        await started.wait()
+        disk.is_full = True
+    disk.is_full = False
     journal.close()
-    again = Journal.open(journal_path)
-    async with TaskHost(again, [define(endless)]) as host:
+    reopened = Journal.open(journal_path)
+    async with TaskHost(reopened, [define(endless)]) as host:
         assert "host stopped" in status_texts(await host.wait_turn(task_id))
-    again.close()
+    reopened.close()
 
 
-async def test_whoever_asked_is_not_told_where_other_hosts_listen(journal: Journal) -> None:
+async def test_addresses_of_other_hosts_are_redacted(journal: Journal) -> None:
     async def caller(task: TaskContext) -> Any:
         await task.working()
         raise PeerUnavailableError("10.1.2.3:5001", "ipv4:10.1.2.3:5001: [Errno 111] refused")
@@ -170,7 +172,7 @@ async def test_whoever_asked_is_not_told_where_other_hosts_listen(journal: Journ
     assert status_texts(ended) == "the agent's host can't be reached: the agent's host: refused"
 
 
-async def test_an_error_of_another_hosts_journal_fails_the_task_that_met_it(
+async def test_an_error_of_another_hosts_journal_fails_the_task(
     journal: Journal,
 ) -> None:
     async def caller(task: TaskContext) -> Any:
@@ -183,7 +185,7 @@ async def test_an_error_of_another_hosts_journal_fails_the_task_that_met_it(
     assert status_texts(ended) == "journal of the agent's host: the disk is full"
 
 
-async def test_a_cancellation_that_nobody_asked_for_fails_the_task(journal: Journal) -> None:
+async def test_an_unrequested_cancellation_fails_the_task(journal: Journal) -> None:
     async def broken(task: TaskContext) -> Any:
         await task.working()
         raise asyncio.CancelledError

@@ -1,4 +1,4 @@
-"""Several journals served by one process."""
+"""Several journals on one host."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -24,15 +24,15 @@ async def answer(task: TaskContext) -> str:
 
 
 @asynccontextmanager
-async def opened(folder: Path, agent: FunctionAgent) -> AsyncIterator[TaskHost]:
+async def open_hosts(folder: Path, agent: FunctionAgent) -> AsyncIterator[TaskHost]:
     journal = Journal.open(folder / "primary.db")
     async with TaskHost(journal, [agent]) as hosts:
         yield hosts
     journal.close()
 
 
-async def left_behind(path: Path, count: int) -> list[str]:
-    """Make a journal with as many ended tasks and one whose host dies while it works."""
+async def write_dead_journal(path: Path, count: int) -> list[str]:
+    """Make a journal with ended tasks, and a running one whose host dies."""
     started = asyncio.Event()
 
     async def stuck(task: TaskContext) -> str:
@@ -52,25 +52,25 @@ async def left_behind(path: Path, count: int) -> list[str]:
     return [*ids, accepted.task_id]
 
 
-async def test_an_adopted_journals_tasks_are_read_here_and_run_again(tmp_path: Path) -> None:
-    ended, stuck = await left_behind(tmp_path / "dead.db", 1)
-    async with opened(tmp_path, define(answer, repeatable=True)) as hosts:
+async def test_tasks_of_an_adopted_journal_are_readable_and_run_again(tmp_path: Path) -> None:
+    ended, stuck = await write_dead_journal(tmp_path / "dead.db", 1)
+    async with open_hosts(tmp_path, define(answer, repeatable=True)) as hosts:
         with pytest.raises(TaskNotFoundError):
             await hosts.snapshot(ended, account="")
         await hosts.adopt(Journal.open(tmp_path / "dead.db"))
         assert texts(await hosts.snapshot(ended, account="")) == ["done"]
-        again = await hosts.wait_turn(stuck)
-        assert (again.task.status.state, texts(again)) == (State.TASK_STATE_COMPLETED, ["stuck 2"])
+        rerun = await hosts.wait_turn(stuck)
+        assert (rerun.task.status.state, texts(rerun)) == (State.TASK_STATE_COMPLETED, ["stuck 2"])
         new = await hosts.submit("tested", message(), NOTHING)
         assert isinstance(new, SubmitResult)
         assert new.task_id.startswith(hosts.journal_ids[0])
         assert len(hosts.journal_ids) == 2
 
 
-async def test_a_list_is_one_over_all_journals_page_by_page(tmp_path: Path) -> None:
-    dead = await left_behind(tmp_path / "dead.db", 4)
-    async with opened(tmp_path, define(answer)) as hosts:
-        ours = [(await finish(hosts)).task.id for _ in range(3)]
+async def test_a_list_pages_over_all_journals(tmp_path: Path) -> None:
+    dead = await write_dead_journal(tmp_path / "dead.db", 4)
+    async with open_hosts(tmp_path, define(answer)) as hosts:
+        own_ids = [(await finish(hosts)).task.id for _ in range(3)]
         await hosts.adopt(Journal.open(tmp_path / "dead.db"))
         await hosts.wait_turn(dead[-1])
         rows: list[snapshot_pb2.TaskSummary] = []
@@ -78,13 +78,13 @@ async def test_a_list_is_one_over_all_journals_page_by_page(tmp_path: Path) -> N
         while True:
             request = task_service_pb2.ListTasksRequest(page_size=3, page_token=token)
             page = hosts.list(request)
-            assert page.total_size == len(dead) + len(ours)
+            assert page.total_size == len(dead) + len(own_ids)
             rows += page.tasks
             token = page.next_page_token
             if not token:
                 break
-    assert {row.task_id for row in rows} == {*dead, *ours}
-    assert len(rows) == len(dead) + len(ours)
+    assert {row.task_id for row in rows} == {*dead, *own_ids}
+    assert len(rows) == len(dead) + len(own_ids)
     times = [row.status.timestamp.ToNanoseconds() for row in rows]
     assert times == sorted(times, reverse=True)
 
@@ -96,8 +96,8 @@ async def test_losing_one_journal_stops_only_its_tasks(tmp_path: Path) -> None:
         running.set()
         await asyncio.Event().wait()
 
-    _, stuck = await left_behind(tmp_path / "dead.db", 1)
-    async with opened(tmp_path, define(endless, repeatable=True)) as hosts:
+    _, stuck = await write_dead_journal(tmp_path / "dead.db", 1)
+    async with open_hosts(tmp_path, define(endless, repeatable=True)) as hosts:
         await hosts.adopt(Journal.open(tmp_path / "dead.db"))
         async with asyncio.timeout(30):
             await running.wait()
@@ -110,23 +110,23 @@ async def test_losing_one_journal_stops_only_its_tasks(tmp_path: Path) -> None:
             await hosts.cancel(stuck, account="")
         with pytest.raises(Exception, match="closed"):
             watch.take(1024)
-        mine = await hosts.submit("tested", message(), NOTHING)
-        assert isinstance(mine, SubmitResult)
-        canceled = await hosts.cancel(mine.task_id, account="")
+        own_task = await hosts.submit("tested", message(), NOTHING)
+        assert isinstance(own_task, SubmitResult)
+        canceled = await hosts.cancel(own_task.task_id, account="")
         assert canceled.task.status.state == State.TASK_STATE_CANCELED
 
 
-async def test_an_alias_is_known_by_the_journal_that_was_taken_over(tmp_path: Path) -> None:
-    dead = await left_behind(tmp_path / "dead.db", 1)
-    async with opened(tmp_path, define(answer)) as hosts:
-        ours = (await finish(hosts)).task.id
+async def test_an_alias_is_resolved_from_an_adopted_journal(tmp_path: Path) -> None:
+    dead = await write_dead_journal(tmp_path / "dead.db", 1)
+    async with open_hosts(tmp_path, define(answer)) as hosts:
+        own_ids = (await finish(hosts)).task.id
         adopted = Journal.open(tmp_path / "dead.db")
         await adopted.aliases.bind("anonymous", "mine", dead[0])
         await hosts.adopt(adopted)
         assert hosts.resolve_alias("", "mine") == dead[0]
-        assert await hosts.set_alias("", "mine", ours, replaces="") == dead[0]
-        assert await hosts.set_alias("", "mine", ours, replaces=dead[0]) == ours
-        assert hosts.resolve_alias("", "mine") == ours
+        assert await hosts.set_alias("", "mine", own_ids, replaces="") == dead[0]
+        assert await hosts.set_alias("", "mine", own_ids, replaces=dead[0]) == own_ids
+        assert hosts.resolve_alias("", "mine") == own_ids
         assert hosts.primary.journal.aliases.find("anonymous", "mine") is None
         with pytest.raises(TaskNotFoundError):
             hosts.resolve_alias("", "yours")

@@ -1,4 +1,4 @@
-"""What a host does when its lease can't be renewed, or is lost."""
+"""A host survives a lease that it can't renew for a while, and stops if the lease is lost."""
 
 import asyncio
 import time
@@ -18,51 +18,49 @@ from trunkline.tasks.settings import TaskSettings
 QUICK = TaskSettings(lease_s=0.03)
 
 
-class Reluctant(Journal):
-    """A journal whose lease is not renewed the way it should be."""
+class FailingJournal(Journal):
+    """A journal whose lease renewal can fail."""
 
     problem: Exception | None = None
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.tries = asyncio.Semaphore(0)
+        self.attempts = asyncio.Semaphore(0)
 
     def renew_lease(self, lease_s: float) -> None:
-        self.tries.release()
+        self.attempts.release()
         if self.problem is not None:
             raise self.problem
         super().renew_lease(lease_s)
 
 
-async def test_a_journal_that_cannot_be_written_for_a_moment_ends_nothing(tmp_path: Path) -> None:
+async def test_a_temporary_renewal_failure_ends_nothing(tmp_path: Path) -> None:
     async def quiet(task: TaskContext) -> None:
         return None
 
-    journal = Reluctant.open(tmp_path / "journal.db")
+    journal = FailingJournal.open(tmp_path / "journal.db")
     journal.problem = JournalUnavailableError("journal.db", "the disk is full")
     async with TaskHost(journal, [define(quiet)], settings=QUICK) as host:
         async with asyncio.timeout(30):
             for _ in range(3):
-                await journal.tries.acquire()
+                await journal.attempts.acquire()
         journal.problem = None
         snapshot = await finish(host)
         assert snapshot.task.status.state == State.TASK_STATE_COMPLETED
     journal.close()
 
 
-async def test_a_lease_that_was_over_for_a_while_is_said_to_have_been(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_late_renewal_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def busy(task: TaskContext) -> None:
-        # Nothing else comes to its turn.
+        # Block the event loop, so nothing else runs.
         time.sleep(2 * QUICK.lease_s)  # noqa: ASYNC251
 
-    journal = Reluctant.open(tmp_path / "journal.db")
+    journal = FailingJournal.open(tmp_path / "journal.db")
     async with TaskHost(journal, [define(busy)], settings=QUICK) as host:
         await finish(host)
         async with asyncio.timeout(30):
             while "host.lease_renewed_late" not in caplog.messages:
-                await journal.tries.acquire()
+                await journal.attempts.acquire()
                 await asyncio.sleep(0)
         assert not host.lost.is_set()
     journal.close()
@@ -78,7 +76,7 @@ async def test_losing_the_lease_stops_the_agents_code(tmp_path: Path) -> None:
         finally:
             stopped.set()
 
-    journal = Reluctant.open(tmp_path / "journal.db")
+    journal = FailingJournal.open(tmp_path / "journal.db")
     async with TaskHost(journal, [define(endless)], settings=QUICK) as host:
         await host.submit("tested", message(), NOTHING)
         await started.wait()

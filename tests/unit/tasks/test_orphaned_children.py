@@ -1,0 +1,138 @@
+"""Children that can't be reached at the end of their parent are canceled later."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from harness.agents.inline_agents import OpenHost, define, message
+from harness.journal.host_death import kill_host, wait_until_slots_free
+from trunkline.errors import (
+    PeerTimeoutError,
+    PeerUnavailableError,
+    TaskNotCancelableError,
+    TaskNotFoundError,
+    TrunklineError,
+)
+from trunkline.journal.journal import Journal
+from trunkline.tasks.context import TaskContext, get_turn_runtime
+from trunkline.tasks.host import TaskHost
+from trunkline.tasks.lifecycle import State
+from trunkline.tasks.submission import SubmitResult
+from trunkline.v1 import event_pb2, message_service_pb2
+
+UNREACHABLE = PeerUnavailableError("its host", "it is away")
+TIMEOUT_S = 30.0
+
+
+class Children:
+    """Hosts of children with scripted reachability."""
+
+    def __init__(self, *answers: TrunklineError | None) -> None:
+        """Set the results of the cancels, one for each attempt; the last one repeats."""
+        self._answers = list(answers)
+        self.cancels: list[tuple[str, str]] = []
+        self.is_called = asyncio.Event()
+
+    async def cancel(self, task_id: str, account: str) -> None:
+        """Cancel a child, or raise the scripted error."""
+        self.cancels.append((task_id, account))
+        self.is_called.set()
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if answer is not None:
+            raise answer
+
+
+async def call_child(task: TaskContext) -> None:
+    """Call a child; then wait, finish it or leave it running, by the message's text."""
+    started = event_pb2.ChildStarted(task_id="c-1", agent="math")
+    await get_turn_runtime(task).record(event_pb2.Event(child_started=started))
+    if task.text == "finish":
+        state = event_pb2.ChildFinished(
+            task_id="c-1", agent="math", state=State.TASK_STATE_COMPLETED
+        )
+        await get_turn_runtime(task).record(event_pb2.Event(child_finished=state))
+    if task.text == "wait":
+        await asyncio.Event().wait()
+
+
+PARENT = define(call_child)
+
+
+async def wait_for(condition: Callable[[], bool]) -> None:
+    """Poll until the condition is true."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while not condition():  # noqa: ASYNC110  the journal is polled
+            await asyncio.sleep(0.01)
+
+
+async def start_task(host: TaskHost, text: str) -> str:
+    submission = message_service_pb2.Submission(account="acme")
+    accepted = await host.submit("tested", message(text), submission)
+    assert isinstance(accepted, SubmitResult)
+    return accepted.task_id
+
+
+def has_no_orphans(journal: Journal) -> bool:
+    return not journal.list_orphaned_children()
+
+
+async def test_an_unreachable_child_is_canceled_once_it_is_reachable(
+    open_host: OpenHost,
+) -> None:
+    children = Children(UNREACHABLE, UNREACHABLE, PeerTimeoutError("its host", "too slow"), None)
+    host = await open_host(PARENT, cancel_child=children.cancel)
+    task_id = await start_task(host, "wait")
+    await wait_for(lambda: host.journal.head(task_id) > 2)
+    await host.cancel(task_id, account="acme")
+    assert [orphan.task_id for orphan in host.journal.list_orphaned_children()] == ["c-1"]
+    await wait_for(lambda: has_no_orphans(host.journal))
+    assert children.cancels == [("c-1", "acme")] * 4
+
+
+async def test_a_child_that_outlives_its_parent_is_canceled(open_host: OpenHost) -> None:
+    children = Children(TaskNotCancelableError("c-1", "completed"))
+    host = await open_host(PARENT, cancel_child=children.cancel)
+    await host.wait_turn(await start_task(host, "leave"))
+    async with asyncio.timeout(TIMEOUT_S):
+        await children.is_called.wait()
+    await wait_for(lambda: has_no_orphans(host.journal))
+    assert children.cancels == [("c-1", "acme")]
+
+
+async def test_an_ended_or_unknown_child_is_not_orphaned(open_host: OpenHost) -> None:
+    children = Children(TaskNotFoundError("c-1"))
+    host = await open_host(PARENT, cancel_child=children.cancel)
+    await start_task(host, "finish")
+    await wait_until_slots_free(host)
+    assert has_no_orphans(host.journal)
+    task_id = await start_task(host, "wait")
+    await wait_for(lambda: host.journal.head(task_id) > 2)
+    await host.cancel(task_id, account="acme")
+    assert has_no_orphans(host.journal)
+    assert children.cancels == [("c-1", "acme")]
+
+
+async def test_orphans_are_canceled_after_a_restart(open_host: OpenHost) -> None:
+    unreachable = Children(UNREACHABLE)
+    host = await open_host(PARENT, cancel_child=unreachable.cancel)
+    task_id = await start_task(host, "wait")
+    await wait_for(lambda: host.journal.head(task_id) > 2)
+    await host.cancel(task_id, account="acme")
+    await kill_host(host)
+    reachable = Children(None)
+    reopened = await open_host(PARENT, cancel_child=reachable.cancel)
+    await wait_for(lambda: has_no_orphans(reopened.journal))
+    assert reachable.cancels == [("c-1", "acme")]
+
+
+async def test_an_orphan_is_dropped_after_its_deadline(open_host: OpenHost) -> None:
+    children = Children(UNREACHABLE)
+    host = await open_host(PARENT, cancel_child=children.cancel)
+    deadline = datetime.now(UTC) + timedelta(seconds=0.3)
+    submission = message_service_pb2.Submission(account="acme")
+    submission.deadline.FromDatetime(deadline)
+    accepted = await host.submit("tested", message("leave"), submission)
+    assert isinstance(accepted, SubmitResult)
+    await wait_until_slots_free(host)
+    await wait_for(lambda: has_no_orphans(host.journal))
+    assert datetime.now(UTC) >= deadline
