@@ -58,6 +58,9 @@ def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: 
     """
 
     class LimitedProtocol(protocol):  # type: ignore[misc]
+        # Requests that wait for an earlier one, the next at the end. The h11 protocol has none.
+        pipeline: Any = ()
+
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
             self.connection = Connection(transport.abort)
@@ -102,14 +105,15 @@ def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: 
             if self.parser.should_upgrade():
                 # CONNECT, or an Upgrade header split across pieces: its body would be lost.
                 raise ValueError("protocol upgrades are not supported")
+            waiting = len(self.pipeline)
             super().on_headers_complete()
-
-        def _start_asgi_task(self, cycle: Any, app: Any) -> None:  # noqa: ANN401  uvicorn's
-            self._served = cycle
-            super()._start_asgi_task(cycle, app)
+            if len(self.pipeline) == waiting:
+                self._served = self.cycle
 
         def on_response_complete(self) -> None:
             self._waits_since = self.loop.time()
+            if self.pipeline:
+                self._served, _ = self.pipeline[-1]
             super().on_response_complete()
 
         def send_400_response(self, _msg: str) -> None:
@@ -145,7 +149,9 @@ def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: 
                 return
             self._is_rejected = True
             self._waits_since = self.loop.time()
-            self._unset_keepalive_if_required()
+            if self.timeout_keep_alive_task is not None:
+                self.timeout_keep_alive_task.cancel()
+                self.timeout_keep_alive_task: asyncio.TimerHandle | None = None
             self._send_error(error)
             if self.transport.can_write_eof():
                 self.transport.write_eof()
