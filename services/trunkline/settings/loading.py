@@ -2,14 +2,19 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Final
 
 from trunkline.settings.sections import RemoteAgentSettings
-from trunkline.settings.settings import Settings
+from trunkline.settings.settings import ENV_PREFIX, Settings
 
 CONFIG_FILE: Final = "trunkline.toml"
 CONFIG_VARIABLE: Final = "TRUNKLINE_CONFIG"
+_VARIABLES: Final = frozenset(
+    f"{ENV_PREFIX}{name}".upper()
+    for name in ("agent_timeouts", *(setting.name for setting in fields(Settings)))
+)
 
 
 def load_settings(
@@ -27,17 +32,17 @@ def load_settings(
     Raises:
         ConfigurationError: it names the file and key, the variable or the flag that is wrong.
     """
-    # It takes a third of a second to load, and most importers of this package load no settings.
-    from trunkline.settings.sources import read_settings
-
     environment = os.environ if environment is None else environment
     named = environment.get(CONFIG_VARIABLE)
-    file = Path(named) if named else (folder or Path()) / CONFIG_FILE
-    return read_settings(
-        flags=flags or {},
-        environment=environment,
-        file=file if named or file.exists() else None,
-    )
+    path = Path(named) if named else (folder or Path()) / CONFIG_FILE
+    file = path if named or path.exists() else None
+    given = {name: value for name, value in (flags or {}).items() if value is not None}
+    if file is None and not given and _VARIABLES.isdisjoint(environment):
+        return Settings()
+    # It loads pydantic-settings, which takes half the time of a short command.
+    from trunkline.settings.sources import read_settings
+
+    return read_settings(flags=given, environment=environment, file=file)
 
 
 def parse_remote(table: object, *, where: str) -> RemoteAgentSettings:

@@ -1,7 +1,7 @@
 """Reads settings with pydantic-settings: flags over the environment over the file.
 
 `load_settings` and `parse_remote` import this module when they are called, because
-pydantic-settings takes a third of a second to load.
+pydantic-settings is slow to load.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,11 +49,7 @@ _NOT_A_TABLE: Final = frozenset({"dataclass_type", "dict_type", "mapping_type"})
 
 
 class _Flags(InitSettingsSource):
-    """Values of the command line; None stands for a flag that was not given."""
-
-    def __init__(self, model: type[BaseSettings], flags: Mapping[str, object]) -> None:
-        given = {name: value for name, value in flags.items() if value is not None}
-        super().__init__(model, given)
+    """Values of the command line."""
 
     def locate(self, path: Sequence[str]) -> str:
         return _FLAGS.get(path[0], f"--{path[0]}")
@@ -156,7 +152,7 @@ def read_settings(
             dotenv_settings: PydanticBaseSettingsSource,
             file_secret_settings: PydanticBaseSettingsSource,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            sources.append(_Flags(settings_cls, flags))
+            sources.append(_Flags(settings_cls, dict(flags)))
             sources.append(_Environment(settings_cls, environment))
             sources.append(_File(settings_cls, file))
             return tuple(sources)

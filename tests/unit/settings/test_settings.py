@@ -1,5 +1,7 @@
 """Settings come from a file, the environment and flags; errors name the source of a value."""
 
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated
@@ -396,3 +398,34 @@ def test_an_error_in_a_remote_agents_table_is_reported(
 
 def test_remote_agents_cannot_be_set_by_a_variable(tmp_path: Path) -> None:
     assert "as a table into trunkline.toml" in load_error(tmp_path, env={"TRUNKLINE_REMOTES": "x"})
+
+
+def test_defaults_alone_are_read_without_the_settings_library(tmp_path: Path) -> None:
+    # A process of its own: in this one, other tests have imported everything.
+    probe = (
+        "import sys; from trunkline.settings import Settings, load_settings;"
+        "loaded = load_settings({'mesh': None}, environment={'TRUNKLINE_URL': 'x'});"
+        "print(loaded == Settings(), 'pydantic_settings' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", probe], check=True, capture_output=True, cwd=tmp_path
+    )
+    assert done.stdout.split() == [b"True", b"False"]
+
+
+@pytest.mark.parametrize(
+    "setting", ["agent_timeouts", *(setting.name for setting in fields(Settings))]
+)
+def test_a_variable_is_read_if_nothing_else_is_set(
+    monkeypatch: pytest.MonkeyPatch, setting: str, tmp_path: Path
+) -> None:
+    environment = {f"TRUNKLINE_{setting.upper()}": "any"}
+    read: list[object] = []
+
+    def read_settings(**sources: object) -> Settings:
+        read.append(sources["environment"])
+        return Settings()
+
+    monkeypatch.setattr("trunkline.settings.sources.read_settings", read_settings)
+    load_settings(environment=environment, folder=tmp_path)
+    assert read == [environment]
