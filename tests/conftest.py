@@ -1,6 +1,7 @@
 """Keeps the tester's own environment and machine out of the tests."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,9 @@ os.environ["LANGSMITH_TRACING"] = "false"
 # Without cached bytecode, hundreds of processes spend a third of their time on compiling imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# A shell starts background jobs with SIGINT ignored, and child processes would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine makes an example slow, not wrong.
 hypothesis_settings.register_profile(
