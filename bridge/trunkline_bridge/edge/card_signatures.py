@@ -1,7 +1,8 @@
 """Signs and verifies cards (A2A v1.0, 8.4; detached JWS, RFC 7515; JCS, RFC 8785).
 
-A signature covers a canonical form of the card. The specification defines one form, `a2a-sdk` omits
-more members, and some implementations sign the card as they send it. All three verify here.
+A signature covers a canonical form of the card. The specification defines one form, `a2a-sdk` 1.x
+omits more members, and some implementations sign the JSON that they send. `verify_card` accepts all
+three.
 """
 
 import hashlib
@@ -31,6 +32,8 @@ from trunkline_bridge.edge.jwt_tokens import SIGNATURE_ALGORITHMS, parse_key_set
 from trunkline_bridge.protocol import KEYS_PATH
 from trunkline_bridge.versions.card_json import parse_card
 from trunkline_bridge.versions.json_values import Json, struct_json
+
+logger = logging.getLogger(__name__)
 
 SPECIFIED, PRUNED, AS_SENT = "specified", "pruned", "as sent"
 
@@ -62,20 +65,20 @@ _MAX_DEPTH = 100
 
 
 class NoCanonicalFormError(ValueError):
-    """A card has no canonical form: it is nested too deeply, or has a number beyond JSON."""
+    """A card has no canonical form: it is nested too deeply, or has a number that JSON lacks."""
 
 
 def specified_form(card: agent_card_pb2.AgentCard) -> bytes:
-    """Return the form of the specification.
+    """Return the canonical form of the specification (A2A v1.0, 8.4).
 
-    It has the required fields, fields with presence that are set, and others that differ from
-    their default.
+    It has the required fields, optional fields that are set, and other fields unless they have
+    their default value.
     """
     return _canonical(lambda: _message_fields(card, omit="signatures"))
 
 
 def pruned_form(card: agent_card_pb2.AgentCard) -> bytes:
-    """Return the form of `a2a-sdk` 1.x, without empty members, even required ones."""
+    """Return the canonical form of `a2a-sdk` 1.x, without empty members, even required ones."""
 
     def prune() -> Any:  # noqa: ANN401  any JSON value
         value = json_format.MessageToDict(card)
@@ -86,33 +89,33 @@ def pruned_form(card: agent_card_pb2.AgentCard) -> bytes:
 
 
 def sent_form(text: str | bytes) -> bytes:
-    """Return the form of a card as it was sent, with members that v1.0 does not define."""
+    """Return the canonical form of a card's JSON, with members that v1.0 does not define."""
 
     def read() -> Json:
         value = json.loads(text)
         if not isinstance(value, dict):
             raise ValueError("is no card")
-        return {name: one for name, one in value.items() if name != "signatures"}
+        return {name: member for name, member in value.items() if name != "signatures"}
 
     return _canonical(read)
 
 
-def _canonical(make: Callable[[], Any]) -> bytes:
+def _canonical(build: Callable[[], Any]) -> bytes:
     try:
-        return rfc8785.dumps(_round_large_integers(make(), _MAX_DEPTH))
+        return rfc8785.dumps(_round_large_integers(build(), _MAX_DEPTH))
     except (ValueError, RecursionError) as error:
         raise NoCanonicalFormError(str(error) or "it is nested too deeply") from error
 
 
 def _message_fields(message: Message, *, omit: str = "") -> Json:
     required = _REQUIRED.get(message.DESCRIPTOR.name, _NONE)
-    found: Json = {}
+    members: Json = {}
     for field in message.DESCRIPTOR.fields:
         if field.name == omit:
             continue
         if field.name in required or _is_set(message, field):
-            found[field.json_name] = _field_value(message, field)
-    return found
+            members[field.json_name] = _field_value(message, field)
+    return members
 
 
 def _is_set(message: Message, field: Any) -> bool:  # noqa: ANN401  descriptors have two types
@@ -128,7 +131,7 @@ def _field_value(message: Message, field: Any) -> Any:  # noqa: ANN401  any JSON
     if field.message_type.GetOptions().map_entry:
         return {name: _to_json(value[name]) for name in value}
     if field.is_repeated:
-        return [_to_json(one) for one in value]
+        return [_to_json(item) for item in value]
     return _to_json(value)
 
 
@@ -141,10 +144,10 @@ def _to_json(value: Any) -> Any:  # noqa: ANN401  what a map holds may be a text
 def _prune(value: Any) -> Any:  # noqa: ANN401  any JSON value
     pairs: Iterator[tuple[Any, Any]]
     if isinstance(value, dict):
-        pairs = ((name, _prune(one)) for name, one in value.items())
-        return {name: one for name, one in pairs if one is not None} or None
+        pairs = ((name, _prune(member)) for name, member in value.items())
+        return {name: member for name, member in pairs if member is not None} or None
     if isinstance(value, list):
-        return [one for one in map(_prune, value) if one is not None] or None
+        return [item for item in map(_prune, value) if item is not None] or None
     return None if value == "" else value
 
 
@@ -153,15 +156,13 @@ def _round_large_integers(value: Any, depth: int) -> Any:  # noqa: ANN401  any J
     if not depth:
         raise NoCanonicalFormError("it is nested too deeply")
     if isinstance(value, dict):
-        return {name: _round_large_integers(one, depth - 1) for name, one in value.items()}
+        return {name: _round_large_integers(member, depth - 1) for name, member in value.items()}
     if isinstance(value, list):
-        return [_round_large_integers(one, depth - 1) for one in value]
+        return [_round_large_integers(item, depth - 1) for item in value]
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > _MAX_EXACT_INTEGER:
         return float(value)
     return value
 
-
-logger = logging.getLogger(__name__)
 
 _PrivateKey: TypeAlias = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey
 
@@ -181,13 +182,13 @@ class CardSigner:
     """Signs cards with one key. An unchanged card is signed only once."""
 
     def __init__(self, path: Path, key_id: str = "") -> None:
-        """Load the private key, in PEM. ConfigurationError: it is unusable."""
+        """Load a private key in PEM. ConfigurationError: it is unusable."""
         try:
             key = load_pem_private_key(path.read_bytes(), password=None)
         except OSError as error:
             raise ConfigurationError(str(path), f"cannot be read: {error.strerror}") from error
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-            raise ConfigurationError(str(path), "is no private key in PEM, unencrypted") from error
+            raise ConfigurationError(str(path), "is no unencrypted private key in PEM") from error
         self._key, self._algorithm, jwk = _describe_key(key, path)
         self.key_id = key_id or _thumbprint(jwk)
         self._jwk = {**jwk, "kid": self.key_id, "use": "sig", "alg": self._algorithm}
@@ -199,14 +200,17 @@ class CardSigner:
         return {"keys": [self._jwk]}
 
     def sign(self, card: agent_card_pb2.AgentCard, *, base_url: str) -> None:
-        """Add a signature to a card, or two if the forms that clients verify differ."""
+        """Add a signature for each distinct canonical form that clients verify: one or two.
+
+        A card without a canonical form stays unsigned, and a warning is logged.
+        """
         header = {"kid": self.key_id, "typ": "JOSE", "jku": base_url + KEYS_PATH}
         try:
             forms = {specified_form(card), pruned_form(card)}
         except NoCanonicalFormError as error:
             logger.warning("card.unsigned", extra={"agent": card.name, "problem": str(error)})
             return
-        # A stable order: the form of the specification is the longer one.
+        # The form of the specification is the longer one, so its signature comes first.
         for form in sorted(forms, key=len, reverse=True):
             protected, signature = self._signature(form, header)
             card.signatures.add(protected=protected, signature=signature)
@@ -246,14 +250,15 @@ def _thumbprint(jwk: Json) -> str:
 
 
 class InvalidSignatureError(Exception):
-    """No signature of a card is valid. The text has the reason for each."""
+    """No signature of a card is valid. The text has a reason for each."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrustedKey:
-    """A public key to trust, with its id if it has one."""
+    """A trusted public key."""
 
     key_id: str | None
+    """The key id; None: the key is tried for any id."""
     jwk: dict[str, Any] | None
     public: Any = None
     """A public key of `cryptography`, if there is no JWK."""
@@ -304,15 +309,15 @@ def verify_card(text: bytes, keys: Sequence[TrustedKey]) -> VerifiedSignature:
 
 
 def _canonical_forms(card: agent_card_pb2.AgentCard, text: bytes) -> Iterator[tuple[str, bytes]]:
-    makers: Mapping[str, Callable[[], bytes]] = {
+    builders: Mapping[str, Callable[[], bytes]] = {
         SPECIFIED: partial(specified_form, card),
         PRUNED: partial(pruned_form, card),
         AS_SENT: partial(sent_form, text),
     }
-    for name, make in makers.items():
-        # A card may have some of the forms only.
+    for name, build in builders.items():
+        # A card may lack some of the forms.
         with suppress(NoCanonicalFormError):
-            yield name, make()
+            yield name, build()
 
 
 def _verify_signature(
@@ -341,7 +346,7 @@ def _verify_signature(
 
 
 def _compact_jws(signature: agent_card_pb2.AgentCardSignature, payload: bytes) -> str:
-    """Return a detached signature together with its payload (RFC 7515, 3.1 and appendix F)."""
+    """Return a detached signature and its payload as a compact JWS (RFC 7515, 3.1 and F)."""
     return f"{signature.protected}.{base64url_encode(payload).decode()}.{signature.signature}"
 
 
@@ -353,7 +358,7 @@ def _is_valid(token: str, algorithm: str, key: TrustedKey) -> bool:
             PyJWS().decode(token, PyJWK(key.jwk, algorithm), algorithms=[algorithm])
         else:
             return False
-    # A key of another kind than the algorithm's is a TypeError.
+    # A key of the wrong type for the algorithm is a TypeError.
     except (PyJWTError, TypeError, ValueError):
         return False
     return True

@@ -1,4 +1,4 @@
-"""Server spans of requests. They are named by the A2A method and end with the response."""
+"""Server spans of requests, named after the A2A method. They end with the response."""
 
 import logging
 import time
@@ -132,7 +132,7 @@ def _add_traceresponse(send: Send, span: trace.Span) -> Send:
 
 
 def _span_route(path: str) -> str:
-    """Return one of a few names for a path: clients can invent any number of paths."""
+    """Return one of a few names for a path, because clients can invent any number of paths."""
     if path.endswith(("/.well-known/agent-card.json", "/.well-known/agent.json")):
         return "agent-card"
     if path == "/" or path.startswith("/agents/"):
