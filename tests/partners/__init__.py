@@ -1,1 +1,1 @@
-"""Programs that drive real clients of other makers: see harness/partners.py."""
+"""Programs that run clients and servers of other SDKs; harness/partners.py starts them."""

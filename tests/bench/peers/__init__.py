@@ -1,1 +1,1 @@
-"""What Trunkline is compared with."""
+"""Other implementations that Trunkline is compared with."""

@@ -1,4 +1,4 @@
-"""When a host sends its responses on a trunk, and what waits for that."""
+"""The order and the timing of a host's responses on a trunk."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,7 +22,7 @@ LIMIT_S = 30.0
 
 
 class Peer:
-    """The context of a trunk's call: one request, and writes that wait until they may end."""
+    """The gRPC context of a trunk with one request; the test releases its writes."""
 
     def __init__(self, method: str, request: bytes) -> None:
         self._call = trunk_service_pb2.TrunkCall(
@@ -48,7 +48,7 @@ class Peer:
 
 
 class Agent:
-    """An agent that tells when its code runs."""
+    """An agent that records the start of its code."""
 
     def __init__(self) -> None:
         self.runs = asyncio.Event()

@@ -110,7 +110,7 @@ async def test_a_task_is_canceled_and_a_running_one_is_stopped_at_the_end() -> N
 async def test_waits_time_out() -> None:
     async with mesh(hello) as m:
         submitted = await m.submit("Ada")
-        # A mesh with a short timeout of its own might fail elsewhere.
+        # A mesh opened with this short timeout might fail elsewhere.
         impatient = Mesh(m.directory, default_agent="hello", timeout_s=0.1)
         with pytest.raises(TimeoutError):
             await impatient.ask("wait")
