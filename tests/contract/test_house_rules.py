@@ -308,6 +308,25 @@ def test_every_test_asserts() -> None:
     assert violations == []
 
 
+def private_attributes(tree: ast.Module) -> Iterator[ast.Attribute]:
+    """Yield uses of private attributes of anything but `self`, `cls` and modules `os` and `sys`."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id="self" | "cls" | "os" | "sys")):
+                pass
+            case ast.Attribute(attr=name) if name.startswith("_") and not name.startswith("__"):
+                yield node
+
+
+def test_the_harness_uses_no_private_state() -> None:
+    private = [
+        f"{relative_name(path)}:{node.lineno}: {ast.unparse(node)}"
+        for path in sorted((ROOT / "tests/harness").rglob("*.py"))
+        for node in private_attributes(parse_module(path))
+    ]
+    assert private == []
+
+
 def test_no_test_is_skipped_or_patches_our_code() -> None:
     evasions = [
         f"{relative_name(path)}: {match[0]}"

@@ -73,7 +73,8 @@ class TaskHost:
         self._closing = asyncio.Event()
         self._is_draining = False
         self.primary: JournalHost = self._build_host(journal, checkpoint_path)
-        self._hosts = {journal.id: self.primary}
+        self.journal_hosts: dict[str, JournalHost] = {journal.id: self.primary}
+        """The hosts of all journals that are served here, by journal id."""
         self._hidden: set[str] = set()
         # The ids of journals that were served here before.
         self._former_ids: set[str] = set()
@@ -107,7 +108,9 @@ class TaskHost:
     @property
     def journal_ids(self) -> tuple[str, ...]:
         """The ids of the journals served now without the hidden ones, the primary first."""
-        return tuple(journal_id for journal_id in self._hosts if journal_id not in self._hidden)
+        return tuple(
+            journal_id for journal_id in self.journal_hosts if journal_id not in self._hidden
+        )
 
     @property
     def lost(self) -> asyncio.Event:
@@ -140,7 +143,7 @@ class TaskHost:
         """
         agents_by_journal = {
             journal_id: host.waits_for
-            for journal_id, host in self._hosts.items()
+            for journal_id, host in self.journal_hosts.items()
             if host is not self.primary
         }
         return {
@@ -160,7 +163,7 @@ class TaskHost:
 
     def release_journal(self, journal_id: str) -> None:
         """Release an adopted journal, so that a host with the right agents takes it over."""
-        self._hosts[journal_id].release()
+        self.journal_hosts[journal_id].release()
         self._forget(journal_id)
 
     async def submit(
@@ -191,7 +194,7 @@ class TaskHost:
         if message.task_id or journal_id in self._former_ids:
             host = self._get_host(task_id)
         else:
-            host = self._hosts.get(journal_id, self.primary)
+            host = self.journal_hosts.get(journal_id, self.primary)
         host.lease.check()
         is_draining = self._is_draining or host.is_draining
         if is_draining and not submission.HasField("parent"):
@@ -228,7 +231,7 @@ class TaskHost:
         query.CopyFrom(request)
         query.account = request.account or ANONYMOUS_ACCOUNT
         pages = []
-        for host in self._hosts.values():
+        for host in self.journal_hosts.values():
             host.lease.check()
             pages.append(host.journal.list(query))
         return pages[0] if len(pages) == 1 else merge_pages(pages, parse_page_size(query))
@@ -301,7 +304,7 @@ class TaskHost:
             JournalUnavailableError, PeerUnavailableError.
         """
         account = account or ANONYMOUS_ACCOUNT
-        for host in self._hosts.values():
+        for host in self.journal_hosts.values():
             host.lease.check()
             task_id = host.journal.aliases.find(account, alias)
             if task_id is not None:
@@ -369,7 +372,7 @@ class TaskHost:
         self._is_draining = True
         self.push_configs.outbox.drain()
         async with asyncio.TaskGroup() as group:
-            for host in self._hosts.values():
+            for host in self.journal_hosts.values():
                 group.create_task(host.drain(grace_s))
 
     def _build_host(self, journal: Journal, checkpoint_path: Path | None) -> JournalHost:
@@ -387,7 +390,7 @@ class TaskHost:
 
     def _get_host(self, task_id: str) -> JournalHost:
         journal_id = task_id.partition("-")[0]
-        host = self._hosts.get(journal_id)
+        host = self.journal_hosts.get(journal_id)
         if host is not None:
             return host
         if journal_id in self._former_ids:
@@ -396,7 +399,7 @@ class TaskHost:
 
     def _find_alias_host(self, account: str, alias: str) -> JournalHost | None:
         """Return the host of the journal that has an alias."""
-        for host in self._hosts.values():
+        for host in self.journal_hosts.values():
             host.lease.check()
             if host.journal.aliases.find(account, alias) is not None:
                 return host
@@ -409,13 +412,13 @@ class TaskHost:
         host = self._build_host(journal, checkpoint_path)
         try:
             async with host:
-                self._hosts[journal.id] = host
+                self.journal_hosts[journal.id] = host
                 self._former_ids.discard(journal.id)
                 served.set_result(None)
                 if self._is_draining:
                     await host.drain(0)
                 await _first_of(self._closing, host.lost)
-                if host.lost.is_set() and self._hosts.get(journal.id) is host:
+                if host.lost.is_set() and self.journal_hosts.get(journal.id) is host:
                     self._forget(journal.id)
         except JournalUnavailableError as error:
             if served.done():
@@ -429,12 +432,12 @@ class TaskHost:
             host.close()
 
     def _forget(self, journal_id: str) -> None:
-        del self._hosts[journal_id]
+        del self.journal_hosts[journal_id]
         self._former_ids.add(journal_id)
 
     async def _cancel_child(self, task_id: str, account: str) -> None:
         """Cancel a descendant, directly if this process serves its journal."""
-        if task_id.partition("-")[0] in self._hosts:
+        if task_id.partition("-")[0] in self.journal_hosts:
             await self.cancel(task_id, account=account, reason="its parent was canceled")
         elif self._cancel_remote is not None:
             await self._cancel_remote(task_id, account)
@@ -443,7 +446,7 @@ class TaskHost:
         self, request: task_service_pb2.AnswerApprovalRequest
     ) -> snapshot_pb2.ApprovalInfo:
         """Answer an approval of a parent, directly if this process serves its journal."""
-        if request.task_id.partition("-")[0] in self._hosts:
+        if request.task_id.partition("-")[0] in self.journal_hosts:
             return await self.answer_approval(request)
         if self._answer_remote is None:
             raise PeerUnavailableError(request.task_id, "its host is not on the mesh")

@@ -71,7 +71,8 @@ class JournalHost:
             journal_id=journal.id,
             on_fenced=self.lease.mark_lost,
         )
-        self._deadlines = DeadlineTimer(self._expire)
+        self.deadlines: DeadlineTimer = DeadlineTimer(self._expire)
+        """The deadlines of the running tasks."""
         self.slots: TaskSlots = TaskSlots(self._admissions, on_release=self._on_release)
         self.files: JournalFiles = JournalFiles(journal, open_remote)
         self._turns = TurnFactory(
@@ -87,7 +88,7 @@ class JournalHost:
             slots=self.slots,
             turns=self._turns,
             admissions=self._admissions,
-            deadlines=self._deadlines,
+            deadlines=self.deadlines,
             push_configs=self._push_configs,
             files=self.files,
         )
@@ -107,7 +108,7 @@ class JournalHost:
             self._settings,
             slots=self.slots,
             terminator=self.terminator,
-            deadlines=self._deadlines,
+            deadlines=self.deadlines,
             turns=self._turns,
         )
         reserved = recovery.reserve()
@@ -130,7 +131,7 @@ class JournalHost:
     ) -> None:
         await self.drain(0)
         self._push_configs.outbox.close(self.journal)
-        self._deadlines.close()
+        self.deadlines.close()
         # Writes that are still queued fail.
         self.flush_scheduler.close()
         for task in self._background_tasks:
@@ -194,7 +195,7 @@ class JournalHost:
         """Clean up after a slot: its deadline, orphaned children, and answers still to deliver."""
         context = slot.context
         if context is None or context.state not in INTERRUPTED:
-            self._deadlines.discard(slot.task_id)
+            self.deadlines.discard(slot.task_id)
         if context is not None and context.state in TERMINAL and context.children.all:
             self._orphans.add(context)
         if context is None or self.is_draining:
@@ -219,7 +220,7 @@ class JournalHost:
         """Stop all tasks and close the journal, because the lease is over."""
         self.is_draining = True
         self._push_configs.outbox.close(self.journal)
-        self._deadlines.close()
+        self.deadlines.close()
         for slot in self.slots.all():
             slot.stop()
         self.flush_scheduler.close()

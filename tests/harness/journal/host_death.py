@@ -8,7 +8,7 @@ from trunkline.tasks.host import TaskHost
 
 async def kill_host(host: TaskHost) -> None:
     """End a host as a killed process ends: its journal is not closed properly."""
-    host.primary._deadlines.close()
+    host.primary.deadlines.close()
     host.primary.flush_scheduler.close()
     host.journal.close()
     for run in host.primary.slots.all():
@@ -23,13 +23,13 @@ async def kill_host(host: TaskHost) -> None:
 async def wait_until_slots_free(host: TaskHost, journal_id: str = "") -> None:
     """Wait until no task of a journal, by default the primary one, has a slot."""
     journal_id = journal_id or host.journal.id
-    while runs := host._hosts[journal_id].slots.all():
+    while runs := host.journal_hosts[journal_id].slots.all():
         await runs[0].released.wait()
 
 
 def find_replayed(host: TaskHost, task_id: str) -> None:
     """Make a host find a task in its primary journal whose id names another journal."""
-    host._hosts[task_id.partition("-")[0]] = host.primary
+    host.journal_hosts[task_id.partition("-")[0]] = host.primary
 
 
 async def replay_journal(source: Journal, task_id: str, target: Journal, *, until: int) -> None:

@@ -101,7 +101,7 @@ async def test_losing_one_journal_stops_only_its_tasks(tmp_path: Path) -> None:
         await hosts.adopt(Journal.open(tmp_path / "dead.db"))
         async with asyncio.timeout(30):
             await running.wait()
-        adopted = hosts._hosts[stuck.partition("-")[0]]
+        adopted = hosts.journal_hosts[stuck.partition("-")[0]]
         watch = hosts.watch(stuck, account="", after=0)
         adopted.lease.mark_lost()
         with pytest.raises(PeerUnavailableError):

@@ -53,6 +53,11 @@ class DocumentReader:
         self._time_limit_s = time_limit_s
         self._process: subprocess.Popen[str] | None = None
 
+    @property
+    def worker_pid(self) -> int | None:
+        """The process id of the worker; None before it starts."""
+        return None if self._process is None else self._process.pid
+
     def __enter__(self) -> Self:
         return self
 

@@ -235,11 +235,12 @@ def test_closing_leaves_no_process_and_no_thread(tmp_path: Path) -> None:
 
     with DocumentReader() as reader:
         reader.read(tmp_path / "a.md", "text/markdown")
-        process = reader._process
-        assert process is not None
-        assert process.poll() is None
+        pid = reader.worker_pid
+        assert pid is not None
+        os.kill(pid, 0)
 
-    assert process.returncode is not None
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
     # Threads of earlier tests may end meanwhile.
     assert set(threading.enumerate()) <= before
 
