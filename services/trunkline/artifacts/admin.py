@@ -56,6 +56,6 @@ def copy_blobs(folder: Path, target: Path) -> int:
 
 def prune_blobs(blobs: BlobStore, task_ids: Container[str]) -> int:
     """Delete the files of all tasks that are not in `task_ids`. Return how many tasks it were."""
-    gone = [task_id for task_id in blobs.list_task_ids() if task_id not in task_ids]
-    blobs.remove(gone)
-    return len(gone)
+    obsolete = [task_id for task_id in blobs.list_task_ids() if task_id not in task_ids]
+    blobs.remove(obsolete)
+    return len(obsolete)

@@ -82,17 +82,17 @@ class BlobStore:
         """
         with translate_errors(self.folder):
             blob = await self.get(reference)
-            left = blob.size_bytes - offset
-            left = min(left, length) if length else left
+            remaining = blob.size_bytes - offset
+            remaining = min(remaining, length) if length else remaining
             # Opened on the loop: if the caller is canceled, a file opened in a thread stays open.
             with self._open(reference, offset) as file:
-                while left > 0:
-                    chunk = await run_in_thread(file.read, min(CHUNK_BYTES, left))
+                while remaining > 0:
+                    chunk = await run_in_thread(file.read, min(CHUNK_BYTES, remaining))
                     if not chunk:
                         raise JournalUnavailableError(
                             display_name(self.folder), "a file in it was cut off"
                         )
-                    left -= len(chunk)
+                    remaining -= len(chunk)
                     yield chunk
 
     @asynccontextmanager
@@ -186,12 +186,12 @@ class BlobStore:
         path = self._path(reference)
         try:
             size_bytes = path.stat().st_size
-            known = json.loads(metadata_path(path).read_bytes())
+            facts = json.loads(metadata_path(path).read_bytes())
         except FileNotFoundError:
             raise ArtifactNotFoundError(reference.task_id, reference.blob_id) from None
-        if known["size_bytes"] != size_bytes:
+        if facts["size_bytes"] != size_bytes:
             raise JournalUnavailableError(display_name(path), "it is damaged; restore a copy")
-        return Blob(reference, **known)
+        return Blob(reference, **facts)
 
     def _open(self, reference: Reference, offset: int) -> BinaryIO:
         try:

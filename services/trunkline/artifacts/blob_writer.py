@@ -164,11 +164,11 @@ class BlobWriter:
 
 def hash_file(path: Path) -> "hashlib._Hash":
     """Return the SHA-256 object of a file's content. It blocks. OSError."""
-    found = hashlib.sha256()
+    checksum = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(CHUNK_BYTES):
-            found.update(chunk)
-    return found
+            checksum.update(chunk)
+    return checksum
 
 
 @contextlib.contextmanager

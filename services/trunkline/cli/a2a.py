@@ -131,8 +131,8 @@ def show_end(answer: StreamedAnswer) -> None:
     if _EXITS.get(state) is ExitCode.INPUT_REQUIRED:
         write(f"{answer.status_text or state}\n")
     elif state != "completed":
-        said = " ".join(answer.status_text.split())
-        say(f"{state}: {said}" if said else state)
+        status = " ".join(answer.status_text.split())
+        say(f"{state}: {status}" if status else state)
 
 
 def turn_exit_code(answer: StreamedAnswer) -> ExitCode:

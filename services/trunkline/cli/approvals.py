@@ -66,8 +66,8 @@ async def list_approvals(mesh: str | None, *, account: str, as_json: bool) -> Ex
     A host that does not answer is named on stderr.
     """
     async with open_mesh_view(mesh) as view:
-        found, code = await query_hosts(view, lambda host: _list_on_host(host, account))
-        pending = [one for one in found if await _is_still_waiting(view, one, account)]
+        approvals, code = await query_hosts(view, lambda host: _list_on_host(host, account))
+        pending = [one for one in approvals if await _is_still_waiting(view, one, account)]
     pending.sort(key=lambda one: one.root.task.status.timestamp.ToNanoseconds())
     if as_json:
         print_json([_fields(one) for one in pending])
@@ -110,11 +110,11 @@ async def answer_approval(mesh: str | None, decided: DecisionRequest, *, as_json
             approval = await view.task_host_client(request.task_id).answer_approval(request)
         except TaskNotFoundError:
             raise ApprovalNotFoundError(decided.approval_id) from None
-    said = render_decision(approval.answered.decision)
+    decision = render_decision(approval.answered.decision)
     if as_json:
-        print_json({"approval_id": decided.approval_id, "decision": said})
+        print_json({"approval_id": decided.approval_id, "decision": decision})
     else:
-        print(f"{decided.approval_id}: {said}")
+        print(f"{decided.approval_id}: {decision}")
     return ExitCode.OK
 
 

@@ -26,7 +26,7 @@ def read_parts(files: Sequence[str]) -> list[dict[str, Any]]:
         InvalidArgumentError: one can't be read, or together they are too large.
     """
     parts = []
-    left = LIMIT_BYTES
+    remaining_bytes = LIMIT_BYTES
     for file in files:
         if file.startswith(("http://", "https://")):
             parts.append(_add_metadata({"url": file}, urlsplit(file).path))
@@ -35,8 +35,8 @@ def read_parts(files: Sequence[str]) -> list[dict[str, Any]]:
             content = Path(file).read_bytes()
         except OSError as error:
             raise InvalidArgumentError("--file", f"{file}: {error.strerror}") from None
-        left -= len(content)
-        if left < 0:
+        remaining_bytes -= len(content)
+        if remaining_bytes < 0:
             problem = (
                 f"{file}: files are too large to be sent (at most {LIMIT_BYTES / 1e6:g} MB in "
                 "all); give a URL where the mesh can fetch it"

@@ -62,8 +62,8 @@ def complain(error: Exception) -> ExitCode:
             text += f"; {reason.hint}"
     else:
         # Only the system's own text: other texts may contain user content.
-        said = f" ({reason.strerror})" if isinstance(reason, OSError) and reason.strerror else ""
-        text = f"unexpected {type(reason).__name__}{said}; TRUNKLINE_LOG_LEVEL=debug shows where"
+        cause = f" ({reason.strerror})" if isinstance(reason, OSError) and reason.strerror else ""
+        text = f"unexpected {type(reason).__name__}{cause}; TRUNKLINE_LOG_LEVEL=debug shows where"
         _log(error)
     print(f"error: {text}", file=sys.stderr, flush=True)
     return ExitCode.UNREACHABLE if isinstance(reason, PeerError) else ExitCode.FAILED

@@ -71,7 +71,7 @@ async def verify_card(url: str, trusted: str, *, as_json: bool) -> ExitCode:
     address = _card_url(url)
     content = await fetch_document(address)
     try:
-        found = verify_card(content, keys)
+        signature = verify_card(content, keys)
     except InvalidSignatureError as error:
         if as_json:
             print_json({"url": address, "verified": False, "problem": str(error)})
@@ -80,10 +80,15 @@ async def verify_card(url: str, trusted: str, *, as_json: bool) -> ExitCode:
     except ValueError as error:
         raise PeerProtocolError(address, str(error)) from error
     if as_json:
-        told = {"key_id": found.key_id, "algorithm": found.algorithm, "form": found.form}
-        print_json({"url": address, "verified": True, **told})
+        facts = {
+            "key_id": signature.key_id,
+            "algorithm": signature.algorithm,
+            "form": signature.form,
+        }
+        print_json({"url": address, "verified": True, **facts})
     else:
-        print(f"verified: signed by {found.key_id} ({found.algorithm}), {_FORMS[found.form]}")
+        form = _FORMS[signature.form]
+        print(f"verified: signed by {signature.key_id} ({signature.algorithm}), {form}")
     return ExitCode.OK
 
 
@@ -131,15 +136,15 @@ def add_key(name: str, file: Path | None, *, account: str, as_json: bool) -> Exi
         InvalidArgumentError: a name is taken or invalid.
     """
     path = _path(file)
-    known = _known(path)
-    if not is_caller_name(name) or any(key.name == name for key in known):
+    keys = _known(path)
+    if not is_caller_name(name) or any(key.name == name for key in keys):
         raise InvalidArgumentError("NAME", f"{name!r} is taken or not a valid name; choose another")
     if not is_account_name(account):
         raise InvalidArgumentError(
             "--account", f"{account!r} is not a valid account; choose another"
         )
     key = generate_key()
-    save_keys(path, [*known, ApiKey(name, account, hash_key(key))])
+    save_keys(path, [*keys, ApiKey(name, account, hash_key(key))])
     if as_json:
         print_json({"name": name, "account": account, "key": key, "file": str(path)})
     else:
@@ -150,11 +155,11 @@ def add_key(name: str, file: Path | None, *, account: str, as_json: bool) -> Exi
 
 def list_keys(file: Path | None, *, as_json: bool) -> ExitCode:
     """Print names and accounts. Raises ConfigurationError if the file is invalid."""
-    known = load_keys(_path(file))
+    keys = load_keys(_path(file))
     if as_json:
-        print_json([{"name": key.name, "account": key.account} for key in known])
+        print_json([{"name": key.name, "account": key.account} for key in keys])
     else:
-        print_table(("KEY", "ACCOUNT"), [(key.name, key.account) for key in known])
+        print_table(("KEY", "ACCOUNT"), [(key.name, key.account) for key in keys])
     return ExitCode.OK
 
 
@@ -166,11 +171,11 @@ def remove_key(name: str, file: Path | None, *, as_json: bool) -> ExitCode:
         InvalidArgumentError: there is no such key.
     """
     path = _path(file)
-    known = load_keys(path)
-    left = [key for key in known if key.name != name]
-    if len(left) == len(known):
+    keys = load_keys(path)
+    remaining = [key for key in keys if key.name != name]
+    if len(remaining) == len(keys):
         raise InvalidArgumentError("NAME", f"there is no key {name!r}; `trunkline keys list`")
-    save_keys(path, left)
+    save_keys(path, remaining)
     if as_json:
         print_json({"name": name, "removed": True})
     else:

@@ -28,12 +28,12 @@ _PAGE = 100
 async def list_agents(mesh: str | None, *, as_json: bool) -> ExitCode:
     """Print the agents on the mesh with their hosts and descriptions."""
     async with open_mesh_view(mesh) as view:
-        found = [_agent(host, agent.card) for host in view.hosts for agent in host.agents]
-    found.sort(key=lambda agent: agent["name"])
+        agents = [_agent(host, agent.card) for host in view.hosts for agent in host.agents]
+    agents.sort(key=lambda agent: agent["name"])
     if as_json:
-        print_json(found)
+        print_json(agents)
     else:
-        rows = [(one["name"], one["address"], one["description"]) for one in found]
+        rows = [(one["name"], one["address"], one["description"]) for one in agents]
         print_table(("AGENT", "HOST", "DESCRIPTION"), rows)
     return ExitCode.OK
 
@@ -41,14 +41,14 @@ async def list_agents(mesh: str | None, *, as_json: bool) -> ExitCode:
 async def list_tools(mesh: str | None, *, as_json: bool) -> ExitCode:
     """Print the callable tools, and the unavailable servers."""
     async with open_mesh_view(mesh) as view:
-        found = await view.tool_client().list_tools()
+        listing = await view.tool_client().list_tools()
     if as_json:
-        print_json(json_format.MessageToDict(found, preserving_proto_field_name=True))
+        print_json(json_format.MessageToDict(listing, preserving_proto_field_name=True))
         return ExitCode.OK
-    rows = [(f"{tool.server}/{tool.name}", "ready", tool.description) for tool in found.tools]
+    rows = [(f"{tool.server}/{tool.name}", "ready", tool.description) for tool in listing.tools]
     rows += [
         (server.name, _server_state(server), server.error)
-        for server in found.servers
+        for server in listing.servers
         if _server_state(server) != "ready"
     ]
     print_table(("TOOL", "STATE", "DESCRIPTION"), rows)
@@ -67,15 +67,15 @@ class TaskQuery:
 
 async def list_tasks(mesh: str | None, which: TaskQuery, *, as_json: bool) -> ExitCode:
     """Print the latest tasks of all hosts. A host that does not answer is named on stderr."""
-    wanted = task_service_pb2.ListTasksRequest(
+    request = task_service_pb2.ListTasksRequest(
         account=which.account, agent=which.agent, context_id=which.context_id
     )
     async with open_mesh_view(mesh) as view:
-        found, code = await query_hosts(
-            view, lambda host: _fetch_tasks(host, wanted, limit=which.limit)
+        tasks, code = await query_hosts(
+            view, lambda host: _fetch_tasks(host, request, limit=which.limit)
         )
-    found.sort(key=lambda task: task.status.timestamp.ToNanoseconds(), reverse=True)
-    latest = [_task(task) for task in found[: which.limit]]
+    tasks.sort(key=lambda task: task.status.timestamp.ToNanoseconds(), reverse=True)
+    latest = [_task(task) for task in tasks[: which.limit]]
     if as_json:
         print_json(latest)
     else:
@@ -89,21 +89,21 @@ async def list_tasks(mesh: str | None, which: TaskQuery, *, as_json: bool) -> Ex
 
 async def _fetch_tasks(
     host: HostClient,
-    wanted: task_service_pb2.ListTasksRequest,
+    query: task_service_pb2.ListTasksRequest,
     *,
     limit: int,
 ) -> list[snapshot_pb2.TaskSummary]:
-    found: list[snapshot_pb2.TaskSummary] = []
+    tasks: list[snapshot_pb2.TaskSummary] = []
     request = task_service_pb2.ListTasksRequest()
-    request.CopyFrom(wanted)
-    while len(found) < limit:
-        request.page_size = min(_PAGE, limit - len(found))
+    request.CopyFrom(query)
+    while len(tasks) < limit:
+        request.page_size = min(_PAGE, limit - len(tasks))
         page = await host.list_tasks(request)
-        found += page.tasks
+        tasks += page.tasks
         request.page_token = page.next_page_token
         if not page.next_page_token:
             break
-    return found
+    return tasks
 
 
 def _agent(host: registry_service_pb2.Host, card: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -178,9 +178,9 @@ async def cancel_task(task_id: str, mesh: str | None, *, account: str, as_json: 
 def describe(snapshot: snapshot_pb2.TaskSnapshot) -> Iterator[str]:
     """Yield the lines that describe a task."""
     status = snapshot.task.status
-    said = _text(status.message.parts)
+    text = _text(status.message.parts)
     yield f"task      {snapshot.task.id}"
-    yield f"state     {_state(status.state)}" + (f": {said}" if said else "")
+    yield f"state     {_state(status.state)}" + (f": {text}" if text else "")
     yield f"agent     {snapshot.agent}, turn {snapshot.turn}"
     yield f"context   {snapshot.task.context_id}"
     yield f"created   {snapshot.create_time.ToJsonString()}"
@@ -229,10 +229,10 @@ def _tool_call(call: snapshot_pb2.ToolCallInfo) -> str:
 
 
 def _approval(approval: snapshot_pb2.ApprovalInfo) -> str:
-    asked, answered = approval.requested, approval.answered
+    requested, answered = approval.requested, approval.answered
     state = render_decision(answered.decision) if approval.HasField("answered") else "waits"
     why = f" ({_excerpt(answered.reason)})" if answered.reason else ""
-    return f"{asked.approval_id} {asked.tool} {state}{why}"
+    return f"{requested.approval_id} {requested.tool} {state}{why}"
 
 
 def _artifact(artifact: artifact_pb2.Artifact) -> str:

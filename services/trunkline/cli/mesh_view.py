@@ -60,16 +60,16 @@ async def query_hosts(
 
     A host that does not answer is named on stderr and sets the exit code.
     """
-    found: list[T] = []
+    results: list[T] = []
     code = ExitCode.OK
     for host in view.hosts:
         if not host.journal_ids:
             continue
         try:
-            found += await ask(view.host_client(host))
+            results += await ask(view.host_client(host))
         except PeerError as error:
             code = complain(error)
-    return found, code
+    return results, code
 
 
 @asynccontextmanager

@@ -31,15 +31,15 @@ _ADVICE = "restore a backup, or move it away: the other journals stay usable"
 def check_data(data: Path | None, *, as_json: bool) -> ExitCode:
     """Check every journal and the files of tasks. The mesh may be running."""
     folder = _require_folder(_settings(data))
-    found = [_check_database(path, folder) for path in _databases(folder)]
+    reports = [_check_database(path, folder) for path in _databases(folder)]
     if as_json:
-        print_json(found)
+        print_json(reports)
     else:
-        for one in found:
-            print(_line(one))
-        if not found:
+        for report in reports:
+            print(_line(report))
+        if not reports:
             print(f"{folder}: no journals here")
-    return ExitCode.FAILED if any(one["problems"] for one in found) else ExitCode.OK
+    return ExitCode.FAILED if any(report["problems"] for report in reports) else ExitCode.OK
 
 
 def back_up_data(target: Path, data: Path | None, *, as_json: bool) -> ExitCode:
@@ -99,7 +99,7 @@ def prune_data(data: Path | None, *, older_than_days: float | None, as_json: boo
     if older_than_days is not None:
         retention = replace(retention, retain_s=older_than_days * _DAY_S)
     folder = _require_folder(settings)
-    done: list[dict[str, Any]] = []
+    reports: list[dict[str, Any]] = []
     code = ExitCode.OK
     for path in _journals(folder):
         before_bytes = path.stat().st_size
@@ -109,7 +109,7 @@ def prune_data(data: Path | None, *, older_than_days: float | None, as_json: boo
         except JournalUnavailableError as error:
             code = complain(error)
             continue
-        done.append(
+        reports.append(
             {
                 "file": str(path.relative_to(folder)),
                 "compacted": pruned.compacted,
@@ -120,12 +120,13 @@ def prune_data(data: Path | None, *, older_than_days: float | None, as_json: boo
             }
         )
     if as_json:
-        print_json(done)
+        print_json(reports)
     else:
-        for one in done:
+        for report in reports:
             print(
-                f"{one['file']}: {one['forgotten']} tasks forgotten, {one['compacted']} compacted, "
-                f"{_size(one['bytes_before'])} -> {_size(one['bytes'])}"
+                f"{report['file']}: {report['forgotten']} tasks forgotten, "
+                f"{report['compacted']} compacted, "
+                f"{_size(report['bytes_before'])} -> {_size(report['bytes'])}"
             )
     return code
 
@@ -152,8 +153,8 @@ def _databases(folder: Path) -> list[Path]:
 
 def _copy_files(folder: Path, target: Path) -> list[dict[str, Any]]:
     """Copy the files of all tasks; return the size for each journal."""
-    found = [(path.relative_to(folder), path) for path in find_blob_folders(folder)]
-    return [{"file": str(name), "bytes": copy_blobs(path, target / name)} for name, path in found]
+    folders = [(path.relative_to(folder), path) for path in find_blob_folders(folder)]
+    return [{"file": str(name), "bytes": copy_blobs(path, target / name)} for name, path in folders]
 
 
 def _journals(folder: Path) -> Iterator[Path]:

@@ -103,8 +103,8 @@ class StreamedAnswer:
         self.task_id = task.get("id", "")
         self.context_id = task.get("contextId", "")
         self._handle_status(task.get("status", {}))
-        for said in task.get("artifacts", ()):
-            self._handle_artifact(said, appends=False, is_last=False)
+        for artifact in task.get("artifacts", ()):
+            self._handle_artifact(artifact, appends=False, is_last=False)
         if self._skips_old:
             self._artifacts.clear()
             self._order.clear()

@@ -44,23 +44,24 @@ async def show_trace(trace_or_task_id: str, mesh: str | None, *, as_json: bool) 
 async def list_traces(mesh: str | None, *, as_json: bool) -> ExitCode:
     """Print the latest traces."""
     async with open_mesh_view(mesh) as view:
-        found = await view.trace_client().list_traces(page_size=_LISTED)
+        listing = await view.trace_client().list_traces(page_size=_LISTED)
     if as_json:
         rows = [
-            json_format.MessageToDict(one, preserving_proto_field_name=True) for one in found.traces
+            json_format.MessageToDict(trace, preserving_proto_field_name=True)
+            for trace in listing.traces
         ]
         print_json(rows)
         return ExitCode.OK
     table = [
         (
-            one.trace_id,
-            one.start_time.ToJsonString(),
-            f"{_ms(one.end_time) - _ms(one.start_time):.0f} ms",
-            str(one.span_count),
-            str(one.error_count),
-            f"{one.root_service}: {one.root_name}",
+            trace.trace_id,
+            trace.start_time.ToJsonString(),
+            f"{_ms(trace.end_time) - _ms(trace.start_time):.0f} ms",
+            str(trace.span_count),
+            str(trace.error_count),
+            f"{trace.root_service}: {trace.root_name}",
         )
-        for one in found.traces
+        for trace in listing.traces
     ]
     print_table(("TRACE", "START", "TOOK", "SPANS", "ERRORS", "ROOT"), table)
     return ExitCode.OK
@@ -116,15 +117,20 @@ def render_trace(tree: TraceTree) -> Iterator[str]:
 
 def _http_details(span: trace_service_pb2.Span) -> str:
     """Render the server, the status and the attempt of a span for a plain HTTP call."""
-    known = span.attributes.fields
-    if telemetry.HTTP_REQUEST_METHOD not in known or telemetry.SERVER_ADDRESS not in known:
+    attributes = span.attributes.fields
+    if (
+        telemetry.HTTP_REQUEST_METHOD not in attributes
+        or telemetry.SERVER_ADDRESS not in attributes
+    ):
         return ""
-    said = f"  {known[telemetry.SERVER_ADDRESS].string_value}"
-    if telemetry.HTTP_RESPONSE_STATUS_CODE in known and not span.is_error:
-        said += f" {known[telemetry.HTTP_RESPONSE_STATUS_CODE].number_value:.0f}"
-    if telemetry.HTTP_REQUEST_RESEND_COUNT in known:
-        said += f", attempt {known[telemetry.HTTP_REQUEST_RESEND_COUNT].number_value + 1:.0f}"
-    return said
+    details = f"  {attributes[telemetry.SERVER_ADDRESS].string_value}"
+    if telemetry.HTTP_RESPONSE_STATUS_CODE in attributes and not span.is_error:
+        details += f" {attributes[telemetry.HTTP_RESPONSE_STATUS_CODE].number_value:.0f}"
+    if telemetry.HTTP_REQUEST_RESEND_COUNT in attributes:
+        details += (
+            f", attempt {attributes[telemetry.HTTP_REQUEST_RESEND_COUNT].number_value + 1:.0f}"
+        )
+    return details
 
 
 def _problem_text(node: SpanNode) -> str:

@@ -27,12 +27,14 @@ async def list_webhooks(mesh: str | None, *, state: str, as_json: bool) -> ExitC
 
     A host that does not answer is named on stderr.
     """
-    wanted = STATES[state] if state else webhook_service_pb2.WEBHOOK_STATE_UNSPECIFIED
+    webhook_state = STATES[state] if state else webhook_service_pb2.WEBHOOK_STATE_UNSPECIFIED
     async with open_mesh_view(mesh) as view:
-        found, code = await query_hosts(view, lambda host: host.list_webhooks(state=wanted))
-    found.sort(key=lambda webhook: webhook.created.ToNanoseconds(), reverse=True)
+        webhooks, code = await query_hosts(
+            view, lambda host: host.list_webhooks(state=webhook_state)
+        )
+    webhooks.sort(key=lambda webhook: webhook.created.ToNanoseconds(), reverse=True)
     if as_json:
-        print_json([_fields(webhook) for webhook in found])
+        print_json([_fields(webhook) for webhook in webhooks])
     else:
         rows = [
             (
@@ -42,7 +44,7 @@ async def list_webhooks(mesh: str | None, *, state: str, as_json: bool) -> ExitC
                 webhook.cursor or "-",
                 webhook.config.url,
             )
-            for webhook in found
+            for webhook in webhooks
         ]
         print_table(("TASK", "WEBHOOK", "STATE", "SENT", "URL"), rows)
     return code
@@ -102,11 +104,11 @@ def print_secret(data: Path | None) -> ExitCode:
     from trunkline_bridge.webhooks.signatures import load_secret
 
     settings = load_settings({"data_dir": data})
-    found = settings.webhook_secret or load_secret(settings.data_dir)
-    if not found:
+    secret = settings.webhook_secret or load_secret(settings.data_dir)
+    if not secret:
         problem = "holds no secret; `trunkline up` makes one, or set webhook_secret"
         raise ConfigurationError(str(settings.data_dir), problem)
-    print(found)
+    print(secret)
     return ExitCode.OK
 
 

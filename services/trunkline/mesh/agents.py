@@ -67,13 +67,13 @@ def build_agents(
     Raises:
         ConfigurationError: there is no agent of a name, or there are two.
     """
-    known = _list_builders(settings, config, directory, plugins)
+    builders = _list_builders(settings, config, directory, plugins)
     agents = []
-    for name in known if names is None else dict.fromkeys(names):
-        if name not in known:
-            problem = f"no such agent; there are: {', '.join(known)}; --agent loads others"
+    for name in builders if names is None else dict.fromkeys(names):
+        if name not in builders:
+            problem = f"no such agent; there are: {', '.join(builders)}; --agent loads others"
             raise ConfigurationError(f"agent {name!r}", problem)
-        agents.append(known[name]())
+        agents.append(builders[name]())
     agents += [load_agent(spec) for spec in settings.agents]
     agents += others
     all_names = [agent.card.name for agent in agents]
@@ -81,7 +81,7 @@ def build_agents(
         if all_names.count(name) > 1:
             raise ConfigurationError(f"agent {name!r}", "there are two of this name; rename one")
     if not agents:
-        raise ConfigurationError("agents", f"name some of: {', '.join(known)}; or give --agent")
+        raise ConfigurationError("agents", f"name some of: {', '.join(builders)}; or give --agent")
     return agents
 
 
@@ -125,7 +125,7 @@ def _list_builders(
 
     model_of = partial(ModelChoice.for_agent, settings)
 
-    known: dict[str, Callable[[], Agent]] = {
+    builders: dict[str, Callable[[], Agent]] = {
         SUPERVISOR: partial(_build_supervisor, settings, directory, SUPERVISOR)
     }
     for name, plugin in plugins.items():
@@ -133,26 +133,26 @@ def _list_builders(
         if not set(plugin.required_servers) <= config.plugin_servers.keys():
             continue
         if isinstance(agent, ReasoningAgentSpec):
-            known[name] = partial(build_reasoning_agent, agent, tools_of(name), model_of(name))
+            builders[name] = partial(build_reasoning_agent, agent, tools_of(name), model_of(name))
         else:
-            known[name] = partial(_return_agent, agent)
+            builders[name] = partial(_return_agent, agent)
     for name in settings.supervisors:
-        if name in known and name != SUPERVISOR:
+        if name in builders and name != SUPERVISOR:
             problem = "an installed agent has this name; choose another"
             raise ConfigurationError(f"[supervisor.{name}]", problem)
-        known[name] = partial(_build_supervisor, settings, directory, name)
+        builders[name] = partial(_build_supervisor, settings, directory, name)
     for spec in agents_from_config(config):
-        if spec.name in known:
+        if spec.name in builders:
             problem = "there are two of this name; rename one"
             raise ConfigurationError(f"agent {spec.name!r}", problem)
-        known[spec.name] = partial(
+        builders[spec.name] = partial(
             ReasoningAgent,
             spec.build_card(),
             servers=spec.servers,
             tools=tools_of(spec.name),
             model=model_of(spec.name),
         )
-    return known
+    return builders
 
 
 def _return_agent(agent: Agent) -> Agent:

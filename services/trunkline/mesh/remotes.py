@@ -101,16 +101,16 @@ class _RemoteProxy:
         from trunkline_bridge.client.settings import RemoteSettings
 
         def update_card() -> None:
-            self.agent.card.CopyFrom(found.agent.card)
+            self.agent.card.CopyFrom(remote_agent.agent.card)
             on_change()
 
         name = self.agent.card.name
         options = RemoteSettings.from_settings(
             name, self._remote, BreakerSettings.from_settings(settings)
         )
-        async with open_remote_agent(options) as found:
-            self._remote_agent = found.agent
-            async with run_in_background(found.refresh_card(update_card)):
+        async with open_remote_agent(options) as remote_agent:
+            self._remote_agent = remote_agent.agent
+            async with run_in_background(remote_agent.refresh_card(update_card)):
                 yield
 
 
@@ -135,11 +135,11 @@ async def serve_remote(
     @asynccontextmanager
     async def lifespan(_: Settings, on_change: Callable[[], None]) -> AsyncIterator[None]:
         on_change()
-        async with run_in_background(found.refresh_card(on_change)):
+        async with run_in_background(remote_agent.refresh_card(on_change)):
             yield
 
     options = RemoteSettings.from_settings(name, remote, BreakerSettings.from_settings(settings))
-    async with connect_remote_agent(options) as found:
-        served = replace(found.agent, lifespan=lifespan)
+    async with connect_remote_agent(options) as remote_agent:
+        served = replace(remote_agent.agent, lifespan=lifespan)
         async with join_mesh(lambda _: [served], settings) as serving:
             yield serving

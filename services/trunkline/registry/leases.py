@@ -98,10 +98,10 @@ class LeaseTable:
         return [(lease.host, lease.ends - now) for lease in self._leases.values()]
 
     def _check_names(self, host: registry_service_pb2.Host, replaced: list[str]) -> None:
-        wanted = {agent.card.name for agent in host.agents}
+        names = {agent.card.name for agent in host.agents}
         for known, lease in self._leases.items():
             if known in replaced:
                 continue
             for agent in lease.host.agents:
-                if agent.card.name in wanted:
+                if agent.card.name in names:
                     raise AgentNameTakenError(agent.card.name, lease.host.address)

@@ -110,10 +110,10 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         now = datetime.now(UTC)
         hosts = []
         for host, left_s in self._leases.list_live():
-            shown = registry_service_pb2.Host()
-            shown.CopyFrom(host)
-            shown.lease_expire_time.FromDatetime(now + timedelta(seconds=left_s))
-            hosts.append(shown)
+            snapshot = registry_service_pb2.Host()
+            snapshot.CopyFrom(host)
+            snapshot.lease_expire_time.FromDatetime(now + timedelta(seconds=left_s))
+            hosts.append(snapshot)
         return hosts
 
     def _lease(self) -> duration_pb2.Duration:

@@ -60,10 +60,10 @@ class Change(TypedDict):
     diff: str
 
 
-def parse_application(found: Json) -> Application:
+def parse_application(resource: Json) -> Application:
     """Return the main facts of an Application object."""
-    spec, status = _object(found, "spec"), _object(found, "status")
-    metadata = _object(found, "metadata")
+    spec, status = _object(resource, "spec"), _object(resource, "status")
+    metadata = _object(resource, "metadata")
     sources = [_object(spec, "source"), *_objects(spec, "sources")]
     source = next((one for one in sources if one), {})
     destination = _object(spec, "destination")
@@ -88,19 +88,19 @@ def render_summary(one: Application) -> str:
     return f"{one['name']}: {one['sync']}, {one['health']} (project {one['project']}{at})"
 
 
-def render_details(one: Application, found: Json) -> str:
+def render_details(one: Application, resource: Json) -> str:
     """Return a few lines about an application."""
     source = " ".join(filter(None, (one["repository"], one["path"], one["target_revision"])))
     place = " ".join(filter(None, (one["destination"], one["destination_namespace"])))
     lines = [render_summary(one), f"source: {source}", f"destination: {place}"]
-    policy = _object(_object(found, "spec"), "syncPolicy")
+    policy = _object(_object(resource, "spec"), "syncPolicy")
     lines.append(f"syncs: {'automatically' if policy.get('automated') else 'on request'}")
-    return "\n".join([*lines, *list_problems(found)])
+    return "\n".join([*lines, *list_problems(resource)])
 
 
-def list_problems(found: Json) -> list[str]:
+def list_problems(resource: Json) -> list[str]:
     """Return lines about an application's problems and its last operation."""
-    status = _object(found, "status")
+    status = _object(resource, "status")
     lines = []
     if message := _cut(_text(_object(status, "health"), "message")):
         lines.append(f"health: {message}")
@@ -113,7 +113,7 @@ def list_problems(found: Json) -> list[str]:
     return lines
 
 
-def parse_resources(found: Json) -> list[Resource]:
+def parse_resources(resource: Json) -> list[Resource]:
     """Return the resources of an application."""
     return [
         Resource(
@@ -124,7 +124,7 @@ def parse_resources(found: Json) -> list[Resource]:
             health=_text(_object(one, "health"), "status"),
             message=_cut(_text(_object(one, "health"), "message")),
         )
-        for one in _objects(_object(found, "status"), "resources")
+        for one in _objects(_object(resource, "status"), "resources")
     ]
 
 
@@ -133,9 +133,9 @@ def is_healthy(one: Resource) -> bool:
     return one["health"] in {"", "Healthy"} and one["sync"] in {"", "Synced"}
 
 
-def parse_history(found: Json) -> list[Deployment]:
+def parse_history(resource: Json) -> list[Deployment]:
     """Return the deployments of an application, the newest first."""
-    history = _objects(_object(found, "status"), "history")
+    history = _objects(_object(resource, "status"), "history")
     deployments = []
     for one in history:
         by = _object(one, "initiatedBy")
@@ -184,20 +184,20 @@ def abbreviate_revision(revision: str) -> str:
     return revision[:_REVISION_CHARS] if is_hash else revision
 
 
-def _get_revision(found: Json) -> str:
+def _get_revision(source: Json) -> str:
     # An application with several sources has several revisions.
-    several = found.get("revisions")
+    several = source.get("revisions")
     revisions = [str(one) for one in several] if isinstance(several, list) else []
-    return _text(found, "revision") or ", ".join(revisions)
+    return _text(source, "revision") or ", ".join(revisions)
 
 
 def _parse_manifest(state: object) -> Json | None:
     """Parse a manifest; None for `null` and for text that is no JSON object."""
     try:
-        found = json.loads(state) if isinstance(state, str) and state else None
+        manifest = json.loads(state) if isinstance(state, str) and state else None
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return manifest if isinstance(manifest, dict) else None
 
 
 def _lines(manifest: Json | None) -> list[str]:
@@ -206,18 +206,18 @@ def _lines(manifest: Json | None) -> list[str]:
     return json.dumps(manifest, indent=2, sort_keys=True, ensure_ascii=False).splitlines()
 
 
-def _object(found: Json, key: str) -> Json:
-    inner = found.get(key)
+def _object(value: Json, key: str) -> Json:
+    inner = value.get(key)
     return inner if isinstance(inner, dict) else {}
 
 
-def _objects(found: Json, key: str) -> list[Json]:
-    inner = found.get(key)
+def _objects(value: Json, key: str) -> list[Json]:
+    inner = value.get(key)
     return [one for one in inner if isinstance(one, dict)] if isinstance(inner, list) else []
 
 
-def _text(found: Json, key: str) -> str:
-    inner = found.get(key)
+def _text(value: Json, key: str) -> str:
+    inner = value.get(key)
     return inner if isinstance(inner, str) else ""
 
 

@@ -163,43 +163,49 @@ class ArgoCDTools:
         return await call_result(self._sync(application, revision, prune=prune, dry_run=dry_run))
 
     async def _version(self) -> ToolAnswer:
-        found = await self._api.version()
+        version = await self._api.version()
         data = Version(
-            version=str(found.get("Version", "")),
-            build_date=str(found.get("BuildDate", "")),
-            platform=str(found.get("Platform", "")),
+            version=str(version.get("Version", "")),
+            build_date=str(version.get("BuildDate", "")),
+            platform=str(version.get("Platform", "")),
         )
         more = [f"built {data['build_date']}" if data["build_date"] else "", data["platform"]]
-        versions = ((name, str(found.get(f"{name}Version") or "")) for name in _BUILT_WITH)
+        versions = ((name, str(version.get(f"{name}Version") or "")) for name in _BUILT_WITH)
         more += [f"{name} {text.split()[0]}" for name, text in versions if text.strip()]
         details = ", ".join(filter(None, more))
         return ToolAnswer(f"Argo CD {data['version']}{f' ({details})' if details else ''}.", data)
 
     async def _list(self, project: str, state: ApplicationState | None) -> ToolAnswer:
-        found = [parse_application(one) for one in await self._api.applications(project=project)]
-        shown = sorted((one for one in found if _matches(one, state)), key=lambda one: one["name"])
-        if not shown:
+        applications = [
+            parse_application(one) for one in await self._api.applications(project=project)
+        ]
+        matches = sorted(
+            (one for one in applications if _matches(one, state)), key=lambda one: one["name"]
+        )
+        if not matches:
             of = f" in project {project}" if project else ""
             return ToolAnswer(
                 f"No application{of} is {state or 'there'}.", Applications(applications=[])
             )
-        count = f"{len(shown)} of {len(found)}" if state else str(len(shown))
+        count = f"{len(matches)} of {len(applications)}" if state else str(len(matches))
         text = f"{count} applications{f', {state}' if state else ''}:"
-        lines = [f"- {render_summary(one)}" for one in shown[:_LIST_LIMIT]]
-        if len(shown) > _LIST_LIMIT:
-            lines.append(f"… and {len(shown) - _LIST_LIMIT} more; ask for those of one project")
-        return ToolAnswer("\n".join([text, *lines]), Applications(applications=shown[:_LIST_LIMIT]))
+        lines = [f"- {render_summary(one)}" for one in matches[:_LIST_LIMIT]]
+        if len(matches) > _LIST_LIMIT:
+            lines.append(f"… and {len(matches) - _LIST_LIMIT} more; ask for those of one project")
+        return ToolAnswer(
+            "\n".join([text, *lines]), Applications(applications=matches[:_LIST_LIMIT])
+        )
 
     async def _get(self, application: str) -> ToolAnswer:
-        found = await self._api.application(ApplicationName.parse(application))
-        one = parse_application(found)
-        return ToolAnswer(render_details(one, found), one)
+        resource = await self._api.application(ApplicationName.parse(application))
+        one = parse_application(resource)
+        return ToolAnswer(render_details(one, resource), one)
 
     async def _health(self, application: str) -> ToolAnswer:
-        found = await self._api.application(ApplicationName.parse(application))
-        one = parse_application(found)
-        unhealthy = [part for part in parse_resources(found) if not is_healthy(part)]
-        lines = [f"{one['name']} is {one['health']} and {one['sync']}.", *list_problems(found)]
+        resource = await self._api.application(ApplicationName.parse(application))
+        one = parse_application(resource)
+        unhealthy = [part for part in parse_resources(resource) if not is_healthy(part)]
+        lines = [f"{one['name']} is {one['health']} and {one['sync']}.", *list_problems(resource)]
         for part in unhealthy[:_LIST_LIMIT]:
             state = ", ".join(filter(None, (part["health"], part["sync"], part["message"])))
             lines.append(f"- {part['kind']} {part['name']}: {state}")
@@ -232,13 +238,13 @@ class ArgoCDTools:
         name = ApplicationName.parse(application)
         if len(revision) > _REVISION_CHARS:
             raise InvalidArgumentError("revision", "That is too long for a revision.")
-        found = await self._api.sync(name, revision=revision, prune=prune, dry_run=dry_run)
-        state = (found.get("status") or {}).get("operationState") or {}
+        resource = await self._api.sync(name, revision=revision, prune=prune, dry_run=dry_run)
+        state = (resource.get("status") or {}).get("operationState") or {}
         phase = str(state.get("phase") or "Running")
         data = Sync(application=str(name), revision=revision, phase=phase, is_dry_run=dry_run)
         to = f" to {abbreviate_revision(revision)}" if revision else ""
-        what = "dry run of a sync" if dry_run else "sync"
-        text = f"The {what} of {name}{to} has begun. Ask for its health to see how it goes."
+        action = "dry run of a sync" if dry_run else "sync"
+        text = f"The {action} of {name}{to} has begun. Ask for its health to see how it goes."
         return ToolAnswer(text, data)
 
 

@@ -158,19 +158,19 @@ def tokenize(text: str) -> list[Token]:
 
 
 def _next_token(text: str, position: int) -> tuple[int, Token | None]:
-    found = _TOKEN.match(text, position)
-    if found is None:
+    match = _TOKEN.match(text, position)
+    if match is None:
         reject(f"{_shown(text[position])} can't be part of an expression. {SYNTAX_HINT}")
-    match found.lastgroup:
+    match match.lastgroup:
         case "number":
-            _check_exponent(found[0])
-            return found.end(), Token(TokenKind.NUMBER, found[0])
+            _check_exponent(match[0])
+            return match.end(), Token(TokenKind.NUMBER, match[0])
         case "name":
-            return found.end(), Token(TokenKind.NAME, found[0])
+            return match.end(), Token(TokenKind.NAME, match[0])
         case "symbol":
-            return found.end(), Token(TokenKind.SYMBOL, "^" if found[0] == "**" else found[0])
+            return match.end(), Token(TokenKind.SYMBOL, "^" if match[0] == "**" else match[0])
         case _:
-            return found.end(), None
+            return match.end(), None
 
 
 def _check_exponent(number: str) -> None:

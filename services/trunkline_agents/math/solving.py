@@ -81,9 +81,9 @@ def _solve_rational(difference: SympyValue, variable: SympyValue) -> RootSet:
     polynomial = sympy.Poly(above, variable)
     if polynomial.is_zero:
         return RootSet((), is_identity=True)
-    found = sympy.roots(polynomial)
-    if sum(found.values()) == polynomial.degree():
-        roots = [root for root in found if sympy.simplify(below.subs(variable, root)) != 0]
+    multiplicities = sympy.roots(polynomial)
+    if sum(multiplicities.values()) == polynomial.degree():
+        roots = [root for root in multiplicities if sympy.simplify(below.subs(variable, root)) != 0]
         return RootSet(_sort_roots(roots))
     if polynomial.free_symbols_in_domain:
         reject("There is no general formula for this equation. Put numbers for some letters.")
@@ -103,16 +103,16 @@ def _sort_roots(values: list[SympyValue]) -> tuple[Root, ...]:
     return tuple(map(_build_root, sorted(values, key=_sort_key)))
 
 
-def _list_members(found: SympyValue, parameter: SympyValue) -> list[SympyValue] | None:
+def _list_members(solutions: SympyValue, parameter: SympyValue) -> list[SympyValue] | None:
     """Return the members of a set as expressions; None if the set can't be listed."""
-    if isinstance(found, FiniteSet):
-        return list(found)
-    if found is sympy.S.EmptySet:
+    if isinstance(solutions, FiniteSet):
+        return list(solutions)
+    if solutions is sympy.S.EmptySet:
         return []
-    if isinstance(found, ImageSet) and found.base_sets == (sympy.S.Integers,):
-        return [found.lamda(parameter)]
-    if isinstance(found, Union):
-        parts = [_list_members(part, parameter) for part in found.args]
+    if isinstance(solutions, ImageSet) and solutions.base_sets == (sympy.S.Integers,):
+        return [solutions.lamda(parameter)]
+    if isinstance(solutions, Union):
+        parts = [_list_members(part, parameter) for part in solutions.args]
         return None if None in parts else [value for part in parts for value in part or ()]
     return None
 
@@ -133,16 +133,16 @@ def _build_root(value: SympyValue) -> Root:
 def _solve_numerically(difference: SympyValue, variable: SympyValue) -> RootSet | None:
     if difference.free_symbols - {variable}:
         return None
-    found: dict[str, SympyValue] = {}
+    roots: dict[str, SympyValue] = {}
     for start in _STARTS:
         try:
             value = sympy.nsolve(difference, variable, start)
         except (ValueError, ZeroDivisionError, TypeError, NotImplementedError):
             continue
         if value.is_real:
-            found.setdefault(render_decimals(value, _DIGITS_COMPARED), value)
-    if not found:
+            roots.setdefault(render_decimals(value, _DIGITS_COMPARED), value)
+    if not roots:
         return None
-    values = sorted(found.values())
+    values = sorted(roots.values())
     texts = [render_decimals(value) for value in values]
     return RootSet(tuple(Root(text, text, is_numeric=True) for text in texts), is_complete=False)

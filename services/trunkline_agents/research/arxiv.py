@@ -86,13 +86,13 @@ def parse_feed(feed: bytes) -> list[Source]:
         raise SourceUnavailableError("arXiv answers with something else than a feed") from error
     if root.tag != f"{_ATOM}feed":
         raise SourceUnavailableError("arXiv answers with something else than a feed")
-    found = [_paper(entry) for entry in root.findall(f"{_ATOM}entry")]
-    return [one for one in found if one is not None]
+    papers = [_paper(entry) for entry in root.findall(f"{_ATOM}entry")]
+    return [paper for paper in papers if paper is not None]
 
 
 def _build_query(query: str, author: str) -> dict[str, str]:
-    if found := _ID.search(query):
-        return {"id_list": found[1]}
+    if match := _ID.search(query):
+        return {"id_list": match[1]}
     words = [word for word in _WORD.findall(query) if word.casefold() not in _STOP_WORDS]
     terms = [f'all:"{word}"' for word in words[:_WORD_LIMIT]]
     if names := _WORD.findall(author):

@@ -54,13 +54,13 @@ class DocumentLibrary:
             ((count,),) = store.query("SELECT count(*) FROM documents")
             if not count:
                 raise _no_documents_error()
-            found, unavailable = self._search_store(store, query, limit)
-        if not found:
+            hits, unavailable = self._search_store(store, query, limit)
+        if not hits:
             number = "the one document" if count == 1 else f"the {count} documents"
             raise InvalidArgumentError(
                 "query", f"Nothing in {number} fits {query[:200]!r}; ask with other words."
             )
-        sources = tuple(_source(one) for one in found)
+        sources = tuple(_source(hit) for hit in hits)
         return SearchResult(query, sources, unavailable)
 
     def _search_store(
@@ -90,5 +90,5 @@ def _no_documents_error() -> TrunklineError:
     )
 
 
-def _source(found: SearchHit) -> Source:
-    return Source(found.title, found.name, found.text[:TEXT_CHARS], place=found.place)
+def _source(hit: SearchHit) -> Source:
+    return Source(hit.title, hit.name, hit.text[:TEXT_CHARS], place=hit.place)

@@ -136,12 +136,12 @@ class ResearchTools:
 
     async def _fall_back(self, query: str, limit: int, unavailable: str) -> SearchResult:
         try:
-            found = await self._library.search(query, limit)
+            result = await self._library.search(query, limit)
         except TrunklineError as error:
             why = error.problem if isinstance(error, InvalidArgumentError) else str(error)
             raise NothingToSearchError(f"{unavailable} {why}") from error
         return SearchResult(
-            query, found.sources, (unavailable, *found.unavailable), is_fallback=True
+            query, result.sources, (unavailable, *result.unavailable), is_fallback=True
         )
 
     async def _search_documents(self, query: str, limit: int) -> SearchResult:

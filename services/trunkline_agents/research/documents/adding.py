@@ -40,7 +40,7 @@ class DocumentFile:
     modified_ns: int
 
 
-def list_files(named: Path) -> Iterator[DocumentFile]:
+def list_files(target: Path) -> Iterator[DocumentFile]:
     """Yield a named file of any name, or the documents of a folder, sorted by name.
 
     Links below a folder are not followed.
@@ -49,23 +49,23 @@ def list_files(named: Path) -> Iterator[DocumentFile]:
         InvalidArgumentError: the path does not exist, or a folder holds over FILE_LIMIT documents.
     """
     try:
-        path = named.resolve(strict=True)
-        found = path.stat()
+        path = target.resolve(strict=True)
+        path_status = path.stat()
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or "it can't be followed"
-        raise InvalidArgumentError("PATH", f"{str(named)!r}: {reason}") from error
-    if stat.S_ISREG(found.st_mode):
-        yield _build_file(path, path.name, found, guess_media_type(path) or "text/plain")
+        raise InvalidArgumentError("PATH", f"{str(target)!r}: {reason}") from error
+    if stat.S_ISREG(path_status.st_mode):
+        yield _build_file(path, path.name, path_status, guess_media_type(path) or "text/plain")
         return
-    if not stat.S_ISDIR(found.st_mode):
-        raise InvalidArgumentError("PATH", f"{str(named)!r} is neither a file nor a folder")
+    if not stat.S_ISDIR(path_status.st_mode):
+        raise InvalidArgumentError("PATH", f"{str(target)!r} is neither a file nor a folder")
     count = 0
     for file, status in _files(path, depth=0):
         if media_type := guess_media_type(file):
             count += 1
             if count > FILE_LIMIT:
                 problem = (
-                    f"{str(named)!r} holds more than {FILE_LIMIT} documents; name folders in it"
+                    f"{str(target)!r} holds more than {FILE_LIMIT} documents; name folders in it"
                 )
                 raise InvalidArgumentError("PATH", problem)
             name = str(Path(path.name) / file.relative_to(path))
@@ -133,11 +133,11 @@ def add_documents(
         ModelUnavailableError: the embedding model does not answer.
     """
     report = AddReport()
-    found = {path: list(list_files(path)) for path in paths}
+    files_by_path = {path: list(list_files(path)) for path in paths}
     stored = {document.path: document for document in store.list_documents()}
     embedded = store.list_embedded(index.name) if index else set(stored)
     with DocumentReader() as reader:
-        for path, files in found.items():
+        for path, files in files_by_path.items():
             for file in files:
                 before = stored.get(str(file.path))
                 if before and _is_unchanged(file, before) and before.path in embedded:
@@ -152,11 +152,11 @@ def add_documents(
                     report.added.append(file.name)
             if path.is_dir():
                 present = {str(file.path) for file in files}
-                gone = [
+                missing = [
                     one for one in find_documents(store, path.resolve()) if one.path not in present
                 ]
-                store.remove([document.path for document in gone])
-                report.removed += [document.name for document in gone]
+                store.remove([document.path for document in missing])
+                report.removed += [document.name for document in missing]
     return report
 
 

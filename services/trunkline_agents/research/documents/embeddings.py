@@ -137,17 +137,21 @@ class EmbeddingIndex:
         import numpy as np
 
         try:
-            found = np.asarray(self._embeddings.embed_documents(texts), dtype=np.float32)
-            if found.ndim != 2 or found.shape[0] != len(texts) or not np.isfinite(found).all():
+            vectors = np.asarray(self._embeddings.embed_documents(texts), dtype=np.float32)
+            if (
+                vectors.ndim != 2
+                or vectors.shape[0] != len(texts)
+                or not np.isfinite(vectors).all()
+            ):
                 raise ModelUnavailableError(self.name, "it answers with no vectors")
         except ModelUnavailableError:
             raise
         # Each provider's package has its own exceptions. Their texts may hold content.
         except Exception as error:
             raise ModelUnavailableError(self.name, _describe_error(error)) from error
-        lengths = np.linalg.norm(found, axis=1, keepdims=True)
-        found /= np.where(lengths == 0, 1, lengths)
-        return [row.tobytes() for row in found]
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        vectors /= np.where(lengths == 0, 1, lengths)
+        return [row.tobytes() for row in vectors]
 
 
 def open_embedding_index(model: EmbeddingModel) -> EmbeddingIndex:

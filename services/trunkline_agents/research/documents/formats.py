@@ -118,8 +118,8 @@ class Outline:
         """Add a heading. A heading without text only ends the section above it."""
         self._flush_heading(level)
         self._headings = {key: one for key, one in self._headings.items() if key < level}
-        if found := normalize_heading(text):
-            self._headings[level] = found
+        if heading := normalize_heading(text):
+            self._headings[level] = heading
             self._line = line
             self._has_no_text = True
 
@@ -168,10 +168,10 @@ class _Markdown:
         for number, line in enumerate(
             self._lines[self._skip_front_matter() :], start=self._first_line
         ):
-            if found := _FENCE.match(line):
+            if match := _FENCE.match(line):
                 if not fence:
-                    fence = found[1]
-                elif found[1].startswith(fence) and not line.strip().strip(fence[0]):
+                    fence = match[1]
+                elif match[1].startswith(fence) and not line.strip().strip(fence[0]):
                     fence = ""
             elif not fence and self._is_heading(line, number):
                 continue
@@ -192,21 +192,21 @@ class _Markdown:
             if line.strip() in {"---", "..."}:
                 self._first_line = number + 2
                 return number + 1
-            if found := _FRONT_TITLE.match(line):
-                self._title = normalize_heading(found[1].strip("\"' "))
+            if match := _FRONT_TITLE.match(line):
+                self._title = normalize_heading(match[1].strip("\"' "))
         self._title = ""
         return 0
 
     def _is_heading(self, line: str, number: int) -> bool:
-        if found := _ATX.match(line):
-            self._open(len(found[1]), _CLOSING.sub("", found[2] or ""), number)
+        if match := _ATX.match(line):
+            self._open(len(match[1]), _CLOSING.sub("", match[2] or ""), number)
             return True
         above = self._buffer[-1].strip() if self._buffer else ""
         # Only a single line of text becomes a heading. Else the underline is a rule or ends a list.
         is_alone = len(self._buffer) < 2 or not self._buffer[-2].strip()
-        if above and is_alone and (found := _UNDERLINE.match(line)) and above[0] not in "-*>|":
+        if above and is_alone and (match := _UNDERLINE.match(line)) and above[0] not in "-*>|":
             self._buffer.pop()
-            self._open(1 if found[1][0] == "=" else 2, above, number, height=2)
+            self._open(1 if match[1][0] == "=" else 2, above, number, height=2)
             return True
         return False
 
@@ -342,8 +342,8 @@ def read_pdf(content: bytes) -> DocumentText:
 
 def _title(reader: object) -> str:
     try:
-        found = getattr(reader.metadata, "title", "")  # type: ignore[attr-defined]
+        title = getattr(reader.metadata, "title", "")  # type: ignore[attr-defined]
     # The text is readable even if the metadata is not.
     except Exception:  # noqa: BLE001
         return ""
-    return normalize_heading(found) if isinstance(found, str) else ""
+    return normalize_heading(title) if isinstance(title, str) else ""

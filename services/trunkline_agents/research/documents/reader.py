@@ -176,9 +176,9 @@ def _read(path: Path, media_type: str) -> DocumentText:
         content = file.read(FILE_LIMIT_BYTES + 1)
     if len(content) > FILE_LIMIT_BYTES:
         raise UnreadableFileError(f"it is larger than {FILE_LIMIT_BYTES // 1024**2} MiB")
-    found = _READERS[media_type](content)
-    cleaned = [replace(section, text=clean_text(section.text)) for section in found.sections]
-    text = replace(found, sections=[section for section in cleaned if section.text.strip()])
+    extract = _READERS[media_type](content)
+    cleaned = [replace(section, text=clean_text(section.text)) for section in extract.sections]
+    text = replace(extract, sections=[section for section in cleaned if section.text.strip()])
     if sum(len(section.text) for section in text.sections) > TEXT_LIMIT_CHARS:
         raise UnreadableFileError("it holds too much text")
     if len(text.sections) > SECTION_LIMIT:

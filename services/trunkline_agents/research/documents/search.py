@@ -87,7 +87,7 @@ def _rank_by_words(store: DocumentStore, question: str) -> list[int]:
 def _load_hits(
     store: DocumentStore, passage_ids: Sequence[int], scores: dict[int, float]
 ) -> list[SearchHit]:
-    found = []
+    hits = []
     for passage_id in passage_ids:
         for row in store.query(
             "SELECT documents.title, name, path, text, headings, page, line FROM passages"
@@ -96,5 +96,5 @@ def _load_hits(
         ):
             title, name, path, text, headings, page, line = row
             above = tuple(filter(None, headings.split("\n")))
-            found.append(SearchHit(title, name, path, text, above, page, line, scores[passage_id]))
-    return found
+            hits.append(SearchHit(title, name, path, text, above, page, line, scores[passage_id]))
+    return hits
