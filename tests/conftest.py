@@ -12,17 +12,17 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
 _HERE = Path(__file__).parent
-# Many tests wait for processes most of the time; but more of them would only wait for processors.
+# Tests mostly wait for processes, but more workers would only compete for processors.
 _WORKERS_PER_PROCESSOR = 2
 _MOST_WORKERS = 8
-# Folders whose files take longest begin first: short ones fill what is left at the end.
+# The folders with the longest files start first, so that short ones fill the end.
 _LONGEST_FIRST = ("promises", "integration", "property")
 
-# What a developer has set for daily work must not steer a test, nor send its spans anywhere.
+# Variables of the developer's environment must not change a test, nor send its spans anywhere.
 _STRAY_PREFIXES = ("TRUNKLINE_", "OTEL_", "LANGSMITH_", "LANGCHAIN_")
 for _name in [name for name in os.environ if name.startswith(_STRAY_PREFIXES)]:
     del os.environ[_name]
-# Child processes inherit it too: nothing may try the network.
+# Child processes inherit it too, because no test may use the network.
 os.environ["LANGSMITH_TRACING"] = "false"
 # Without cached bytecode, hundreds of processes spend a third of their time on compiling imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -39,7 +39,7 @@ hypothesis_settings.load_profile("trunkline")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options of the promise tests; `make prove` gives --prove."""
+    """Add the options of the promise tests; `make prove` uses --prove."""
     group = parser.getgroup("promises")
     group.addoption("--prove", action="store_true", help="run promise tests at full size")
     group.addoption("--seed", type=int, help="repeat a promise test with the seed it printed")
@@ -47,13 +47,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Return how many tests run at once, in `make test`."""
+    """Return the number of parallel workers in `make test`."""
     return min(_MOST_WORKERS, _WORKERS_PER_PROCESSOR * (os.cpu_count() or 1))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order the tests of a parallel run; its files are given out in this order."""
+    """Sort the tests of a parallel run; workers get files in this order."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=_rank)
 
@@ -63,8 +63,8 @@ def _rank(item: pytest.Item) -> int:
     return _LONGEST_FIRST.index(folder) if folder in _LONGEST_FIRST else len(_LONGEST_FIRST)
 
 
-# Calls that may wait for another process or thread. Local files and SQLite are not among them:
-# a journal commits on the loop, since a commit costs less than a change of threads (design, 5).
+# Calls that may wait for another process or thread. Local files and SQLite are not among them: a
+# journal commits on the loop, because a commit costs less than a thread switch (design, 5).
 _WAITING_CALLS = ("time.", "socket.", "ssl.", "builtins.input")
 # Functions that block on purpose, with the reason.
 _MAY_BLOCK = {
@@ -74,7 +74,7 @@ _MAY_BLOCK = {
     "trunkline/server/mesh_server.py": {"_find_socket_problem"},
     # The clock of a test stops the process.
     "unit/tasks/test_deadlines.py": {"now"},
-    # An agent of a test keeps the loop busy past its lease.
+    # An agent of a test blocks the loop past its lease.
     "unit/tasks/test_lease.py": {"busy"},
 }
 

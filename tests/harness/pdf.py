@@ -31,18 +31,18 @@ def with_contents(contents: Sequence[bytes], *, title: str = "") -> bytes:
 
 
 def _drawn(lines: Sequence[str]) -> bytes:
-    shown = [f"({line}) Tj 0 -14 Td" for line in lines]
-    return "\n".join(["BT /F 12 Tf 72 720 Td", *shown, "ET"]).encode("latin-1")
+    operators = [f"({line}) Tj 0 -14 Td" for line in lines]
+    return "\n".join(["BT /F 12 Tf 72 720 Td", *operators, "ET"]).encode("latin-1")
 
 
 def _file(objects: Sequence[bytes]) -> bytes:
     content = b"%PDF-1.4\n"
-    places = []
+    offsets = []
     for number, one in enumerate(objects, start=1):
-        places.append(len(content))
+        offsets.append(len(content))
         content += b"%d 0 obj\n%s\nendobj\n" % (number, one)
     begin = len(content)
-    rows = b"".join(b"%010d 00000 n \n" % place for place in places)
+    rows = b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
     size = len(objects) + 1
     trailer = b"trailer << /Size %d /Root 1 0 R /Info %d 0 R >>" % (size, len(objects))
     table = b"xref\n0 %d\n0000000000 65535 f \n%s" % (size, rows)

@@ -1,4 +1,4 @@
-"""A host that listens on all addresses of its machine says by which one the others reach it."""
+"""A host that listens on all addresses advertises one that others can reach."""
 
 from pathlib import Path
 
@@ -7,12 +7,12 @@ from harness.mesh.host_processes import Caller, has_ended, text_of
 from harness.mesh.processes import open_services
 from trunkline.client import ChannelPool, Directory
 
-# Linux takes all of 127.0.0.0/8 for this machine: an address of its own for the test.
+# All of 127.0.0.0/8 is local on Linux, so the test has its own address.
 _ELSEWHERE = "127.0.0.2"
 _ALL = ("--listen", "0.0.0.0:0", "--insecure")
 
 
-async def test_others_reach_a_host_where_it_says(tmp_path: Path) -> None:
+async def test_others_reach_a_host_at_its_advertised_address(tmp_path: Path) -> None:
     async with open_services(tmp_path) as services, ChannelPool() as channels:
         await services.start("registry", "registry")
         words = (*_ALL, "--mesh", services.mesh_address, "--advertise", _ELSEWHERE)
@@ -23,17 +23,21 @@ async def test_others_reach_a_host_where_it_says(tmp_path: Path) -> None:
         ):
             caller = Caller(directory)
             await caller.sees("supervisor", "echo")
-            places = [directory.get_agent_host(name).address for name in ("supervisor", "echo")]
-            assert [place.rpartition(":")[0] for place in places] == [_ELSEWHERE, _ELSEWHERE]
-            # Each process reaches the others there: a task of one is a child of the other's.
+            addresses = [directory.get_agent_host(name).address for name in ("supervisor", "echo")]
+            assert [host_address.rpartition(":")[0] for host_address in addresses] == [
+                _ELSEWHERE,
+                _ELSEWHERE,
+            ]
+            # Each process calls the others at these addresses: a task of one is a child of the
+            # other's.
             ended = await caller.until(
                 await caller.begin("@echo hi", agent="supervisor"), has_ended
             )
             assert "hi" in text_of(ended)
 
 
-async def test_a_host_that_nobody_could_find_is_not_served(tmp_path: Path) -> None:
+async def test_a_host_without_a_reachable_address_does_not_start(tmp_path: Path) -> None:
     for words in (("serve", "agents", "echo"), ("serve", "tools")):
-        done = await run_command(*words, *_ALL, folder=tmp_path)
-        assert done.exit == 1
-        assert "give --advertise HOST, or HOST:PORT" in done.err
+        result = await run_command(*words, *_ALL, folder=tmp_path)
+        assert result.exit == 1
+        assert "give --advertise HOST, or HOST:PORT" in result.err

@@ -1,4 +1,4 @@
-"""The agent argocd on a whole mesh, against a stand-in for Argo CD: asked in every way."""
+"""The agent argocd on a whole mesh, against a stand-in for Argo CD, over each interface."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -43,7 +43,7 @@ async def agent(mesh: MeshProcess) -> AsyncIterator[Caller]:
         yield Caller(client, f"{mesh.http_url}/agents/argocd")
 
 
-def said(task: dict[str, Any]) -> str:
+def status_text(task: dict[str, Any]) -> str:
     parts = task["status"].get("message", {}).get("parts", [])
     return "".join(part.get("text", "") for part in parts)
 
@@ -51,24 +51,26 @@ def said(task: dict[str, Any]) -> str:
 async def test_show_argocd_version_by_the_command_line_and_the_supervisor(
     mesh: MeshProcess,
 ) -> None:
-    done = await run_command("ask", "--url", mesh.http_url, "show argocd version", "--json")
-    assert (done.json["state"], done.json["agent"]) == ("completed", "argocd")
-    assert done.json["answer"].startswith(VERSION)
-    done = await run_command(
+    result = await run_command("ask", "--url", mesh.http_url, "show argocd version", "--json")
+    assert (result.json["state"], result.json["agent"]) == ("completed", "argocd")
+    assert result.json["answer"].startswith(VERSION)
+    result = await run_command(
         "ask", "--url", mesh.http_url, "--agent", "argocd", "show argocd version"
     )
-    assert (done.exit, done.err) == (0, "")
-    assert done.out.startswith(VERSION)
+    assert (result.exit, result.err) == (0, "")
+    assert result.out.startswith(VERSION)
 
 
-async def test_the_line_of_curl_works_at_its_address_as_at_the_root(mesh: MeshProcess) -> None:
+async def test_the_documented_curl_command_works_at_its_address_and_at_the_root(
+    mesh: MeshProcess,
+) -> None:
     for url in (f"{mesh.http_url}/", f"{mesh.http_url}/agents/argocd"):
         events = await curl(url, "show argocd version")
         assert VERSION in str(events)
         assert events[-1]["result"]["status"]["state"] == "completed"
         assert events[-1]["result"]["final"] is True
         assert {event["id"] for event in events} == {"test-1"}
-    # Also when it is asked for what it can't do: it says what it can.
+    # An unsupported request gets an answer, too: the list of possible ones.
     events = await curl(f"{mesh.http_url}/agents/argocd")
     assert events[-1]["result"]["status"]["state"] == "input-required"
     assert "show argocd version" in str(events[-1])
@@ -88,18 +90,18 @@ async def test_applications_are_listed_and_shown(agent: Caller, argocd: ArgoCDSe
         assert expected in str(task["artifacts"]).replace("\\n", "\n")
     task = await agent.send("health of the nothing app")
     assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
-    assert "Argo CD has no application nothing" in said(task)
+    assert "Argo CD has no application nothing" in status_text(task)
     assert argocd.synced == []
 
 
-async def test_a_sync_waits_for_a_person_and_is_then_done_once(
+async def test_a_sync_waits_for_approval_and_is_then_made_once(
     agent: Caller, argocd: ArgoCDServer
 ) -> None:
     argocd.synced.clear()
     task = await agent.send("sync app shop")
     assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
-    assert "argocd/sync_application" in said(task)
-    assert "shop" in said(task)
+    assert "argocd/sync_application" in status_text(task)
+    assert "shop" in status_text(task)
     assert argocd.synced == []
     task = await agent.send("approve", taskId=task["id"])
     assert task["status"]["state"] == "TASK_STATE_COMPLETED", task
@@ -107,14 +109,14 @@ async def test_a_sync_waits_for_a_person_and_is_then_done_once(
     assert [one["name"] for one in argocd.synced] == ["shop"]
 
 
-async def test_a_sync_that_is_rejected_is_not_done(
+async def test_a_rejected_sync_is_not_made(
     mesh: MeshProcess, agent: Caller, argocd: ArgoCDServer
 ) -> None:
     before = len(argocd.synced)
-    done = await run_command("ask", "--url", mesh.http_url, "redeploy the shop", "--json")
-    assert done.json["state"] == "input-required"
+    result = await run_command("ask", "--url", mesh.http_url, "redeploy the shop", "--json")
+    assert result.json["state"] == "input-required"
     task = await Caller(agent.client, mesh.http_url).send(
-        "reject not today", taskId=done.json["task_id"]
+        "reject not today", taskId=result.json["task_id"]
     )
     assert task["status"]["state"] in {"TASK_STATE_COMPLETED", "TASK_STATE_FAILED"}, task
     assert len(argocd.synced) == before
@@ -129,9 +131,9 @@ async def test_without_an_address_there_is_no_such_agent(tmp_path: Path) -> None
             card = await client.get(f"{mesh.http_url}/agents/{name}/.well-known/agent-card.json")
             assert card.status_code == status
     (tmp_path / "trunkline.toml").write_text('[argocd]\nurl = "http://argocd.example"\n')
-    done = await run_command(
+    result = await run_command(
         "up", "--http", "127.0.0.1:0", "--mesh", "127.0.0.1:0", folder=tmp_path
     )
-    assert done.exit != 0
-    assert "[argocd] url" in done.err
-    assert "is not https" in done.err
+    assert result.exit != 0
+    assert "[argocd] url" in result.err
+    assert "is not https" in result.err

@@ -1,4 +1,4 @@
-"""How long streams of messages stay open while a task waits for credentials."""
+"""Streams that stay open for a limited time while a task waits for credentials."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -38,37 +38,35 @@ def wire(mesh: GrpcMesh, request: pytest.FixtureRequest) -> ProtocolVariant:
     return find_variant(mesh, request.param)
 
 
-async def test_a_stream_ends_well_where_credentials_are_long_in_coming(
-    wire: ProtocolVariant,
-) -> None:
+async def test_a_stream_ends_cleanly_when_credentials_take_long(wire: ProtocolVariant) -> None:
     began_s = asyncio.get_running_loop().time()
     events = await wire.streamed("login first")
     assert asyncio.get_running_loop().time() - began_s >= WAIT_S
     assert events[-1].state == "auth-required"
     task = events[0].task
     assert (await wire.get(task)).state == "auth-required"
-    # What comes next is a turn as any other.
+    # The next turn is an ordinary one.
     assert (await wire.streamed("done", task=task))[-1].state == "completed"
 
 
-async def test_a_stream_that_is_taken_up_again_waits_no_longer(wire: ProtocolVariant) -> None:
+async def test_a_resumed_stream_does_not_extend_the_wait(wire: ProtocolVariant) -> None:
     message_id = f"again-{wire.binding}"
 
-    async def given(**cursor: str) -> list[SeenTask]:
+    async def resumed(**cursor: str) -> list[SeenTask]:
         headers = {**RESUME, **cursor}
         return await wire.streamed("login first", message_id=message_id, headers=headers)
 
-    first = await given()
-    again = await given()
+    first = await resumed()
+    again = await resumed()
     assert (again[-1].task, again[-1].state) == (first[0].task, "auth-required")
-    assert await given(**{"Last-Event-ID": first[-1].id}) == []
+    assert await resumed(**{"Last-Event-ID": first[-1].id}) == []
 
 
-async def test_a_subscription_stays_open_all_the_same(wire: ProtocolVariant) -> None:
+async def test_a_subscription_stays_open_longer(wire: ProtocolVariant) -> None:
     task = (await wire.streamed("login first"))[0].task
     async with asyncio.timeout(PATIENCE_S), wire.subscribe(task) as events:
         assert (await anext(events)).state == "auth-required"
-        # Another stream's wait begins later, and is over.
+        # Another stream starts its wait later, and its wait is over, too.
         await wire.streamed("login again", task=task)
         await wire.send("done", task=task)
         assert [event.state async for event in events][-1] == "completed"

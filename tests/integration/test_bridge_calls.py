@@ -1,4 +1,4 @@
-"""A2A's calls through a real bridge to real hosts: what comes back, and to whom."""
+"""A2A's unary calls through a real bridge to real hosts."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -34,7 +34,7 @@ def reason(error: dict[str, list[dict[str, str]]]) -> str:
     return error["data"][0]["reason"]
 
 
-async def test_a_message_is_answered_when_the_turn_is_over(caller: Caller) -> None:
+async def test_a_message_is_answered_at_the_end_of_its_turn(caller: Caller) -> None:
     task = await caller.send("count 3")
     assert task["status"]["state"] == "TASK_STATE_COMPLETED"
     assert task["artifacts"][0]["parts"] == [{"text": "1 2 3 "}]
@@ -56,15 +56,15 @@ async def test_a_direct_reply_is_a_message_and_leaves_no_task(caller: Caller) ->
 
 
 async def test_a_question_is_answered_by_the_next_message(caller: Caller) -> None:
-    asked = await caller.send("ask Which colour?")
-    assert asked["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
-    assert asked["status"]["message"]["parts"] == [{"text": "Which colour?"}]
-    done = await caller.send("red", taskId=asked["id"])
-    assert done["id"] == asked["id"]
-    assert done["contextId"] == asked["contextId"]
-    assert done["artifacts"][0]["parts"] == [{"text": "answer: red"}]
-    said = [message["parts"][0]["text"] for message in done["history"]]
-    assert said == ["ask Which colour?", "Which colour?", "red"]
+    waiting = await caller.send("ask Which colour?")
+    assert waiting["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    assert waiting["status"]["message"]["parts"] == [{"text": "Which colour?"}]
+    completed = await caller.send("red", taskId=waiting["id"])
+    assert completed["id"] == waiting["id"]
+    assert completed["contextId"] == waiting["contextId"]
+    assert completed["artifacts"][0]["parts"] == [{"text": "answer: red"}]
+    texts = [message["parts"][0]["text"] for message in completed["history"]]
+    assert texts == ["ask Which colour?", "Which colour?", "red"]
 
 
 async def test_a_context_alone_begins_a_new_task_in_it(caller: Caller) -> None:
@@ -77,14 +77,14 @@ async def test_a_context_alone_begins_a_new_task_in_it(caller: Caller) -> None:
 
 
 async def test_a_task_of_another_context_is_refused(caller: Caller) -> None:
-    asked = await caller.send("ask what?")
-    params = {"message": caller.message("x", taskId=asked["id"], contextId="other")}
+    waiting = await caller.send("ask what?")
+    params = {"message": caller.message("x", taskId=waiting["id"], contextId="other")}
     error = await caller.error("SendMessage", params)
     assert error["code"] == -32602
     assert error["data"][1]["fieldViolations"][0]["field"] == "message.contextId"
 
 
-async def test_an_ended_task_takes_no_message_no_subscriber_and_no_cancel(caller: Caller) -> None:
+async def test_an_ended_task_accepts_no_message_no_subscriber_and_no_cancel(caller: Caller) -> None:
     task = await caller.send("done")
     message = {"message": caller.message("more", taskId=task["id"])}
     errors = {
@@ -116,7 +116,7 @@ async def test_an_unknown_task_is_not_found(caller: Caller, task_id: str) -> Non
     ] * len(errors)
 
 
-async def test_a_task_shows_at_its_own_agent_only(bridged: BridgedMesh, caller: Caller) -> None:
+async def test_a_task_is_visible_only_at_its_agent(bridged: BridgedMesh, caller: Caller) -> None:
     await bridged.mesh.join(define(say_hello))
     other = bridged.at("/agents/tested")
     task = await caller.send("ask what?")
@@ -133,17 +133,17 @@ async def say_hello(task: TaskContext) -> str:
 
 
 async def test_an_agent_that_joins_later_is_public_at_once(bridged: BridgedMesh) -> None:
-    late = bridged.at("/agents/tested")
-    params = {"message": late.message("Ann")}
-    error = await late.error("SendMessage", params)
+    late_agent = bridged.at("/agents/tested")
+    params = {"message": late_agent.message("Ann")}
+    error = await late_agent.error("SendMessage", params)
     assert "tested" in error["message"]
-    assert (await bridged.client.get(late.url + CARD)).status_code == 404
+    assert (await bridged.client.get(late_agent.url + CARD)).status_code == 404
     await bridged.mesh.join(define(say_hello))
-    assert (await late.send("Ann"))["artifacts"][0]["parts"] == [{"text": "Hello, Ann!"}]
-    assert (await bridged.client.get(late.url + CARD)).json()["name"] == "tested"
+    assert (await late_agent.send("Ann"))["artifacts"][0]["parts"] == [{"text": "Hello, Ann!"}]
+    assert (await bridged.client.get(late_agent.url + CARD)).json()["name"] == "tested"
 
 
-async def test_history_is_as_long_as_was_asked(caller: Caller) -> None:
+async def test_history_has_the_requested_length(caller: Caller) -> None:
     message = caller.message("hi")
     params = {"message": message, "configuration": {"historyLength": 0}}
     task = (await caller.call("SendMessage", params))["task"]
@@ -164,7 +164,7 @@ async def test_tasks_are_listed_newest_first_in_pages(caller: Caller) -> None:
     assert third["nextPageToken"] == ""
 
 
-async def test_lists_say_no_more_than_was_asked(caller: Caller) -> None:
+async def test_lists_include_only_the_requested_fields(caller: Caller) -> None:
     await caller.send("echo hi")
     await caller.send("fail it")
     plain = (await caller.call("ListTasks", {}))["tasks"]
@@ -180,15 +180,15 @@ async def test_lists_say_no_more_than_was_asked(caller: Caller) -> None:
     assert (await caller.call("ListTasks", later))["tasks"] == []
 
 
-async def test_a_page_token_that_nobody_gave_is_refused(caller: Caller) -> None:
+async def test_an_invalid_page_token_is_refused(caller: Caller) -> None:
     assert (await caller.error("ListTasks", {"pageToken": "nonsense"}))["code"] == -32602
 
 
-async def test_what_the_mesh_does_not_have_is_said_so(caller: Caller) -> None:
+async def test_unsupported_operations_are_refused(caller: Caller) -> None:
     assert (await caller.error("GetExtendedAgentCard", {}))["code"] == -32004
 
 
-async def test_webhooks_of_a_task_that_is_not_there_are_not_found(caller: Caller) -> None:
+async def test_webhooks_of_an_unknown_task_are_not_found(caller: Caller) -> None:
     push = {"taskId": "t", "id": "c", "url": "https://example.org"}
     for method in (
         "CreateTaskPushNotificationConfig",
@@ -199,7 +199,9 @@ async def test_webhooks_of_a_task_that_is_not_there_are_not_found(caller: Caller
         assert (await caller.error(method, push))["code"] == -32001
 
 
-async def test_unknown_methods_are_not_found_and_old_ones_name_their_heirs(caller: Caller) -> None:
+async def test_unknown_methods_are_not_found_and_old_ones_name_their_successors(
+    caller: Caller,
+) -> None:
     assert (await caller.error("DoMagic", {}))["code"] == -32601
     error = await caller.error("tasks/list", {})
     assert error["code"] == -32601
@@ -213,7 +215,7 @@ async def test_versions_that_are_served(caller: Caller, version: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["0.2", "2.0", "1.1", "latest", "1"])
-async def test_versions_that_are_not(caller: Caller, version: str) -> None:
+async def test_other_versions_are_refused(caller: Caller, version: str) -> None:
     error = await caller.error("ListTasks", {}, {"A2A-Version": version})
     assert (error["code"], reason(error)) == (-32009, "VERSION_NOT_SUPPORTED")
     answer = await caller.client.post(
@@ -223,7 +225,7 @@ async def test_versions_that_are_not(caller: Caller, version: str) -> None:
 
 
 async def test_a_timeout_ends_the_task_itself(bridged: BridgedMesh) -> None:
-    # No agent that may reply directly: its task would not be there before it writes something.
+    # The agent must not reply directly, because its task would not exist before its first event.
     await bridged.mesh.join(SteppedAgent().agent())
     caller = bridged.at("/agents/tested")
     params = {"message": caller.message("go")}
@@ -252,12 +254,12 @@ async def test_without_the_extension_every_message_is_new(caller: Caller) -> Non
     assert tasks[0] != tasks[1]
 
 
-async def test_a_caller_that_gives_up_waiting_leaves_the_task_running(tmp_path: Path) -> None:
-    began, go_on = asyncio.Event(), asyncio.Event()
+async def test_a_caller_that_disconnects_leaves_the_task_running(tmp_path: Path) -> None:
+    began, proceed = asyncio.Event(), asyncio.Event()
 
     async def patient(task: TaskContext) -> str:
         began.set()
-        await go_on.wait()
+        await proceed.wait()
         return "done"
 
     async with open_bridged_mesh(tmp_path) as bridged:
@@ -267,14 +269,14 @@ async def test_a_caller_that_gives_up_waiting_leaves_the_task_running(tmp_path: 
             waiting = group.create_task(caller.send("hello"))
             await began.wait()
             waiting.cancel()
-        go_on.set()
+        proceed.set()
         (row,) = (await caller.call("ListTasks", {}))["tasks"]
         await bridged.mesh.until(row["id"], lambda now: bool(now.task.artifacts))
         final = await caller.call("GetTask", {"id": row["id"]})
         assert final["artifacts"][0]["parts"] == [{"text": "done"}]
 
 
-async def test_it_is_ready_when_the_default_agent_is_there(tmp_path: Path) -> None:
+async def test_the_bridge_is_ready_when_the_default_agent_is(tmp_path: Path) -> None:
     async with open_bridged_mesh(tmp_path) as bridged:
         assert (await bridged.client.get(bridged.url + "/healthz")).status_code == 200
         assert (await bridged.client.get(bridged.url + "/readyz")).status_code == 503
@@ -289,7 +291,7 @@ async def test_it_is_ready_when_the_default_agent_is_there(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage"])
-async def test_a_host_that_is_away_is_waited_for_until_the_deadline_and_no_longer(
+async def test_an_unreachable_host_is_waited_for_until_the_deadline(
     tmp_path: Path, method: str
 ) -> None:
     settings = BridgeSettings(default_agent="echo", patience_s=3600)
@@ -304,7 +306,7 @@ async def test_a_host_that_is_away_is_waited_for_until_the_deadline_and_no_longe
         assert joined.address not in answer.text
 
 
-async def test_a_host_that_left_is_unavailable_and_not_forgotten(tmp_path: Path) -> None:
+async def test_tasks_of_a_host_that_left_are_unavailable_and_not_unknown(tmp_path: Path) -> None:
     async with open_bridged_mesh(tmp_path) as bridged:
         joined = await bridged.mesh.join(echo)
         caller = bridged.at("/agents/echo")
@@ -314,6 +316,6 @@ async def test_a_host_that_left_is_unavailable_and_not_forgotten(tmp_path: Path)
         assert answer.status_code == 503
         assert answer.headers["retry-after"] == "1"
         assert answer.json()["error"]["data"][0]["reason"] == "UNAVAILABLE"
-        said = answer.json()["error"]["message"]
-        assert "again" in said.partition("; ")[2]
-        assert "errno" not in said.lower()
+        error = answer.json()["error"]["message"]
+        assert "again" in error.partition("; ")[2]
+        assert "errno" not in error.lower()

@@ -1,4 +1,4 @@
-"""Cards as clients of every version read them, from a bridge on a real socket."""
+"""Agent cards for clients of every version, from a bridge on a real socket."""
 
 import copy
 from collections.abc import AsyncIterator
@@ -42,7 +42,7 @@ def addresses(card: dict[str, Any]) -> list[tuple[str, str, str]]:
     ]
 
 
-async def test_cards_say_where_the_agent_is_and_what_it_can(bridged: BridgedMesh) -> None:
+async def test_cards_have_the_agent_s_addresses_and_capabilities(bridged: BridgedMesh) -> None:
     root = await read(bridged, CARD)
     named = await read(bridged, f"/agents/echo{CARD}")
     assert addresses(root) == [
@@ -84,8 +84,8 @@ async def test_the_original_path_has_the_original_fields(bridged: BridgedMesh) -
 async def test_grpc_is_on_the_card_while_it_is_served(bridged: BridgedMesh) -> None:
     bridged.bridge.addresses.grpc = "127.0.0.1:50052"
     card = await read(bridged, f"/agents/echo{CARD}")
-    found = [one for one in card["supportedInterfaces"] if one["protocolBinding"] == "GRPC"]
-    assert found == [
+    interfaces = [one for one in card["supportedInterfaces"] if one["protocolBinding"] == "GRPC"]
+    assert interfaces == [
         {
             "url": "127.0.0.1:50052",
             "protocolBinding": "GRPC",
@@ -94,7 +94,7 @@ async def test_grpc_is_on_the_card_while_it_is_served(bridged: BridgedMesh) -> N
         },
         {"url": "127.0.0.1:50052", "protocolBinding": "GRPC", "protocolVersion": "0.3"},
     ]
-    # From another machine nobody reaches what listens on loopback.
+    # An address on loopback is unreachable from another machine.
     far = await read(bridged, CARD, Host="mesh.example")
     assert {binding for _, binding, _ in addresses(far)} == {"JSONRPC", "HTTP+JSON"}
     bridged.bridge.addresses.grpc = "0.0.0.0:50052"
@@ -106,35 +106,35 @@ async def test_a_card_is_sent_again_only_when_it_has_changed(bridged: BridgedMes
     url = f"{bridged.url}/agents/echo{CARD}"
 
     async def status(**headers: str) -> int:
-        given = {name.replace("_", "-"): value for name, value in headers.items()}
-        return (await bridged.client.get(url, headers=given)).status_code
+        header_fields = {name.replace("_", "-"): value for name, value in headers.items()}
+        return (await bridged.client.get(url, headers=header_fields)).status_code
 
     first = await bridged.client.get(url)
     etag, modified = first.headers["etag"], first.headers["last-modified"]
     assert first.headers["cache-control"] == "public, max-age=60"
-    for given in (etag, etag.removeprefix("W/"), f'"x", {etag}', "*"):
-        assert await status(If_None_Match=given) == 304
+    for header in (etag, etag.removeprefix("W/"), f'"x", {etag}', "*"):
+        assert await status(If_None_Match=header) == 304
     assert await status(If_None_Match='"x"') == 200
     assert await status(If_Modified_Since=modified) == 304
     assert await status(If_Modified_Since="Wed, 01 Jan 2020 00:00:00 GMT") == 200
     assert await status(If_Modified_Since="yesterday") == 200
-    # The tag decides where there are both.
+    # If both headers are present, the tag decides.
     assert await status(If_None_Match='"x"', If_Modified_Since=modified) == 200
 
 
-async def test_not_modified_and_head_say_what_get_says(bridged: BridgedMesh) -> None:
+async def test_not_modified_and_head_have_the_headers_of_get(bridged: BridgedMesh) -> None:
     url = bridged.url + CARD
-    got = await bridged.client.get(url)
+    answer = await bridged.client.get(url)
     head = await bridged.client.head(url)
     assert (head.status_code, head.content) == (200, b"")
-    unchanged = await bridged.client.get(url, headers={"If-None-Match": got.headers["etag"]})
+    unchanged = await bridged.client.get(url, headers={"If-None-Match": answer.headers["etag"]})
     assert (unchanged.status_code, unchanged.content) == (304, b"")
     for name in ("etag", "last-modified", "cache-control"):
-        assert head.headers[name] == unchanged.headers[name] == got.headers[name]
-    assert head.headers["content-length"] == got.headers["content-length"]
+        assert head.headers[name] == unchanged.headers[name] == answer.headers[name]
+    assert head.headers["content-length"] == answer.headers["content-length"]
 
 
-async def test_a_public_address_is_what_cards_give(tmp_path: Path) -> None:
+async def test_cards_have_the_public_address(tmp_path: Path) -> None:
     settings = BridgeSettings(default_agent="echo", public_url="https://mesh.example/a2a/")
     async with open_bridged_mesh(tmp_path, settings) as bridged:
         await bridged.mesh.join(echo)
@@ -145,8 +145,8 @@ async def test_a_public_address_is_what_cards_give(tmp_path: Path) -> None:
         ]
 
 
-class KnowsSecrets:
-    """Lets in whoever says `secret`."""
+class SecretAuthenticator:
+    """Authenticates callers that send `secret`."""
 
     security = SecurityRequirements(
         schemes={
@@ -184,8 +184,8 @@ async def advisor(task: TaskContext) -> str:
     return task.text
 
 
-async def test_the_extended_card_is_for_those_who_are_known(tmp_path: Path) -> None:
-    async with open_bridged_mesh(tmp_path, access=KnowsSecrets()) as bridged:
+async def test_the_extended_card_is_for_authenticated_callers(tmp_path: Path) -> None:
+    async with open_bridged_mesh(tmp_path, access=SecretAuthenticator()) as bridged:
         await bridged.mesh.join(advisor, echo)
         public = await read(bridged, f"/agents/advisor{CARD}")
         assert public["capabilities"]["extendedAgentCard"] is True
@@ -209,8 +209,8 @@ async def test_the_extended_card_is_for_those_who_are_known(tmp_path: Path) -> N
         assert answer.headers["cache-control"] == "private, no-store"
 
 
-async def test_cards_say_what_callers_need_in_each_versions_words(tmp_path: Path) -> None:
-    async with open_bridged_mesh(tmp_path, access=KnowsSecrets()) as bridged:
+async def test_cards_declare_security_schemes_in_each_version(tmp_path: Path) -> None:
+    async with open_bridged_mesh(tmp_path, access=SecretAuthenticator()) as bridged:
         await bridged.mesh.join(echo)
         card = await read(bridged, CARD)
         assert card["supportsAuthenticatedExtendedCard"] is True

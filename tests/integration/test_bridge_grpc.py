@@ -64,13 +64,15 @@ async def test_v1_sends_and_waits(mesh: GrpcMesh) -> None:
     answer = await mesh.v1.SendMessage(send_request("count 3"))
     assert answer.task.status.state == a2a_pb2.TASK_STATE_COMPLETED
     assert text_of(answer.task.artifacts) == "1 2 3 "
-    got = await mesh.v1.GetTask(a2a_pb2.GetTaskRequest(id=answer.task.id))
-    assert got == answer.task
-    short = await mesh.v1.GetTask(a2a_pb2.GetTaskRequest(id=answer.task.id, history_length=0))
-    assert not short.history
+    task_read = await mesh.v1.GetTask(a2a_pb2.GetTaskRequest(id=answer.task.id))
+    assert task_read == answer.task
+    without_history = await mesh.v1.GetTask(
+        a2a_pb2.GetTaskRequest(id=answer.task.id, history_length=0)
+    )
+    assert not without_history.history
 
 
-async def test_v1_gets_a_direct_reply_alone(mesh: GrpcMesh) -> None:
+async def test_v1_gets_only_a_direct_reply(mesh: GrpcMesh) -> None:
     answer = await mesh.v1.SendMessage(send_request("message hello"))
     assert text_of([answer.message]) == "hello"
     (event,) = await collect(
@@ -103,20 +105,20 @@ async def test_v1_subscribes_and_cancels(mesh: GrpcMesh) -> None:
     assert (await subscribed.read()).task.id == task_id
     canceled = await mesh.v1.CancelTask(a2a_pb2.CancelTaskRequest(id=task_id))
     assert canceled.status.state == a2a_pb2.TASK_STATE_CANCELED
-    rest = await collect(subscribed)
-    assert rest[-1].status_update.status.state == a2a_pb2.TASK_STATE_CANCELED
+    remaining = await collect(subscribed)
+    assert remaining[-1].status_update.status.state == a2a_pb2.TASK_STATE_CANCELED
 
 
 async def test_v1_lists_by_pages(mesh: GrpcMesh) -> None:
     context_id = (await mesh.v1.SendMessage(send_request("one"))).task.context_id
     await mesh.v1.SendMessage(send_request("two", contextId=context_id))
-    wanted = a2a_pb2.ListTasksRequest(context_id=context_id, page_size=1)
-    page = await mesh.v1.ListTasks(wanted)
+    query = a2a_pb2.ListTasksRequest(context_id=context_id, page_size=1)
+    page = await mesh.v1.ListTasks(query)
     assert (len(page.tasks), page.page_size, page.total_size) == (1, 1, 2)
-    wanted.page_token = page.next_page_token
-    rest = await mesh.v1.ListTasks(wanted)
-    assert (len(rest.tasks), rest.next_page_token) == (1, "")
-    assert rest.tasks[0].id != page.tasks[0].id
+    query.page_token = page.next_page_token
+    remaining = await mesh.v1.ListTasks(query)
+    assert (len(remaining.tasks), remaining.next_page_token) == (1, "")
+    assert remaining.tasks[0].id != page.tasks[0].id
     default = await mesh.v1.ListTasks(a2a_pb2.ListTasksRequest(context_id=context_id))
     assert (len(default.tasks), default.page_size) == (2, 50)
 
@@ -125,40 +127,40 @@ async def test_a_task_is_the_same_over_grpc_and_over_json(mesh: GrpcMesh) -> Non
     request = send_request("file 300", metadata={"deep": [1, {"x": None}], "half": 0.5})
     request.message.parts.add().data.list_value.extend(["a", 2])
     task = (await mesh.v1.SendMessage(request)).task
-    shown = await mesh.bridged.at("/").call("GetTask", {"id": task.id})
-    told = json_format.ParseDict(shown, a2a_pb2.Task())
-    # JSON has milliseconds.
+    json_task = await mesh.bridged.at("/").call("GetTask", {"id": task.id})
+    parsed = json_format.ParseDict(json_task, a2a_pb2.Task())
+    # JSON has only milliseconds.
     task.status.timestamp.nanos -= task.status.timestamp.nanos % 1_000_000
-    assert told == task
+    assert parsed == task
 
 
 async def test_a_tenant_names_the_agent(mesh: GrpcMesh) -> None:
     answer = await mesh.v1.SendMessage(send_request("hello", tenant="other"))
     assert text_of(answer.task.artifacts) == "other: hello"
     task_id = answer.task.id
-    got = await mesh.v1.GetTask(a2a_pb2.GetTaskRequest(id=task_id, tenant="other"))
-    assert got.id == task_id
-    # At the default agent's address it isn't found.
+    task_read = await mesh.v1.GetTask(a2a_pb2.GetTaskRequest(id=task_id, tenant="other"))
+    assert task_read.id == task_id
+    # At the default agent's address the task does not exist.
     refused = await refusal(mesh.v1.GetTask(a2a_pb2.GetTaskRequest(id=task_id)))
     assert (refused.code, refused.reason) == ("NOT_FOUND", "TASK_NOT_FOUND")
-    nobody = await refusal(mesh.v1.SendMessage(send_request("hello", tenant="nobody")))
-    assert (nobody.code, nobody.reason) == ("NOT_FOUND", "AGENT_NOT_FOUND")
+    unknown_tenant = await refusal(mesh.v1.SendMessage(send_request("hello", tenant="nobody")))
+    assert (unknown_tenant.code, unknown_tenant.reason) == ("NOT_FOUND", "AGENT_NOT_FOUND")
 
 
-async def test_a_stream_is_gone_on_with_behind_an_event(mesh: GrpcMesh) -> None:
+async def test_a_stream_resumes_after_an_event(mesh: GrpcMesh) -> None:
     events = await collect(
         mesh.v1.SendStreamingMessage(send_request("count 20"), metadata=WITH_RESUME)
     )
     ids = [getattr(event, event.WhichOneof("payload")).metadata[EVENT_ID] for event in events]
     assert len(set(ids)) == len(ids)
     request = a2a_pb2.SubscribeToTaskRequest(id=events[0].task.id)
-    for place in (0, 7, len(ids) - 2, len(ids) - 1):
-        seen = (*WITH_RESUME, ("last-event-id", ids[place]))
-        rest = await collect(mesh.v1.SubscribeToTask(request, metadata=seen))
-        assert rest == events[place + 1 :]
+    for index in (0, 7, len(ids) - 2, len(ids) - 1):
+        resume_metadata = (*WITH_RESUME, ("last-event-id", ids[index]))
+        remaining = await collect(mesh.v1.SubscribeToTask(request, metadata=resume_metadata))
+        assert remaining == events[index + 1 :]
 
 
-async def test_event_ids_are_told_to_those_who_ask(mesh: GrpcMesh) -> None:
+async def test_event_ids_are_sent_on_request(mesh: GrpcMesh) -> None:
     plain = mesh.v1.SendStreamingMessage(send_request("count 2"))
     assert not any(
         getattr(event, event.WhichOneof("payload")).HasField("metadata")
@@ -166,8 +168,8 @@ async def test_event_ids_are_told_to_those_who_ask(mesh: GrpcMesh) -> None:
     )
     assert "a2a-extensions" not in dict(await plain.initial_metadata())
     for key in ("a2a-extensions", "x-a2a-extensions"):
-        given = ((key, f"https://unknown.example/x, {RESUME_EXTENSION}"),)
-        call = mesh.v1.SendStreamingMessage(send_request("count 2"), metadata=given)
+        extension_header = ((key, f"https://unknown.example/x, {RESUME_EXTENSION}"),)
+        call = mesh.v1.SendStreamingMessage(send_request("count 2"), metadata=extension_header)
         assert dict(await call.initial_metadata())[key] == RESUME_EXTENSION
         await collect(call)
 
@@ -181,14 +183,14 @@ async def test_with_the_extension_a_repeated_message_is_submitted_once(mesh: Grp
     assert plain.task.id != first[0].task.id
 
 
-async def test_a_deadline_of_the_call_ends_the_call_alone(mesh: GrpcMesh) -> None:
+async def test_a_deadline_of_the_call_ends_only_the_call(mesh: GrpcMesh) -> None:
     started = await mesh.v1.SendMessage(send_request("wait 3600", now=True))
     task_id = started.task.id
     request = a2a_pb2.SubscribeToTaskRequest(id=task_id)
     ended = await refusal(lambda: collect(mesh.v1.SubscribeToTask(request, timeout=0.2)))
     assert ended.code == "DEADLINE_EXCEEDED"
     await wait_until_open(mesh.bridged.bridge.grpc, 0)
-    await until_working(mesh, task_id)
+    await wait_until_working(mesh, task_id)
     await mesh.v1.CancelTask(a2a_pb2.CancelTaskRequest(id=task_id))
 
 
@@ -196,13 +198,13 @@ async def test_a_timeout_in_the_metadata_is_the_tasks(mesh: GrpcMesh) -> None:
     call = send_request("hello", tenant="slow")
     answer = await mesh.v1.SendMessage(call, metadata=(("trunkline-timeout", "0.2"),))
     assert answer.task.status.state == a2a_pb2.TASK_STATE_FAILED
-    wrong = await refusal(
+    error = await refusal(
         mesh.v1.SendMessage(send_request("hello"), metadata=(("trunkline-timeout", "soon"),))
     )
-    assert (wrong.code, set(wrong.violations)) == ("INVALID_ARGUMENT", {"Trunkline-Timeout"})
+    assert (error.code, set(error.violations)) == ("INVALID_ARGUMENT", {"Trunkline-Timeout"})
 
 
-async def test_a_client_that_leaves_ends_nothing_but_its_call(mesh: GrpcMesh) -> None:
+async def test_a_client_that_disconnects_ends_only_its_call(mesh: GrpcMesh) -> None:
     calls = mesh.bridged.bridge.grpc
     await wait_until_open(calls, 0)
     stream = mesh.v1.SendStreamingMessage(send_request("wait 3600"))
@@ -210,23 +212,25 @@ async def test_a_client_that_leaves_ends_nothing_but_its_call(mesh: GrpcMesh) ->
     assert len(calls) == 1
     stream.cancel()
     await wait_until_open(calls, 0)
-    await until_working(mesh, task_id)
+    await wait_until_working(mesh, task_id)
     await mesh.v1.CancelTask(a2a_pb2.CancelTaskRequest(id=task_id))
 
 
-async def until_working(mesh: GrpcMesh, task_id: str) -> None:
-    """Wait until a task's agent has begun; it must not have ended."""
+async def wait_until_working(mesh: GrpcMesh, task_id: str) -> None:
+    """Wait until a task's agent has begun; assert that the task has not ended."""
     await mesh.bridged.mesh.until(
         task_id, lambda now: now.task.status.state == State.TASK_STATE_WORKING
     )
 
 
 @pytest.mark.parametrize(
-    ("given", "is_served"),
+    ("version", "is_served"),
     [("1.0", True), ("1.0.7", True), ("", True), ("0.3", False), ("2.0", False), ("x", False)],
 )
-async def test_v1_serves_its_own_version_alone(mesh: GrpcMesh, given: str, is_served: bool) -> None:
-    call = mesh.v1.SendMessage(send_request("hello"), metadata=(("a2a-version", given),))
+async def test_v1_serves_only_its_own_version(
+    mesh: GrpcMesh, version: str, is_served: bool
+) -> None:
+    call = mesh.v1.SendMessage(send_request("hello"), metadata=(("a2a-version", version),))
     if is_served:
         assert (await call).task.status.state == a2a_pb2.TASK_STATE_COMPLETED
         return
@@ -235,11 +239,11 @@ async def test_v1_serves_its_own_version_alone(mesh: GrpcMesh, given: str, is_se
     assert refused.metadata == {"supportedVersions": "1.0"}
 
 
-async def test_v0_3_serves_its_own_version_alone(mesh: GrpcMesh) -> None:
-    served = await mesh.v0_3.SendMessage(
+async def test_v0_3_serves_only_its_own_version(mesh: GrpcMesh) -> None:
+    answer = await mesh.v0_3.SendMessage(
         v0_3_send_request("hello"), metadata=(("a2a-version", "0.3"),)
     )
-    assert served.task.status.state == old.TASK_STATE_COMPLETED
+    assert answer.task.status.state == old.TASK_STATE_COMPLETED
     call = mesh.v0_3.SendMessage(v0_3_send_request("hello"), metadata=(("a2a-version", "1.0"),))
     refused = await refusal(call)
     assert (refused.code, refused.reason) == ("FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED")
@@ -250,8 +254,8 @@ async def test_v0_3_sends_and_waits(mesh: GrpcMesh) -> None:
     assert answer.task.status.state == old.TASK_STATE_COMPLETED
     assert text_of(answer.task.artifacts) == "1 2 3 "
     assert answer.task.history[0].content[0].text == "count 3"
-    got = await mesh.v0_3.GetTask(old.GetTaskRequest(name=f"tasks/{answer.task.id}"))
-    assert got == answer.task
+    task_read = await mesh.v0_3.GetTask(old.GetTaskRequest(name=f"tasks/{answer.task.id}"))
+    assert task_read == answer.task
     now = await mesh.v0_3.SendMessage(v0_3_send_request("wait 3600", blocking=False))
     canceled = await mesh.v0_3.CancelTask(old.CancelTaskRequest(name=f"tasks/{now.task.id}"))
     assert canceled.status.state == old.TASK_STATE_CANCELLED
@@ -265,10 +269,10 @@ async def test_v0_3_streams_to_the_end_of_the_turn(mesh: GrpcMesh) -> None:
     assert streamed_text(events).split() == [str(number) for number in range(1, 51)]
     finals = [event.status_update.final for event in events if event.HasField("status_update")]
     assert finals == [False] * (len(finals) - 1) + [True]
-    asks = await collect(mesh.v0_3.SendStreamingMessage(v0_3_send_request("ask what?")))
-    assert asks[-1].status_update.final
-    assert asks[-1].status_update.status.state == old.TASK_STATE_INPUT_REQUIRED
-    task_id = asks[0].task.id
+    question_events = await collect(mesh.v0_3.SendStreamingMessage(v0_3_send_request("ask what?")))
+    assert question_events[-1].status_update.final
+    assert question_events[-1].status_update.status.state == old.TASK_STATE_INPUT_REQUIRED
+    task_id = question_events[0].task.id
     answered = await mesh.v0_3.SendMessage(v0_3_send_request("this", taskId=task_id))
     assert answered.task.status.state == old.TASK_STATE_COMPLETED
 
@@ -279,52 +283,52 @@ async def test_v0_3_subscribes_until_the_turn_ends(mesh: GrpcMesh) -> None:
     subscribed = mesh.v0_3.TaskSubscription(old.TaskSubscriptionRequest(name=name))
     assert (await subscribed.read()).task.id == now.task.id
     await mesh.v0_3.CancelTask(old.CancelTaskRequest(name=name))
-    rest = await collect(subscribed)
-    assert rest[-1].status_update.final
-    # What has ended is told again, and no error.
-    told = await collect(mesh.v0_3.TaskSubscription(old.TaskSubscriptionRequest(name=name)))
-    assert [event.WhichOneof("payload") for event in told] == ["task", "status_update"]
+    remaining = await collect(subscribed)
+    assert remaining[-1].status_update.final
+    # An ended task is returned again, without an error.
+    events = await collect(mesh.v0_3.TaskSubscription(old.TaskSubscriptionRequest(name=name)))
+    assert [event.WhichOneof("payload") for event in events] == ["task", "status_update"]
 
 
-async def test_v1_keeps_webhooks_and_never_tells_their_secrets(mesh: GrpcMesh) -> None:
+async def test_v1_stores_webhooks_and_never_shows_their_secrets(mesh: GrpcMesh) -> None:
     task_id = (await mesh.v1.SendMessage(send_request("ask what?"))).task.id
     config = a2a_pb2.TaskPushNotificationConfig(id="w-1", task_id=task_id, url=HOOK, token="s3cret")
     config.authentication.scheme = "Bearer"
     config.authentication.credentials = "s3cret"
-    made = await mesh.v1.CreateTaskPushNotificationConfig(config)
-    assert (made.id, made.task_id, made.url) == ("w-1", task_id, HOOK)
+    created = await mesh.v1.CreateTaskPushNotificationConfig(config)
+    assert (created.id, created.task_id, created.url) == ("w-1", task_id, HOOK)
     one = a2a_pb2.GetTaskPushNotificationConfigRequest(task_id=task_id, id="w-1")
-    got = await mesh.v1.GetTaskPushNotificationConfig(one)
-    wanted = a2a_pb2.ListTaskPushNotificationConfigsRequest(task_id=task_id)
-    listed = await mesh.v1.ListTaskPushNotificationConfigs(wanted)
-    assert got == made
-    assert list(listed.configs) == [made]
+    task_read = await mesh.v1.GetTaskPushNotificationConfig(one)
+    query = a2a_pb2.ListTaskPushNotificationConfigsRequest(task_id=task_id)
+    listed = await mesh.v1.ListTaskPushNotificationConfigs(query)
+    assert task_read == created
+    assert list(listed.configs) == [created]
     assert b"s3cret" not in listed.SerializeToString()
-    gone = a2a_pb2.DeleteTaskPushNotificationConfigRequest(task_id=task_id, id="w-1")
-    await mesh.v1.DeleteTaskPushNotificationConfig(gone)
-    assert not (await mesh.v1.ListTaskPushNotificationConfigs(wanted)).configs
+    deletion = a2a_pb2.DeleteTaskPushNotificationConfigRequest(task_id=task_id, id="w-1")
+    await mesh.v1.DeleteTaskPushNotificationConfig(deletion)
+    assert not (await mesh.v1.ListTaskPushNotificationConfigs(query)).configs
     refused = await refusal(mesh.v1.GetTaskPushNotificationConfig(one))
     assert (refused.code, refused.reason) == ("NOT_FOUND", "TASK_NOT_FOUND")
 
 
-async def test_v0_3_keeps_webhooks_by_their_names(mesh: GrpcMesh) -> None:
+async def test_v0_3_stores_webhooks_by_their_names(mesh: GrpcMesh) -> None:
     task_id = (await mesh.v0_3.SendMessage(v0_3_send_request("ask what?"))).task.id
     request = old.CreateTaskPushNotificationConfigRequest(
         parent=f"tasks/{task_id}", config_id="w-1"
     )
     request.config.push_notification_config.url = HOOK
     request.config.push_notification_config.authentication.schemes.append("Bearer")
-    made = await mesh.v0_3.CreateTaskPushNotificationConfig(request)
+    created = await mesh.v0_3.CreateTaskPushNotificationConfig(request)
     name = f"tasks/{task_id}/pushNotificationConfigs/w-1"
-    assert (made.name, made.push_notification_config.url) == (name, HOOK)
-    for asked_name in (name, f"tasks/{task_id}"):
-        one = old.GetTaskPushNotificationConfigRequest(name=asked_name)
-        assert await mesh.v0_3.GetTaskPushNotificationConfig(one) == made
-    wanted = old.ListTaskPushNotificationConfigRequest(parent=f"tasks/{task_id}")
-    assert list((await mesh.v0_3.ListTaskPushNotificationConfig(wanted)).configs) == [made]
-    gone = old.DeleteTaskPushNotificationConfigRequest(name=name)
-    await mesh.v0_3.DeleteTaskPushNotificationConfig(gone)
-    assert not (await mesh.v0_3.ListTaskPushNotificationConfig(wanted)).configs
+    assert (created.name, created.push_notification_config.url) == (name, HOOK)
+    for request_name in (name, f"tasks/{task_id}"):
+        one = old.GetTaskPushNotificationConfigRequest(name=request_name)
+        assert await mesh.v0_3.GetTaskPushNotificationConfig(one) == created
+    query = old.ListTaskPushNotificationConfigRequest(parent=f"tasks/{task_id}")
+    assert list((await mesh.v0_3.ListTaskPushNotificationConfig(query)).configs) == [created]
+    deletion = old.DeleteTaskPushNotificationConfigRequest(name=name)
+    await mesh.v0_3.DeleteTaskPushNotificationConfig(deletion)
+    assert not (await mesh.v0_3.ListTaskPushNotificationConfig(query)).configs
 
 
 async def test_a_webhook_may_come_with_the_message(mesh: GrpcMesh) -> None:
@@ -335,20 +339,18 @@ async def test_a_webhook_may_come_with_the_message(mesh: GrpcMesh) -> None:
     before.configuration.push_notification.url = HOOK
     other_id = (await mesh.v0_3.SendMessage(before)).task.id
     for one in (task_id, other_id):
-        wanted = a2a_pb2.ListTaskPushNotificationConfigsRequest(task_id=one)
-        (kept,) = (await mesh.v1.ListTaskPushNotificationConfigs(wanted)).configs
-        assert kept.url == HOOK
+        query = a2a_pb2.ListTaskPushNotificationConfigsRequest(task_id=one)
+        (webhook,) = (await mesh.v1.ListTaskPushNotificationConfigs(query)).configs
+        assert webhook.url == HOOK
 
 
-async def test_the_extended_card_is_refused_where_nobody_says_who_they_are(
-    mesh: GrpcMesh,
-) -> None:
+async def test_the_extended_card_is_refused_without_authentication(mesh: GrpcMesh) -> None:
     refused = await refusal(mesh.v1.GetExtendedAgentCard(a2a_pb2.GetExtendedAgentCardRequest()))
     before = await refusal(mesh.v0_3.GetAgentCard(old.GetAgentCardRequest()))
     assert refused.reason == before.reason == "UNSUPPORTED_OPERATION"
 
 
-async def test_it_is_healthy_and_says_so(mesh: GrpcMesh) -> None:
+async def test_the_health_service_reports_serving(mesh: GrpcMesh) -> None:
     stub: Any = health_pb2_grpc.HealthStub(mesh.channel)
     for service in ("", "lf.a2a.v1.A2AService", "a2a.v1.A2AService"):
         answer = await stub.Check(health_pb2.HealthCheckRequest(service=service))
@@ -364,14 +366,14 @@ async def test_it_is_healthy_and_says_so(mesh: GrpcMesh) -> None:
         ("/x.Y/" + "Z" * 3000, "A2A is served as lf.a2a.v1.A2AService and a2a.v1.A2AService"),
     ],
 )
-async def test_what_nobody_serves_is_refused_with_what_there_is(
+async def test_unknown_methods_are_refused_with_the_known_ones(
     mesh: GrpcMesh, method: str, advice: str
 ) -> None:
     refused = await refusal(mesh.raw(method, b"x" * 100_000))
     assert (refused.code, refused.reason) == ("UNIMPLEMENTED", "METHOD_NOT_FOUND")
     assert advice in refused.text
     assert method[1:].startswith(refused.metadata["method"].removesuffix("…"))
-    # A client that means to send many messages is told before it has sent one.
+    # A client that streams requests gets the error before its first request.
     many: Any = mesh.channel.stream_stream(method)
     assert (await refusal(many().read())).code == "UNIMPLEMENTED"
 

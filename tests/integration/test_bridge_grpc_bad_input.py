@@ -1,4 +1,4 @@
-"""What is wrong with a call over gRPC is said by its status and details, in v0.3 also its text."""
+"""Errors of A2A over gRPC have the right status and details, in v0.3 also the right text."""
 
 import random
 import struct
@@ -52,15 +52,16 @@ async def test_unknown_tasks_are_not_found_in_every_method(mesh: GrpcMesh) -> No
     assert text == f"TaskNotFoundError: {refused['GetTask'].text}"
 
 
-async def test_what_has_ended_takes_no_message_no_subscriber_and_no_cancel(
-    mesh: GrpcMesh,
-) -> None:
+async def test_an_ended_task_accepts_no_message_no_subscriber_and_no_cancel(mesh: GrpcMesh) -> None:
     task_id = (await mesh.v1.SendMessage(send_request("hello"))).task.id
     again = await refusal(mesh.v1.SendMessage(send_request("more", taskId=task_id)))
     assert (again.code, again.reason) == ("FAILED_PRECONDITION", "UNSUPPORTED_OPERATION")
     subscription = mesh.v1.SubscribeToTask(a2a_pb2.SubscribeToTaskRequest(id=task_id))
-    late = await refusal(lambda: collect(subscription))
-    assert (late.code, late.reason) == ("FAILED_PRECONDITION", "UNSUPPORTED_OPERATION")
+    stream_error = await refusal(lambda: collect(subscription))
+    assert (stream_error.code, stream_error.reason) == (
+        "FAILED_PRECONDITION",
+        "UNSUPPORTED_OPERATION",
+    )
     canceled = await refusal(mesh.v1.CancelTask(a2a_pb2.CancelTaskRequest(id=task_id)))
     assert (canceled.code, canceled.reason) == ("FAILED_PRECONDITION", "TASK_NOT_CANCELABLE")
     before = await refusal(mesh.v0_3.CancelTask(old.CancelTaskRequest(name=f"tasks/{task_id}")))
@@ -94,16 +95,16 @@ async def test_what_has_ended_takes_no_message_no_subscriber_and_no_cancel(
 async def test_errors_are_the_same_as_over_json_rpc(
     mesh: GrpcMesh, method: str, params: dict[str, Any]
 ) -> None:
-    served = a2a_pb2.DESCRIPTOR.services_by_name["A2AService"].methods_by_name[method]
-    request = message_factory.GetMessageClass(served.input_type)()
+    method_descriptor = a2a_pb2.DESCRIPTOR.services_by_name["A2AService"].methods_by_name[method]
+    request = message_factory.GetMessageClass(method_descriptor.input_type)()
     json_format.ParseDict(params, request)
-    told = await refusal(getattr(mesh.v1, method)(request))
+    refused = await refusal(getattr(mesh.v1, method)(request))
     error = await mesh.bridged.at("/").error(method, params)
     info, *more = error["data"]
     violations = {
         one["field"]: one["description"] for data in more for one in data["fieldViolations"]
     }
-    assert (told.reason, told.metadata, told.violations, told.text) == (
+    assert (refused.reason, refused.metadata, refused.violations, refused.text) == (
         info["reason"],
         info["metadata"],
         violations,
@@ -131,7 +132,7 @@ async def test_missing_and_wrong_fields_are_named(mesh: GrpcMesh) -> None:
         assert (refused.code, set(refused.violations)) == ("INVALID_ARGUMENT", {name})
 
 
-async def test_a_message_before_is_validated_as_well(mesh: GrpcMesh) -> None:
+async def test_a_message_of_v0_3_is_validated_too(mesh: GrpcMesh) -> None:
     refused = await refusal(mesh.v0_3.SendMessage(old.SendMessageRequest()))
     assert refused.code == "INVALID_ARGUMENT"
     assert refused.text.startswith("InvalidParamsError: ")
@@ -139,8 +140,8 @@ async def test_a_message_before_is_validated_as_well(mesh: GrpcMesh) -> None:
     assert set((await refusal(mesh.v0_3.SendMessage(wrong_role))).violations) == {"message.role"}
 
 
-def holding(value: bytes) -> bytes:
-    """A SendMessageRequest whose message's metadata has a google.protobuf.Value of these bytes."""
+def make_request(value: bytes) -> bytes:
+    """Return a SendMessageRequest whose message metadata has these bytes as its Value."""
     request = send_request("hello")
     request.message.metadata["x"] = 12345.5
     whole = request.SerializeToString()
@@ -153,7 +154,7 @@ def holding(value: bytes) -> bytes:
 
 async def test_numbers_and_times_that_json_does_not_have_are_refused(mesh: GrpcMesh) -> None:
     for number in (float("nan"), float("inf"), float("-inf")):
-        body = holding(b"\x11" + struct.pack("<d", number))
+        body = make_request(b"\x11" + struct.pack("<d", number))
         refused = await refusal(mesh.raw("/lf.a2a.v1.A2AService/SendMessage", body))
         assert (refused.code, set(refused.violations)) == ("INVALID_ARGUMENT", {"request"})
     listing = a2a_pb2.ListTasksRequest()
@@ -162,7 +163,7 @@ async def test_numbers_and_times_that_json_does_not_have_are_refused(mesh: GrpcM
 
 
 async def test_fields_that_a2a_does_not_have_are_dropped(mesh: GrpcMesh) -> None:
-    # Field 1000 of the request and of its message: nobody's.
+    # Field 1000 of the request and of its message, which no version defines.
     unknown = b"\xc2\x3e\x06secret"
     request = send_request("hello")
     request.message.MergeFromString(unknown)
@@ -187,8 +188,8 @@ async def test_deep_nesting_is_refused(mesh: GrpcMesh) -> None:
         call = mesh.raw("/lf.a2a.v1.A2AService/SendMessage", body)
         if levels <= 46:
             answer = a2a_pb2.SendMessageResponse.FromString(await call)
-            got = await mesh.v1.GetTask(a2a_pb2.GetTaskRequest(id=answer.task.id))
-            assert got.history[0].parts[1].HasField("data")
+            read_request = await mesh.v1.GetTask(a2a_pb2.GetTaskRequest(id=answer.task.id))
+            assert read_request.history[0].parts[1].HasField("data")
         else:
             assert (await refusal(call)).code == "INVALID_ARGUMENT"
 
@@ -202,7 +203,7 @@ async def test_very_many_values_are_refused_quickly(mesh: GrpcMesh) -> None:
     assert "more than" in refused.violations["request"]
 
 
-async def test_what_is_too_large_is_refused(mesh: GrpcMesh) -> None:
+async def test_a_message_that_is_too_large_is_refused(mesh: GrpcMesh) -> None:
     large = "x" * (4 * 1024 * 1024)
     for call in (
         mesh.v1.SendMessage(send_request(large)),
@@ -224,10 +225,10 @@ async def test_a_call_without_a_message_is_refused(mesh: GrpcMesh) -> None:
         assert (refused.code, refused.reason) == ("INVALID_ARGUMENT", "INVALID_REQUEST")
 
 
-async def test_a_message_that_does_not_come_is_not_waited_for(
+async def test_a_call_whose_message_does_not_arrive_times_out(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    # Long enough for a message that does come, on a busy machine.
+    # Long enough for a message that does arrive, on a busy machine.
     settings = BridgeSettings(default_agent="echo", request_timeout_s=1.0)
     async with open_grpc_mesh(tmp_path_factory.mktemp("impatient"), settings) as mesh:
         await mesh.bridged.mesh.join(echo)
@@ -243,7 +244,7 @@ async def test_a_message_that_does_not_come_is_not_waited_for(
         await wait_until_open(mesh.bridged.bridge.grpc, 0)
 
 
-async def test_errors_fit_into_headers_whatever_strangers_write(mesh: GrpcMesh) -> None:
+async def test_errors_fit_into_headers_for_any_input(mesh: GrpcMesh) -> None:
     for name in ("x" * 100_000, "\N{SNOWMAN}" * 50_000):
         refused = await refusal(mesh.v1.GetTask(a2a_pb2.GetTaskRequest(id=name)))
         assert (refused.code, refused.reason) == ("NOT_FOUND", "TASK_NOT_FOUND")
@@ -256,10 +257,10 @@ async def test_errors_fit_into_headers_whatever_strangers_write(mesh: GrpcMesh) 
     assert refused.violations["message.parts[1]"]
 
 
-async def test_mutated_requests_are_never_a_fault_of_the_server(mesh: GrpcMesh) -> None:
+async def test_mutated_requests_never_cause_a_server_error(mesh: GrpcMesh) -> None:
     rng = random.Random(20251122)
     seeds: list[tuple[str, bytes]] = []
-    # Ids of their own, so that the same bytes are sent each time.
+    # A separate generator, so that the bytes are the same in each run.
     request = send_request("hello", messageId="m", contextId="c", metadata={"a": [1, {"b": None}]})
     request.configuration.history_length = 2
     seeds += [
@@ -271,8 +272,8 @@ async def test_mutated_requests_are_never_a_fault_of_the_server(mesh: GrpcMesh) 
     ]
     listing = a2a_pb2.ListTasksRequest(page_size=3, page_token="x", context_id="c")
     seeds.append(("/lf.a2a.v1.A2AService/ListTasks", listing.SerializeToString()))
-    got = a2a_pb2.GetTaskRequest(id="t-1", history_length=1)
-    seeds.append(("/lf.a2a.v1.A2AService/GetTask", got.SerializeToString()))
+    read_request = a2a_pb2.GetTaskRequest(id="t-1", history_length=1)
+    seeds.append(("/lf.a2a.v1.A2AService/GetTask", read_request.SerializeToString()))
     codes: set[str] = set()
     for method, seed in seeds * 60:
         try:
@@ -287,21 +288,21 @@ async def test_mutated_requests_are_never_a_fault_of_the_server(mesh: GrpcMesh) 
 def mutated(rng: random.Random, body: bytes) -> bytes:
     changed = bytearray(body)
     for _ in range(rng.randint(1, 4)):
-        place = rng.randrange(len(changed))
+        index = rng.randrange(len(changed))
         match rng.randrange(3):
             case 0:
-                changed[place] = rng.randrange(256)
+                changed[index] = rng.randrange(256)
             case 1:
-                del changed[place]
+                del changed[index]
             case _:
-                changed.insert(place, rng.randrange(256))
+                changed.insert(index, rng.randrange(256))
     return bytes(changed)
 
 
 def varint(number: int) -> bytes:
-    made = bytearray()
+    encoded = bytearray()
     while number > 127:
-        made.append(number & 127 | 128)
+        encoded.append(number & 127 | 128)
         number >>= 7
-    made.append(number)
-    return bytes(made)
+    encoded.append(number)
+    return bytes(encoded)

@@ -1,4 +1,4 @@
-"""How A2A over gRPC is served: reflection, slow clients, the end of the process, the SDK."""
+"""The gRPC edge of the bridge: reflection, slow clients, shutdown, the SDK."""
 
 import asyncio
 import subprocess
@@ -38,7 +38,7 @@ from trunkline_bridge.protocol import RESUME_EXTENSION
 from trunkline_bridge.settings import BridgeSettings
 
 STALLED = 12
-# A client that takes little more than it reads.
+# A client that buffers little more than it reads.
 NARROW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_535))
 EVENT_ID = f"{RESUME_EXTENSION}/eventId"
 WITH_RESUME = (("a2a-extensions", RESUME_EXTENSION),)
@@ -52,16 +52,16 @@ async def mesh(tmp_path: Path) -> AsyncIterator[GrpcMesh]:
 
 
 def reflected(address: str) -> dict[str, list[tuple[str, str, bool]]]:
-    """What a client learns by reflection alone: services, and their methods' types."""
+    """Return the services and the types of their methods, by reflection alone."""
     with grpc.insecure_channel(address) as channel:
         database = ProtoReflectionDescriptorDatabase(channel)
         pool = descriptor_pool.DescriptorPool(database)
-        found = {}
+        methods = {}
         for name in database.get_services():
             service = pool.FindServiceByName(name)
             described = descriptor_pb2.ServiceDescriptorProto()
             service.CopyToProto(described)
-            found[name] = [
+            methods[name] = [
                 (one.name, one.input_type + " -> " + one.output_type, one.server_streaming)
                 for one in described.method
             ]
@@ -69,43 +69,45 @@ def reflected(address: str) -> dict[str, list[tuple[str, str, bool]]]:
         assert card.fields_by_name["security_schemes"].message_type.GetOptions().map_entry
         before = pool.FindMessageTypeByName("a2a.v1.TaskStatus")
         assert before.fields_by_name["update"].json_name == "message"
-    return found
+    return methods
 
 
-async def test_reflection_tells_both_services_under_their_public_names(mesh: GrpcMesh) -> None:
-    found = await asyncio.to_thread(reflected, mesh.address)
-    assert set(found) == {
+async def test_reflection_lists_both_services_under_their_public_names(mesh: GrpcMesh) -> None:
+    services = await asyncio.to_thread(reflected, mesh.address)
+    assert set(services) == {
         "lf.a2a.v1.A2AService",
         "a2a.v1.A2AService",
         "grpc.health.v1.Health",
         "grpc.reflection.v1alpha.ServerReflection",
     }
-    v1 = {name: (types, streams) for name, types, streams in found["lf.a2a.v1.A2AService"]}
+    v1 = {name: (types, streams) for name, types, streams in services["lf.a2a.v1.A2AService"]}
     assert v1["SubscribeToTask"] == (
         ".lf.a2a.v1.SubscribeToTaskRequest -> .lf.a2a.v1.StreamResponse",
         True,
     )
     assert len(v1) == 11
-    assert "TaskSubscription" in {name for name, _, _ in found["a2a.v1.A2AService"]}
+    assert "TaskSubscription" in {name for name, _, _ in services["a2a.v1.A2AService"]}
 
 
-async def test_a_client_that_reads_nothing_holds_up_nobody_and_catches_up(mesh: GrpcMesh) -> None:
+async def test_a_client_that_reads_nothing_does_not_block_others_and_catches_up(
+    mesh: GrpcMesh,
+) -> None:
     count = 1000
     narrow = grpc.aio.insecure_channel(mesh.address, options=NARROW)
     stub: Any = a2a_pb2_grpc.A2AServiceStub(narrow)  # type: ignore[no-untyped-call]
     stalled = stub.SendStreamingMessage(send_request(f"count {count} 0 400"), metadata=WITH_RESUME)
     task = (await stalled.read()).task
-    live = mesh.v1.SubscribeToTask(
+    running = mesh.v1.SubscribeToTask(
         a2a_pb2.SubscribeToTaskRequest(id=task.id),
         metadata=(*WITH_RESUME, ("last-event-id", task.metadata[EVENT_ID])),
     )
-    read = await collect(live)
+    read = await collect(running)
     assert read[-1].status_update.status.state == a2a_pb2.TASK_STATE_COMPLETED
-    # The other one's call is still under way, at the client's pace.
+    # The other call is still open, at its client's pace.
     await wait_until_open(mesh.bridged.bridge.grpc, 1)
-    late = await collect(stalled)
-    assert late == read
-    pieces = [part.text for event in late for part in event.artifact_update.artifact.parts]
+    events = await collect(stalled)
+    assert events == read
+    pieces = [part.text for event in events for part in event.artifact_update.artifact.parts]
     assert [piece.split()[0] for piece in pieces] == [str(n) for n in range(1, count + 1)]
     await narrow.close()
 
@@ -126,28 +128,28 @@ async def test_stalled_clients_cost_bounded_memory(tmp_path: Path) -> None:
         ]
         for stream in streams:
             await stream.read()
-        await all_ended(stub, 1 + STALLED)
-        gained = rss_bytes(process) - before_bytes
-        # Each is told 4 MB in all; the tasks themselves cost about 6.
-        assert gained < 24 * 1024 * 1024, gained
+        await wait_until_all_ended(stub, 1 + STALLED)
+        growth_bytes = rss_bytes(process) - before_bytes
+        # Each stream is 4 MB in all; the tasks themselves take about 6 MB.
+        assert growth_bytes < 24 * 1024 * 1024, growth_bytes
         for stream in streams:
             stream.cancel()
 
 
-async def all_ended(stub: Any, count: int) -> None:
-    """Wait until so many tasks are completed; a list costs the mesh less than the tasks."""
-    wanted = a2a_pb2.ListTasksRequest(tenant="echo", status=a2a_pb2.TASK_STATE_COMPLETED)
-    while (await stub.ListTasks(wanted)).total_size < count:  # noqa: ASYNC110  nobody tells
+async def wait_until_all_ended(stub: Any, count: int) -> None:
+    """Wait until so many tasks are completed; a list is cheaper for the mesh than the tasks."""
+    query = a2a_pb2.ListTasksRequest(tenant="echo", status=a2a_pb2.TASK_STATE_COMPLETED)
+    while (await stub.ListTasks(query)).total_size < count:  # noqa: ASYNC110  no event to wait for
         await asyncio.sleep(0.05)
 
 
 def rss_bytes(mesh: MeshProcess) -> int:
-    """Resident memory of a process now."""
+    """Return the resident memory of the mesh's process, in bytes."""
     pages = int(Path(f"/proc/{mesh.process.pid}/statm").read_text().split()[1])
     return pages * 4096
 
 
-async def test_who_is_served_when_the_process_stops_is_told_how_to_go_on(mesh: GrpcMesh) -> None:
+async def test_calls_of_a_stopping_process_get_an_error_with_advice(mesh: GrpcMesh) -> None:
     bridge = mesh.bridged.bridge
     async with serve_grpc(bridge.grpc, host="127.0.0.1", port=0, grace_s=0.05) as address:
         channel = grpc.aio.insecure_channel(address)
@@ -157,27 +159,31 @@ async def test_who_is_served_when_the_process_stops_is_told_how_to_go_on(mesh: G
         waiting = stub.SendMessage(send_request("wait 3600"))
         await wait_until_open(bridge.grpc, 2)
     for call in (collect(stream), waiting):
-        told = await refusal(call)
-        assert (told.code, told.reason, told.retry_after_s) == ("UNAVAILABLE", "UNAVAILABLE", 1)
-        assert "last-event-id" in told.text
+        refused = await refusal(call)
+        assert (refused.code, refused.reason, refused.retry_after_s) == (
+            "UNAVAILABLE",
+            "UNAVAILABLE",
+            1,
+        )
+        assert "last-event-id" in refused.text
     await channel.close()
-    got = await mesh.v1.GetTask(a2a_pb2.GetTaskRequest(id=task_id))
-    assert got.status.state == a2a_pb2.TASK_STATE_WORKING
+    task_read = await mesh.v1.GetTask(a2a_pb2.GetTaskRequest(id=task_id))
+    assert task_read.status.state == a2a_pb2.TASK_STATE_WORKING
 
 
-async def test_a_port_in_use_is_said(mesh: GrpcMesh) -> None:
-    taken = HostPort.parse(mesh.address)
+async def test_a_port_in_use_is_reported(mesh: GrpcMesh) -> None:
+    busy_address = HostPort.parse(mesh.address)
     with pytest.raises(ConfigurationError, match="choose another"):
         async with serve_grpc(
             mesh.bridged.bridge.grpc,
-            host=taken.host,
-            port=taken.port,
+            host=busy_address.host,
+            port=busy_address.port,
             grace_s=0,
         ):
             pass
 
 
-async def test_the_sdk_s_client_finds_the_edge_by_the_card_and_gets_on_with_it(
+async def test_the_sdk_s_client_finds_the_edge_by_the_card_and_works_with_it(
     mesh: GrpcMesh,
 ) -> None:
     def channel_of(address: str) -> grpc.aio.Channel:
@@ -196,8 +202,8 @@ async def test_the_sdk_s_client_finds_the_edge_by_the_card_and_gets_on_with_it(
         assert events[0].HasField("task")
         assert events[-1].status_update.status.state == a2a_pb2.TASK_STATE_COMPLETED
         task_id = events[0].task.id
-        got = await client.get_task(a2a_pb2.GetTaskRequest(id=task_id))
-        assert got.id == task_id
+        task_read = await client.get_task(a2a_pb2.GetTaskRequest(id=task_id))
+        assert task_read.id == task_id
         with pytest.raises(TaskNotFoundError):
             await client.get_task(a2a_pb2.GetTaskRequest(id="nope"))
         await client.close()
@@ -224,13 +230,13 @@ assert ours.GetTaskRequest.FromString(a2a_pb2.GetTaskRequest(id="x").SerializeTo
 
 
 def test_a2a_s_sdk_may_be_imported_in_the_same_process() -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (result.returncode, result.stderr) == (0, "")
 
 
-async def test_strictly_a_call_of_v1_names_its_version(tmp_path: Path) -> None:
+async def test_a_strict_edge_requires_the_version_of_v1(tmp_path: Path) -> None:
     settings = BridgeSettings(default_agent="echo", strict_versions=True)
     async with asyncio.timeout(PATIENCE_S), open_grpc_mesh(tmp_path, settings) as strict:
         await strict.bridged.mesh.join(echo)
@@ -238,17 +244,17 @@ async def test_strictly_a_call_of_v1_names_its_version(tmp_path: Path) -> None:
         assert (refused.code, refused.reason) == ("FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED")
         named = strict.v1.SendMessage(send_request("hello"), metadata=(("a2a-version", "1.0"),))
         assert (await named).HasField("task")
-        # One that names none is in v0.3, and so is this.
+        # A request without a version is v0.3, and so is this one.
         assert (await strict.v0_3.SendMessage(v0_3_send_request("hello"))).HasField("task")
 
 
-async def test_v0_3_takes_files_as_the_sdk_sends_them(mesh: GrpcMesh) -> None:
+async def test_v0_3_accepts_files_as_the_sdk_sends_them(mesh: GrpcMesh) -> None:
     request = v0_3_send_request("echo hi")
     part = request.request.content.add()
-    # The SDK's own conversion puts base64 there.
+    # The SDK's own conversion writes base64 into this field.
     part.file.file_with_bytes = b"AP8="
     part.file.mime_type = "application/octet-stream"
     answer = await mesh.v0_3.SendMessage(request)
-    kept = await mesh.v1.GetTask(a2a_pb2.GetTaskRequest(id=answer.task.id))
-    assert kept.history[0].parts[1].raw == b"\x00\xff"
+    task_read = await mesh.v1.GetTask(a2a_pb2.GetTaskRequest(id=answer.task.id))
+    assert task_read.history[0].parts[1].raw == b"\x00\xff"
     assert answer.task.history[0].content[1].file.file_with_bytes == b"AP8="

@@ -27,7 +27,7 @@ async def bridged(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bri
         yield mesh
 
 
-# Each address of the agent, and each of them with the tenant that names it.
+# Each address of the agent, and each address with the agent's tenant.
 @pytest.fixture(params=["", "/agents/echo", "/echo", "/agents/echo/echo"])
 def rest(bridged: BridgedMesh, request: pytest.FixtureRequest) -> RestCaller:
     return RestCaller(bridged.client, bridged.url + request.param)
@@ -48,7 +48,7 @@ def texts(events: list[RestEvent]) -> str:
     return "".join(part["text"] for update in updates for part in update["artifact"]["parts"])
 
 
-async def test_a_task_is_sent_got_listed_and_canceled(rest: RestCaller) -> None:
+async def test_a_task_is_sent_read_listed_and_canceled(rest: RestCaller) -> None:
     task = await rest.send("count 3")
     assert task["status"]["state"] == "TASK_STATE_COMPLETED"
     assert task["artifacts"][0]["parts"] == [{"text": "1 2 3 "}]
@@ -69,24 +69,24 @@ async def test_a_turn_is_streamed_and_subscribed_to(rest: RestCaller) -> None:
     assert texts(events) == "1 2 3 4 5 "
     assert events[-1].state == "TASK_STATE_COMPLETED"
     assert all(event.id for event in events)
-    asked = await rest.send("ask what?")
+    waiting = await rest.send("ask what?")
     for method in ("GET", "POST"):
-        async with rest.stream(method, f"/tasks/{asked['id']}:subscribe") as stream:
+        async with rest.stream(method, f"/tasks/{waiting['id']}:subscribe") as stream:
             first = await anext(stream)
-            assert first.data["task"]["id"] == asked["id"]
-    await rest.post(f"/tasks/{asked['id']}:cancel", {"metadata": {"why": "enough"}})
+            assert first.data["task"]["id"] == waiting["id"]
+    await rest.post(f"/tasks/{waiting['id']}:cancel", {"metadata": {"why": "enough"}})
 
 
-async def test_webhooks_are_kept_shown_and_deleted(rest: RestCaller) -> None:
+async def test_webhooks_are_stored_shown_and_deleted(rest: RestCaller) -> None:
     task = await rest.send("ask what?")
     path = f"/tasks/{task['id']}/pushNotificationConfigs"
     webhook = {"id": "mine", "url": "http://127.0.0.1:9/hook"}
-    kept = await rest.post(path, webhook)
-    assert kept == webhook | {"taskId": task["id"]}
-    # Again, as clients send it that print all they have.
-    assert await rest.post(path, kept) == kept
-    assert await rest.get(f"{path}/mine") == kept
-    assert await rest.get(path) == {"configs": [kept], "nextPageToken": ""}
+    stored = await rest.post(path, webhook)
+    assert stored == webhook | {"taskId": task["id"]}
+    # A second time, with all fields, as some clients send it.
+    assert await rest.post(path, stored) == stored
+    assert await rest.get(f"{path}/mine") == stored
+    assert await rest.get(path) == {"configs": [stored], "nextPageToken": ""}
     for _ in range(2):
         assert content(await rest.request("DELETE", f"{path}/mine")) == {}
     assert await rest.get(path, pageSize="5") == {"configs": [], "nextPageToken": ""}
@@ -102,20 +102,23 @@ async def test_a_direct_reply_is_a_message(at_echo: RestCaller) -> None:
 
 
 async def test_a_question_is_answered_by_the_next_message(at_echo: RestCaller) -> None:
-    asked = await at_echo.send("ask Which colour?")
-    assert asked["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
-    done = await at_echo.send("red", taskId=asked["id"])
-    assert (done["id"], done["artifacts"][0]["parts"]) == (asked["id"], [{"text": "answer: red"}])
+    waiting = await at_echo.send("ask Which colour?")
+    assert waiting["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    completed = await at_echo.send("red", taskId=waiting["id"])
+    assert (completed["id"], completed["artifacts"][0]["parts"]) == (
+        waiting["id"],
+        [{"text": "answer: red"}],
+    )
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_a_stream_goes_on_behind_its_last_event(at_echo: RestCaller, method: str) -> None:
+async def test_a_stream_resumes_after_its_last_event(at_echo: RestCaller, method: str) -> None:
     body = {"message": user_message("count 20")}
     whole = await at_echo.events("POST", "/message:stream", body)
     path = f"/tasks/{whole[0].data['task']['id']}:subscribe"
-    for place in (0, len(whole) // 2, len(whole) - 1):
-        rest = await at_echo.events(method, path, headers={"Last-Event-ID": whole[place].id})
-        seen = whole[: place + 1]
+    for index in (0, len(whole) // 2, len(whole) - 1):
+        rest = await at_echo.events(method, path, headers={"Last-Event-ID": whole[index].id})
+        seen = whole[: index + 1]
         assert texts(seen) + texts(rest) == texts(whole)
         assert (seen + rest)[-1] == whole[-1]
     headers = {"Last-Event-ID": "nonsense"}
@@ -133,10 +136,10 @@ async def test_with_the_extension_a_message_is_submitted_once(at_echo: RestCalle
     assert {answer.headers["a2a-extensions"] for answer in answers} == {RESUME_EXTENSION}
 
 
-async def test_answers_are_of_a2as_media_type(at_echo: RestCaller) -> None:
-    good = await at_echo.request("GET", "/tasks")
-    bad = await at_echo.request("GET", "/tasks/nope")
-    types = {answer.headers["content-type"] for answer in (good, bad)}
+async def test_answers_have_a2as_media_type(at_echo: RestCaller) -> None:
+    found_task = await at_echo.request("GET", "/tasks")
+    missing = await at_echo.request("GET", "/tasks/nope")
+    types = {answer.headers["content-type"] for answer in (found_task, missing)}
     assert types == {"application/a2a+json"}
     body = b'{"message":{"messageId":"m","role":"ROLE_USER","parts":[{"text":"done"}]}}'
     for kind in ("application/a2a+json", "application/json; charset=utf-8"):
@@ -163,42 +166,42 @@ async def post_bytes(rest: RestCaller, body: bytes, headers: dict[str, str]) -> 
         ("/tasks/t/pushNotificationConfigs/c", "GET, DELETE, OPTIONS, HEAD"),
     ],
 )
-async def test_a_path_says_which_methods_it_has(
-    at_echo: RestCaller, path: str, allowed: str
-) -> None:
+async def test_a_path_lists_its_methods(at_echo: RestCaller, path: str, allowed: str) -> None:
     refused = await at_echo.request("PUT", path)
     assert (refused.status_code, reason(refused)) == (405, "METHOD_NOT_FOUND")
     assert refused.headers["allow"] == allowed
-    asked = await at_echo.request("OPTIONS", path)
-    assert (asked.status_code, asked.headers["allow"], asked.content) == (204, allowed, b"")
+    options = await at_echo.request("OPTIONS", path)
+    assert (options.status_code, options.headers["allow"], options.content) == (204, allowed, b"")
 
 
-async def test_heads_are_those_of_what_would_be_got(at_echo: RestCaller) -> None:
-    got, head = [await at_echo.request(method, "/tasks?pageSize=1") for method in ("GET", "HEAD")]
+async def test_head_returns_the_headers_of_get(at_echo: RestCaller) -> None:
+    get, head = [await at_echo.request(method, "/tasks?pageSize=1") for method in ("GET", "HEAD")]
     assert (head.status_code, head.content) == (200, b"")
-    assert head.headers["content-type"] == got.headers["content-type"]
+    assert head.headers["content-type"] == get.headers["content-type"]
     assert (await at_echo.request("HEAD", "/tasks/nope")).status_code == 404
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/agents/echo/task", "/agents/echo/v1/nothing"])
-async def test_a_wrong_path_says_what_is_served(bridged: BridgedMesh, path: str) -> None:
+async def test_the_error_of_an_unknown_path_lists_the_routes(
+    bridged: BridgedMesh, path: str
+) -> None:
     refused = await bridged.client.get(bridged.url + path)
     assert (refused.status_code, reason(refused)) == (404, "METHOD_NOT_FOUND")
     assert "/message:send" in refused.json()["error"]["message"]
 
 
-async def test_what_path_and_body_say_must_agree(at_echo: RestCaller) -> None:
-    asked = await at_echo.send("ask what?")
-    path = f"/tasks/{asked['id']}:cancel"
+async def test_path_and_body_must_agree(at_echo: RestCaller) -> None:
+    waiting = await at_echo.send("ask what?")
+    path = f"/tasks/{waiting['id']}:cancel"
     for body, field in (({"id": "other"}, "id"), ({"tenant": "other"}, "tenant")):
         refused = await at_echo.request("POST", path, body)
         assert reason(refused) == "INVALID_PARAMS"
         violations = refused.json()["error"]["details"][1]["fieldViolations"]
         assert [violation["field"] for violation in violations] == [field]
-    elsewhere = RestCaller(at_echo.client, at_echo.url + "/other")
-    assert reason(await elsewhere.request("GET", "/tasks")) == "INVALID_PARAMS"
-    same = {"id": asked["id"], "tenant": "echo"}
-    assert (await at_echo.post(path, same))["status"]["state"] == "TASK_STATE_CANCELED"
+    other_agent = RestCaller(at_echo.client, at_echo.url + "/other")
+    assert reason(await other_agent.request("GET", "/tasks")) == "INVALID_PARAMS"
+    matching = {"id": waiting["id"], "tenant": "echo"}
+    assert (await at_echo.post(path, matching))["status"]["state"] == "TASK_STATE_CANCELED"
 
 
 async def test_a_tenant_names_the_agent_at_the_root(bridged: BridgedMesh) -> None:
@@ -211,7 +214,7 @@ async def test_a_tenant_names_the_agent_at_the_root(bridged: BridgedMesh) -> Non
 
 MESSAGE = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
 WEBHOOK = {"url": "https://example.org/hook"}
-# The same wrong request in both bindings: JSON-RPC's method and parameters, and HTTP's request.
+# The same invalid request in both bindings: JSON-RPC's method and parameters, and HTTP's request.
 WRONG: list[tuple[str, Any, str, str, Any]] = [
     ("GetTask", {"id": "nope"}, "GET", "/tasks/nope", None),
     ("GetTask", {"id": "é/:"}, "GET", "/tasks/%C3%A9%2F%3A", None),
@@ -245,7 +248,7 @@ WRONG += [
 
 
 @pytest.mark.parametrize(("method", "params", "verb", "path", "body"), WRONG)
-async def test_both_bindings_refuse_alike(
+async def test_both_bindings_refuse_equally(
     at_echo: RestCaller, rpc: Caller, method: str, params: Any, verb: str, path: str, body: Any
 ) -> None:
     over_rpc = await rpc.error(method, params)
@@ -256,7 +259,7 @@ async def test_both_bindings_refuse_alike(
     assert refused.status_code == error["code"] >= 400
 
 
-async def test_an_ended_task_is_refused_alike(at_echo: RestCaller, rpc: Caller) -> None:
+async def test_an_ended_task_is_refused_equally(at_echo: RestCaller, rpc: Caller) -> None:
     task = await at_echo.send("done")
     message = {"message": {**MESSAGE, "taskId": task["id"]}}
     ended: list[tuple[str, Any, str, Any]] = [
@@ -271,7 +274,7 @@ async def test_an_ended_task_is_refused_alike(at_echo: RestCaller, rpc: Caller) 
         assert refused.json()["error"]["details"] == (await rpc.error(method, params))["data"]
 
 
-async def test_both_bindings_answer_alike(at_echo: RestCaller, rpc: Caller) -> None:
+async def test_both_bindings_answer_equally(at_echo: RestCaller, rpc: Caller) -> None:
     message = {**MESSAGE, "parts": [{"text": "count 2"}], "metadata": {"n": 1}}
     sent = [
         (await at_echo.post("/message:send", {"message": message}))["task"],
@@ -286,46 +289,46 @@ async def test_both_bindings_answer_alike(at_echo: RestCaller, rpc: Caller) -> N
     assert listed == await rpc.call("ListTasks", {"pageSize": 3, "status": "TASK_STATE_COMPLETED"})
 
 
-async def test_both_bindings_stream_alike(at_echo: RestCaller, rpc: Caller) -> None:
-    asked = await at_echo.send("ask what?")
-    path = f"/tasks/{asked['id']}:subscribe"
+async def test_both_bindings_stream_equally(at_echo: RestCaller, rpc: Caller) -> None:
+    waiting = await at_echo.send("ask what?")
+    path = f"/tasks/{waiting['id']}:subscribe"
     async with (
         at_echo.stream("POST", path) as over_rest,
-        rpc.stream("SubscribeToTask", {"id": asked["id"]}) as over_rpc,
+        rpc.stream("SubscribeToTask", {"id": waiting["id"]}) as over_rpc,
     ):
         firsts = [(await anext(over_rest)).data, (await anext(over_rpc)).result]
         assert firsts[0] == firsts[1]
-        await at_echo.send("this", taskId=asked["id"])
+        await at_echo.send("this", taskId=waiting["id"])
         rest = [(event.id, event.data) async for event in over_rest]
         assert rest == [(event.id, event.result) async for event in over_rpc]
     assert rest[-1][1]["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
 def without_ids(value: Any) -> Any:
-    """A task as it would be of anybody, at any time."""
+    """A task without the values that differ between callers and times."""
     if isinstance(value, list):
         return [without_ids(one) for one in value]
     if isinstance(value, dict):
-        own = {"id", "contextId", "taskId", "timestamp", "artifactId", "messageId"}
-        return {name: without_ids(one) for name, one in value.items() if name not in own}
+        own_fields = {"id", "contextId", "taskId", "timestamp", "artifactId", "messageId"}
+        return {name: without_ids(one) for name, one in value.items() if name not in own_fields}
     return value
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.0.1", ""])
 async def test_versions_that_are_served(at_echo: RestCaller, version: str) -> None:
-    served = await at_echo.request("GET", "/tasks", headers={"A2A-Version": version})
-    assert served.status_code == 200
+    response = await at_echo.request("GET", "/tasks", headers={"A2A-Version": version})
+    assert response.status_code == 200
 
 
 @pytest.mark.parametrize("version", ["0.3", "0.1", "2.0", "1.1", "latest", "1"])
-async def test_versions_that_are_not(at_echo: RestCaller, version: str) -> None:
-    for asked in (
+async def test_other_versions_are_refused(at_echo: RestCaller, version: str) -> None:
+    for requested in (
         await at_echo.request("GET", "/tasks", headers={"A2A-Version": version}),
         await at_echo.request("GET", "/tasks", query={"A2A-Version": version}),
         await at_echo.request("POST", "/message:stream", headers={"A2A-Version": version}),
     ):
-        assert (asked.status_code, reason(asked)) == (400, "VERSION_NOT_SUPPORTED")
-        assert "1.0" in asked.json()["error"]["details"][0]["metadata"]["supportedVersions"]
+        assert (requested.status_code, reason(requested)) == (400, "VERSION_NOT_SUPPORTED")
+        assert "1.0" in requested.json()["error"]["details"][0]["metadata"]["supportedVersions"]
 
 
 async def test_a_stream_that_is_cut_ends_with_the_error(
@@ -342,7 +345,7 @@ async def test_a_stream_that_is_cut_ends_with_the_error(
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "said"),
+    ("body", "status", "error_text"),
     [
         (b"{", 400, "INVALID_REQUEST"),
         (b"\xff", 400, "INVALID_REQUEST"),
@@ -355,21 +358,21 @@ async def test_a_stream_that_is_cut_ends_with_the_error(
     ids=["cut", "not UTF-8", "deep", "twice", "half a character", "array", "large"],
 )
 async def test_bad_bodies_are_refused(
-    at_echo: RestCaller, body: bytes, status: int, said: str
+    at_echo: RestCaller, body: bytes, status: int, error_text: str
 ) -> None:
     refused = await post_bytes(at_echo, body, {"content-type": "application/json"})
-    assert (refused.status_code, reason(refused)) == (status, said)
+    assert (refused.status_code, reason(refused)) == (status, error_text)
 
 
-async def test_a_strict_bridge_wants_the_version_said(bridged: BridgedMesh) -> None:
+async def test_a_strict_bridge_requires_the_version(bridged: BridgedMesh) -> None:
     settings = BridgeSettings(default_agent="echo", strict_versions=True)
     transport = httpx2.ASGITransport(Bridge(bridged.mesh.directory, settings).app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://strict") as client:
         strict = RestCaller(client, "/agents/echo")
-        unsaid = await strict.request("GET", "/tasks")
-        assert (unsaid.status_code, reason(unsaid)) == (400, "VERSION_NOT_SUPPORTED")
-        said = await strict.request("GET", "/tasks", headers={"A2A-Version": "1.0"})
-        assert said.status_code == 200
-        # That is what a request without a version is in.
+        unversioned = await strict.request("GET", "/tasks")
+        assert (unversioned.status_code, reason(unversioned)) == (400, "VERSION_NOT_SUPPORTED")
+        error_text = await strict.request("GET", "/tasks", headers={"A2A-Version": "1.0"})
+        assert error_text.status_code == 200
+        # A request without a version has this version.
         older = await strict.request("GET", "/v1/tasks/nope")
         assert reason(older) == "TASK_NOT_FOUND"

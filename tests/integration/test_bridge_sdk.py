@@ -1,4 +1,4 @@
-"""The reference client, a2a-sdk, gets on with the bridge over each of HTTP's bindings."""
+"""The reference client, a2a-sdk, with the bridge over each of HTTP's bindings."""
 
 from collections.abc import AsyncIterator
 
@@ -37,7 +37,7 @@ async def http() -> AsyncIterator[httpx.AsyncClient]:
     params=[("JSONRPC", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "1.0"), ("HTTP+JSON", "0.3")]
 )
 def spoken(request: pytest.FixtureRequest) -> tuple[str, str]:
-    """The binding and the version that the client speaks."""
+    """The client's binding and version."""
     binding, version = request.param
     return binding, version
 
@@ -51,7 +51,7 @@ async def client(bridged: BridgedMesh, http: httpx.AsyncClient, spoken: tuple[st
 async def waiting_client(
     bridged: BridgedMesh, http: httpx.AsyncClient, spoken: tuple[str, str]
 ) -> Client:
-    """One that waits for answers, and takes no streams."""
+    """A client that waits for answers, without streaming."""
     return await connect(bridged, http, spoken, streaming=False)
 
 
@@ -64,14 +64,14 @@ async def connect(
 ) -> Client:
     card = await A2ACardResolver(http, f"{bridged.url}/agents/echo").get_agent_card()
     assert card.name == "echo"
-    # It would take the newest.
-    only = [
+    # Otherwise the client uses the newest version.
+    cards = [
         interface
         for interface in card.supported_interfaces
         if (interface.protocol_binding, interface.protocol_version[:3]) == spoken
     ]
     card.ClearField("supported_interfaces")
-    card.supported_interfaces.extend(only)
+    card.supported_interfaces.extend(cards)
     config = ClientConfig(
         streaming=streaming, httpx_client=http, supported_protocol_bindings=[spoken[0]]
     )
@@ -95,8 +95,8 @@ async def test_it_sends_and_waits(waiting_client: Client) -> None:
     (answer,) = await everything(waiting_client.send_message(message("count 3")))
     assert answer.task.status.state == a2a_pb2.TASK_STATE_COMPLETED
     assert answer.task.artifacts[0].parts[0].text == "1 2 3 "
-    got = await waiting_client.get_task(a2a_pb2.GetTaskRequest(id=answer.task.id))
-    assert got == answer.task
+    task_read = await waiting_client.get_task(a2a_pb2.GetTaskRequest(id=answer.task.id))
+    assert task_read == answer.task
 
 
 async def test_it_streams(client: Client) -> None:
@@ -115,8 +115,8 @@ async def test_it_gets_a_direct_reply(client: Client) -> None:
 
 
 async def test_it_answers_a_question(client: Client) -> None:
-    asked = await everything(client.send_message(message("ask what?")))
-    task_id = asked[0].task.id
+    waiting = await everything(client.send_message(message("ask what?")))
+    task_id = waiting[0].task.id
     answered = await everything(client.send_message(message("this", task_id=task_id)))
     assert answered[-1].status_update.status.state == a2a_pb2.TASK_STATE_COMPLETED
 
@@ -152,8 +152,8 @@ async def test_it_lists(client: Client) -> None:
 async def test_it_understands_our_errors(waiting_client: Client) -> None:
     with pytest.raises(TaskNotFoundError):
         await waiting_client.get_task(a2a_pb2.GetTaskRequest(id="nope"))
-    (done,) = await everything(waiting_client.send_message(message("done")))
+    (completed,) = await everything(waiting_client.send_message(message("done")))
     with pytest.raises(TaskNotCancelableError):
-        await waiting_client.cancel_task(a2a_pb2.CancelTaskRequest(id=done.task.id))
+        await waiting_client.cancel_task(a2a_pb2.CancelTaskRequest(id=completed.task.id))
     with pytest.raises(UnsupportedOperationError):
-        await everything(waiting_client.send_message(message("more", task_id=done.task.id)))
+        await everything(waiting_client.send_message(message("more", task_id=completed.task.id)))

@@ -1,4 +1,4 @@
-"""The wire view of a supervisor's task, from the supervisor's journal to the client's hands."""
+"""A supervisor's task over the bridge: its view on the wire, for each way to read it."""
 
 import asyncio
 from collections import Counter
@@ -36,8 +36,8 @@ def updates(events: list[Event]) -> list[Json]:
     return [one.result["artifactUpdate"] for one in events if "artifactUpdate" in one.result]
 
 
-def held(events: list[Event]) -> dict[str, str]:
-    """The text of each artifact, as a client that does what events say holds it."""
+def folded_texts(events: list[Event]) -> dict[str, str]:
+    """Return the text of each artifact, folded from events by the rules of A2A."""
     texts: dict[str, str] = {}
     for update in updates(events):
         artifact = update["artifact"]
@@ -46,7 +46,9 @@ def held(events: list[Event]) -> dict[str, str]:
     return texts
 
 
-async def test_it_is_the_task_the_plan_the_tools_the_results_and_the_end(caller: Caller) -> None:
+async def test_the_view_is_the_task_the_plan_the_tools_the_results_and_the_end(
+    caller: Caller,
+) -> None:
     events = await ask(caller, "count 3")
     names = [update["artifact"]["name"] for update in updates(events)]
     assert [name for name, _ in groupby(names)] == [
@@ -67,7 +69,7 @@ async def test_it_is_the_task_the_plan_the_tools_the_results_and_the_end(caller:
     assert last["lastChunk"] is True
 
 
-async def test_the_plan_streams_between_brackets_and_comes_whole_under_its_id(
+async def test_the_plan_streams_between_brackets_and_is_then_whole_under_its_id(
     caller: Caller,
 ) -> None:
     plan = [
@@ -90,46 +92,46 @@ async def test_the_plan_streams_between_brackets_and_comes_whole_under_its_id(
     assert whole["lastChunk"] is True
 
 
-async def test_each_parallel_writer_has_one_id_for_its_whole_life(caller: Caller) -> None:
+async def test_each_parallel_writer_keeps_one_artifact_id(caller: Caller) -> None:
     events = await ask(caller, TWO_STEPS)
     results = [
         update for update in updates(events) if update["artifact"]["name"] == "streaming_result"
     ]
     firsts = [update for update in results if not update.get("append", False)]
     ids = {update["artifact"]["artifactId"] for update in results}
-    written_for = [update["artifact"]["metadata"] for update in firsts]
-    assert {one["trunkline/agent"] for one in written_for} == {"echo"}
-    assert sorted(one["trunkline/step"] for one in written_for) == ["step-1", "step-2"]
+    metadata = [update["artifact"]["metadata"] for update in firsts]
+    assert {one["trunkline/agent"] for one in metadata} == {"echo"}
+    assert sorted(one["trunkline/step"] for one in metadata) == ["step-1", "step-2"]
     assert {update["artifact"]["artifactId"] for update in firsts} == ids
     counted = {"".join(f"{n} " for n in range(1, upto + 1)) for upto in (20, 30)}
-    assert {held(events)[artifact_id] for artifact_id in ids} == counted
+    assert {folded_texts(events)[artifact_id] for artifact_id in ids} == counted
 
 
-async def test_what_a_client_holds_is_what_get_task_says(caller: Caller) -> None:
+async def test_the_folded_stream_equals_get_task(caller: Caller) -> None:
     events = await ask(caller, TWO_STEPS)
     task = await caller.call("GetTask", {"id": events[0].result["task"]["id"]})
-    said = {
+    texts = {
         artifact["artifactId"]: "".join(part["text"] for part in artifact["parts"])
         for artifact in task["artifacts"]
     }
-    assert held(events) == said
+    assert folded_texts(events) == texts
     assert task["metadata"]["trunkline/route"]["agent"] == "echo"
 
 
-async def test_it_resumes_behind_any_event(caller: Caller) -> None:
+async def test_the_view_resumes_after_any_event(caller: Caller) -> None:
     whole = await ask(caller, "count 3 and count 4")
     task = {"id": whole[0].result["task"]["id"]}
-    for seen, event in enumerate(whole):
+    for index, event in enumerate(whole):
         headers = {"Last-Event-ID": event.id}
         async with caller.stream("SubscribeToTask", task, headers) as resumed:
-            rest = await resumed.rest()
-        assert [(one.id, one.result) for one in rest] == [
-            (one.id, one.result) for one in whole[seen + 1 :]
+            remaining = await resumed.rest()
+        assert [(one.id, one.result) for one in remaining] == [
+            (one.id, one.result) for one in whole[index + 1 :]
         ]
 
 
 class Chorus:
-    """Eight agents that say a word each in rounds; the next one begins when the test says so."""
+    """Eight agents that write a word each in rounds; the test starts each round."""
 
     names = ("ada", "bob", "cyd", "dan", "eve", "fay", "gus", "hal")
 
@@ -139,32 +141,30 @@ class Chorus:
     def agent(self, name: str) -> FunctionAgent:
         @agent(name=name, description="Sings.", tags=[name])
         async def sing(_task: TaskContext) -> AsyncGenerator[str, None]:
-            for number, begins in enumerate(self.rounds):
-                await begins.wait()
+            for number, may_begin in enumerate(self.rounds):
+                await may_begin.wait()
                 yield f"{name} {number} "
 
         return sing
 
-    def sung(self, name: str) -> str:
+    def text_of(self, name: str) -> str:
         return "".join(f"{name} {number} " for number in range(len(self.rounds)))
 
     async def conduct(self, stream: Stream) -> list[Event]:
-        """Read a stream to its end, and begin each round when all words of the last are there."""
+        """Read a stream to its end; start each round when all words of the previous one arrived."""
         self.rounds[0].set()
-        seen: list[Event] = []
-        heard: Counter[str] = Counter()
+        index: list[Event] = []
+        words: Counter[str] = Counter()
         async for event in stream:
-            seen.append(event)
+            index.append(event)
             number = event.text.strip().rpartition(" ")[2]
-            heard[number] += number.isdecimal()
-            if heard[number] == len(self.names) and int(number) + 1 < len(self.rounds):
+            words[number] += number.isdecimal()
+            if words[number] == len(self.names) and int(number) + 1 < len(self.rounds):
                 self.rounds[int(number) + 1].set()
-        return seen
+        return index
 
 
-async def test_eight_children_that_stream_at_once_are_each_one_artifact_in_the_view(
-    tmp_path: Path,
-) -> None:
+async def test_eight_concurrent_children_are_each_one_artifact_in_the_view(tmp_path: Path) -> None:
     chorus = Chorus()
     settings = BridgeSettings(default_agent="supervisor")
     async with asyncio.timeout(PATIENCE_S), open_bridged_mesh(tmp_path, settings) as bridged:
@@ -207,23 +207,23 @@ async def test_eight_children_that_stream_at_once_are_each_one_artifact_in_the_v
     assert len(written) == 8
     for own in written.values():
         first, *others = own
-        singer = first["artifact"]["metadata"]["trunkline/agent"]
-        step = chorus.names.index(singer) + 1
+        agent_name = first["artifact"]["metadata"]["trunkline/agent"]
+        step = chorus.names.index(agent_name) + 1
         assert first["artifact"]["metadata"]["trunkline/step"] == f"step-{step}"
         assert not first.get("append", False)
         assert all(one["append"] for one in others)
         assert [one.get("lastChunk", False) for one in own] == [False] * (len(own) - 1) + [True]
-        said = "".join(part["text"] for one in own for part in one["artifact"]["parts"])
-        assert said == chorus.sung(singer)
-    # They streamed at once: in every round there is a word of each.
-    said_in = [update["artifact"]["parts"][0]["text"].split()[1:] for update in results]
-    numbers = [int(number) for words in said_in for number in words]
+        full_text = "".join(part["text"] for one in own for part in one["artifact"]["parts"])
+        assert full_text == chorus.text_of(agent_name)
+    # They streamed concurrently: every round has a word of each.
+    round_words = [update["artifact"]["parts"][0]["text"].split()[1:] for update in results]
+    numbers = [int(number) for words in round_words for number in words]
     assert numbers == sorted(numbers)
     (whole,) = by_name["partial_result"]
-    assert whole["artifact"]["parts"] == [{"text": "\n".join(map(chorus.sung, chorus.names))}]
+    assert whole["artifact"]["parts"] == [{"text": "\n".join(map(chorus.text_of, chorus.names))}]
     assert whole["lastChunk"] is True
     assert updates(events)[-1] == whole
-    assert held(events) == {
+    assert folded_texts(events) == {
         artifact["artifactId"]: "".join(part["text"] for part in artifact["parts"])
         for artifact in task["artifacts"]
     }

@@ -1,4 +1,4 @@
-"""A host that goes away for a while is invisible to A2A clients; if it stays away, they hear it."""
+"""A brief absence of a host is invisible to A2A clients; a long one is an error."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -32,7 +32,7 @@ def text(events: list[Event]) -> str:
     return "".join(event.text for event in events)
 
 
-async def test_a_stream_goes_on_when_its_host_is_back(tmp_path: Path) -> None:
+async def test_a_stream_continues_when_its_host_is_back(tmp_path: Path) -> None:
     async with (
         gated_mesh(tmp_path) as (bridged, host, gate),
         bridged.at("/").streamed("go") as stream,
@@ -43,7 +43,7 @@ async def test_a_stream_goes_on_when_its_host_is_back(tmp_path: Path) -> None:
             while not events[-1].text.endswith(f"{number} "):
                 events.append(await anext(stream))
             await host.cut()
-            # What is written meanwhile is not lost, and comments keep the stream open.
+            # Text written meanwhile is not lost, and comments keep the stream open.
             gate.write("meanwhile ")
             assert await stream.comment() == ": alive"
             await host.serve_again()
@@ -54,7 +54,7 @@ async def test_a_stream_goes_on_when_its_host_is_back(tmp_path: Path) -> None:
     assert len({event.id for event in events}) == len(events)
 
 
-async def test_a_call_that_waits_gets_its_task_when_its_host_is_back(tmp_path: Path) -> None:
+async def test_a_waiting_call_gets_its_task_when_its_host_is_back(tmp_path: Path) -> None:
     async with gated_mesh(tmp_path) as (bridged, host, gate), asyncio.TaskGroup() as group:
         caller = bridged.at("/")
         waiting = group.create_task(caller.send("go"))
@@ -69,7 +69,7 @@ async def test_a_call_that_waits_gets_its_task_when_its_host_is_back(tmp_path: P
     assert [one["id"] for one in listed] == [task["id"]]
 
 
-async def test_a_message_that_finds_its_host_away_is_taken_once_when_it_is_back(
+async def test_a_message_for_an_unreachable_host_is_accepted_once_when_it_is_back(
     tmp_path: Path,
 ) -> None:
     async with gated_mesh(tmp_path) as (bridged, host, gate), asyncio.TaskGroup() as group:
@@ -85,21 +85,21 @@ async def test_a_message_that_finds_its_host_away_is_taken_once_when_it_is_back(
     assert len(listed) == 2
 
 
-async def test_an_answer_to_a_question_is_given_once(tmp_path: Path) -> None:
+async def test_a_reply_to_a_question_is_delivered_once(tmp_path: Path) -> None:
     async with gated_mesh(tmp_path) as (bridged, _, _gate):
         joined = await bridged.mesh.join(echo)
         caller = bridged.at("/agents/echo")
-        asked = await caller.send("ask what?")
+        waiting = await caller.send("ask what?")
         await joined.cut()
         async with asyncio.TaskGroup() as group:
-            answering = group.create_task(caller.send("this", taskId=asked["id"]))
+            answering = group.create_task(caller.send("this", taskId=waiting["id"]))
             await joined.serve_again()
         task = answering.result()
     assert task["status"]["state"] == "TASK_STATE_COMPLETED"
     assert task["artifacts"][0]["parts"] == [{"text": "answer: this"}]
 
 
-async def test_a_host_that_stays_away_ends_the_stream_with_an_error(tmp_path: Path) -> None:
+async def test_a_long_absence_of_a_host_ends_the_stream_with_an_error(tmp_path: Path) -> None:
     async with gated_mesh(tmp_path, patience_s=0.3) as (bridged, host, gate):
         caller = bridged.at("/")
         async with caller.streamed("go") as stream:
@@ -117,7 +117,7 @@ async def test_a_host_that_stays_away_ends_the_stream_with_an_error(tmp_path: Pa
     assert list(fold.texts.values()) == ["back"]
 
 
-async def test_a_call_whose_host_stays_away_is_answered_with_an_error(tmp_path: Path) -> None:
+async def test_a_call_fails_after_a_long_absence_of_its_host(tmp_path: Path) -> None:
     async with gated_mesh(tmp_path, patience_s=0.3) as (bridged, host, gate):
         caller = bridged.at("/")
         async with asyncio.TaskGroup() as group:
@@ -131,48 +131,48 @@ async def test_a_call_whose_host_stays_away_is_answered_with_an_error(tmp_path: 
         await host.serve_again()
 
 
-async def test_tasks_of_an_agent_that_left_live_on_with_whoever_took_them_over(
+async def test_tasks_of_an_agent_that_left_are_served_by_the_host_that_took_them_over(
     tmp_path: Path,
 ) -> None:
     async with gated_mesh(tmp_path) as (bridged, _, _gate):
         joined = await bridged.mesh.join(echo)
         caller = bridged.at("/agents/echo")
         ended = await caller.send("hello")
-        asked = await caller.send("ask what?")
-        heir = describe_host(joined.host, address=joined.address)
-        del heir.agents[:]
-        await bridged.mesh.register(heir)
+        waiting = await caller.send("ask what?")
+        new_host = describe_host(joined.host, address=joined.address)
+        del new_host.agents[:]
+        await bridged.mesh.register(new_host)
         await bridged.mesh.directory.wait_until(
             lambda known: "echo" not in known.list_agents(), timeout_s=PATIENCE_S
         )
         assert await caller.call("GetTask", {"id": ended["id"]}) == ended
-        async with caller.stream("SubscribeToTask", {"id": asked["id"]}) as stream:
+        async with caller.stream("SubscribeToTask", {"id": waiting["id"]}) as stream:
             first = await anext(stream)
-            assert first.result["task"]["id"] == asked["id"]
-            canceled = await caller.call("CancelTask", {"id": asked["id"]})
+            assert first.result["task"]["id"] == waiting["id"]
+            canceled = await caller.call("CancelTask", {"id": waiting["id"]})
             assert canceled["status"]["state"] == "TASK_STATE_CANCELED"
             assert (await stream.rest())[-1].state == "TASK_STATE_CANCELED"
-        # What is of the agent itself needs it, and elsewhere its tasks are nobody's.
-        elsewhere, nobody = bridged.at("/"), bridged.at("/agents/nobody")
-        for where, method, params in (
+        # Operations on the agent need a host of the agent; at other agents its tasks are unknown.
+        other_agent, unknown_agent = bridged.at("/"), bridged.at("/agents/nobody")
+        for caller_there, method, params in (
             (caller, "SendMessage", {"message": caller.message("hello")}),
             (caller, "ListTasks", {}),
             (caller, "GetTask", {"id": "another-task"}),
             (caller, "GetTask", {"id": ["no", "id"]}),
-            (nobody, "GetTask", {"id": "another-task"}),
+            (unknown_agent, "GetTask", {"id": "another-task"}),
         ):
-            assert await reason(where, method, params) == "AGENT_NOT_FOUND", (method, params)
-        assert await reason(nobody, "GetTask", {"id": ended["id"]}) == "TASK_NOT_FOUND"
-        assert await reason(elsewhere, "GetTask", {"id": ended["id"]}) == "TASK_NOT_FOUND"
+            assert await reason(caller_there, method, params) == "AGENT_NOT_FOUND", (method, params)
+        assert await reason(unknown_agent, "GetTask", {"id": ended["id"]}) == "TASK_NOT_FOUND"
+        assert await reason(other_agent, "GetTask", {"id": ended["id"]}) == "TASK_NOT_FOUND"
 
 
 async def reason(caller: Caller, method: str, params: object) -> str:
-    """Return why a call is refused."""
+    """Return the reason of a refused call."""
     return str((await caller.error(method, params))["data"][0]["reason"])
 
 
 async def resume(url: str, last: Event) -> ClientFold:
-    """Go on behind a task's first event, and come again while the way to its host is not there."""
+    """Resume after a task's first event, with retries until its host is reachable."""
     task = {"id": last.result["task"]["id"]}
     fold = ClientFold()
     async with asyncio.timeout(PATIENCE_S):

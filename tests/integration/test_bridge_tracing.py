@@ -54,8 +54,8 @@ def caller(bridged: BridgedMesh) -> Caller:
 
 
 async def of_bridge(spans: InMemorySpanExporter, count: int) -> list[ReadableSpan]:
-    """The server spans that the bridge has finished, once there are so many."""
-    return await finished(
+    """Return the bridge's ended server spans, once there are so many."""
+    return await wait_for_spans(
         spans,
         count,
         lambda span: (
@@ -66,37 +66,37 @@ async def of_bridge(spans: InMemorySpanExporter, count: int) -> list[ReadableSpa
 
 
 async def of_posts(spans: InMemorySpanExporter, count: int) -> list[ReadableSpan]:
-    """The spans of posts to webhooks, once there are so many."""
-    return await finished(spans, count, lambda span: span.name == "POST webhook")
+    """Return the spans of webhook posts, once there are so many."""
+    return await wait_for_spans(spans, count, lambda span: span.name == "POST webhook")
 
 
-async def finished(
+async def wait_for_spans(
     spans: InMemorySpanExporter, count: int, is_wanted: Callable[[ReadableSpan], bool]
 ) -> list[ReadableSpan]:
-    """Spans of a kind in the order of their beginnings, once there are so many.
+    """Return ended spans of a kind in the order of their starts, once there are so many.
 
-    A span ends just after its answer: the client may have that before.
+    A span ends just after its response, so the client may be first.
     """
 
-    def found() -> list[ReadableSpan]:
+    def ended_spans() -> list[ReadableSpan]:
         return [span for span in spans.get_finished_spans() if is_wanted(span)]
 
-    await until(lambda: len(found()) >= count)
-    return sorted(found(), key=lambda span: span.start_time or 0)
+    await wait_until(lambda: len(ended_spans()) >= count)
+    return sorted(ended_spans(), key=lambda span: span.start_time or 0)
 
 
-async def until(predicate: Callable[[], bool]) -> None:
-    """Wait for something that nobody tells."""
+async def wait_until(predicate: Callable[[], bool]) -> None:
+    """Poll a condition that has no event."""
     async with asyncio.timeout(PATIENCE_S):
         while not predicate():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
 
 def orphans(spans: InMemorySpanExporter) -> list[str]:
-    """Spans whose parents are neither the caller's nor among those that have ended."""
-    found = spans.get_finished_spans()
-    known = {one.context.span_id for one in found if one.context} | {int(CALLER_SPAN, 16)}
-    return [one.name for one in found if one.parent and one.parent.span_id not in known]
+    """Return the spans whose parent is neither the caller's nor an ended span."""
+    ended_spans = spans.get_finished_spans()
+    known = {one.context.span_id for one in ended_spans if one.context} | {int(CALLER_SPAN, 16)}
+    return [one.name for one in ended_spans if one.parent and one.parent.span_id not in known]
 
 
 def traceparent_of(span: ReadableSpan) -> str:
@@ -123,7 +123,7 @@ async def send_with_webhook(
     await caller.call(method, {"message": message, "configuration": configuration}, headers)
 
 
-async def test_a_request_joins_the_caller_s_trace_and_tells_it(
+async def test_a_request_joins_the_caller_s_trace_and_returns_it(
     caller: Caller, spans: InMemorySpanExporter
 ) -> None:
     params = {"message": caller.message("echo hi")}
@@ -149,13 +149,13 @@ async def test_all_work_of_a_request_is_in_its_trace(
     caller: Caller, spans: InMemorySpanExporter
 ) -> None:
     await caller.post("SendMessage", {"message": caller.message("hi")}, {"traceparent": PARENT})
-    found = await finished(spans, 3, lambda _: True)
+    ended_spans = await wait_for_spans(spans, 3, lambda _: True)
     assert await of_bridge(spans, 1)
-    traces = {trace.format_trace_id(span.context.trace_id) for span in found if span.context}
+    traces = {trace.format_trace_id(span.context.trace_id) for span in ended_spans if span.context}
     assert traces == {TRACE}
 
 
-async def test_the_span_of_a_stream_lives_as_long_as_the_stream(
+async def test_the_span_of_a_stream_ends_with_the_stream(
     caller: Caller, spans: InMemorySpanExporter
 ) -> None:
     async with caller.streamed("wait 3600") as stream:
@@ -164,12 +164,12 @@ async def test_the_span_of_a_stream_lives_as_long_as_the_stream(
         assert await of_bridge(spans, 0) == []
         await caller.call("CancelTask", {"id": task_id})
         await stream.rest()
-    # The stream may see its task end before the cancel is answered.
+    # The stream may deliver the end before the cancel is answered.
     names = sorted(span.name for span in await of_bridge(spans, 2))
     assert names == ["CancelTask", "SendStreamingMessage"]
 
 
-async def test_a_subscription_is_linked_to_what_submitted_the_task(
+async def test_a_subscription_is_linked_to_the_span_that_submitted_the_task(
     caller: Caller, spans: InMemorySpanExporter
 ) -> None:
     params = {"message": caller.message("count 3")}
@@ -183,16 +183,16 @@ async def test_a_subscription_is_linked_to_what_submitted_the_task(
     assert [trace.format_trace_id(link.context.trace_id) for link in span.links] == [TRACE]
 
 
-async def test_a_failed_request_is_marked_by_its_reason(
+async def test_a_failed_request_is_marked_with_its_reason(
     bridged: BridgedMesh, caller: Caller, spans: InMemorySpanExporter
 ) -> None:
     await caller.error("GetTask", {"id": "nope"})
     await caller.error("Nonsense " + "x" * 100, {})
     answer = await bridged.client.post(caller.url, content=b"{")
     assert "traceresponse" in answer.headers
-    found = await of_bridge(spans, 3)
-    told = [(span.name, (span.attributes or {})[telemetry.ERROR_TYPE]) for span in found]
-    assert told == [
+    ended_spans = await of_bridge(spans, 3)
+    marked = [(span.name, (span.attributes or {})[telemetry.ERROR_TYPE]) for span in ended_spans]
+    assert marked == [
         ("GetTask", "TASK_NOT_FOUND"),
         ("POST agent", "METHOD_NOT_FOUND"),
         ("POST agent", "INVALID_REQUEST"),
@@ -206,7 +206,7 @@ async def test_no_content_is_recorded(caller: Caller, spans: InMemorySpanExporte
     assert "hunter2" not in "".join(span.to_json() for span in spans.get_finished_spans())
 
 
-async def test_a_call_over_grpc_joins_the_caller_s_trace_and_tells_it(
+async def test_a_call_over_grpc_joins_the_caller_s_trace_and_returns_it(
     bridged: BridgedMesh, spans: InMemorySpanExporter
 ) -> None:
     async with open_bridge_grpc(bridged) as mesh:
@@ -216,8 +216,8 @@ async def test_a_call_over_grpc_joins_the_caller_s_trace_and_tells_it(
         assert span.name == "SendMessage"
         assert span.context is not None
         assert trace.format_trace_id(span.context.trace_id) == TRACE
-        told = dict(await call.trailing_metadata())["traceresponse"]
-        assert told == f"00-{TRACE}-{trace.format_span_id(span.context.span_id)}-01"
+        marked = dict(await call.trailing_metadata())["traceresponse"]
+        assert marked == f"00-{TRACE}-{trace.format_span_id(span.context.span_id)}-01"
         attributes = dict(span.attributes or {})
         assert attributes[telemetry.RPC_STATUS_CODE] == "OK"
         assert attributes[telemetry.RPC_METHOD] == "lf.a2a.v1.A2AService/SendMessage"
@@ -226,7 +226,7 @@ async def test_a_call_over_grpc_joins_the_caller_s_trace_and_tells_it(
         assert traces == {span.context.trace_id}
 
 
-async def test_a_call_over_grpc_that_fails_is_marked_and_one_whose_client_leaves_is_not(
+async def test_a_failed_call_over_grpc_is_marked_and_an_abandoned_one_is_not(
     bridged: BridgedMesh, spans: InMemorySpanExporter
 ) -> None:
     async with open_bridge_grpc(bridged) as mesh:
@@ -236,14 +236,14 @@ async def test_a_call_over_grpc_that_fails_is_marked_and_one_whose_client_leaves
         stream = mesh.v1.SendStreamingMessage(send_request("wait 3600"))
         await stream.read()
         stream.cancel()
-        failed, left = await of_bridge(spans, 2)
+        failed, abandoned = await of_bridge(spans, 2)
         assert (failed.attributes or {})[telemetry.ERROR_TYPE] == "TASK_NOT_FOUND"
         assert (failed.attributes or {})[telemetry.RPC_STATUS_CODE] == "NOT_FOUND"
-        assert telemetry.ERROR_TYPE not in (left.attributes or {})
+        assert telemetry.ERROR_TYPE not in (abandoned.attributes or {})
 
 
 @pytest.mark.parametrize("version", ["1.0", "0.3"])
-async def test_posts_to_webhooks_are_in_the_trace_of_their_task_and_carry_it_on(
+async def test_posts_to_webhooks_are_in_the_trace_of_their_task_and_propagate_it(
     caller: Caller, spans: InMemorySpanExporter, version: str
 ) -> None:
     async with open_receiver() as receiver:
@@ -254,8 +254,8 @@ async def test_posts_to_webhooks_are_in_the_trace_of_their_task_and_carry_it_on(
         host, _, port = receiver.url.split("/")[2].rpartition(":")
         posts = await of_posts(spans, len(receiver.taken))
     assert len(posts) >= 3
-    carried = [post.headers["traceparent"] for post in receiver.taken]
-    assert carried == [*map(traceparent_of, posts)]
+    traceparents = [post.headers["traceparent"] for post in receiver.taken]
+    assert traceparents == [*map(traceparent_of, posts)]
     task_id = receiver.taken[0].id.partition(".")[0]
     for post in posts:
         assert post.kind is SpanKind.CLIENT
@@ -271,16 +271,16 @@ async def test_posts_to_webhooks_are_in_the_trace_of_their_task_and_carry_it_on(
             telemetry.GEN_AI_AGENT_NAME: "echo",
         }
     await of_bridge(spans, 1)
-    await until(lambda: not orphans(spans))
-    found = spans.get_finished_spans()
-    # What is read and recorded for it is upkeep.
-    traces = {trace.format_trace_id(one.context.trace_id) for one in found if one.context}
+    await wait_until(lambda: not orphans(spans))
+    ended_spans = spans.get_finished_spans()
+    # The reads and records of the delivery are maintenance.
+    traces = {trace.format_trace_id(one.context.trace_id) for one in ended_spans if one.context}
     assert traces == {TRACE}
-    assert not [one.name for one in found if "Watch" in one.name or "Webhook" in one.name]
-    assert "opaque" not in "".join(one.to_json() for one in found)
+    assert not [one.name for one in ended_spans if "Watch" in one.name or "Webhook" in one.name]
+    assert "opaque" not in "".join(one.to_json() for one in ended_spans)
 
 
-async def test_each_attempt_to_post_shows_and_why_it_failed(
+async def test_each_attempt_to_post_is_a_span_with_its_error(
     caller: Caller, spans: InMemorySpanExporter
 ) -> None:
     async def decide(_received: ReceivedPost) -> Answer:
@@ -298,7 +298,7 @@ async def test_each_attempt_to_post_shows_and_why_it_failed(
     assert telemetry.HTTP_REQUEST_RESEND_COUNT not in failed
     assert posts[1].status.status_code is StatusCode.UNSET
     assert again[telemetry.HTTP_REQUEST_RESEND_COUNT] == 1
-    # What follows is sent for the first time.
+    # The next posts are first attempts.
     assert telemetry.HTTP_REQUEST_RESEND_COUNT not in next_one
 
 

@@ -1,4 +1,4 @@
-"""A2A v0.1, the original wire, through a real bridge to real hosts: clients choose the ids."""
+"""A2A v0.1 through a real bridge to real hosts: clients choose the task ids."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -52,14 +52,14 @@ async def caller(bridged: BridgedMesh) -> Caller:
     return bridged.at("/")
 
 
-def asking(client_id: str, text: str, **fields: object) -> Json:
+def send_params(client_id: str, text: str, **fields: object) -> Json:
     part = {"type": "text", "text": text}
     return {"id": client_id, "message": {"role": "user", "parts": [part]}, **fields}
 
 
 async def streamed(caller: Caller, method: str, params: Json, **headers: str) -> list[Event]:
-    given = {name.replace("_", "-"): value for name, value in headers.items()}
-    async with asyncio.timeout(PATIENCE_S), caller.stream(method, params, given) as stream:
+    header_fields = {name.replace("_", "-"): value for name, value in headers.items()}
+    async with asyncio.timeout(PATIENCE_S), caller.stream(method, params, header_fields) as stream:
         return await stream.rest()
 
 
@@ -71,29 +71,29 @@ def artifact(text: str, index: int = 0, **fields: object) -> Json:
     return {**fields, "index": index, "parts": [{"type": "text", "text": text}]}
 
 
-async def test_a_task_goes_by_the_id_that_its_client_chose(caller: Caller) -> None:
-    asked = asking("chosen-1", "count 3", sessionId="s-1", historyLength=5)
-    task = await caller.call("tasks/send", asked)
+async def test_a_task_has_the_id_that_its_client_chose(caller: Caller) -> None:
+    params = send_params("chosen-1", "count 3", sessionId="s-1", historyLength=5)
+    task = await caller.call("tasks/send", params)
     assert task["id"] == "chosen-1"
     assert task["sessionId"] == "s-1"
     assert task["status"]["state"] == "completed"
     assert task["artifacts"] == [artifact("1 2 3 ", name="count")]
-    assert task["history"] == [asked["message"]]
-    # Of the methods that v0.3 has, too, the id tells which version is spoken.
+    assert task["history"] == [params["message"]]
+    # For methods that v0.3 has too, the id determines the version.
     assert await caller.call("tasks/get", {"id": "chosen-1", "historyLength": 5}) == task
     del task["history"]
     assert await caller.call("tasks/get", {"id": "chosen-1"}) == task
     assert await caller.call("tasks/get", {"id": "chosen-1"}, {"A2A-Version": "0.1"}) == task
 
 
-async def test_a_session_is_made_up_if_none_is_given(caller: Caller) -> None:
-    task = await caller.call("tasks/send", asking("chosen-2", "hi"))
+async def test_a_missing_session_is_created(caller: Caller) -> None:
+    task = await caller.call("tasks/send", send_params("chosen-2", "hi"))
     listed = await caller.call("ListTasks", {"contextId": task["sessionId"]})
     assert listed["totalSize"] == 1
 
 
 async def test_a_stream_has_statuses_and_numbered_artifacts(caller: Caller) -> None:
-    events = await streamed(caller, "tasks/sendSubscribe", asking("chosen-3", "count 3"))
+    events = await streamed(caller, "tasks/sendSubscribe", send_params("chosen-3", "count 3"))
     assert {event.result["id"] for event in events} == {"chosen-3"}
     assert finals(events) == [False] * (len(events) - 1) + [True]
     states = [e.result["status"]["state"] for e in events if "status" in e.result]
@@ -106,79 +106,77 @@ async def test_a_stream_has_statuses_and_numbered_artifacts(caller: Caller) -> N
 
 
 async def test_a_question_and_its_answer_are_one_task(caller: Caller) -> None:
-    events = await streamed(caller, "tasks/sendSubscribe", asking("chosen-4", "ask colour?"))
+    events = await streamed(caller, "tasks/sendSubscribe", send_params("chosen-4", "ask colour?"))
     assert finals(events) == [False] * (len(events) - 1) + [True]
     status = events[-1].result["status"]
     assert status["state"] == "input-required"
     assert status["message"] == {"role": "agent", "parts": [{"type": "text", "text": "colour?"}]}
     waiting = await streamed(caller, "tasks/resubscribe", {"id": "chosen-4"})
     assert [event.result for event in waiting] == [events[-1].result]
-    task = await caller.call("tasks/send", asking("chosen-4", "red", historyLength=9))
+    task = await caller.call("tasks/send", send_params("chosen-4", "red", historyLength=9))
     assert task["artifacts"] == [artifact("answer: red", name="answer")]
-    said = [message["parts"][0]["text"] for message in task["history"]]
-    assert said == ["ask colour?", "colour?", "red"]
+    texts = [message["parts"][0]["text"] for message in task["history"]]
+    assert texts == ["ask colour?", "colour?", "red"]
 
 
-async def test_an_id_whose_task_has_ended_begins_another_in_the_same_session(
-    caller: Caller,
-) -> None:
-    first = await caller.call("tasks/send", asking("chosen-5", "echo one"))
-    second = await caller.call("tasks/send", asking("chosen-5", "echo two"))
+async def test_the_id_of_an_ended_task_begins_another_in_the_same_session(caller: Caller) -> None:
+    first = await caller.call("tasks/send", send_params("chosen-5", "echo one"))
+    second = await caller.call("tasks/send", send_params("chosen-5", "echo two"))
     assert second["sessionId"] == first["sessionId"]
     assert second["artifacts"] == [artifact("two", name="echo")]
     assert await caller.call("tasks/get", {"id": "chosen-5"}) == second
-    elsewhere = await caller.call("tasks/send", asking("chosen-5", "echo 3", sessionId="s-5"))
-    assert elsewhere["sessionId"] == "s-5"
+    other_session = await caller.call(
+        "tasks/send", send_params("chosen-5", "echo 3", sessionId="s-5")
+    )
+    assert other_session["sessionId"] == "s-5"
     listed = await caller.call("ListTasks", {"contextId": first["sessionId"], "historyLength": 1})
     newest, oldest = listed["tasks"]
     assert newest["history"][0]["referenceTaskIds"] == [oldest["id"]]
 
 
-async def test_an_id_is_its_agent_s(
-    bridged: BridgedMesh, caller: Caller, gate: SteppedAgent
-) -> None:
-    await caller.call("tasks/send", asking("chosen-6", "echo here"))
+async def test_ids_are_per_agent(bridged: BridgedMesh, caller: Caller, gate: SteppedAgent) -> None:
+    await caller.call("tasks/send", send_params("chosen-6", "echo here"))
     tested = bridged.at("/agents/tested")
     error = await tested.error("tasks/get", {"id": "chosen-6"})
     assert (error["code"], error["data"][0]["metadata"]) == (-32001, {"taskId": "chosen-6"})
     gate.write("there", "")
-    task = await tested.call("tasks/send", asking("chosen-6", "go"))
+    task = await tested.call("tasks/send", send_params("chosen-6", "go"))
     assert task["artifacts"][0]["name"] == "pieces"
 
 
 async def test_a_direct_reply_is_a_completed_task(caller: Caller) -> None:
-    task = await caller.call("tasks/send", asking("chosen-7", "message hello"))
+    task = await caller.call("tasks/send", send_params("chosen-7", "message hello"))
     message = {"role": "agent", "parts": [{"type": "text", "text": "hello"}]}
     assert task["status"] == {"state": "completed", "message": message}
     assert task["artifacts"] == [artifact("hello")]
-    events = await streamed(caller, "tasks/sendSubscribe", asking("chosen-8", "message hello"))
+    events = await streamed(caller, "tasks/sendSubscribe", send_params("chosen-8", "message hello"))
     assert [event.result for event in events] == [
         {"id": "chosen-8", "artifact": artifact("hello", lastChunk=True)},
         {"id": "chosen-8", "status": task["status"], "final": True},
     ]
-    # It was never a task; the next message under its id may be one.
+    # It was never a task, so the next message with its id may create one.
     assert (await caller.error("tasks/get", {"id": "chosen-7"}))["code"] == -32001
-    again = await caller.call("tasks/send", asking("chosen-7", "echo now"))
+    again = await caller.call("tasks/send", send_params("chosen-7", "echo now"))
     assert again["artifacts"] == [artifact("now", name="echo")]
 
 
-async def test_states_that_came_later_are_told_by_those_there_are(bridged: BridgedMesh) -> None:
+async def test_later_states_are_mapped_to_those_of_v0_1(bridged: BridgedMesh) -> None:
     asker = bridged.at("/agents/guarded")
-    task = await asker.call("tasks/send", asking("chosen-9", "open"))
+    task = await asker.call("tasks/send", send_params("chosen-9", "open"))
     assert task["status"]["state"] == "input-required"
     assert task["status"]["message"]["parts"] == [{"type": "text", "text": "log in, please"}]
-    task = await asker.call("tasks/send", asking("chosen-9", "hunter2"))
+    task = await asker.call("tasks/send", send_params("chosen-9", "hunter2"))
     assert task["status"]["state"] == "failed"
 
 
 async def test_a_stream_ends_where_credentials_are_needed(bridged: BridgedMesh) -> None:
     asker = bridged.at("/agents/guarded")
-    events = await streamed(asker, "tasks/sendSubscribe", asking("chosen-18", "open"))
+    events = await streamed(asker, "tasks/sendSubscribe", send_params("chosen-18", "open"))
     assert events[-1].result["status"]["state"] == "input-required"
     assert finals(events) == [False] * (len(events) - 1) + [True]
     again = await streamed(asker, "tasks/resubscribe", {"id": "chosen-18"})
     assert [event.result for event in again] == [events[-1].result]
-    events = await streamed(asker, "tasks/sendSubscribe", asking("chosen-18", "hunter2"))
+    events = await streamed(asker, "tasks/sendSubscribe", send_params("chosen-18", "hunter2"))
     assert (events[-1].result["status"]["state"], finals(events)[-1]) == ("failed", True)
 
 
@@ -189,11 +187,11 @@ async def test_a_task_that_works_is_canceled_by_its_client_s_id(
     gate.began.clear()
     async with (
         asyncio.timeout(PATIENCE_S),
-        tested.stream("tasks/sendSubscribe", asking("chosen-10", "go")) as stream,
+        tested.stream("tasks/sendSubscribe", send_params("chosen-10", "go")) as stream,
     ):
         await anext(stream)
         await gate.began.wait()
-        error = await tested.error("tasks/send", asking("chosen-10", "more"))
+        error = await tested.error("tasks/send", send_params("chosen-10", "more"))
         assert error["code"] == -32004
         canceled = await tested.call("tasks/cancel", {"id": "chosen-10"})
         events = await stream.rest()
@@ -206,18 +204,18 @@ async def test_a_task_that_works_is_canceled_by_its_client_s_id(
     assert "chosen-10" in error["message"]
 
 
-async def test_a_stream_goes_on_behind_an_event_with_the_same_indexes(
+async def test_a_stream_resumes_after_an_event_with_the_same_indexes(
     bridged: BridgedMesh, gate: SteppedAgent
 ) -> None:
     tested = bridged.at("/agents/tested")
     gate.write("a", "b", "c", "")
-    whole = await streamed(tested, "tasks/sendSubscribe", asking("chosen-11", "go"))
-    for place in range(len(whole)):
+    whole = await streamed(tested, "tasks/sendSubscribe", send_params("chosen-11", "go"))
+    for index in range(len(whole)):
         again = await streamed(
-            tested, "tasks/resubscribe", {"id": "chosen-11"}, Last_Event_ID=whole[place].id
+            tested, "tasks/resubscribe", {"id": "chosen-11"}, Last_Event_ID=whole[index].id
         )
         assert [(event.id, event.result) for event in again] == [
-            (event.id, event.result) for event in whole[place + 1 :]
+            (event.id, event.result) for event in whole[index + 1 :]
         ]
     ended = await streamed(tested, "tasks/resubscribe", {"id": "chosen-11"})
     assert [event.result for event in ended] == [
@@ -226,44 +224,44 @@ async def test_a_stream_goes_on_behind_an_event_with_the_same_indexes(
     ]
 
 
-async def test_what_follows_an_unfinished_binding_makes_its_task(
+async def test_a_message_after_an_unfinished_binding_creates_its_task(
     bridged: BridgedMesh, caller: Caller
 ) -> None:
-    """As after the death of a bridge between the binding and the message."""
+    """The bridge died between the binding and the message."""
     directory = bridged.mesh.directory
     promised = allocate_task_id(directory.get_agent_host("echo"))
     client = directory.client_for_agent("echo")
     await client.set_task_alias("anonymous", "echo/chosen-12", promised)
     assert (await caller.error("tasks/get", {"id": "chosen-12"}))["code"] == -32001
-    await caller.call("tasks/send", asking("chosen-12", "echo late"))
+    await caller.call("tasks/send", send_params("chosen-12", "echo late"))
     assert (await caller.call("GetTask", {"id": promised}))["artifacts"][0]["name"] == "echo"
 
 
-async def test_an_id_that_the_mesh_has_given_is_understood(caller: Caller) -> None:
+async def test_an_id_assigned_by_the_mesh_is_accepted(caller: Caller) -> None:
     task = await caller.send("ask colour?")
     old = {"A2A-Version": "0.1"}
     assert (await caller.call("tasks/get", {"id": task["id"]}, old))["id"] == task["id"]
-    answered = await caller.call("tasks/send", asking(task["id"], "red"))
+    answered = await caller.call("tasks/send", send_params(task["id"], "red"))
     assert answered["artifacts"] == [artifact("answer: red", name="answer")]
-    # Without a version it is one of v0.3's.
+    # Without a version header it is an id of v0.3.
     assert (await caller.call("tasks/get", {"id": task["id"]}))["kind"] == "task"
     unknown = f"{task['id']}0"
-    assert (await caller.error("tasks/send", asking(unknown, "x")))["code"] == -32001
+    assert (await caller.error("tasks/send", send_params(unknown, "x")))["code"] == -32001
 
 
 async def test_a_webhook_has_no_id(caller: Caller) -> None:
-    asked = asking("chosen-14", "ask which?", pushNotification=HOOK)
-    await caller.call("tasks/send", asked)
-    shown = {"id": "chosen-14", "pushNotificationConfig": {"url": HOOK["url"]}}
-    assert await caller.call("tasks/pushNotification/get", {"id": "chosen-14"}) == shown
+    params = send_params("chosen-14", "ask which?", pushNotification=HOOK)
+    await caller.call("tasks/send", params)
+    expected = {"id": "chosen-14", "pushNotificationConfig": {"url": HOOK["url"]}}
+    assert await caller.call("tasks/pushNotification/get", {"id": "chosen-14"}) == expected
     other = {"id": "chosen-14", "pushNotificationConfig": {**HOOK, "url": HOOK["url"] + "/2"}}
-    made = await caller.call("tasks/pushNotification/set", other)
-    assert made["pushNotificationConfig"] == {"url": HOOK["url"] + "/2"}
-    assert await caller.call("tasks/pushNotification/get", {"id": "chosen-14"}) == made
-    awkward = "chosen " + "é/" * 150
-    await caller.call("tasks/send", asking(awkward, "ask which?", pushNotification=HOOK))
-    found = await caller.call("tasks/pushNotification/get", {"id": awkward})
-    assert found["pushNotificationConfig"] == {"url": HOOK["url"]}
+    created = await caller.call("tasks/pushNotification/set", other)
+    assert created["pushNotificationConfig"] == {"url": HOOK["url"] + "/2"}
+    assert await caller.call("tasks/pushNotification/get", {"id": "chosen-14"}) == created
+    odd_id = "chosen " + "é/" * 150
+    await caller.call("tasks/send", send_params(odd_id, "ask which?", pushNotification=HOOK))
+    webhook = await caller.call("tasks/pushNotification/get", {"id": odd_id})
+    assert webhook["pushNotificationConfig"] == {"url": HOOK["url"]}
     error = await caller.error("tasks/pushNotification/get", {"id": "nope"})
     assert error["code"] == -32001
 
@@ -272,44 +270,42 @@ async def test_a_webhook_has_no_id(caller: Caller) -> None:
     ("method", "params", "field"),
     [
         ("tasks/send", {}, "message"),
-        ("tasks/send", asking("", "x"), "id"),
-        ("tasks/sendSubscribe", {**asking("t", "x"), "sessionId": 5}, "sessionId"),
+        ("tasks/send", send_params("", "x"), "id"),
+        ("tasks/sendSubscribe", {**send_params("t", "x"), "sessionId": 5}, "sessionId"),
         ("tasks/pushNotification/set", {"id": "t"}, "pushNotificationConfig"),
         ("tasks/pushNotification/get", {"id": 5}, "id"),
     ],
 )
-async def test_what_is_wrong_is_said_by_field(
-    caller: Caller, method: str, params: Json, field: str
-) -> None:
+async def test_errors_name_the_field(caller: Caller, method: str, params: Json, field: str) -> None:
     error = await caller.error(method, params)
     assert error["code"] == -32602
     assert error["data"][1]["fieldViolations"][0]["field"] == field
 
 
-async def test_messages_at_once_under_a_new_id_are_each_answered_or_refused(
+async def test_concurrent_messages_with_a_new_id_are_each_answered_or_refused(
     caller: Caller,
 ) -> None:
     texts = [str(number) for number in range(8)]
     async with asyncio.TaskGroup() as group:
         posts = {
-            text: group.create_task(caller.post("tasks/send", asking("chosen-15", f"echo {text}")))
+            text: group.create_task(
+                caller.post("tasks/send", send_params("chosen-15", f"echo {text}"))
+            )
             for text in texts
         }
     answers = {text: post.result().json() for text, post in posts.items()}
     refused = {one["error"]["code"] for one in answers.values() if "error" in one}
     assert refused <= {-32004}
-    taken = {text: one["result"] for text, one in answers.items() if "result" in one}
-    assert taken
-    # Whoever got an answer got the one to his own message.
-    assert {text: task["artifacts"][0]["parts"][0]["text"] for text, task in taken.items()} == {
-        text: text for text in taken
+    accepted = {text: one["result"] for text, one in answers.items() if "result" in one}
+    assert accepted
+    # Each answer is the one to its caller's own message.
+    assert {text: task["artifacts"][0]["parts"][0]["text"] for text, task in accepted.items()} == {
+        text: text for text in accepted
     }
 
 
-async def test_a_notification_of_the_original_wire_is_done(
-    bridged: BridgedMesh, caller: Caller
-) -> None:
-    post = {"jsonrpc": "2.0", "method": "tasks/send", "params": asking("chosen-16", "ask so?")}
+async def test_a_notification_is_executed(bridged: BridgedMesh, caller: Caller) -> None:
+    post = {"jsonrpc": "2.0", "method": "tasks/send", "params": send_params("chosen-16", "ask so?")}
     answer = await bridged.client.post(bridged.url, json=post)
     assert (answer.status_code, answer.content) == (204, b"")
     events = await streamed(caller, "tasks/resubscribe", {"id": "chosen-16"})

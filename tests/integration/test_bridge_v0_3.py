@@ -48,23 +48,23 @@ async def echoes(bridged: BridgedMesh) -> Caller:
     return bridged.at("/")
 
 
-def asking(text: str, **fields: object) -> Json:
+def send_params(text: str, **fields: object) -> Json:
     part = {"kind": "text", "text": text}
     return {"message": {"role": "user", "messageId": "m-1", "parts": [part], **fields}}
 
 
 async def send(caller: Caller, text: str, **fields: object) -> Json:
-    return await caller.call("message/send", asking(text, **fields))
+    return await caller.call("message/send", send_params(text, **fields))
 
 
 async def streamed(caller: Caller, method: str, params: Json, **headers: str) -> list[Event]:
-    given = {name.replace("_", "-"): value for name, value in headers.items()}
-    async with asyncio.timeout(PATIENCE_S), caller.stream(method, params, given) as stream:
+    header_fields = {name.replace("_", "-"): value for name, value in headers.items()}
+    async with asyncio.timeout(PATIENCE_S), caller.stream(method, params, header_fields) as stream:
         return await stream.rest()
 
 
 async def result(caller: Caller, method: str, params: Json) -> object:
-    """A result that is no object."""
+    """Return a result that is not an object."""
     return (await caller.post(method, params)).json()["result"]
 
 
@@ -77,10 +77,10 @@ def finals(events: list[Event]) -> list[bool]:
 
 
 @pytest.mark.parametrize("path", ["/", "/agents/echo"])
-async def test_the_line_of_curl_that_everybody_copies(bridged: BridgedMesh, path: str) -> None:
-    said = await curl(bridged.url + path)
-    assert {one["id"] for one in said} == {"test-1"}
-    results = [one["result"] for one in said]
+async def test_the_documented_curl_command_works(bridged: BridgedMesh, path: str) -> None:
+    responses = await curl(bridged.url + path)
+    assert {one["id"] for one in responses} == {"test-1"}
+    results = [one["result"] for one in responses]
     assert results[0]["kind"] == "task"
     texts = [one["artifact"]["parts"][0] for one in results if one["kind"] == "artifact-update"]
     assert texts == [{"kind": "text", "text": "what is 1+2"}]
@@ -92,8 +92,8 @@ async def test_a_message_is_answered_by_its_task(caller: Caller) -> None:
     task = await send(caller, "count 3")
     assert (task["kind"], task["status"]["state"]) == ("task", "completed")
     assert task["artifacts"][0]["parts"] == [{"kind": "text", "text": "1 2 3 "}]
-    (asked,) = task["history"]
-    assert (asked["kind"], asked["role"], asked["taskId"]) == ("message", "user", task["id"])
+    (waiting,) = task["history"]
+    assert (waiting["kind"], waiting["role"], waiting["taskId"]) == ("message", "user", task["id"])
     assert await caller.call("tasks/get", {"id": task["id"]}) == task
 
 
@@ -101,7 +101,7 @@ async def test_a_direct_reply_is_a_message(echoes: Caller) -> None:
     reply = await send(echoes, "message hello")
     assert (reply["kind"], reply["role"]) == ("message", "agent")
     assert reply["parts"] == [{"kind": "text", "text": "hello"}]
-    (event,) = await streamed(echoes, "message/stream", asking("message hello"))
+    (event,) = await streamed(echoes, "message/stream", send_params("message hello"))
     assert event.result["parts"] == reply["parts"]
 
 
@@ -116,7 +116,7 @@ async def test_every_kind_of_part_comes_back(echoes: Caller) -> None:
     assert task["artifacts"][0]["parts"] == parts
 
 
-async def test_v0_2_leaves_kinds_out_or_calls_them_types(echoes: Caller) -> None:
+async def test_v0_2_omits_kinds_or_calls_them_types(echoes: Caller) -> None:
     parts: list[Json] = [{"type": "text", "text": "a "}, {"text": "b"}, {"data": {"n": 1}}]
     message = {"role": "user", "messageId": "m-1", "parts": parts}
     task = await echoes.call("message/send", {"message": message})
@@ -125,7 +125,7 @@ async def test_v0_2_leaves_kinds_out_or_calls_them_types(echoes: Caller) -> None
 
 
 async def test_blocking_false_answers_at_once(echoes: Caller) -> None:
-    params = {**asking("wait 3600"), "configuration": {"blocking": False}}
+    params = {**send_params("wait 3600"), "configuration": {"blocking": False}}
     task = await echoes.call("message/send", params)
     assert task["status"]["state"] in ("submitted", "working")
     canceled = await echoes.call("tasks/cancel", {"id": task["id"]})
@@ -134,9 +134,9 @@ async def test_blocking_false_answers_at_once(echoes: Caller) -> None:
     assert error["code"] == -32002
 
 
-async def test_history_is_whole_unless_some_of_it_is_asked_for(echoes: Caller) -> None:
-    asked = await send(echoes, "ask colour?")
-    task = await send(echoes, "red", taskId=asked["id"])
+async def test_history_is_complete_unless_a_length_is_requested(echoes: Caller) -> None:
+    waiting = await send(echoes, "ask colour?")
+    task = await send(echoes, "red", taskId=waiting["id"])
     lengths = {
         length: len(
             (await echoes.call("tasks/get", {"id": task["id"], "historyLength": length}))["history"]
@@ -148,14 +148,14 @@ async def test_history_is_whole_unless_some_of_it_is_asked_for(echoes: Caller) -
     assert error["code"] == -32602
 
 
-async def test_a_question_ends_the_stream_and_its_answer_goes_on(echoes: Caller) -> None:
-    events = await streamed(echoes, "message/stream", asking("ask colour?"))
+async def test_a_question_ends_the_stream_and_its_reply_continues_the_task(echoes: Caller) -> None:
+    events = await streamed(echoes, "message/stream", send_params("ask colour?"))
     assert finals(events) == [False] * (len(events) - 1) + [True]
     last = events[-1].result
     assert last["status"]["state"] == "input-required"
     assert last["status"]["message"]["parts"] == [{"kind": "text", "text": "colour?"}]
     ids = {"taskId": last["taskId"], "contextId": last["contextId"]}
-    # Whoever comes back meanwhile is told how things are, and not kept waiting.
+    # A reader that subscribes meanwhile gets the current state, and its stream ends.
     waiting = await streamed(echoes, "tasks/resubscribe", {"id": last["taskId"]})
     assert kinds(waiting) == ["task", "status-update"]
     assert waiting[-1].result == last
@@ -163,12 +163,12 @@ async def test_a_question_ends_the_stream_and_its_answer_goes_on(echoes: Caller)
         echoes, "tasks/resubscribe", {"id": last["taskId"]}, Last_Event_ID=events[-1].id
     )
     assert nothing == []
-    answered = await streamed(echoes, "message/stream", asking("red", **ids))
+    answered = await streamed(echoes, "message/stream", send_params("red", **ids))
     assert finals(answered) == [False] * (len(answered) - 1) + [True]
     assert answered[-1].result["status"]["state"] == "completed"
     task = await echoes.call("tasks/get", {"id": last["taskId"]})
-    said = [message["parts"][0]["text"] for message in task["history"]]
-    assert said == ["ask colour?", "colour?", "red"]
+    responses = [message["parts"][0]["text"] for message in task["history"]]
+    assert responses == ["ask colour?", "colour?", "red"]
 
 
 async def test_a_context_alone_starts_another_task_in_the_conversation(echoes: Caller) -> None:
@@ -176,13 +176,15 @@ async def test_a_context_alone_starts_another_task_in_the_conversation(echoes: C
     second = await send(echoes, "echo two", contextId=first["contextId"])
     assert second["contextId"] == first["contextId"]
     assert second["id"] != first["id"]
-    error = await echoes.error("message/send", asking("x", taskId=first["id"]))
+    error = await echoes.error("message/send", send_params("x", taskId=first["id"]))
     assert error["code"] == -32004
-    error = await echoes.error("message/send", asking("x", taskId=first["id"], contextId="other"))
+    error = await echoes.error(
+        "message/send", send_params("x", taskId=first["id"], contextId="other")
+    )
     assert error["code"] == -32602
 
 
-async def test_an_ended_task_is_told_again_and_the_stream_closed(echoes: Caller) -> None:
+async def test_a_subscription_to_an_ended_task_returns_it_and_closes(echoes: Caller) -> None:
     task = await send(echoes, "count 3")
     events = await streamed(echoes, "tasks/resubscribe", {"id": task["id"]})
     assert kinds(events) == ["task", "status-update"]
@@ -193,11 +195,11 @@ async def test_an_ended_task_is_told_again_and_the_stream_closed(echoes: Caller)
     assert error["code"] == -32001
 
 
-async def test_two_readers_and_one_that_comes_back_see_the_same(
+async def test_two_readers_and_a_resumed_one_see_the_same(
     bridged: BridgedMesh, gate: SteppedAgent
 ) -> None:
     tested = bridged.at("/agents/tested")
-    params = {**asking("go"), "configuration": {"blocking": False}}
+    params = {**send_params("go"), "configuration": {"blocking": False}}
     task = await tested.call("message/send", params)
     watch = {"id": task["id"]}
     async with (
@@ -217,10 +219,10 @@ async def test_two_readers_and_one_that_comes_back_see_the_same(
     assert "".join(texts) == "abc"
     tail = [event.result for event in first][-3:]
     assert [event.result for event in second][-3:] == tail
-    behind = first[-3].id
-    cursor = {"metadata": {f"{RESUME_EXTENSION}/lastEventId": behind}}
+    last_event_id = first[-3].id
+    cursor = {"metadata": {f"{RESUME_EXTENSION}/lastEventId": last_event_id}}
     for again in (
-        await streamed(tested, "tasks/resubscribe", watch, Last_Event_ID=behind),
+        await streamed(tested, "tasks/resubscribe", watch, Last_Event_ID=last_event_id),
         await streamed(tested, "tasks/resubscribe", {**watch, **cursor}),
     ):
         assert [(event.id, event.result) for event in again] == [
@@ -228,17 +230,17 @@ async def test_two_readers_and_one_that_comes_back_see_the_same(
         ]
 
 
-async def test_webhooks_are_kept_listed_and_removed_without_their_secrets(echoes: Caller) -> None:
+async def test_webhooks_are_stored_listed_and_removed_without_their_secrets(echoes: Caller) -> None:
     task = await send(echoes, "ask which?")
-    given = {"taskId": task["id"], "pushNotificationConfig": HOOK}
-    made = await echoes.call("tasks/pushNotificationConfig/set", given)
-    shown = {"taskId": task["id"], "pushNotificationConfig": {"id": "mine", "url": HOOK["url"]}}
-    assert made == shown
+    config_params = {"taskId": task["id"], "pushNotificationConfig": HOOK}
+    created = await echoes.call("tasks/pushNotificationConfig/set", config_params)
+    expected = {"taskId": task["id"], "pushNotificationConfig": {"id": "mine", "url": HOOK["url"]}}
+    assert created == expected
     named = {"id": task["id"], "pushNotificationConfigId": "mine"}
     for params in (named, {"id": task["id"]}):
-        assert await echoes.call("tasks/pushNotificationConfig/get", params) == shown
+        assert await echoes.call("tasks/pushNotificationConfig/get", params) == expected
     every = {"id": task["id"]}
-    assert await result(echoes, "tasks/pushNotificationConfig/list", every) == [shown]
+    assert await result(echoes, "tasks/pushNotificationConfig/list", every) == [expected]
     assert await result(echoes, "tasks/pushNotificationConfig/delete", named) is None
     assert await result(echoes, "tasks/pushNotificationConfig/list", every) == []
     error = await echoes.error("tasks/pushNotificationConfig/get", named)
@@ -257,7 +259,7 @@ async def test_webhooks_are_kept_listed_and_removed_without_their_secrets(echoes
         ("delete", {"id": "t"}, "pushNotificationConfigId"),
     ],
 )
-async def test_what_is_wrong_with_a_webhook_s_parameters_is_said_by_field(
+async def test_errors_of_a_webhook_s_parameters_name_the_field(
     echoes: Caller, method: str, params: Json, field: str
 ) -> None:
     error = await echoes.error(f"tasks/pushNotificationConfig/{method}", params)
@@ -270,18 +272,18 @@ async def test_there_is_no_extended_card_without_authentication(echoes: Caller) 
     assert error["code"] in (-32004, -32007)
 
 
-async def test_extensions_are_answered_by_the_header_that_asked_for_them(echoes: Caller) -> None:
+async def test_extensions_are_confirmed_in_the_requesting_header(echoes: Caller) -> None:
     for name in ("A2A-Extensions", "X-A2A-Extensions"):
-        answer = await echoes.post("message/send", asking("hi"), {name: RESUME_EXTENSION})
+        answer = await echoes.post("message/send", send_params("hi"), {name: RESUME_EXTENSION})
         assert answer.headers[name] == RESUME_EXTENSION
     answer = await echoes.post(
-        "message/send", asking("hi"), {"A2A-Extensions": "https://x.example"}
+        "message/send", send_params("hi"), {"A2A-Extensions": "https://x.example"}
     )
     assert "a2a-extensions" not in answer.headers
 
 
 async def test_with_the_extension_a_repeated_message_attaches_to_its_task(echoes: Caller) -> None:
-    params = asking("count 3")
+    params = send_params("count 3")
     params["message"]["messageId"] = "m-once"
     headers = {"X_A2A_Extensions": RESUME_EXTENSION}
     first = await streamed(echoes, "message/stream", params, **headers)
@@ -291,18 +293,18 @@ async def test_with_the_extension_a_repeated_message_attaches_to_its_task(echoes
     assert again[-1].result["status"] == first[-1].result["status"]
 
 
-async def test_the_version_may_be_said_in_the_query(bridged: BridgedMesh) -> None:
+async def test_the_version_may_be_in_the_query(bridged: BridgedMesh) -> None:
     for version in ("0.3", "0.3.0"):
         caller = bridged.at(f"/?A2A-Version={version}")
         assert (await send(caller, "hi"))["kind"] == "task"
         assert (await caller.error("SendMessage", {}))["code"] == -32601
 
 
-async def test_a_notification_is_done_and_not_answered(bridged: BridgedMesh) -> None:
+async def test_a_notification_is_executed_and_not_answered(bridged: BridgedMesh) -> None:
     context = "of notifications"
     posts: list[Json] = [
-        {"method": "message/send", "params": asking("echo old", contextId=context)},
-        {"method": "message/stream", "params": asking("echo stream", contextId=context)},
+        {"method": "message/send", "params": send_params("echo old", contextId=context)},
+        {"method": "message/stream", "params": send_params("echo stream", contextId=context)},
         {"method": "message/send", "params": {}},
         {"method": "DoMagic"},
         {"method": "tasks/cancel", "params": {"id": "nope"}},
@@ -312,15 +314,15 @@ async def test_a_notification_is_done_and_not_answered(bridged: BridgedMesh) -> 
         assert (answer.status_code, answer.content) == (204, b"")
     listed = await bridged.at("/").call("ListTasks", {"contextId": context})
     assert listed["totalSize"] == 2
-    wrong = await bridged.client.post(
+    response = await bridged.client.post(
         bridged.url, content=b"{}", headers={"content-type": "text/plain"}
     )
-    assert wrong.status_code == 415
+    assert response.status_code == 415
 
 
 async def test_a_notification_doesn_t_wait_for_the_turn(bridged: BridgedMesh) -> None:
     context = "of a long one"
-    post = {"method": "message/send", "params": asking("wait 3600", contextId=context)}
+    post = {"method": "message/send", "params": send_params("wait 3600", contextId=context)}
     answer = await bridged.client.post(bridged.url, json={"jsonrpc": "2.0", **post})
     assert answer.status_code == 204
     caller = bridged.at("/")
@@ -328,7 +330,7 @@ async def test_a_notification_doesn_t_wait_for_the_turn(bridged: BridgedMesh) ->
     await caller.call("CancelTask", {"id": task["id"]})
 
 
-async def test_a_tenant_names_the_agent_at_the_root_alone(
+async def test_a_tenant_names_the_agent_only_at_the_root(
     bridged: BridgedMesh, gate: SteppedAgent
 ) -> None:
     root = bridged.at("/")
@@ -346,7 +348,7 @@ async def test_a_tenant_names_the_agent_at_the_root_alone(
     assert unknown["data"][0]["reason"] == "AGENT_NOT_FOUND"
 
 
-async def test_a_strict_bridge_takes_a_request_without_a_version_for_v0_3(tmp_path: Path) -> None:
+async def test_a_strict_bridge_treats_a_request_without_a_version_as_v0_3(tmp_path: Path) -> None:
     settings = BridgeSettings(default_agent="echo", strict_versions=True)
     async with open_bridged_mesh(tmp_path, settings) as strict:
         await strict.mesh.join(echo)

@@ -83,13 +83,13 @@ def kinds(posts: Sequence[ReceivedPost]) -> list[str]:
 
 
 def states(posts: Sequence[ReceivedPost]) -> list[str]:
-    """The states that v1.0 posts tell."""
-    told = [post.json.get("task") or post.json.get("statusUpdate") for post in posts]
-    return [one["status"]["state"].removeprefix("TASK_STATE_") for one in told if one is not None]
+    """Return the states in v1.0 posts."""
+    bodies = [post.json.get("task") or post.json.get("statusUpdate") for post in posts]
+    return [one["status"]["state"].removeprefix("TASK_STATE_") for one in bodies if one is not None]
 
 
 def text(posts: Sequence[ReceivedPost]) -> str:
-    """What the artifact updates of v1.0 posts fold to."""
+    """Return the folded text of the artifact updates in v1.0 posts."""
     whole = ""
     for post in posts:
         update = post.json.get("artifactUpdate")
@@ -103,7 +103,7 @@ def has_ended(seen: WebhookReceiver) -> bool:
     return "COMPLETED" in states(seen.taken)
 
 
-async def test_a_task_is_told_from_its_first_event_to_its_last(
+async def test_a_task_is_posted_from_its_first_event_to_its_last(
     caller: Caller, receiver: WebhookReceiver
 ) -> None:
     webhook = config(receiver, token=SECRETS[0])
@@ -115,7 +115,7 @@ async def test_a_task_is_told_from_its_first_event_to_its_last(
     assert states(posts) == ["SUBMITTED", "WORKING", "COMPLETED"]
     assert text(posts) == "1 2 3 4 5 "
     assert kinds(posts)[-1] == "statusUpdate"
-    # Names go up, and each is told once.
+    # Ids increase, and each is posted once.
     sequences = [int(post.id.rpartition(".")[0].rpartition(".")[2]) for post in posts]
     assert sequences == sorted(set(sequences))
     for post in posts:
@@ -126,7 +126,7 @@ async def test_a_task_is_told_from_its_first_event_to_its_last(
         assert re.fullmatch(r"v1,[A-Za-z0-9+/]{43}=", post.headers["webhook-signature"])
 
 
-async def test_an_interrupted_task_is_told_and_its_next_turn_too(
+async def test_an_interrupted_task_is_posted_and_its_next_turn_too(
     caller: Caller, receiver: WebhookReceiver
 ) -> None:
     task = await send(caller, "ask Which one?", config(receiver))
@@ -139,14 +139,14 @@ async def test_an_interrupted_task_is_told_and_its_next_turn_too(
     assert text(receiver.taken) == "answer: this one"
 
 
-async def test_one_that_is_registered_later_gets_the_task_as_it_is_then_and_what_follows(
+async def test_a_webhook_registered_later_gets_a_snapshot_and_later_events(
     caller: Caller, receiver: WebhookReceiver
 ) -> None:
     task = await caller.send("ask Which one?")
-    made = await caller.call(
+    created = await caller.call(
         "CreateTaskPushNotificationConfig", config(receiver, taskId=task["id"])
     )
-    assert made["id"]
+    assert created["id"]
     await receiver.until(lambda seen: seen.taken)
     await caller.send("this one", taskId=task["id"])
     await receiver.until(has_ended)
@@ -154,7 +154,7 @@ async def test_one_that_is_registered_later_gets_the_task_as_it_is_then_and_what
     assert text(receiver.taken) == "answer: this one"
 
 
-async def test_one_that_comes_with_a_later_message_is_registered_before_it_is_given(
+async def test_a_webhook_in_a_later_message_is_registered_before_the_message(
     caller: Caller, receiver: WebhookReceiver
 ) -> None:
     task = await caller.send("ask Which one?")
@@ -165,7 +165,7 @@ async def test_one_that_comes_with_a_later_message_is_registered_before_it_is_gi
     assert states(receiver.taken)[0] == "INPUT_REQUIRED"
 
 
-async def test_one_that_comes_with_a_message_to_a_task_that_has_ended_is_not_registered(
+async def test_a_webhook_in_a_message_to_an_ended_task_is_not_registered(
     caller: Caller, receiver: WebhookReceiver
 ) -> None:
     task = await caller.send("echo hello")
@@ -180,10 +180,10 @@ async def test_one_that_comes_with_a_message_to_a_task_that_has_ended_is_not_reg
 async def test_several_bridges_post_each_event_once(
     mesh: BridgedMesh, caller: Caller, receiver: WebhookReceiver
 ) -> None:
-    others = [Bridge(mesh.mesh.directory, SETTINGS) for _ in range(2)]
+    bridges = [Bridge(mesh.mesh.directory, SETTINGS) for _ in range(2)]
     async with (
-        run_in_background(others[0].deliver_webhooks()),
-        run_in_background(others[1].deliver_webhooks()),
+        run_in_background(bridges[0].deliver_webhooks()),
+        run_in_background(bridges[1].deliver_webhooks()),
     ):
         async with asyncio.TaskGroup() as group:
             for _ in range(10):
@@ -192,7 +192,7 @@ async def test_several_bridges_post_each_event_once(
     assert len(receiver.all) == len(set(receiver.ids()))
 
 
-async def test_a_task_that_has_ended_is_told_once(
+async def test_an_ended_task_is_posted_once(
     mesh: BridgedMesh, caller: Caller, receiver: WebhookReceiver
 ) -> None:
     task = await caller.send("echo hello")
@@ -218,7 +218,7 @@ async def test_each_of_several_webhooks_gets_everything(
         assert text(receiver.taken) == text(other.taken) == "answer: this one"
 
 
-async def test_where_events_are_gone_the_task_as_it_is_takes_their_place(
+async def test_expired_events_are_replaced_by_a_snapshot(
     tmp_path: Path, receiver: WebhookReceiver
 ) -> None:
     async def decide(received: ReceivedPost) -> Answer:
@@ -232,7 +232,7 @@ async def test_where_events_are_gone_the_task_as_it_is_takes_their_place(
         sending = group.create_task(send(caller, "go", config(receiver)))
         gate.write("hello")
         await receiver.until(lambda seen: len(seen.all) > len(seen.taken) > 0)
-        # What it has refused is gone before it comes again.
+        # The refused events expire before the next attempt.
         gate.write("")
         task = await sending
         await receiver.until(lambda seen: len(seen.taken) == 2)
@@ -242,7 +242,7 @@ async def test_where_events_are_gone_the_task_as_it_is_takes_their_place(
     assert len(receiver.all) > 2
 
 
-async def test_a_receiver_that_is_gone_is_left_alone(
+async def test_a_receiver_that_answers_gone_gets_no_more_posts(
     mesh: BridgedMesh, caller: Caller, receiver: WebhookReceiver
 ) -> None:
     async def decide(_received: ReceivedPost) -> Answer:
@@ -255,13 +255,13 @@ async def test_a_receiver_that_is_gone_is_left_alone(
     (webhook,) = await client.list_webhooks(task["id"])
     assert webhook.last_error == "it answered 410"
     assert len(receiver.all) == 1
-    # An operator may know better.
+    # The operator repairs the receiver.
     receiver.decide = accept
     assert await client.replay_webhook(task["id"]) == 1
     await receiver.until(has_ended)
 
 
-async def test_what_fails_is_posted_again_and_nothing_overtakes_it(
+async def test_a_failed_post_is_repeated_before_later_ones(
     caller: Caller, receiver: WebhookReceiver
 ) -> None:
     refusals = [status(500), None, status(302, "location: http://127.0.0.1:1/")]
@@ -275,26 +275,26 @@ async def test_what_fails_is_posted_again_and_nothing_overtakes_it(
     await send(caller, "echo hello", config(receiver), now=True)
     await receiver.until(has_ended)
     assert states(receiver.taken) == ["SUBMITTED", "WORKING", "COMPLETED"]
-    # The one that failed came again, as it was; what is behind it came after.
+    # The failed post is repeated unchanged; later ones follow it.
     tried = [post for post in receiver.all if post.id == receiver.ids()[1]]
     assert len(tried) == 4
     assert len({post.body for post in tried}) == 1
     assert receiver.all[:5] == [receiver.taken[0], *tried]
 
 
-async def test_text_that_arrived_unnoticed_is_not_doubled_by_what_is_joined_to_it(
+async def test_text_whose_response_was_lost_is_not_doubled(
     mesh: BridgedMesh, gate: SteppedAgent, receiver: WebhookReceiver
 ) -> None:
-    lost: list[str] = []
+    lost_ids: list[str] = []
 
     async def decide(received: ReceivedPost) -> Answer:
-        if "artifactUpdate" in received.json and len(lost) < 2:
-            lost.append(received.id)
-            gate.write(f"meanwhile {len(lost)} ")
-            # It has come, but nobody hears that.
+        if "artifactUpdate" in received.json and len(lost_ids) < 2:
+            lost_ids.append(received.id)
+            gate.write(f"meanwhile {len(lost_ids)} ")
+            # The post arrived, but its response is lost.
             return None
-        if "artifactUpdate" in received.json and len(lost) == 2:
-            lost.append("")
+        if "artifactUpdate" in received.json and len(lost_ids) == 2:
+            lost_ids.append("")
             gate.write("")
         return OK
 
@@ -307,19 +307,19 @@ async def test_text_that_arrived_unnoticed_is_not_doubled_by_what_is_joined_to_i
     whole = task["artifacts"][0]["parts"][0]["text"]
     assert whole == "one two three meanwhile 1 meanwhile 2 "
     assert text(receiver.taken) == whole
-    # Also for one that has worked with all that came, each of its names once.
+    # Also for a receiver that applied every post, each id once.
     each = {post.id: post for post in receiver.all}
     assert text(list(each.values())) == whole
 
 
-async def test_text_that_waits_is_one_update(
+async def test_waiting_text_is_joined_into_one_update(
     mesh: BridgedMesh, gate: SteppedAgent, receiver: WebhookReceiver
 ) -> None:
-    go_on = asyncio.Event()
+    proceed = asyncio.Event()
 
     async def decide(received: ReceivedPost) -> Answer:
         if "task" not in received.json:
-            await go_on.wait()
+            await proceed.wait()
         return OK
 
     receiver.decide = decide
@@ -330,7 +330,7 @@ async def test_text_that_waits_is_one_update(
         await receiver.until(lambda seen: len(seen.all) == 2)
         gate.write(*(f"{number} " for number in range(90)), "")
         task = await sending
-        go_on.set()
+        proceed.set()
         await receiver.until(has_ended)
     assert text(receiver.taken) == task["artifacts"][0]["parts"][0]["text"]
     assert kinds(receiver.taken).count("artifactUpdate") < 10
@@ -351,11 +351,11 @@ async def test_a_webhook_of_v0_3_gets_the_whole_task_whenever_its_status_changes
     params = {"message": message, "configuration": configuration}
     task = await caller.call("message/send", params, OLD)
     await receiver.until(lambda seen: len(seen.taken) == 3)
-    told = [post.json for post in receiver.taken]
-    assert [one["kind"] for one in told] == ["task"] * 3
-    assert [one["status"]["state"] for one in told] == ["submitted", "working", "completed"]
-    assert "artifacts" not in told[0]
-    assert told[-1] == task
+    bodies = [post.json for post in receiver.taken]
+    assert [one["kind"] for one in bodies] == ["task"] * 3
+    assert [one["status"]["state"] for one in bodies] == ["submitted", "working", "completed"]
+    assert "artifacts" not in bodies[0]
+    assert bodies[-1] == task
     headers = receiver.taken[0].headers
     assert headers["content-type"] == "application/json"
     assert headers["authorization"] == f"Bearer {SECRETS[1]}"
@@ -369,18 +369,18 @@ async def test_a_webhook_of_the_original_wire_gets_tasks_by_the_ids_of_their_cli
     params = {"id": "my own id/1", "message": message, "pushNotification": config(receiver)}
     task = await caller.call("tasks/send", params)
     await receiver.until(lambda seen: len(seen.taken) == 3)
-    told = [post.json for post in receiver.taken]
-    assert [one["id"] for one in told] == ["my own id/1"] * 3
-    assert [one["status"]["state"] for one in told] == ["submitted", "working", "completed"]
-    assert told[-1]["artifacts"] == task["artifacts"]
-    # Set again, it is the same one and goes on where it was.
+    bodies = [post.json for post in receiver.taken]
+    assert [one["id"] for one in bodies] == ["my own id/1"] * 3
+    assert [one["status"]["state"] for one in bodies] == ["submitted", "working", "completed"]
+    assert bodies[-1]["artifacts"] == task["artifacts"]
+    # A second registration replaces the same webhook, which continues at its cursor.
     again = {"id": "my own id/1", "pushNotificationConfig": config(receiver)}
-    made = await caller.call("tasks/pushNotification/set", again)
-    assert made == again
+    created = await caller.call("tasks/pushNotification/set", again)
+    assert created == again
     assert await caller.call("tasks/pushNotification/get", {"id": "my own id/1"}) == again
 
 
-async def test_webhooks_are_read_listed_and_removed_and_their_secrets_never_shown(
+async def test_webhooks_are_read_listed_and_removed_without_their_secrets(
     caller: Caller, receiver: WebhookReceiver
 ) -> None:
     task = await caller.send("ask Which one?")
@@ -390,23 +390,23 @@ async def test_webhooks_are_read_listed_and_removed_and_their_secrets_never_show
     for name in ("one", "two"):
         params = config(receiver, taskId=task["id"], id=name, **secrets)
         answers.append(await caller.call("CreateTaskPushNotificationConfig", params))
-    which = {"taskId": task["id"], "id": "one"}
-    one = await caller.call("GetTaskPushNotificationConfig", which)
+    config_params = {"taskId": task["id"], "id": "one"}
+    one = await caller.call("GetTaskPushNotificationConfig", config_params)
     answers.append(one)
     listed = await caller.call("ListTaskPushNotificationConfigs", {"taskId": task["id"]})
     answers.append(listed)
-    shown = {"taskId": task["id"], "url": receiver.url, "authentication": {"scheme": "Bearer"}}
-    assert one == {**shown, "id": "one"}
-    assert listed["configs"] == [one, {**shown, "id": "two"}]
+    expected = {"taskId": task["id"], "url": receiver.url, "authentication": {"scheme": "Bearer"}}
+    assert one == {**expected, "id": "one"}
+    assert listed["configs"] == [one, {**expected, "id": "two"}]
     for _ in range(2):
-        await caller.call("DeleteTaskPushNotificationConfig", which)
+        await caller.call("DeleteTaskPushNotificationConfig", config_params)
     listed = await caller.call("ListTaskPushNotificationConfigs", {"taskId": task["id"]})
     assert [found["id"] for found in listed["configs"]] == ["two"]
-    gone = await caller.error("GetTaskPushNotificationConfig", which)
-    answers.append(gone)
-    assert gone["code"] == -32001
-    assert f"config {which['id']!r}" in gone["message"]
-    assert gone["data"][0]["metadata"]["configId"] == which["id"]
+    not_found = await caller.error("GetTaskPushNotificationConfig", config_params)
+    answers.append(not_found)
+    assert not_found["code"] == -32001
+    assert f"config {config_params['id']!r}" in not_found["message"]
+    assert not_found["data"][0]["metadata"]["configId"] == config_params["id"]
     assert not any(secret in str(answer) for answer in answers for secret in SECRETS)
 
 
@@ -415,8 +415,8 @@ async def test_a_webhook_that_is_removed_gets_nothing_more(
 ) -> None:
     task = await send(caller, "ask Which one?", config(receiver, id="mine"))
     await receiver.until(lambda seen: "INPUT_REQUIRED" in states(seen.taken))
-    which = {"taskId": task["id"], "id": "mine"}
-    await caller.call("DeleteTaskPushNotificationConfig", which)
+    config_params = {"taskId": task["id"], "id": "mine"}
+    await caller.call("DeleteTaskPushNotificationConfig", config_params)
     async with open_receiver() as other:
         params = config(other, taskId=task["id"], id="other")
         await caller.call("CreateTaskPushNotificationConfig", params)
@@ -425,7 +425,7 @@ async def test_a_webhook_that_is_removed_gets_nothing_more(
     assert states(receiver.taken)[-1] == "INPUT_REQUIRED"
 
 
-async def test_a_task_s_webhooks_show_at_its_own_agent_only(
+async def test_a_task_s_webhooks_are_visible_only_at_its_agent(
     mesh: BridgedMesh, caller: Caller, receiver: WebhookReceiver
 ) -> None:
     task = await caller.send("ask Which one?")
@@ -464,7 +464,7 @@ WRONG: list[tuple[Json, str]] = [
 
 
 @pytest.mark.parametrize(("fields", "name"), WRONG)
-async def test_what_can_not_be_a_webhook_is_refused_by_its_field(
+async def test_an_invalid_webhook_is_refused_with_its_field(
     caller: Caller, receiver: WebhookReceiver, fields: Json, name: str
 ) -> None:
     webhook = config(receiver) | fields
@@ -486,7 +486,7 @@ async def until(
     """Wait until the webhooks of a task are in a state."""
     client = mesh.mesh.directory.client_for_task(task_id)
     async with asyncio.timeout(PATIENCE_S):
-        # The host tells nobody.
+        # The host has no event for it.
         while any(one.state != state for one in await client.list_webhooks(task_id)):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 

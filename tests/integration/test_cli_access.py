@@ -1,4 +1,4 @@
-"""The command line and a mesh that asks who calls, and that signs its cards."""
+"""The command line with a mesh that requires credentials and signs its cards."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ SIGNER = SigningKey("mesh-2026")
 
 @dataclass(frozen=True)
 class Guarded:
-    """A mesh, and the folder of its keys."""
+    """A mesh that requires keys, and the folder of these keys."""
 
     mesh: MeshProcess
     folder: Path
@@ -33,20 +33,20 @@ class Guarded:
         return await run_command(*words, folder=self.folder, **variables)
 
     async def add_key(self, name: str, *words: str) -> str:
-        """Make a key; it is printed alone."""
-        done = await self.run("keys", "add", name, "--file", "keys.toml", *words)
-        assert done.exit == 0, done.err
-        return done.out.strip()
+        """Create a key. The command prints only the key."""
+        result = await self.run("keys", "add", name, "--file", "keys.toml", *words)
+        assert result.exit == 0, result.err
+        return result.out.strip()
 
-    async def until_known(self, key: str) -> None:
-        """Wait until the mesh has seen a key that was just made: a second, or so."""
+    async def wait_until_accepted(self, key: str) -> None:
+        """Wait until the mesh accepts a new key, which takes about a second."""
         end = time.monotonic() + LIMIT_S
         async with AgentClient(self.mesh.http_url, api_key=key) as client:
-            while not await self._knows(client):
+            while not await self._accepts(client):
                 assert time.monotonic() < end, "the key is not known"
                 await asyncio.sleep(0.05)
 
-    async def _knows(self, client: AgentClient) -> bool:
+    async def _accepts(self, client: AgentClient) -> bool:
         try:
             await client.get_task("none")
         except InvalidArgumentError as error:
@@ -58,7 +58,7 @@ class Guarded:
         raise AssertionError("there is no such task")
 
     async def ask(self, key: str) -> str:
-        """Have a task made, and return its id."""
+        """Create a task, and return its id."""
         async with (
             AgentClient(f"{self.mesh.http_url}/agents/echo", api_key=key) as client,
             aclosing(client.stream("count 2")) as results,
@@ -93,28 +93,26 @@ async def test_a_question_needs_a_key_as_a_flag_or_in_the_environment(guarded: G
     assert refused.err.startswith("error: --api-key or TRUNKLINE_API_KEY: ")
     assert (await guarded.run(*ask, "--api-key", "wrong")).exit == 1
 
-    await guarded.until_known(key)
+    await guarded.wait_until_accepted(key)
     assert (await guarded.run(*ask, TRUNKLINE_API_KEY=key)).out == "1 2 \n"
     assert (await guarded.run(*ask, "--api-key", key)).out == "1 2 \n"
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_tasks_are_shown_to_who_names_their_account(guarded: Guarded) -> None:
+async def test_tasks_are_listed_by_account(guarded: Guarded) -> None:
     key = await guarded.add_key("ben", "--account", "bakers")
-    await guarded.until_known(key)
+    await guarded.wait_until_accepted(key)
     task_id = await guarded.ask(key)
 
     mesh = ("--mesh", guarded.mesh.mesh_address, "--json")
     assert (await guarded.run("tasks", *mesh)).json == []
-    (found,) = (await guarded.run("tasks", "--account", "bakers", *mesh)).json
-    assert (found["task_id"], found["agent"]) == (task_id, "echo")
+    (task_found,) = (await guarded.run("tasks", "--account", "bakers", *mesh)).json
+    assert (task_found["task_id"], task_found["agent"]) == (task_id, "echo")
     assert (await guarded.run("task", task_id, *mesh)).exit == 1
     assert (await guarded.run("task", task_id, "--account", "bakers", *mesh)).exit == 0
 
 
-def test_keys_are_listed_and_taken_away_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_keys_are_listed_and_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "keys.toml"
     for name in ("ann", "ben"):
         keys.add_key(name, file, account=name, as_json=True)
@@ -133,22 +131,22 @@ def test_keys_are_listed_and_taken_away_again(
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_card_is_verified_by_the_keys_that_are_trusted(
+async def test_a_card_is_verified_with_trusted_keys(
     guarded: Guarded, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url, key = guarded.mesh.http_url, str(guarded.folder / "card.pub")
-    done = await guarded.run("card", "verify", url, "--key", key)
-    assert (done.exit, done.err) == (0, "")
-    for place in (url, f"{url}/", f"{url}/agents/math", f"{url}/.well-known/agent-card.json"):
-        assert await card.verify_card(place, key, as_json=False) == 0
-        told = capsys.readouterr().out
-        assert told.startswith("verified: signed by mesh-2026 (ES256), in the spec")
+    result = await guarded.run("card", "verify", url, "--key", key)
+    assert (result.exit, result.err) == (0, "")
+    for card_url in (url, f"{url}/", f"{url}/agents/math", f"{url}/.well-known/agent-card.json"):
+        assert await card.verify_card(card_url, key, as_json=False) == 0
+        output = capsys.readouterr().out
+        assert output.startswith("verified: signed by mesh-2026 (ES256), in the spec")
     assert await card.verify_card(url, f"{url}/.well-known/jwks.json", as_json=True) == 0
     assert json.loads(capsys.readouterr().out)["form"] == "specified"
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_card_is_not_verified_by_others(
+async def test_a_card_is_not_verified_with_other_keys(
     guarded: Guarded, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url, key = guarded.mesh.http_url, str(guarded.folder / "card.pub")
@@ -156,11 +154,11 @@ async def test_a_card_is_not_verified_by_others(
     assert (await guarded.run("card", "verify", url)).exit == 2
     assert (await guarded.run("card", "verify", url, "--key", "nothing.pub")).exit == 4
     for name in ("strange.pub", "strange.json"):
-        strange = str(guarded.folder / name)
-        assert await card.verify_card(url, strange, as_json=False) == 1
-        said = capsys.readouterr()
-        assert (said.out, said.err[:14]) == ("", "not verified: ")
-        assert await card.verify_card(url, strange, as_json=True) == 1
+        wrong_key = str(guarded.folder / name)
+        assert await card.verify_card(url, wrong_key, as_json=False) == 1
+        captured = capsys.readouterr()
+        assert (captured.out, captured.err[:14]) == ("", "not verified: ")
+        assert await card.verify_card(url, wrong_key, as_json=True) == 1
         assert json.loads(capsys.readouterr().out)["verified"] is False
     with pytest.raises(InvalidArgumentError):
         await card.verify_card(url, str(guarded.folder / "card.pem"), as_json=False)
@@ -170,7 +168,7 @@ async def test_a_card_is_not_verified_by_others(
         await card.verify_card(url, url, as_json=False)
     with pytest.raises(PeerUnavailableError):
         await card.verify_card("http://127.0.0.1:1", key, as_json=False)
-    # What is there is JSON, and no card that anybody has signed.
+    # The URL serves JSON, but no signed card.
     assert await card.verify_card(f"{url}/.well-known/jwks.json", key, as_json=False) == 1
 
 
@@ -178,17 +176,15 @@ async def test_a_card_is_not_verified_by_others(
 async def test_a_card_is_shown(guarded: Guarded, capsys: pytest.CaptureFixture[str]) -> None:
     url = guarded.mesh.http_url
     assert await card.show_card(f"{url}/agents/math", as_json=False) == 0
-    told = capsys.readouterr().out
-    assert f"JSONRPC 1.0 {url}/agents/math" in told
-    assert "asks for   apiKey" in told
+    output = capsys.readouterr().out
+    assert f"JSONRPC 1.0 {url}/agents/math" in output
+    assert "asks for   apiKey" in output
     assert await card.show_card(url, as_json=True) == 0
     assert json.loads(capsys.readouterr().out)["name"] == "supervisor"
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_signed_card_gives_its_own_address_whatever_a_request_says(
-    guarded: Guarded,
-) -> None:
+async def test_a_signed_card_has_its_own_address_for_every_host_header(guarded: Guarded) -> None:
     host, _, port = guarded.mesh.http_url.removeprefix("http://").partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(b"GET /.well-known/agent-card.json HTTP/1.1\r\nHost: evil.example\r\n")
@@ -202,16 +198,16 @@ async def test_a_signed_card_gives_its_own_address_whatever_a_request_says(
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_question_to_a_mesh_of_its_own_needs_no_key(tmp_path: Path) -> None:
+async def test_a_question_to_an_ephemeral_mesh_needs_no_key(tmp_path: Path) -> None:
     write_api_keys(tmp_path / "keys.toml", [("ann", "acme", "key-of-ann")])
     (tmp_path / "trunkline.toml").write_text('api_keys_file = "keys.toml"\nhttp = "127.0.0.1:1"\n')
-    done = await run_command("ask", "message hi", "--agent", "echo", folder=tmp_path)
-    assert (done.exit, done.out) == (0, "hi\n")
+    result = await run_command("ask", "message hi", "--agent", "echo", folder=tmp_path)
+    assert (result.exit, result.out) == (0, "hi\n")
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_file_of_keys_that_is_not_there_is_named_at_the_start(tmp_path: Path) -> None:
+async def test_a_missing_file_of_keys_is_named_at_the_start(tmp_path: Path) -> None:
     up = ("up", "--http", "127.0.0.1:0", "--a2a-grpc", "127.0.0.1:0", "--mesh", "127.0.0.1:0")
-    done = await run_command(*up, folder=tmp_path, TRUNKLINE_API_KEYS_FILE="none.toml")
-    assert (done.exit, done.out) == (1, "")
-    assert done.err.startswith("error: none.toml: cannot be read")
+    result = await run_command(*up, folder=tmp_path, TRUNKLINE_API_KEYS_FILE="none.toml")
+    assert (result.exit, result.out) == (1, "")
+    assert result.err.startswith("error: none.toml: cannot be read")

@@ -1,4 +1,4 @@
-"""The command line's agent client reads turns to their end across broken streams."""
+"""The command line's A2A client reads turns to their end across broken streams."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ REPLY = {"message": {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": 
 
 @dataclass
 class Call:
-    """A request as it came, and the way back."""
+    """A received request, and the connection for its answer."""
 
     headers: dict[str, str]
     body: dict[str, Any]
@@ -57,7 +57,7 @@ Script = Callable[[Call], Awaitable[None]]
 
 @dataclass
 class Server:
-    """Answers each connection by the next script; every connection takes one request."""
+    """Answers each connection by the next script; every connection has one request."""
 
     scripts: list[Script]
     calls: list[Call] = field(default_factory=list)
@@ -146,7 +146,7 @@ async def test_comments_carriage_returns_and_data_in_lines_are_understood() -> N
         assert await read(client) == [status("COMPLETED")]
 
 
-async def test_a_broken_stream_goes_on_behind_the_last_event() -> None:
+async def test_a_broken_stream_resumes_after_the_last_event() -> None:
     async def cut(call: Call) -> None:
         call.begin(
             b"traceresponse: 00-" + b"ab" * 16 + b"-0000000000000001-01", b"content-length: 9999"
@@ -173,7 +173,7 @@ async def test_a_broken_stream_goes_on_behind_the_last_event() -> None:
     assert client.trace_id == "ab" * 16
 
 
-async def test_a_stream_that_ends_well_but_early_goes_on_too() -> None:
+async def test_a_stream_that_ends_cleanly_but_early_resumes_too() -> None:
     async def early(call: Call) -> None:
         call.begin()
         call.event("1.0", WORKING)
@@ -197,8 +197,8 @@ async def test_a_message_that_may_not_have_arrived_is_not_sent_again() -> None:
     assert len(server.calls) == 1
 
 
-async def test_the_turn_is_over_when_the_task_asks_although_the_stream_stays_open() -> None:
-    gone = asyncio.Event()
+async def test_the_turn_ends_at_a_question_although_the_stream_stays_open() -> None:
+    closed = asyncio.Event()
 
     async def script(call: Call) -> None:
         call.begin()
@@ -206,14 +206,14 @@ async def test_the_turn_is_over_when_the_task_asks_although_the_stream_stays_ope
         call.event("2.0", status("WORKING"))
         call.event("3.0", status("INPUT_REQUIRED"))
         await call.writer.drain()
-        await gone.wait()
+        await closed.wait()
 
     async with serving(script) as (client, _):
         assert len(await read(client, task_id="t-1")) == 3
-        gone.set()
+        closed.set()
 
 
-async def test_an_old_task_that_waited_is_not_taken_for_the_end_of_the_new_turn() -> None:
+async def test_the_old_waiting_state_is_not_mistaken_for_the_end_of_the_new_turn() -> None:
     async def script(call: Call) -> None:
         call.begin()
         call.event("1.0", WAITING)
@@ -252,16 +252,16 @@ async def test_a_direct_reply_ends_the_turn() -> None:
          InvalidArgumentError("the request", "it has ended")),
     ],
 )  # fmt: skip
-async def test_errors_of_the_server_are_ours(
+async def test_errors_of_the_server_map_to_our_classes(
     status_code: int, error: dict[str, Any], expected: TrunklineError
 ) -> None:
     async def script(call: Call) -> None:
         call.answer({"jsonrpc": "2.0", "id": 1, "error": error}, status=status_code)
 
     async with serving(script, script) as (client, _):
-        with pytest.raises(type(expected)) as caught:
+        with pytest.raises(type(expected)) as excinfo:
             await client.get_task("t-9")
-        assert str(caught.value) == str(expected)
+        assert str(excinfo.value) == str(expected)
         with pytest.raises(type(expected)):
             await read(client, task_id="t-9")
 
@@ -278,21 +278,19 @@ async def test_an_error_inside_a_stream_is_raised() -> None:
 
 
 @pytest.mark.parametrize("body", [b"<html>not here</html>", b"", b"[]", b'{"result": 3}'])
-async def test_a_server_that_speaks_no_a2a_is_named(body: bytes) -> None:
+async def test_a_server_that_does_not_speak_a2a_is_named(body: bytes) -> None:
     async def script(call: Call) -> None:
         call.answer(body, status=404, kind="text/html")
 
     async with serving(script, script) as (client, server):
-        with pytest.raises(PeerProtocolError, match="is a mesh's bridge there") as caught:
+        with pytest.raises(PeerProtocolError, match="is a mesh's bridge there") as excinfo:
             await read(client)
-        assert server.url in str(caught.value)
+        assert server.url in str(excinfo.value)
         with pytest.raises(PeerProtocolError):
             await client.cancel_task("t")
 
 
-async def test_a_proxy_does_not_capture_what_stays_on_this_machine(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_local_requests_bypass_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
 
@@ -303,8 +301,8 @@ async def test_a_proxy_does_not_capture_what_stays_on_this_machine(
         assert await client.get_task("t-1") == WORKING["task"]
 
 
-async def test_nobody_there_is_said_with_what_to_do() -> None:
-    # Nothing listens at port 1 of this machine.
+async def test_the_error_of_an_unreachable_server_has_advice() -> None:
+    # No server listens on port 1.
     async with AgentClient("http://127.0.0.1:1/agents/echo") as client:
         with pytest.raises(PeerUnavailableError, match="trunkline up"):
             await read(client)

@@ -1,4 +1,4 @@
-"""`trunkline ask` sends files, says which files came, and saves them."""
+"""`trunkline ask` sends files, names the files of the answer, and saves them."""
 
 import contextlib
 import hashlib
@@ -25,23 +25,23 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 async def bridged(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BridgedMesh]:
     folder = tmp_path_factory.mktemp("mesh")
     settings = BridgeSettings(default_agent="files")
-    # Nobody dies here: a busy machine is not to take hosts for dead.
+    # The lease is long, so that a busy machine does not expire it.
     async with open_bridged_mesh(folder, settings, lease_s=30.0) as opened:
         await opened.mesh.join(files)
         yield opened
 
 
 async def _ask(
-    bridged: BridgedMesh, text: str, *sent: Path, save: Path | None = None
+    bridged: BridgedMesh, text: str, *paths: Path, save: Path | None = None
 ) -> tuple[str, str]:
-    """Ask; return what stdout and stderr said."""
+    """Ask; return stdout and stderr."""
     question = Question(
         text=text,
         agent=None,
         task_id="",
         context_id="",
         timeout_s=None,
-        files=tuple(map(str, sent)),
+        files=tuple(map(str, paths)),
         save=save,
     )
     with (
@@ -75,7 +75,7 @@ async def test_files_of_the_answer_are_named_and_saved(
         assert (tmp_path / "saved" / name).read_bytes() == content
 
 
-async def test_what_is_too_large_or_not_there_is_said_before_anything_is_sent(
+async def test_a_file_that_is_too_large_or_missing_is_reported_before_the_request(
     bridged: BridgedMesh, tmp_path: Path
 ) -> None:
     large = tmp_path / "large.bin"
@@ -86,11 +86,9 @@ async def test_what_is_too_large_or_not_there_is_said_before_anything_is_sent(
         await _ask(bridged, "look", tmp_path / "none")
 
 
-async def test_of_a_file_that_cannot_be_read_nothing_stays(
-    bridged: BridgedMesh, tmp_path: Path
-) -> None:
-    gone = f"{bridged.url}/artifacts/{'a' * 8}-{'0' * 24}/{'0' * 32}/gone.bin"
+async def test_a_failed_download_leaves_no_file(bridged: BridgedMesh, tmp_path: Path) -> None:
+    missing_url = f"{bridged.url}/artifacts/{'a' * 8}-{'0' * 24}/{'0' * 32}/gone.bin"
     async with AgentClient(bridged.url) as client:
         with pytest.raises(TrunklineError):
-            await save_files(client, [{"url": gone, "filename": "gone.bin"}], tmp_path)
+            await save_files(client, [{"url": missing_url, "filename": "gone.bin"}], tmp_path)
     assert not (tmp_path / "gone.bin").exists()

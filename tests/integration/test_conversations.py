@@ -1,4 +1,4 @@
-"""Conversations over A2A: each question a task of its own, with restarts of the mesh between."""
+"""Conversations over A2A: each question is its own task; the mesh restarts in between."""
 
 import signal
 from pathlib import Path
@@ -14,13 +14,13 @@ TIMEOUT_S = 120.0
 
 
 async def send(mesh: MeshProcess, path: str, text: str, **message: Any) -> Any:
-    """Send a message and return the task that it came to."""
+    """Send a message and return its task."""
     async with httpx2.AsyncClient(timeout=TIMEOUT_S) as client:
         return await Caller(client, mesh.http_url + path).send(text, **message)
 
 
-async def stop(mesh: MeshProcess, how: signal.Signals) -> None:
-    mesh.process.send_signal(how)
+async def stop(mesh: MeshProcess, stop_signal: signal.Signals) -> None:
+    mesh.process.send_signal(stop_signal)
     await ended(mesh.process)
 
 
@@ -31,7 +31,7 @@ def answer_of(task: Any) -> str:
     return "".join(part["text"] for part in answer["parts"])
 
 
-async def test_what_was_said_before_restarts_is_remembered(tmp_path: Path) -> None:
+async def test_a_conversation_survives_restarts(tmp_path: Path) -> None:
     paths = ("/agents/math", "/")
     contexts: dict[str, str] = {}
     waiting: dict[str, str] = {}
@@ -40,12 +40,12 @@ async def test_what_was_said_before_restarts_is_remembered(tmp_path: Path) -> No
             first = await send(mesh, path, "What's 2+2?")
             assert answer_of(first) == "4"
             contexts[path] = first["contextId"]
-            asks = await send(mesh, path, "who wrote Hamlet", contextId=contexts[path])
-            assert asks["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
-            waiting[path] = asks["id"]
+            waiting_task = await send(mesh, path, "who wrote Hamlet", contextId=contexts[path])
+            assert waiting_task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+            waiting[path] = waiting_task["id"]
         await stop(mesh, signal.SIGKILL)
 
-    # One that is stopped in good order, with nothing said: the first question takes a while.
+    # A graceful stop without a second message: the first question after a start is slow.
     async with running_mesh(tmp_path, environment=only_servers(tmp_path)) as mesh:
         await stop(mesh, signal.SIGTERM)
 
@@ -55,7 +55,7 @@ async def test_what_was_said_before_restarts_is_remembered(tmp_path: Path) -> No
             assert answer_of(second) == "6"
             third = await send(mesh, path, "Add them together", contextId=context_id)
             assert answer_of(third) == "10"
-            # Another conversation knows nothing of it.
+            # Another conversation does not have these messages.
             other = await send(mesh, path, "Add them together")
             assert other["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
         for path, task_id in waiting.items():

@@ -1,4 +1,4 @@
-"""The examples, each started as its reader would start it."""
+"""The examples, each started by the command of its documentation."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MeshProcess]:
-    """All but one in the mesh's process, and that one, `remote`, in its own."""
+    """All examples in the mesh's process, except `remote`, which has its own."""
     folder = tmp_path_factory.mktemp("examples")
     environment = {"PYTHONPATH": str(EXAMPLES), "TRUNKLINE_AGENT_REPORT_ROW_LIMIT": "2"}
     agents = ("countdown:countdown", "release:release", "report.agent:report")
@@ -32,17 +32,17 @@ async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MeshPr
             running_mesh(folder, *flags, environment=environment)
         )
         command = (sys.executable, str(EXAMPLES / "remote.py"), "--mesh", mesh.mesh_address)
-        place = {"REMOTE_URL": f"{mesh.http_url}/agents/countdown"}
+        variables = {"REMOTE_URL": f"{mesh.http_url}/agents/countdown"}
         remote = await stack.enter_async_context(
-            running_process(*command, cwd=folder, environment=place)
+            running_process(*command, cwd=folder, environment=variables)
         )
         assert (await read_line(remote, "ready "))["agent"] == "remote"
-        await until_public(mesh, "remote")
+        await wait_until_served(mesh, "remote")
         yield mesh
 
 
-async def until_public(mesh: MeshProcess, agent: str) -> None:
-    """The registry knows an agent that is ready; the bridge hears of it a moment later."""
+async def wait_until_served(mesh: MeshProcess, agent: str) -> None:
+    """Poll until the bridge serves an agent, a moment after the registry lists it."""
     card = f"{mesh.http_url}/agents/{agent}/.well-known/agent-card.json"
     async with (
         asyncio.timeout(LIMIT_S),
@@ -53,37 +53,35 @@ async def until_public(mesh: MeshProcess, agent: str) -> None:
 
 
 async def ask(mesh: MeshProcess, agent: str, text: str, *more: str) -> tuple[str, str]:
-    done = await run_command("ask", text, "--agent", agent, "--url", mesh.http_url, *more)
-    return done.out, done.err
+    result = await run_command("ask", text, "--agent", agent, "--url", mesh.http_url, *more)
+    return result.out, result.err
 
 
 @pytest.mark.parametrize("agent", ["countdown", "remote"])
-async def test_the_countdown_streams_here_and_from_another_place(
-    mesh: MeshProcess, agent: str
-) -> None:
+async def test_the_countdown_streams_locally_and_remotely(mesh: MeshProcess, agent: str) -> None:
     assert (await ask(mesh, agent, "from 3"))[0] == "3 2 1 liftoff!\n"
 
 
-async def test_a_release_waits_for_a_person(mesh: MeshProcess) -> None:
+async def test_a_release_waits_for_approval(mesh: MeshProcess) -> None:
     out, _ = await ask(mesh, "release", "which versions?")
     assert out == "1.0, 1.1\n"
     out, err = await ask(mesh, "release", "deploy 1.2")
     assert 'deploy with {"version": "1.2"} needs your approval' in out + err
-    found = re.search(r"\(([\w.-]+)\.1\)", out + err)
-    assert found is not None
-    assert (await ask(mesh, "release", "approve", "--task", found[1]))[0] == "1.2 is deployed.\n"
+    match = re.search(r"\(([\w.-]+)\.1\)", out + err)
+    assert match is not None
+    assert (await ask(mesh, "release", "approve", "--task", match[1]))[0] == "1.2 is deployed.\n"
     assert (await ask(mesh, "release", "which versions?"))[0] == "1.0, 1.1, 1.2\n"
 
 
-async def test_a_report_is_made_of_a_file(mesh: MeshProcess) -> None:
-    # As its docstring shows it.
-    shown = (EXAMPLES / "report" / "agent.py").read_text(encoding="utf-8")
-    found = re.search(r"-d \\\n\s*'(\{.*?\})'\n", shown, re.DOTALL)
-    assert found is not None
+async def test_a_report_is_made_from_a_file(mesh: MeshProcess) -> None:
+    # The command is in the agent's docstring.
+    source = (EXAMPLES / "report" / "agent.py").read_text(encoding="utf-8")
+    match = re.search(r"-d \\\n\s*'(\{.*?\})'\n", source, re.DOTALL)
+    assert match is not None
     async with asyncio.timeout(LIMIT_S):
         process = await asyncio.create_subprocess_exec(
             "curl", "-sS", f"{mesh.http_url}/agents/report/message:send",
-            "-H", "Content-Type: application/json", "-d", found[1],
+            "-H", "Content-Type: application/json", "-d", match[1],
             stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         out, _ = await process.communicate()
@@ -91,7 +89,7 @@ async def test_a_report_is_made_of_a_file(mesh: MeshProcess) -> None:
     assert b"sums.json" in out
 
 
-async def test_the_tests_of_the_tested_one_pass() -> None:
+async def test_the_tests_of_the_tested_example_pass() -> None:
     command = (sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "-p", "no:cacheprovider")
     environment = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     async with running_process(
@@ -99,6 +97,6 @@ async def test_the_tests_of_the_tested_one_pass() -> None:
     ) as tests:
         assert tests.stdout is not None
         async with asyncio.timeout(LIMIT_S):
-            told = (await tests.stdout.read()).decode()
-            assert await tests.wait() == 0, told
-    assert "3 passed" in told
+            output = (await tests.stdout.read()).decode()
+            assert await tests.wait() == 0, output
+    assert "3 passed" in output

@@ -1,4 +1,4 @@
-"""A followed stream is whole, however often the way to its host breaks."""
+"""A followed stream is complete, even if its connections break repeatedly."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ NOTHING = message_service_pb2.Submission()
 
 
 class Steps:
-    """An agent that writes a number whenever it is told to, and asks where its message says so."""
+    """An agent that writes a number for each step of the test, and asks if its message says so."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -40,7 +40,7 @@ class Steps:
 
 @pytest.fixture
 async def mesh(tmp_path: Path) -> AsyncIterator[SmallMesh]:
-    # Nobody dies here: a busy machine is not to take hosts for dead.
+    # The lease is long, so that a busy machine does not expire it.
     async with open_small_mesh(tmp_path, lease_s=30.0) as mesh:
         yield mesh
 
@@ -59,40 +59,40 @@ async def joined(mesh: SmallMesh, steps: Steps) -> JoinedHost:
 
 
 async def read(stream: ResumingStream, *, until: int | None = None) -> list[int]:
-    """The sequences that come, to the end or up to one."""
-    found: list[int] = []
+    """Return the sequences of a stream, to its end or up to one."""
+    sequences: list[int] = []
     async for batches in stream:
         for header in map(parse_header, batches):
-            found += range(header.first_sequence, header.first_sequence + header.count)
-        if until is not None and found[-1] >= until:
+            sequences += range(header.first_sequence, header.first_sequence + header.count)
+        if until is not None and sequences[-1] >= until:
             break
-    return found
+    return sequences
 
 
 async def head_of(mesh: SmallMesh, task_id: str) -> int:
     return (await mesh.look(task_id)).sequence
 
 
-async def test_a_followed_task_is_whole_behind_cut_connections(
+async def test_a_followed_task_is_complete_after_cut_connections(
     mesh: SmallMesh, joined: JoinedHost, steps: Steps
 ) -> None:
     task_id = await mesh.begin("go", agent="tested")
-    found: list[int] = []
+    sequences: list[int] = []
     async with mesh.directory.watch(task_id, account="", after=0) as stream:
         for number in range(1, 4):
             steps.write(number)
-            found += await read(stream, until=number + 2)
-            assert stream.cursor[1] == found[-1]
+            sequences += await read(stream, until=number + 2)
+            assert stream.cursor[1] == sequences[-1]
             await joined.cut()
             steps.write(number + 10)
             await joined.serve_again()
             steps.write(number + 20)
         steps.write(0)
-        found += await read(stream)
-    assert found == list(range(1, await head_of(mesh, task_id) + 1))
+        sequences += await read(stream)
+    assert sequences == list(range(1, await head_of(mesh, task_id) + 1))
 
 
-async def test_a_followed_task_may_end_while_its_host_is_away(
+async def test_a_followed_task_may_end_while_its_host_is_unreachable(
     mesh: SmallMesh, joined: JoinedHost, steps: Steps
 ) -> None:
     task_id = await mesh.begin("go", agent="tested")
@@ -106,20 +106,20 @@ async def test_a_followed_task_may_end_while_its_host_is_away(
         assert await read(stream) == list(range(1, await head_of(mesh, task_id) + 1))
 
 
-async def test_from_the_head_on_nothing_is_missed_although_nothing_was_read(
+async def test_a_follow_from_the_head_misses_nothing_before_its_first_read(
     mesh: SmallMesh, joined: JoinedHost, steps: Steps
 ) -> None:
     task_id = await mesh.begin("go", agent="tested")
-    begun = await head_of(mesh, task_id)
+    first_sequence = await head_of(mesh, task_id)
     async with mesh.directory.watch(task_id, account="") as stream:
         await joined.cut()
         steps.write(1, 2, 3, 0)
         await joined.serve_again()
-        found = await read(stream)
-    assert found == list(range(begun + 1, await head_of(mesh, task_id) + 1))
+        sequences = await read(stream)
+    assert sequences == list(range(first_sequence + 1, await head_of(mesh, task_id) + 1))
 
 
-async def test_a_host_that_stays_away_is_given_up_behind_the_patience(
+async def test_following_an_unreachable_host_fails_after_the_timeout(
     mesh: SmallMesh, joined: JoinedHost
 ) -> None:
     task_id = await mesh.begin("go", agent="tested")
@@ -129,7 +129,7 @@ async def test_a_host_that_stays_away_is_given_up_behind_the_patience(
             await read(stream)
 
 
-async def test_what_is_wrong_with_the_request_is_no_cut(
+async def test_an_invalid_request_is_not_retried(
     mesh: SmallMesh, joined: JoinedHost, steps: Steps
 ) -> None:
     missing = f"{joined.host.journal.id}-nothing"
@@ -144,7 +144,7 @@ async def test_what_is_wrong_with_the_request_is_no_cut(
             pass
 
 
-async def test_a_begun_turn_ends_at_its_question_also_behind_a_cut(
+async def test_a_submitted_turn_ends_at_its_question_after_a_cut(
     mesh: SmallMesh, joined: JoinedHost, steps: Steps
 ) -> None:
     first = mesh.message("ask")
@@ -166,20 +166,20 @@ async def test_a_begun_turn_ends_at_its_question_also_behind_a_cut(
     assert steps.calls == 2
 
 
-async def test_a_message_for_a_host_that_is_away_arrives_once_it_is_back(
+async def test_a_message_for_an_unreachable_host_arrives_after_its_return(
     mesh: SmallMesh, joined: JoinedHost, steps: Steps
 ) -> None:
     await joined.cut()
     steps.write(1, 0)
 
-    async def give() -> str:
+    async def send_message_later() -> str:
         message = mesh.message("go")
         async with mesh.directory.submit("tested", message=message, submission=NOTHING) as stream:
             await read(stream)
             return stream.task_id
 
     async with asyncio.TaskGroup() as group:
-        giving = group.create_task(give())
+        sending = group.create_task(send_message_later())
         await joined.serve_again()
-    assert (await mesh.look(giving.result())).task.status.state == task_pb2.TASK_STATE_COMPLETED
+    assert (await mesh.look(sending.result())).task.status.state == task_pb2.TASK_STATE_COMPLETED
     assert steps.calls == 1

@@ -1,4 +1,4 @@
-"""One call over a real connection: its errors, its end however it ends, and its two spans."""
+"""Calls over a real connection: their errors, each way to end, and their two spans."""
 
 import asyncio
 import logging
@@ -37,7 +37,7 @@ Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
 class Spans(InMemorySpanExporter):
-    """Spans as they end, and a way to wait for the next."""
+    """The spans as they end, with methods that wait for the next ones."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,29 +48,31 @@ class Spans(InMemorySpanExporter):
         self._news.set()
         return result
 
-    async def only(self, kind: SpanKind, *, below: ReadableSpan | None = None) -> ReadableSpan:
-        """The one span of a kind, once it has ended: the other side may be a moment behind.
+    async def only(
+        self, kind: SpanKind, *, parent_span: ReadableSpan | None = None
+    ) -> ReadableSpan:
+        """Return the only span of a kind, once it has ended: the other side may be later.
 
-        `below` is its parent; without one it is the only one of its kind.
+        `below` is its parent; without it the kind has only one span.
         """
         while True:
-            found = [
+            matches = [
                 span
                 for span in await self.at_least(1)
-                if span.kind is kind and (below is None or is_below(span, below))
+                if span.kind is kind and (parent_span is None or is_below(span, parent_span))
             ]
-            if found:
-                (span,) = found
+            if matches:
+                (span,) = matches
                 return span
             await self._more()
 
     async def at_least(self, count: int) -> tuple[ReadableSpan, ...]:
-        """All that have ended, once there are so many."""
+        """Return all ended spans, once there are so many."""
         while True:
             self._news.clear()
-            found = self.get_finished_spans()
-            if len(found) >= count:
-                return found
+            matches = self.get_finished_spans()
+            if len(matches) >= count:
+                return matches
             await self._more()
 
     async def _more(self) -> None:
@@ -95,7 +97,7 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spans]:
 
 
 class Service:
-    """All arities, in bytes. What a test needs to see happens on events."""
+    """A service with all arities, of bytes. Events show its progress to the test."""
 
     def __init__(self) -> None:
         self.began = asyncio.Event()
@@ -156,7 +158,7 @@ def add_service(service: Service, server: grpc.aio.Server) -> None:
 
 @pytest.fixture
 async def service(exporter: Spans) -> Service:
-    # The exporter first: a tracer belongs to the provider that is set when it is asked for.
+    # The exporter is first: a tracer belongs to the provider that is set when it is created.
     assert exporter.get_finished_spans() == ()
     return Service()
 
@@ -172,7 +174,7 @@ async def channel(service: Service) -> AsyncIterator[MeshChannel]:
 
 
 async def joined(exporter: Spans) -> tuple[ReadableSpan, ReadableSpan]:
-    """The client's and the server's span, of which one is the other's parent."""
+    """Return the client's and the server's span; one is the other's parent."""
     client = await exporter.only(SpanKind.CLIENT)
     server = await exporter.only(SpanKind.SERVER)
     assert is_below(server, client)
@@ -276,7 +278,7 @@ async def test_a_call_continues_the_trace_that_it_is_made_in(
     assert len(spans) == 5
 
 
-async def test_the_mesh_s_own_upkeep_makes_no_spans(exporter: Spans) -> None:
+async def test_the_mesh_s_own_maintenance_makes_no_spans(exporter: Spans) -> None:
     server = MeshServer()
     server.add_registry(RegistryServicer())
     (address,) = await server.start("127.0.0.1:0")
@@ -299,21 +301,21 @@ async def fail_written(channel: MeshChannel) -> None:
 
 
 @pytest.mark.parametrize("call", [fail_one, fail_many, fail_written])
-async def test_an_error_of_ours_arrives_as_itself(
+async def test_our_errors_arrive_with_their_class(
     channel: MeshChannel,
     exporter: Spans,
     call: Callable[[MeshChannel], Awaitable[None]],
 ) -> None:
-    with pytest.raises(TaskNotFoundError) as caught, translate_errors(channel.address):
+    with pytest.raises(TaskNotFoundError) as excinfo, translate_errors(channel.address):
         await call(channel)
-    assert caught.value.task_id == "t-1"
+    assert excinfo.value.task_id == "t-1"
     client, server = await joined(exporter)
     assert codes(client, server) == {"NOT_FOUND"}
     assert client.status.status_code is StatusCode.ERROR
     assert (server.attributes or {})[telemetry.ERROR_TYPE] == "TASK_NOT_FOUND"
 
 
-async def test_an_error_that_a_task_group_wrapped_arrives_as_itself(
+async def test_an_error_wrapped_by_a_task_group_arrives_with_its_class(
     channel: MeshChannel, service: Service
 ) -> None:
     service.failure = ExceptionGroup("wrapped", [ExceptionGroup("again", [service.failure])])
@@ -321,7 +323,7 @@ async def test_an_error_that_a_task_group_wrapped_arrives_as_itself(
         await one(channel)(b"fail")
 
 
-async def test_a_defect_shows_its_trace_and_nothing_else(
+async def test_the_error_of_a_defect_has_only_its_trace_id(
     channel: MeshChannel,
     service: Service,
     exporter: Spans,
@@ -330,21 +332,21 @@ async def test_a_defect_shows_its_trace_and_nothing_else(
     service.failure = KeyError("the secret")
     with (
         caplog.at_level(logging.ERROR),
-        pytest.raises(InternalError) as caught,
+        pytest.raises(InternalError) as excinfo,
         translate_errors(channel.address),
     ):
         await one(channel)(b"fail")
     _, server = await joined(exporter)
     assert server.context is not None
-    assert caught.value.trace_id == trace.format_trace_id(server.context.trace_id)
-    assert "secret" not in str(caught.value)
+    assert excinfo.value.trace_id == trace.format_trace_id(server.context.trace_id)
+    assert "secret" not in str(excinfo.value)
     assert "secret" not in server.to_json()
     (record,) = [record for record in caplog.records if record.message == "rpc.failed"]
     assert record.exc_info is not None
     assert codes(server) == {"INTERNAL"}
 
 
-async def test_a_handler_that_aborts_by_itself_is_left_alone(
+async def test_an_abort_by_the_handler_is_not_changed(
     channel: MeshChannel, exporter: Spans
 ) -> None:
     with pytest.raises(TrunklineError, match="by hand"), translate_errors(channel.address):
@@ -354,19 +356,17 @@ async def test_a_handler_that_aborts_by_itself_is_left_alone(
 
 
 @pytest.mark.parametrize("path", [f"/{SERVICE}/Nothing", "/nobody.v1.Nobody/Nothing"])
-async def test_a_method_that_nobody_serves_is_refused_with_our_error(
-    channel: MeshChannel, path: str
-) -> None:
-    with pytest.raises(UnsupportedOperationError) as caught, translate_errors(channel.address):
+async def test_an_unknown_method_is_refused_with_our_error(channel: MeshChannel, path: str) -> None:
+    with pytest.raises(UnsupportedOperationError) as excinfo, translate_errors(channel.address):
         await one(channel, path)(b"a")
-    assert caught.value.operation == path.removeprefix("/")
+    assert excinfo.value.operation == path.removeprefix("/")
     with pytest.raises(UnsupportedOperationError), translate_errors(channel.address):
         await many(channel, path)(b"a").read()
 
 
-async def test_a_method_that_a_servicer_leaves_out_is_refused_with_our_error() -> None:
+async def test_an_unimplemented_method_is_refused_with_our_error() -> None:
     server = MeshServer()
-    # The generated class itself: it answers every method as gRPC's generator has it do.
+    # The generated class, whose methods answer UNIMPLEMENTED.
     left_out: Any = registry_service_pb2_grpc.RegistryServiceServicer
     server.add_registry(left_out())
     (address,) = await server.start("127.0.0.1:0")
@@ -376,7 +376,7 @@ async def test_a_method_that_a_servicer_leaves_out_is_refused_with_our_error() -
     await server.stop(0)
 
 
-async def test_each_call_is_one_line_in_the_log_without_what_was_said(
+async def test_each_call_is_one_line_in_the_log_without_content(
     channel: MeshChannel, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, logger="trunkline.server.calls"):
@@ -408,7 +408,7 @@ async def test_a_caller_that_is_cancelled_stops_the_handler_and_ends_both_spans(
     assert {client.status.status_code, server.status.status_code} == {StatusCode.ERROR}
 
 
-async def test_a_reader_that_leaves_stops_the_handler_and_ends_both_spans_without_an_error(
+async def test_a_reader_that_disconnects_stops_the_handler_and_ends_both_spans_without_error(
     channel: MeshChannel, service: Service, exporter: Spans
 ) -> None:
     call = many(channel)(b"hang")
@@ -423,7 +423,7 @@ async def test_a_reader_that_leaves_stops_the_handler_and_ends_both_spans_withou
     assert {client.status.status_code, server.status.status_code} == {StatusCode.UNSET}
 
 
-async def test_a_stream_that_nobody_reads_ends_its_spans_with_its_channel(
+async def test_an_unread_stream_ends_its_spans_with_its_channel(
     channel: MeshChannel, service: Service, exporter: Spans
 ) -> None:
     call = many(channel)(b"hang")
@@ -437,31 +437,31 @@ async def test_a_stream_that_nobody_reads_ends_its_spans_with_its_channel(
 async def test_a_deadline_is_seen_by_the_handler_and_ends_the_call(
     channel: MeshChannel, service: Service, exporter: Spans
 ) -> None:
-    # On a busy machine the time may be over before the handler has begun.
+    # On a busy machine the time may be over before the handler begins.
     for timeout_s in (0.3, 3.0, 30.0):
         exporter.clear()
-        with pytest.raises(PeerTimeoutError) as caught, translate_errors(channel.address):
+        with pytest.raises(PeerTimeoutError) as excinfo, translate_errors(channel.address):
             await one(channel)(b"hang", timeout=timeout_s)
-        assert caught.value.peer == channel.address
+        assert excinfo.value.peer == channel.address
         if service.began.is_set():
             break
     await service.ended.wait()
     client = await exporter.only(SpanKind.CLIENT)
-    server = await exporter.only(SpanKind.SERVER, below=client)
+    server = await exporter.only(SpanKind.SERVER, parent_span=client)
     assert codes(client) == {"DEADLINE_EXCEEDED"}
-    # The client's clock may be a moment ahead: then the server hears that it has left.
+    # If the client's clock is ahead, the server sees a disconnect instead.
     assert codes(server) <= {"DEADLINE_EXCEEDED", "CANCELLED"}
-    # gRPC rounds what is left, up too.
+    # gRPC rounds the remaining time, up too.
     assert 0 < float(str((server.attributes or {})[RPC_DEADLINE_S])) < timeout_s + 0.1
 
 
-async def test_a_peer_that_is_not_there_is_named(exporter: Spans) -> None:
-    # Nothing listens at port 1 of this machine.
+async def test_an_unreachable_peer_is_named(exporter: Spans) -> None:
+    # No server listens on port 1.
     async with MeshChannel("127.0.0.1:1", target="127.0.0.1:1") as channel:
-        with pytest.raises(PeerUnavailableError) as caught, translate_errors(channel.address):
+        with pytest.raises(PeerUnavailableError) as excinfo, translate_errors(channel.address):
             await one(channel)(b"a")
-    assert caught.value.peer == "127.0.0.1:1"
-    assert "refused" in caught.value.problem
+    assert excinfo.value.peer == "127.0.0.1:1"
+    assert "refused" in excinfo.value.problem
     assert codes(await exporter.only(SpanKind.CLIENT)) == {"UNAVAILABLE"}
 
 

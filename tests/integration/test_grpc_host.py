@@ -1,4 +1,4 @@
-"""A host's messages and tasks as its clients see them over a real connection."""
+"""A host's messages and tasks, as its clients see them over a real connection."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -38,7 +38,7 @@ ACCOUNT = ""
 
 
 class Script:
-    """An agent that does what its message's first word says, and waits where the test lets it."""
+    """An agent whose behaviour is the first word of its message, with pauses that the test ends."""
 
     def __init__(self) -> None:
         self.go_on = asyncio.Event()
@@ -113,8 +113,8 @@ async def start(client: HostClient, text: str) -> snapshot_pb2.TaskSnapshot:
     return answer
 
 
-async def folded(stream: TaskStream) -> snapshot_pb2.TaskSnapshot:
-    """The task that a stream makes when it is read to its end."""
+async def fold_stream(stream: TaskStream) -> snapshot_pb2.TaskSnapshot:
+    """Return the fold of a stream's events."""
     assert stream.snapshot is not None
     fold = Fold(stream.snapshot.task.id, stream.snapshot)
     async for batches in stream:
@@ -131,7 +131,7 @@ async def sequences(stream: TaskStream) -> list[int]:
     return covered
 
 
-async def test_a_sent_message_is_answered_when_its_turn_is_over(client: HostClient) -> None:
+async def test_a_sent_message_is_answered_at_the_end_of_its_turn(client: HostClient) -> None:
     snapshot = await send(client, "count 3")
     assert snapshot.task.status.state == State.TASK_STATE_COMPLETED
     assert texts(snapshot) == ["1 2 3 "]
@@ -159,11 +159,11 @@ async def test_a_message_can_be_answered_as_soon_as_its_task_exists(
     script.go_on.set()
 
 
-async def test_a_stream_makes_the_same_task_as_a_read(client: HostClient) -> None:
+async def test_a_stream_folds_to_the_same_task_as_a_read(client: HostClient) -> None:
     async with client.stream_message(
         agent="tested", message=message("count 500"), submission=NOTHING
     ) as stream:
-        streamed = await folded(stream)
+        streamed = await fold_stream(stream)
     read = await client.get_task(streamed.task.id, account=ACCOUNT)
     assert streamed.task == read.task
     assert streamed.sequence == read.sequence
@@ -175,21 +175,19 @@ async def test_a_stream_ends_where_the_task_asks_and_the_next_turn_is_another(
     async with client.stream_message(
         agent="tested", message=message("ask"), submission=NOTHING
     ) as stream:
-        asked = await folded(stream)
-    assert asked.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+        waiting = await fold_stream(stream)
+    assert waiting.task.status.state == State.TASK_STATE_INPUT_REQUIRED
     async with client.stream_message(
         agent="tested",
-        message=message("this", message_id="m-2", task_id=asked.task.id),
+        message=message("this", message_id="m-2", task_id=waiting.task.id),
         submission=NOTHING,
     ) as stream:
-        answered = await folded(stream)
+        answered = await fold_stream(stream)
     assert answered.task.status.state == State.TASK_STATE_COMPLETED
     assert status_texts(answered) == "turn 2"
 
 
-async def test_a_watch_from_any_cursor_gives_each_event_behind_it_once(
-    client: HostClient,
-) -> None:
+async def test_a_watch_from_any_cursor_yields_each_later_event_once(client: HostClient) -> None:
     whole = await send(client, "count 9")
     for after in range(whole.sequence):
         async with client.watch_task(
@@ -199,12 +197,12 @@ async def test_a_watch_from_any_cursor_gives_each_event_behind_it_once(
             assert await sequences(stream) == list(range(after + 1, whole.sequence + 1))
 
 
-async def test_a_watch_with_a_snapshot_goes_on_from_it(client: HostClient) -> None:
+async def test_a_watch_with_a_snapshot_continues_from_it(client: HostClient) -> None:
     whole = await send(client, "count 9")
     async with client.watch_task(whole.task.id, account=ACCOUNT, after=4) as stream:
         assert stream.snapshot is not None
         assert stream.snapshot.sequence == 4
-        assert (await folded(stream)).task == whole.task
+        assert (await fold_stream(stream)).task == whole.task
 
 
 async def test_a_watch_at_the_head_is_open_before_anything_happens(
@@ -223,14 +221,14 @@ async def test_a_watch_at_the_head_is_open_before_anything_happens(
         assert (await sequences(stream))[0] == head + 1
 
 
-async def test_a_watch_until_the_head_ends_although_the_task_goes_on(
+async def test_a_watch_until_the_head_ends_while_the_task_continues(
     client: HostClient, script: Script
 ) -> None:
     task_id = (await start(client, "wait")).task.id
     await script.waits.wait()
     async with client.watch_task(task_id, account=ACCOUNT, after=0, until_head=True) as stream:
-        seen = await folded(stream)
-    assert seen.task.status.state == State.TASK_STATE_WORKING
+        snapshot_at_head = await fold_stream(stream)
+    assert snapshot_at_head.task.status.state == State.TASK_STATE_WORKING
     script.go_on.set()
 
 
@@ -245,14 +243,14 @@ async def test_a_caller_that_leaves_does_not_stop_its_task(
         await script.waits.wait()
     async with client.watch_task(task_id, account=ACCOUNT, after=0) as stream:
         script.go_on.set()
-        ended = await folded(stream)
+        ended = await fold_stream(stream)
     assert status_texts(ended) == "waited"
 
 
 async def test_a_caller_that_runs_out_of_time_does_not_stop_its_task(
     client: HostClient, script: Script
 ) -> None:
-    # On a busy machine the time may be over before the message is there.
+    # On a busy machine the time may be over before the message arrives.
     for timeout_s in (0.2, 2.0, 20.0):
         with pytest.raises(PeerTimeoutError):
             await client.send_message(
@@ -264,7 +262,7 @@ async def test_a_caller_that_runs_out_of_time_does_not_stop_its_task(
     script.go_on.set()
     listed = await client.list_tasks(task_service_pb2.ListTasksRequest())
     async with client.watch_task(listed.tasks[0].task_id, account=ACCOUNT, after=0) as stream:
-        assert status_texts(await folded(stream)) == "waited"
+        assert status_texts(await fold_stream(stream)) == "waited"
 
 
 async def test_breaking_out_of_a_stream_leaves_the_connection_usable(client: HostClient) -> None:
@@ -281,9 +279,9 @@ async def test_a_task_is_canceled_and_only_once(client: HostClient, script: Scri
     await script.waits.wait()
     canceled = await client.cancel_task(task_id, account=ACCOUNT, reason="no need")
     assert canceled.task.status.state == State.TASK_STATE_CANCELED
-    with pytest.raises(TaskNotCancelableError) as caught:
+    with pytest.raises(TaskNotCancelableError) as excinfo:
         await client.cancel_task(task_id, account=ACCOUNT)
-    assert caught.value.task_id == task_id
+    assert excinfo.value.task_id == task_id
 
 
 async def test_tasks_are_listed_newest_first(client: HostClient) -> None:
@@ -295,9 +293,7 @@ async def test_tasks_are_listed_newest_first(client: HostClient) -> None:
         await client.list_tasks(task_service_pb2.ListTasksRequest(page_token="?"))
 
 
-async def test_what_is_wrong_with_a_message_shows_before_a_stream_is_open(
-    client: HostClient,
-) -> None:
+async def test_an_invalid_message_is_refused_before_a_stream_opens(client: HostClient) -> None:
     ended = await send(client, "one")
     with pytest.raises(AgentNotFoundError):
         async with client.stream_message(agent="nobody", message=message(), submission=NOTHING):
@@ -311,7 +307,7 @@ async def test_what_is_wrong_with_a_message_shows_before_a_stream_is_open(
         await client.send_message(agent="tested", message=message_pb2.Message(), submission=NOTHING)
 
 
-async def test_what_is_wrong_with_a_watch_shows_before_it_is_open(client: HostClient) -> None:
+async def test_an_invalid_watch_is_refused_before_it_opens(client: HostClient) -> None:
     task = (await send(client, "one")).task
     for with_snapshot in (True, False):
         with pytest.raises(TaskNotFoundError):
@@ -349,13 +345,13 @@ async def test_events_that_are_ready_together_arrive_together(client: HostClient
     assert len(sizes) < whole.sequence / 20
 
 
-async def test_a_host_that_is_gone_is_named(script: Script) -> None:
-    # Nothing listens at port 1 of this machine.
+async def test_an_unreachable_host_is_named(script: Script) -> None:
+    # No server listens on port 1.
     async with ChannelPool() as channels:
         client = HostClient(channels.get("127.0.0.1:1"))
-        with pytest.raises(PeerUnavailableError) as caught:
+        with pytest.raises(PeerUnavailableError) as excinfo:
             await send(client, "one")
-        assert caught.value.peer == "127.0.0.1:1"
+        assert excinfo.value.peer == "127.0.0.1:1"
         with pytest.raises(PeerUnavailableError):
             async with client.watch_task("aaaaaaaa-0", account=ACCOUNT):
                 pass
@@ -376,7 +372,7 @@ async def test_the_bytes_of_the_journal_are_the_bytes_of_the_wire(
     assert received == journaled
 
 
-async def test_an_alias_is_bound_once_and_bound_anew_only_by_who_knows_to_what(
+async def test_an_alias_is_rebound_only_by_a_caller_that_knows_its_target(
     client: HostClient,
 ) -> None:
     task_id = (await send(client, "hello")).task.id
@@ -393,7 +389,7 @@ async def test_an_alias_is_bound_once_and_bound_anew_only_by_who_knows_to_what(
     assert await client.resolve_task_alias("acme", "mine") == task_id
 
 
-async def test_aliases_are_each_accounts_own(client: HostClient) -> None:
+async def test_aliases_are_per_account(client: HostClient) -> None:
     task_id = (await send(client, "hello")).task.id
     assert await client.set_task_alias("", "mine", task_id) == task_id
     assert await client.resolve_task_alias("anonymous", "mine") == task_id
@@ -402,9 +398,7 @@ async def test_aliases_are_each_accounts_own(client: HostClient) -> None:
 
 
 @pytest.mark.parametrize(("alias", "task_id"), [("", "t"), ("a" * 1025, "t"), ("a", "")])
-async def test_an_alias_that_can_stand_for_nothing_is_refused(
-    client: HostClient, alias: str, task_id: str
-) -> None:
+async def test_an_invalid_alias_is_refused(client: HostClient, alias: str, task_id: str) -> None:
     with pytest.raises(InvalidArgumentError):
         await client.set_task_alias("", alias, task_id)
     with pytest.raises(TaskNotFoundError):

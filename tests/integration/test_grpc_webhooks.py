@@ -101,7 +101,7 @@ async def test_a_webhook_is_set_shown_listed_and_removed(client: HostClient) -> 
         await client.get_push_config(task_id, "other", "acme")
 
 
-async def test_nothing_that_is_shown_of_a_webhook_holds_its_secrets(client: HostClient) -> None:
+async def test_a_webhook_is_shown_without_its_secrets(client: HostClient) -> None:
     task_id = (await send(client, "ask")).task.id
     answers = [
         str(await client.set_push_config(config(task_id), account="acme", version="1.0")),
@@ -111,8 +111,8 @@ async def test_nothing_that_is_shown_of_a_webhook_holds_its_secrets(client: Host
     ]
     assert all(URL in answer for answer in answers)
     assert not [one for one in answers if any(secret in one for secret in SECRETS)]
-    (claimed,) = await claim(client)
-    assert claimed.webhook.config == config(task_id, task_id)
+    (one_claim,) = await claim(client)
+    assert one_claim.webhook.config == config(task_id, task_id)
 
 
 async def test_another_accounts_task_has_no_webhooks(client: HostClient) -> None:
@@ -128,7 +128,7 @@ async def test_another_accounts_task_has_no_webhooks(client: HostClient) -> None
     assert len(await client.list_push_configs(task_id, "acme")) == 1
 
 
-async def test_a_webhook_without_an_address_is_refused_and_no_task_is_made_for_it(
+async def test_a_webhook_without_an_address_is_refused_and_no_task_is_created(
     client: HostClient,
 ) -> None:
     task_id = (await send(client, "ask")).task.id
@@ -165,15 +165,15 @@ async def test_a_webhook_comes_with_a_new_task_and_with_the_next_message(
     assert first.webhook.config.task_id == first.webhook.config.id == task.task.id
     await client.record_delivery(first.claim_id, finished=f"{task.sequence}.0")
     assert await claim(client) == []
-    # The same again changes nothing.
+    # A repeated registration changes nothing.
     ended = await send(client, "more", task_id=task.task.id, webhook=config())
     (second,) = await claim(client)
     assert second.webhook.cursor == f"{task.sequence}.0"
     await client.record_delivery(second.claim_id, sent=f"{ended.sequence - 1}.2")
     await client.record_delivery(second.claim_id, finished=f"{ended.sequence}.0")
-    (done,) = await client.list_webhooks(task.task.id)
-    assert done.state == webhook_service_pb2.WEBHOOK_STATE_DONE
-    assert done.cursor == f"{ended.sequence}.0"
+    (registered,) = await client.list_webhooks(task.task.id)
+    assert registered.state == webhook_service_pb2.WEBHOOK_STATE_DONE
+    assert registered.cursor == f"{ended.sequence}.0"
     with pytest.raises(FencedError):
         await client.record_delivery(second.claim_id, finished="")
 
@@ -182,19 +182,19 @@ async def test_a_claim_waits_for_something_to_send(client: HostClient) -> None:
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(claim(client, wait_s=30))
         task = await send(client, "ask", webhook=config())
-    (claimed,) = waiting.result()
-    assert claimed.webhook.config.task_id == task.task.id
-    await client.record_delivery(claimed.claim_id, finished=f"{task.sequence}.0")
+    (one_claim,) = waiting.result()
+    assert one_claim.webhook.config.task_id == task.task.id
+    await client.record_delivery(one_claim.claim_id, finished=f"{task.sequence}.0")
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(claim(client, wait_s=30))
         await send(client, "more", task_id=task.task.id)
     assert [one.webhook.config.task_id for one in waiting.result()] == [task.task.id]
 
 
-async def test_what_failed_waits_and_is_replayed_when_somebody_asks(client: HostClient) -> None:
+async def test_a_failed_post_waits_and_is_replayed_on_request(client: HostClient) -> None:
     task = await send(client, "hello", webhook=config())
-    (claimed,) = await claim(client)
-    await client.record_delivery(claimed.claim_id, failed="HTTP 500", retry_after_s=120.5)
+    (one_claim,) = await claim(client)
+    await client.record_delivery(one_claim.claim_id, failed="HTTP 500", retry_after_s=120.5)
     (waits,) = await client.list_webhooks(state=webhook_service_pb2.WEBHOOK_STATE_WAITING)
     assert (waits.attempts, waits.last_error) == (1, "HTTP 500")
     pause_ns = waits.next_attempt.ToNanoseconds() - waits.failing_since.ToNanoseconds()

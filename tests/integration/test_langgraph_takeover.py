@@ -1,4 +1,4 @@
-"""A LangGraph agent that is killed in the middle of its words, and while it waits."""
+"""A LangGraph agent whose process is killed in the middle of its answer, and while it waits."""
 
 import sys
 from collections.abc import AsyncIterator
@@ -19,19 +19,20 @@ TESTS = Path(__file__).parents[1]
 @pytest.fixture
 async def counter(tmp_path: Path) -> AsyncIterator[KillableAgent]:
     command = (sys.executable, "-m", "harness.agents.slow_graph")
-    place = {"GRAPH_FOLDER": str(tmp_path)}
-    # Whoever comes back takes its own place: a lease need not end, nor may it on a busy machine.
+    environment = {"GRAPH_FOLDER": str(tmp_path)}
+    # The restarted process gets its own journal back: no lease needs to end, nor may it on a busy
+    # machine.
     async with open_small_mesh(tmp_path, lease_s=30.0) as mesh, AsyncExitStack() as stack:
-        yield KillableAgent(mesh, "counter", command, tmp_path, stack, TESTS, place)
+        yield KillableAgent(mesh, "counter", command, tmp_path, stack, TESTS, environment)
 
 
-async def test_the_words_are_whole_and_what_had_ended_is_not_done_again(
+async def test_the_answer_is_whole_and_completed_nodes_are_not_repeated(
     counter: KillableAgent,
 ) -> None:
     mesh, folder = counter.mesh, counter.data
     await counter.start()
-    asking = await mesh.ask("ask", agent="counter")
-    assert asking.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    waiting = await mesh.ask("ask", agent="counter")
+    assert waiting.task.status.state == State.TASK_STATE_INPUT_REQUIRED
     counting = await mesh.begin("count", agent="counter")
     await mesh.until(counting, lambda now: any(text.endswith("50 ") for text in texts(now)))
 
@@ -44,11 +45,11 @@ async def test_the_words_are_whole_and_what_had_ended_is_not_done_again(
     assert ended.task.status.state == State.TASK_STATE_COMPLETED
     assert texts(ended) == [WORDS]
     assert sum(event.HasField("rewound") for event in events) == 1
-    # Once by the one that asks, and once by the one that counts, which went on behind it.
+    # Once for the task that asks, and once for the one that counts, which continued after its node.
     assert (folder / "began").read_text(encoding="utf-8") == "began\nbegan\n"
-    # What it asked before it was killed is answered now.
-    assert status_texts(asking) == "what?"
-    told = await mesh.ask("this", agent="counter", task_id=asking.task.id)
-    assert told.task.status.state not in INTERRUPTED
-    assert texts(told) == ["told this"]
+    # The question from before the kill is answered now.
+    assert status_texts(waiting) == "what?"
+    answered = await mesh.ask("this", agent="counter", task_id=waiting.task.id)
+    assert answered.task.status.state not in INTERRUPTED
+    assert texts(answered) == ["told this"]
     assert (folder / "began").read_text(encoding="utf-8") == "began\nbegan\n"

@@ -1,4 +1,4 @@
-"""The main job as its user sees it: questions in, answers out, through every hop of a mesh."""
+"""The main use case as a user sees it: questions and answers through every hop of a mesh."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ LIMIT_S = 45.0
 
 Mesh: TypeAlias = MeshProcess | Services
 
-# As in the README: a server that anybody wrote, and what the rules model needs to call it.
+# As in the README: a third-party server, and the pattern by which the rules model calls it.
 TOOLS = {
     "mcpServers": {
         "time": {
@@ -49,11 +49,11 @@ TOOLS = {
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What `trunkline ask --json` did."""
+class Answered:
+    """The result of `trunkline ask --json`."""
 
     exit: int | None
-    told: dict[str, Any]
+    output: dict[str, Any]
 
 
 @pytest_asyncio.fixture(
@@ -73,7 +73,7 @@ async def mesh(
             yield services
 
 
-async def ask(mesh: Mesh, question: str) -> Asked:
+async def ask(mesh: Mesh, question: str) -> Answered:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "trunkline.cli", "ask", "--json", "--url", mesh.http_url),
         question,
@@ -83,7 +83,7 @@ async def ask(mesh: Mesh, question: str) -> Asked:
     )
     async with asyncio.timeout(LIMIT_S):
         out, _ = await process.communicate()
-    return Asked(process.returncode, json.loads(out))
+    return Answered(process.returncode, json.loads(out))
 
 
 @pytest.mark.parametrize(
@@ -106,19 +106,19 @@ async def ask(mesh: Mesh, question: str) -> Asked:
 async def test_a_question_is_answered_by_the_agent_whose_tools_declare_it(
     mesh: Mesh, question: str, agent: str, answer: str
 ) -> None:
-    asked = await ask(mesh, question)
-    assert asked.exit == 0
-    assert asked.told["state"] == "completed"
-    assert asked.told["answer"] == answer
-    assert asked.told["agent"] == agent
-    assert 0 < asked.told["confidence"] <= 1
-    assert asked.told["reasons"]
-    assert asked.told["task_id"]
-    assert asked.told["context_id"]
-    assert len(asked.told["trace_id"]) == 32
+    answered = await ask(mesh, question)
+    assert answered.exit == 0
+    assert answered.output["state"] == "completed"
+    assert answered.output["answer"] == answer
+    assert answered.output["agent"] == agent
+    assert 0 < answered.output["confidence"] <= 1
+    assert answered.output["reasons"]
+    assert answered.output["task_id"]
+    assert answered.output["context_id"]
+    assert len(answered.output["trace_id"]) == 32
 
 
-async def test_the_line_of_curl_that_everybody_copies_is_answered(mesh: Mesh) -> None:
+async def test_the_documented_curl_command_is_answered(mesh: Mesh) -> None:
     results = [one["result"] for one in await curl(f"{mesh.http_url}/")]
     artifacts = [one["artifact"] for one in results if one["kind"] == "artifact-update"]
     answers = [one for one in artifacts if one["name"] == "streaming_result"]
@@ -127,50 +127,48 @@ async def test_the_line_of_curl_that_everybody_copies_is_answered(mesh: Mesh) ->
     assert [one.get("final", False) for one in results[-2:]] == [False, True]
 
 
-async def test_without_a_date_the_latest_rate_is_taken(mesh: Mesh) -> None:
-    asked = await ask(mesh, "100 USD in EUR")
-    assert asked.exit == 0
-    start, _, day = asked.told["answer"].partition("(ECB rate of ")
+async def test_without_a_date_the_latest_rate_is_used(mesh: Mesh) -> None:
+    answered = await ask(mesh, "100 USD in EUR")
+    assert answered.exit == 0
+    start, _, day = answered.output["answer"].partition("(ECB rate of ")
     assert start.startswith("100 USD = ")
     assert day > "2020-03-02"
 
 
 async def test_a_tool_added_by_configuration_alone_is_called(mesh: Mesh) -> None:
-    asked = await ask(mesh, "what time is it in Tokyo")
-    assert asked.exit == 0
-    assert asked.told["agent"] == "time"
-    assert asked.told["answer"].startswith("It is 20")
-    assert asked.told["answer"].endswith("+09:00 in Asia/Tokyo.")
+    answered = await ask(mesh, "what time is it in Tokyo")
+    assert answered.exit == 0
+    assert answered.output["agent"] == "time"
+    assert answered.output["answer"].startswith("It is 20")
+    assert answered.output["answer"].endswith("+09:00 in Asia/Tokyo.")
 
 
-async def test_a_question_nobody_can_answer_is_said_so_with_what_would_work(
+async def test_an_unanswerable_question_gets_an_error_with_examples(mesh: Mesh) -> None:
+    answered = await ask(mesh, "who will win the next election")
+    assert answered.exit != 0
+    assert answered.output["state"] == "input-required"
+    assert answered.output["answer"].startswith("No agent here can answer this.")
+    assert '- math: "' in answered.output["answer"]
+
+
+async def test_two_agents_work_in_parallel_and_their_answers_keep_the_order_of_questions(
     mesh: Mesh,
 ) -> None:
-    asked = await ask(mesh, "who will win the next election")
-    assert asked.exit != 0
-    assert asked.told["state"] == "input-required"
-    assert asked.told["answer"].startswith("No agent here can answer this.")
-    assert '- math: "' in asked.told["answer"]
-
-
-async def test_two_agents_work_in_parallel_and_their_answers_come_in_the_order_asked(
-    mesh: Mesh,
-) -> None:
-    asked = await ask(mesh, "what is 15% of 240, and convert 36 USD to EUR")
-    assert asked.exit == 0
-    first, second = asked.told["answer"].splitlines()
+    answered = await ask(mesh, "what is 15% of 240, and convert 36 USD to EUR")
+    assert answered.exit == 0
+    first, second = answered.output["answer"].splitlines()
     assert first == "36"
     assert second.startswith("36 USD = ")
-    events = await events_of(mesh, asked.told["task_id"])
+    events = await events_of(mesh, answered.output["task_id"])
     kinds = [event.WhichOneof("event") for event in events]
-    # Both are under way before either has ended.
+    # Both started before either ended.
     assert kinds.count("child_started") == kinds.count("child_finished") == 2
     started = [at for at, kind in enumerate(kinds) if kind == "child_started"]
     assert max(started) < kinds.index("child_finished")
 
 
 async def events_of(mesh: Mesh, task_id: str) -> list[event_pb2.Event]:
-    """Return what the task's journal holds."""
+    """Return the events in the task's journal."""
     async with ChannelPool() as channels, asyncio.timeout(LIMIT_S):
         hosts = await RegistryClient(channels.get(mesh.mesh_address)).list_agents()
         journal_id = task_id.partition("-")[0]

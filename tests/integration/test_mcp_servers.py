@@ -1,4 +1,4 @@
-"""Our MCP servers as anybody's client meets them: real processes on stdio."""
+"""Our MCP servers as any client uses them: real processes on stdio."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ from mcp_types import CallToolResult, TextContent
 from trunkline.errors import InvalidArgumentError, ToolServerUnavailableError
 from trunkline_agents.math.engine import EngineLimits, MathEngine
 
-# Nothing here depends on how fast the machine is, except where a limit itself is shown.
+# Only the tests of limits depend on the speed of the machine.
 PATIENT = EngineLimits(compute_s=30, start_s=50)
 HARD = {
     "expression": "exp(x)*sin(x)^9*cos(x)^8*x^7*ln(x)/(x^9+x^4+1)",
@@ -61,7 +61,7 @@ def is_gone(pid: int) -> bool:
 
 
 def children() -> set[str]:
-    """The ids of this process's children."""
+    """Return the ids of this process's children."""
     return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
 
 
@@ -116,7 +116,7 @@ async def test_the_math_tools_answer_with_text_that_stands_alone_and_with_data()
         ("solve", {"equation": "1=2=3"}, "has one '='"),
     ],
 )
-async def test_a_question_math_can_not_answer_gets_an_error_the_asker_can_mend(
+async def test_an_invalid_math_question_gets_an_error_with_advice(
     tool: str, arguments: dict[str, Any], hint: str
 ) -> None:
     async with client_of("math", "--limit-s", "30") as client:
@@ -147,18 +147,18 @@ async def test_a_computation_over_its_limit_is_killed_and_the_worker_replaced() 
         ).text == "3"
 
 
-async def test_one_worker_serves_many_questions_and_is_gone_after_close() -> None:
+async def test_one_worker_serves_many_questions_and_ends_at_close() -> None:
     async with engine_with(PATIENT) as engine:
         await engine.compute("calculate", {"expression": "1+2", "digits": None})
         first = engine.worker_pid
         async with asyncio.TaskGroup() as group:
-            asked = [
+            questions = [
                 group.create_task(
                     engine.compute("calculate", {"expression": f"{n}+1", "digits": None})
                 )
                 for n in range(8)
             ]
-        assert [each.result().text for each in asked] == [str(n + 1) for n in range(8)]
+        assert [each.result().text for each in questions] == [str(n + 1) for n in range(8)]
         assert engine.worker_pid == first
     assert first is not None
     assert is_gone(first)
@@ -179,7 +179,7 @@ async def test_a_cancelled_call_kills_its_computation() -> None:
 
 
 async def test_a_call_cancelled_while_its_worker_starts_leaves_no_process() -> None:
-    """The case that `anyio.to_process` fails: it forgets a worker that was never ready."""
+    """`anyio.to_process` fails here: it forgets a worker that was never ready."""
     before = children()
     async with engine_with(PATIENT) as engine:
         for wait_s in (0.001, 0.01, 0.03, 0.1, 0.3):
@@ -197,7 +197,7 @@ async def test_a_worker_that_dies_is_replaced() -> None:
         assert (await engine.compute("calculate", {"expression": "2", "digits": None})).text == "2"
 
 
-async def test_a_worker_without_work_gives_its_memory_back() -> None:
+async def test_an_idle_worker_releases_its_memory() -> None:
     async with engine_with(EngineLimits(compute_s=30, start_s=50, idle_s=0)) as engine:
         await engine.compute("calculate", {"expression": "1", "digits": None})
         pid = engine.worker_pid
@@ -211,12 +211,12 @@ async def test_a_worker_without_work_gives_its_memory_back() -> None:
         assert is_gone(pid)
 
 
-async def test_questions_beyond_the_queue_are_told_to_come_back() -> None:
+async def test_questions_beyond_the_queue_limit_are_refused() -> None:
     limits = EngineLimits(compute_s=30, start_s=50, queue_length=1)
     question = {"expression": "1", "digits": None}
     async with engine_with(limits) as engine, asyncio.TaskGroup() as group:
         first = group.create_task(engine.compute("calculate", question))
-        # One turn of the loop, in which the first question takes its place.
+        # One iteration of the event loop, in which the first question gets its slot.
         await asyncio.sleep(0)
         with pytest.raises(ToolServerUnavailableError, match="try again soon"):
             await engine.compute("calculate", question)
@@ -254,7 +254,7 @@ async def test_the_currency_tools_convert_and_list() -> None:
         ({"to_currency": "EUR", "amount": "lots"}, "is not an amount"),
     ],
 )
-async def test_a_conversion_that_can_not_be_made_says_what_would_work(
+async def test_an_invalid_conversion_gets_an_error_with_advice(
     arguments: dict[str, Any], hint: str
 ) -> None:
     async with client_of("currency") as client:

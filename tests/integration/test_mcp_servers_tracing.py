@@ -1,4 +1,4 @@
-"""Our MCP servers report their spans, in the caller's trace, and end cleanly."""
+"""Our MCP servers export their spans, in the caller's trace, and exit cleanly."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ PARENT_ID = "b7ad6b7169203331"
 
 
 class Collector(trace_service_pb2_grpc.TraceServiceServicer):
-    """Keeps what is exported to it."""
+    """Records the spans that it receives."""
 
     def __init__(self) -> None:
         self.requests: queue.Queue[trace_service_pb2.ExportTraceServiceRequest] = queue.Queue()
@@ -36,7 +36,7 @@ class Collector(trace_service_pb2_grpc.TraceServiceServicer):
         return trace_service_pb2.ExportTraceServiceResponse()
 
     def span_named(self, name: str) -> tuple[str, str, str]:
-        """The service, trace id and parent id of a span, as soon as it has come."""
+        """Return service, trace id and parent id of a span, as soon as it arrives."""
         while True:
             request = self.requests.get(timeout=50)
             for resource in request.resource_spans:
@@ -93,9 +93,13 @@ def collector_serving_http() -> Iterator[tuple[Collector, str]]:
 
 
 def environment(endpoint: str) -> dict[str, str]:
-    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
-    # A proxy must not get in between this machine and itself.
-    return {**kept, "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "http_proxy": "http://127.0.0.1:9"}
+    variables = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    # No local call may go through a proxy of the environment.
+    return {
+        **variables,
+        "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
+        "http_proxy": "http://127.0.0.1:9",
+    }
 
 
 def program(server: str) -> list[str]:
@@ -119,9 +123,9 @@ async def test_a_call_is_a_span_in_its_callers_trace(
         meta: Any = {"traceparent": f"00-{TRACE_ID}-{PARENT_ID}-01"}
         async with Client(parameters) as client:
             await client.call_tool(tool, arguments, meta=meta)
-            # While it lives: of its end the SDK gives it two seconds, then it is killed.
-            found = await asyncio.to_thread(collector.span_named, f"tools/call {tool}")
-    assert found == (f"trunkline-mcp-{server}", TRACE_ID, PARENT_ID)
+            # The check runs before the server ends: the SDK kills it two seconds after the close.
+            span = await asyncio.to_thread(collector.span_named, f"tools/call {tool}")
+    assert span == (f"trunkline-mcp-{server}", TRACE_ID, PARENT_ID)
 
 
 async def test_spans_go_to_a_collector_over_http_too() -> None:
@@ -136,12 +140,12 @@ async def test_spans_go_to_a_collector_over_http_too() -> None:
         )
         async with Client(parameters) as client:
             await client.call_tool("list_currencies", {})
-            found = await asyncio.to_thread(collector.span_named, "tools/call list_currencies")
-    assert found[0] == "money"
+            span = await asyncio.to_thread(collector.span_named, "tools/call list_currencies")
+    assert span[0] == "money"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_ends_a_server_cleanly_although_its_client_still_listens(
+async def test_a_signal_ends_a_server_cleanly_while_its_client_still_listens(
     number: signal.Signals,
 ) -> None:
     pipe = asyncio.subprocess.PIPE

@@ -1,4 +1,4 @@
-"""Whatever a remote agent streams, our task ends, and its journal is whole."""
+"""For any stream of a remote agent, our task ends, and its journal is valid."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ OLD = {"kind": "status-update", "taskId": "t-1", "status": {"state": "input-requ
 
 
 def mutated(rng: random.Random) -> bytes:
-    """A stream whose events are shuffled, repeated, left out, and spoiled byte by byte."""
+    """Return a stream with shuffled, repeated, omitted and corrupted events."""
     events = [one for one in EVENTS for _ in range(rng.choice((0, 1, 1, 1, 1, 2)))]
     if rng.random() < 0.3:
         rng.shuffle(events)
@@ -79,13 +79,13 @@ async def test_our_task_ends_and_its_journal_can_be_read(tmp_path: Path) -> None
         )
         remote = await mesh.enter(connect_remote_agent(settings))
         await mesh.join(remote.agent)
-        seen: set[int] = set()
+        states_seen: set[int] = set()
         for number in range(STREAMS):
             ended = await mesh.ask(f"stream {number}", agent="far")
             assert ended.task.status.state in TERMINAL | INTERRUPTED
-            seen.add(ended.task.status.state)
+            states_seen.add(ended.task.status.state)
             fold = Fold(ended.task.id)
             for batch in await mesh.events(ended.task.id):
                 fold.apply(batch)
             assert fold.snapshot().task.artifacts == ended.task.artifacts
-        assert seen >= {State.TASK_STATE_COMPLETED, State.TASK_STATE_FAILED}
+        assert states_seen >= {State.TASK_STATE_COMPLETED, State.TASK_STATE_FAILED}

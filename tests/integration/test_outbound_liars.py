@@ -1,4 +1,4 @@
-"""Remote agents that break the protocol, the connection, or nothing at all: our task survives."""
+"""Remote agents that break the protocol or the connection, or are unusual: our task ends well."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -131,7 +131,7 @@ BREACHES: dict[str, tuple[Answer, str]] = {
 
 
 @pytest.mark.parametrize("name", BREACHES)
-async def test_a_breach_is_a_failed_task_that_says_why(
+async def test_a_protocol_violation_fails_the_task_with_the_reason(
     name: str, mesh: SmallMesh, scripted: ScriptedAgent
 ) -> None:
     answer, reason = BREACHES[name]
@@ -140,7 +140,7 @@ async def test_a_breach_is_a_failed_task_that_says_why(
     assert ended.task.status.state == State.TASK_STATE_FAILED
     assert reason in status_texts(ended)
     assert "remote agent 'far'" in status_texts(ended)
-    # Where its task was known, it is told to stop.
+    # If the remote task was known, it was canceled.
     if ended.children:
         assert (await scripted.until("CancelTask")).params["id"] == "t-1"
     else:
@@ -159,7 +159,7 @@ async def test_endless_silence_ends_the_task_on_both_sides(
     mesh: SmallMesh, scripted: ScriptedAgent
 ) -> None:
     scripted.on(STREAM, stream(task(), then=asyncio.Event()))
-    # Far longer than its task takes to be known, without which there is nothing to cancel.
+    # Far longer than the remote task takes to become known, because only then can it be canceled.
     ended = await ask(mesh, scripted, idle_s=1.5)
     assert ended.task.status.state == State.TASK_STATE_FAILED
     assert "nothing came for 1.5 s" in status_texts(ended)
@@ -174,16 +174,14 @@ async def test_silence_from_the_start_ends_the_task(
     assert "nothing came for 0.3 s" in status_texts(ended)
 
 
-async def test_an_end_counts_whatever_comes_behind_it(
-    mesh: SmallMesh, scripted: ScriptedAgent
-) -> None:
+async def test_events_after_the_end_are_ignored(mesh: SmallMesh, scripted: ScriptedAgent) -> None:
     scripted.on(STREAM, stream(task(), chunk("a"), status("COMPLETED"), chunk("b", append=True)))
     ended = await ask(mesh, scripted)
     assert ended.task.status.state == State.TASK_STATE_COMPLETED
     assert texts(ended) == ["a"]
 
 
-async def test_a_cut_stream_is_taken_up_from_a_snapshot_without_doubling_or_loss(
+async def test_a_cut_stream_continues_from_a_snapshot_without_doubling_or_loss(
     mesh: SmallMesh, scripted: ScriptedAgent
 ) -> None:
     scripted.on(STREAM, stream(task(), chunk("one "), chunk("two ", append=True), cut=True))
@@ -196,18 +194,18 @@ async def test_a_cut_stream_is_taken_up_from_a_snapshot_without_doubling_or_loss
     assert texts(ended) == ["one two three four"]
 
 
-async def test_what_a_gap_has_doubled_is_put_right_by_the_end(
+async def test_text_doubled_by_a_gap_is_corrected_at_the_end(
     mesh: SmallMesh, scripted: ScriptedAgent
 ) -> None:
     scripted.on(STREAM, stream(task(), chunk("one ", lastChunk=False), cut=True))
-    # The snapshot holds what its stream then says again.
+    # The snapshot contains text that the stream then repeats.
     known = task(artifacts=[artifact("one two ")])
     scripted.on("SubscribeToTask", stream(known, chunk("two ", append=True), status("COMPLETED")))
     scripted.on("GetTask", result(task("COMPLETED", artifacts=[artifact("one two ")])["task"]))
     assert texts(await ask(mesh, scripted)) == ["one two "]
 
 
-async def test_a_stream_that_can_be_resumed_goes_on_behind_its_last_event(mesh: SmallMesh) -> None:
+async def test_a_resumable_stream_continues_after_its_last_event(mesh: SmallMesh) -> None:
     async with scripted_agent(resumes=RESUME_EXTENSION) as agent:
         agent.on(STREAM, stream(task(), chunk("one "), ids=True, cut=True))
         agent.on("SubscribeToTask", stream(chunk("two", append=True), status("COMPLETED")))
@@ -218,7 +216,7 @@ async def test_a_stream_that_can_be_resumed_goes_on_behind_its_last_event(mesh: 
         assert not agent.asked("GetTask")
 
 
-async def test_a_task_that_ended_in_the_gap_is_looked_at(
+async def test_a_task_that_ended_during_the_gap_is_read(
     mesh: SmallMesh, scripted: ScriptedAgent
 ) -> None:
     scripted.on(STREAM, stream(task(), chunk("on"), cut=True))
@@ -229,7 +227,7 @@ async def test_a_task_that_ended_in_the_gap_is_looked_at(
     assert texts(ended) == ["one"]
 
 
-async def test_a_peer_whose_subscriptions_begin_in_the_middle_is_looked_at_instead(
+async def test_a_peer_whose_subscriptions_lack_a_snapshot_is_polled(
     mesh: SmallMesh, scripted: ScriptedAgent
 ) -> None:
     scripted.on(STREAM, stream(task(), chunk("on"), cut=True))
@@ -244,7 +242,7 @@ async def test_a_peer_whose_subscriptions_begin_in_the_middle_is_looked_at_inste
     assert len(scripted.asked("SubscribeToTask")) == 1
 
 
-async def test_a_peer_without_streams_is_looked_at_until_it_is_done(mesh: SmallMesh) -> None:
+async def test_a_peer_without_streams_is_polled_until_the_end(mesh: SmallMesh) -> None:
     async with scripted_agent(streaming=False) as agent:
         agent.on("SendMessage", result(task("SUBMITTED")))
         agent.on(
@@ -273,7 +271,7 @@ async def test_a_polled_task_that_still_writes_is_not_idle(mesh: SmallMesh) -> N
         assert texts(ended) == [growing[-1]]
 
 
-async def test_a_card_may_promise_streams_that_are_not_there(
+async def test_a_card_may_declare_streams_that_do_not_exist(
     mesh: SmallMesh, scripted: ScriptedAgent
 ) -> None:
     scripted.on(STREAM, error(-32004))
@@ -281,14 +279,12 @@ async def test_a_card_may_promise_streams_that_are_not_there(
     assert texts(await ask(mesh, scripted)) == ["one"]
 
 
-async def test_a_stream_may_turn_out_to_be_one_answer(
-    mesh: SmallMesh, scripted: ScriptedAgent
-) -> None:
+async def test_a_stream_may_be_a_single_response(mesh: SmallMesh, scripted: ScriptedAgent) -> None:
     scripted.on(STREAM, result(task("COMPLETED", artifacts=[artifact("one")])))
     assert texts(await ask(mesh, scripted)) == ["one"]
 
 
-async def test_a_peer_that_speaks_another_version_than_its_card_says_is_asked_in_that(
+async def test_a_peer_with_another_version_than_on_its_card_is_called_in_its_version(
     mesh: SmallMesh, scripted: ScriptedAgent
 ) -> None:
     old = {"kind": "task", "id": "t-1", "contextId": "c-1", "status": {"state": "completed"}}
@@ -298,7 +294,7 @@ async def test_a_peer_that_speaks_another_version_than_its_card_says_is_asked_in
     assert scripted.asked("message/stream")[0].headers["a2a-version"] == "0.3"
 
 
-async def test_neither_version_is_the_first_ones_refusal(
+async def test_if_neither_version_works_the_first_refusal_is_the_error(
     mesh: SmallMesh, scripted: ScriptedAgent
 ) -> None:
     ended = await ask(mesh, scripted)
@@ -306,12 +302,12 @@ async def test_neither_version_is_the_first_ones_refusal(
     assert "refused" in status_texts(ended)
 
 
-async def test_an_overloaded_peer_is_asked_again_when_it_says(
+async def test_an_overloaded_peer_is_retried_after_its_delay(
     mesh: SmallMesh, scripted: ScriptedAgent
 ) -> None:
-    busy = http("429 Too Many Requests", more="retry-after: 0\r\n")
+    overloaded = http("429 Too Many Requests", more="retry-after: 0\r\n")
     away = http("503 Service Unavailable")
-    scripted.on(STREAM, busy, away, stream(task(), chunk("one"), status("COMPLETED")))
+    scripted.on(STREAM, overloaded, away, stream(task(), chunk("one"), status("COMPLETED")))
     assert texts(await ask(mesh, scripted)) == ["one"]
 
 
@@ -325,7 +321,7 @@ async def test_a_message_that_may_have_arrived_is_not_sent_twice(
     assert len(scripted.asked(STREAM)) == 1
 
 
-async def test_a_message_that_attaches_when_it_is_repeated_is(mesh: SmallMesh) -> None:
+async def test_a_message_that_attaches_when_repeated_is_sent_again(mesh: SmallMesh) -> None:
     async with scripted_agent(resumes=RESUME_EXTENSION) as agent:
         agent.on(STREAM, raw(), stream(task(), chunk("one"), status("COMPLETED")))
         assert texts(await ask(mesh, agent)) == ["one"]
@@ -333,7 +329,7 @@ async def test_a_message_that_attaches_when_it_is_repeated_is(mesh: SmallMesh) -
         assert first.params["message"] == second.params["message"]
 
 
-async def test_a_peer_that_stays_away_is_given_up_with_the_reason(
+async def test_the_task_of_an_unreachable_peer_fails_with_the_reason(
     mesh: SmallMesh, scripted: ScriptedAgent
 ) -> None:
     scripted.on(STREAM, stream(task(), chunk("on"), cut=True))
@@ -345,7 +341,7 @@ async def test_a_peer_that_stays_away_is_given_up_with_the_reason(
     assert texts(ended) == ["on"]
 
 
-async def test_a_peer_that_takes_only_its_own_contexts_gets_none(
+async def test_a_peer_that_accepts_only_its_own_contexts_gets_none(
     mesh: SmallMesh, scripted: ScriptedAgent
 ) -> None:
     scripted.on(STREAM, error(-32602), stream(task(), status("COMPLETED")))
@@ -356,7 +352,7 @@ async def test_a_peer_that_takes_only_its_own_contexts_gets_none(
     assert "contextId" not in second.params["message"]
 
 
-async def test_replaced_content_and_kinds_of_parts_come_through(
+async def test_replaced_content_and_all_kinds_of_parts_are_forwarded(
     mesh: SmallMesh, scripted: ScriptedAgent
 ) -> None:
     data = {"data": {"n": [1, "two", None]}, "metadata": {"k": "v"}}
@@ -385,13 +381,19 @@ async def test_replaced_content_and_kinds_of_parts_come_through(
         ),
     )
     ended = await ask(mesh, scripted)
-    text, others = ended.task.artifacts
+    text, other_artifacts = ended.task.artifacts
     assert text.parts[0].text == "final text"
-    assert (others.name, others.description) == ("data", "what it is")
-    assert list(others.extensions) == ["https://example.com/x"]
-    assert others.metadata["m"] is True
-    assert others.parts[0].data.struct_value.fields["n"].list_value.values[1].string_value == "two"
-    assert (others.parts[1].raw, others.parts[1].media_type) == (b"\x00\x01", "image/png")
+    assert (other_artifacts.name, other_artifacts.description) == ("data", "what it is")
+    assert list(other_artifacts.extensions) == ["https://example.com/x"]
+    assert other_artifacts.metadata["m"] is True
+    assert (
+        other_artifacts.parts[0].data.struct_value.fields["n"].list_value.values[1].string_value
+        == "two"
+    )
+    assert (other_artifacts.parts[1].raw, other_artifacts.parts[1].media_type) == (
+        b"\x00\x01",
+        "image/png",
+    )
     assert status_texts(ended) == "done"
     assert ended.task.metadata["theirs"] == 1
     assert ended.task.metadata["cost"] == 3
@@ -405,28 +407,28 @@ async def test_cancel_reaches_the_remote_task(mesh: SmallMesh, scripted: Scripte
         task_id = await mesh.begin("hello", agent="far")
         await mesh.until(task_id, lambda now: bool(now.children))
         await mesh.directory.client_for_task(task_id).cancel_task(task_id, account="")
-        asked = await scripted.until("CancelTask")
-    assert asked.params["id"] == "t-1"
+        cancel = await scripted.until("CancelTask")
+    assert cancel.params["id"] == "t-1"
 
 
 async def test_a_cancel_reaches_a_remote_task_that_waits_for_an_answer(
     mesh: SmallMesh, scripted: ScriptedAgent
 ) -> None:
     scripted.on(STREAM, stream(task(), status("INPUT_REQUIRED", "which?")))
-    asked = await ask(mesh, scripted)
-    task_id = asked.task.id
+    waiting = await ask(mesh, scripted)
+    task_id = waiting.task.id
     canceled = await mesh.directory.client_for_task(task_id).cancel_task(task_id, account="")
     assert canceled.task.status.state == State.TASK_STATE_CANCELED
     assert (await scripted.until("CancelTask")).params["id"] == "t-1"
 
 
-async def test_a_cancel_that_can_not_be_told_is_told_later(
+async def test_a_cancel_that_fails_is_repeated_later(
     mesh: SmallMesh, scripted: ScriptedAgent
 ) -> None:
     scripted.on(STREAM, stream(task(), status("INPUT_REQUIRED", "which?")))
     scripted.on("CancelTask", raw(), result(task("CANCELED")["task"]))
-    asked = await ask(mesh, scripted)
-    task_id = asked.task.id
+    waiting = await ask(mesh, scripted)
+    task_id = waiting.task.id
     canceled = await mesh.directory.client_for_task(task_id).cancel_task(task_id, account="")
     assert canceled.task.status.state == State.TASK_STATE_CANCELED
     await scripted.until("CancelTask", times=2)
@@ -441,16 +443,21 @@ async def test_a_canceled_remote_task_is_canceled_here(
     assert status_texts(ended) == "by its operator"
 
 
-async def test_the_next_turn_goes_on_with_the_remote_task_and_its_artifacts(
+async def test_the_next_turn_continues_the_remote_task_and_its_artifacts(
     mesh: SmallMesh, scripted: ScriptedAgent
 ) -> None:
     question = status("INPUT_REQUIRED", "which?")
-    asked_for = {"state": "TASK_STATE_INPUT_REQUIRED", "message": message("which?")["message"]}
-    still = {"task": {**task()["task"], "status": asked_for, "artifacts": [artifact("one ")]}}
+    question_status = {
+        "state": "TASK_STATE_INPUT_REQUIRED",
+        "message": message("which?")["message"],
+    }
+    reply_task = {
+        "task": {**task()["task"], "status": question_status, "artifacts": [artifact("one ")]}
+    }
     scripted.on(
         STREAM,
         stream(task(), chunk("one "), question),
-        stream(still, status("WORKING"), chunk("two", append=True), status("COMPLETED")),
+        stream(reply_task, status("WORKING"), chunk("two", append=True), status("COMPLETED")),
     )
     async with connect_remote_agent(replace(SETTINGS, url=scripted.url)) as remote:
         await mesh.join(remote.agent)
@@ -459,11 +466,11 @@ async def test_the_next_turn_goes_on_with_the_remote_task_and_its_artifacts(
         ended = await mesh.ask("this", agent="far", task_id=first.task.id)
     assert ended.task.status.state == State.TASK_STATE_COMPLETED
     assert texts(ended) == ["one two"]
-    given = scripted.asked(STREAM)[1].params["message"]
-    assert (given["taskId"], given["contextId"]) == ("t-1", "c-1")
+    sent_message = scripted.asked(STREAM)[1].params["message"]
+    assert (sent_message["taskId"], sent_message["contextId"]) == ("t-1", "c-1")
 
 
-async def test_a_remote_task_that_went_on_by_itself_is_found_ended(
+async def test_a_remote_task_that_continued_on_its_own_is_read_as_ended(
     mesh: SmallMesh, scripted: ScriptedAgent
 ) -> None:
     scripted.on(STREAM, stream(task(), status("AUTH_REQUIRED", "log in")), error(-32004))
@@ -477,7 +484,7 @@ async def test_a_remote_task_that_went_on_by_itself_is_found_ended(
     assert texts(ended) == ["one"]
 
 
-async def test_a_stream_that_falls_silent_is_opened_again(
+async def test_a_silent_stream_is_reopened(
     mesh: SmallMesh, scripted: ScriptedAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(turn, "_STREAM_IDLE_S", 0.1)
@@ -490,7 +497,7 @@ async def test_a_stream_that_falls_silent_is_opened_again(
     assert texts(ended) == ["one two"]
 
 
-async def test_a_conversation_of_ours_is_one_of_theirs_and_nobody_elses(
+async def test_each_of_our_conversations_has_its_own_remote_context(
     mesh: SmallMesh, scripted: ScriptedAgent
 ) -> None:
     scripted.on(STREAM, stream(task(), status("COMPLETED")))

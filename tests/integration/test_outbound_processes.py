@@ -1,4 +1,4 @@
-"""Remote agents on meshes of real processes: joined, killed, away at the start."""
+"""Remote agents on meshes of processes: joined, killed, and unreachable at the start."""
 
 import asyncio
 import os
@@ -35,7 +35,7 @@ def joined(folder: Path, *words: str) -> AbstractAsyncContextManager[asyncio.sub
     return running_process(*command, cwd=folder, environment=environment)
 
 
-async def test_a_task_goes_on_with_its_remote_task_after_its_host_was_killed(
+async def test_a_task_continues_with_its_remote_task_after_its_host_was_killed(
     tmp_path: Path,
 ) -> None:
     async with (
@@ -67,12 +67,12 @@ async def test_a_task_goes_on_with_its_remote_task_after_its_host_was_killed(
             ended = await mesh.until(task_id, lambda found: found.task.status.state in TERMINAL)
         assert ended.task.status.state == State.TASK_STATE_COMPLETED, status_texts(ended)
         assert texts(ended) == ["one two three"]
-        # It was asked once, and with its credentials each time.
+        # It received one message, and credentials with each request.
         assert len(agent.asked(STREAM)) == 1
         assert {call.headers["authorization"] for call in agent.calls} == {"Bearer let me in"}
 
 
-async def test_a_remote_agent_that_is_away_at_the_start_joins_later(tmp_path: Path) -> None:
+async def test_a_remote_agent_unreachable_at_the_start_joins_later(tmp_path: Path) -> None:
     address = free_address()
     (tmp_path / "trunkline.toml").write_text(f'[remote.far]\nurl = "http://{address}"\n')
     async with (
@@ -84,9 +84,9 @@ async def test_a_remote_agent_that_is_away_at_the_start_joins_later(tmp_path: Pa
         assert (await client.get(f"{url}/.well-known/agent-card.json")).status_code == 404
         async with scripted_agent(port=int(address.rpartition(":")[2])) as agent:
             agent.on(STREAM, stream(task(), chunk("one"), status("COMPLETED")))
-            shown = f"{url}/.well-known/agent-card.json"
-            # Other processes tell nobody.
-            while (found := await client.get(shown)).status_code == 404:  # noqa: ASYNC110
+            card_url = f"{url}/.well-known/agent-card.json"
+            # Other processes have no event to wait for.
+            while (found := await client.get(card_url)).status_code == 404:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
             card = found.json()
             assert (card["name"], card["description"]) == ("far", "Answers by a script.")
@@ -97,13 +97,13 @@ async def test_a_remote_agent_that_is_away_at_the_start_joins_later(tmp_path: Pa
                 json={**body, "params": {"message": message}},
                 headers={"traceparent": f"00-{'ab' * 16}-{'cd' * 8}-01"},
             )
-            done = answer.json()["result"]["task"]
-            assert done["artifacts"][0]["parts"] == [{"text": "one"}]
-            # The trace goes on there.
+            remote_task = answer.json()["result"]["task"]
+            assert remote_task["artifacts"][0]["parts"] == [{"text": "one"}]
+            # The trace continues there.
             assert agent.asked(STREAM)[0].headers["traceparent"].split("-")[1] == "ab" * 16
 
 
-async def test_what_can_not_be_joined_is_one_line(tmp_path: Path) -> None:
+async def test_a_failed_join_is_one_line(tmp_path: Path) -> None:
     async with scripted_agent() as agent:
         agent.card["supportedInterfaces"][0]["url"] = "http://elsewhere.example/"
         agent.on("SendMessage", error(-32601))
@@ -111,9 +111,9 @@ async def test_what_can_not_be_joined_is_one_line(tmp_path: Path) -> None:
             [line async for line in _stderr_of(tmp_path, url)]
             for url in (agent.url, f"http://{free_address()}")
         ]
-    (elsewhere,), (nobody,) = outcomes
-    assert "its card leads to elsewhere.example" in elsewhere
-    assert "nothing answers at its address" in nobody
+    (not_a_card,), (unreachable,) = outcomes
+    assert "its card leads to elsewhere.example" in not_a_card
+    assert "nothing answers at its address" in unreachable
 
 
 async def _stderr_of(folder: Path, url: str) -> AsyncIterator[str]:

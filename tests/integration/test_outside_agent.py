@@ -1,4 +1,4 @@
-"""An agent that lives outside the project, run both ways, called as any A2A client calls it."""
+"""An agent from outside the project, run in both ways, called as any A2A client calls it."""
 
 import asyncio
 import sys
@@ -60,15 +60,15 @@ if __name__ == "__main__":
 
 
 @asynccontextmanager
-async def inside(folder: Path) -> AsyncIterator[str]:
-    """The agent in the mesh's own process."""
+async def run_inside(folder: Path) -> AsyncIterator[str]:
+    """Run the agent in the mesh's process."""
     async with running_mesh(folder, "--agent", "decider_agent:decider") as mesh:
         yield mesh.http_url
 
 
 @asynccontextmanager
-async def outside(folder: Path) -> AsyncIterator[str]:
-    """The agent in a process that joins a mesh that is there already."""
+async def run_outside(folder: Path) -> AsyncIterator[str]:
+    """Run the agent in a process that joins a running mesh."""
     command = (sys.executable, str(folder / "decider_agent.py"))
     async with (
         running_mesh(folder) as mesh,
@@ -80,7 +80,7 @@ async def outside(folder: Path) -> AsyncIterator[str]:
 
 
 class Client:
-    """JSON-RPC over HTTP, by hand."""
+    """JSON-RPC over HTTP without an SDK."""
 
     def __init__(self, url: str, http: httpx2.AsyncClient) -> None:
         self._url = f"{url}/agents/decider"
@@ -99,7 +99,7 @@ class Client:
         return result
 
     async def card(self) -> dict[str, Any]:
-        """Wait for its card: the bridge hears of it a moment later than the agent does."""
+        """Poll for its card: the bridge learns of the agent a moment after the registry."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 answer = await self._http.get(f"{self._url}/.well-known/agent-card.json")
@@ -109,7 +109,9 @@ class Client:
                 await asyncio.sleep(0.05)
 
 
-@pytest.fixture(params=[inside, outside], ids=["in the mesh's process", "in its own process"])
+@pytest.fixture(
+    params=[run_inside, run_outside], ids=["in the mesh's process", "in its own process"]
+)
 async def client(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Client]:
     (tmp_path / "decider_agent.py").write_text(AGENT)
     async with (
@@ -121,9 +123,7 @@ async def client(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         yield client
 
 
-async def test_an_agent_from_outside_does_all_that_the_authoring_surface_promises(
-    client: Client,
-) -> None:
+async def test_an_outside_agent_can_use_the_whole_authoring_api(client: Client) -> None:
     card = await client.card()
     assert card["name"] == "decider"
     assert card["supportedInterfaces"][0]["url"].endswith("/agents/decider")

@@ -1,4 +1,4 @@
-"""Clients of other makers against a mesh of its own process, over each binding that they speak."""
+"""Third-party clients against a mesh in its own process, over each of their bindings."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
@@ -76,7 +76,7 @@ class Client:
 
 
 def all_but(call: str = "") -> pytest.MarkDecorator:
-    """All clients over all bindings, but those whose SDK lacks a call."""
+    """Return all clients over all bindings, except those whose SDK lacks a call."""
     spoken = [(kind, one) for kind in KINDS for one in BINDINGS if call not in kind.lacks]
     names = [f"{kind.name} {one}" for kind, one in spoken]
     return pytest.mark.parametrize("spoken", spoken, ids=names)
@@ -94,19 +94,23 @@ async def test_a_client_resolves_the_card(partners: Mapping[str, Partner], kind:
 
 
 @all_but()
-async def test_a_client_waits_for_a_task_and_gets_it(client: Client) -> None:
-    done = await client.call("send", text="count 3")
-    assert (done["kind"], done["state"], done["text"]) == ("task", "completed", "1 2 3 ")
-    got = await client.call("get", task=done["task"])
-    assert got == {**done, "history": ["count 3"]}
+async def test_a_client_waits_for_a_task_and_reads_it(client: Client) -> None:
+    completed = await client.call("send", text="count 3")
+    assert (completed["kind"], completed["state"], completed["text"]) == (
+        "task",
+        "completed",
+        "1 2 3 ",
+    )
+    task_read = await client.call("get", task=completed["task"])
+    assert task_read == {**completed, "history": ["count 3"]}
 
 
 @all_but()
 async def test_a_client_does_not_wait_and_cancels(client: Client) -> None:
-    begun = await client.call("send", text="wait", now=True)
-    assert begun["state"] in ("submitted", "working")
-    canceled = await client.call("cancel", task=begun["task"])
-    assert (canceled["task"], canceled["state"]) == (begun["task"], "canceled")
+    submitted = await client.call("send", text="wait", now=True)
+    assert submitted["state"] in ("submitted", "working")
+    canceled = await client.call("cancel", task=submitted["task"])
+    assert (canceled["task"], canceled["state"]) == (submitted["task"], "canceled")
 
 
 @all_but()
@@ -131,18 +135,18 @@ async def test_a_client_gets_a_direct_reply(client: Client) -> None:
 
 @all_but()
 async def test_a_client_sends_a_file_and_gets_it_back(client: Client) -> None:
-    done = await client.call("send", text="look", file=[0, 1, 254, 255])
-    assert (done["text"], done["files"]) == ("look", [[0, 1, 254, 255]])
+    completed = await client.call("send", text="look", file=[0, 1, 254, 255])
+    assert (completed["text"], completed["files"]) == ("look", [[0, 1, 254, 255]])
 
 
 @all_but()
-async def test_a_client_goes_on_with_what_asked_for_input_and_for_credentials(
+async def test_a_client_continues_a_task_that_asked_for_input_and_credentials(
     client: Client,
 ) -> None:
-    asked = (await client.events("stream", text="ask your name?"))[-1]
-    assert (asked["state"], asked["said"]) == ("input-required", "your name?")
-    task = asked["task"]
-    # By its id alone.
+    waiting = (await client.events("stream", text="ask your name?"))[-1]
+    assert (waiting["state"], waiting["said"]) == ("input-required", "your name?")
+    task = waiting["task"]
+    # By the task's id alone.
     again = await client.call("send", text="login as Ada", task=task)
     assert (again["task"], again["state"], again["said"]) == (task, "auth-required", "as Ada")
     # By both ids.
@@ -151,12 +155,12 @@ async def test_a_client_goes_on_with_what_asked_for_input_and_for_credentials(
     assert (events[0]["task"], events[-1]["state"]) == (task, "completed")
     whole = await client.call("get", task=task)
     assert (whole["text"], whole["context"]) == ("turn 3: done", context)
-    said = ["ask your name?", "your name?", "login as Ada", "as Ada", "done"]
-    assert [text for text in whole["history"] if text in said] == whole["history"]
-    assert whole["history"][0::2] == said[0::2] or whole["history"] == said
+    texts = ["ask your name?", "your name?", "login as Ada", "as Ada", "done"]
+    assert [text for text in whole["history"] if text in texts] == whole["history"]
+    assert whole["history"][0::2] == texts[0::2] or whole["history"] == texts
     latest = await client.call("get", task=task, history=1)
     assert latest["history"] == whole["history"][-1:]
-    # By the conversation alone it is another task.
+    # By the context's id alone it is another task.
     other = await client.call("send", text="count 1", context=context)
     assert (other["context"], other["state"]) == (context, "completed")
     assert other["task"] != task
@@ -183,7 +187,7 @@ async def test_a_client_lists_a_conversation(client: Client) -> None:
 
 
 @all_but()
-async def test_a_client_registers_a_webhook_and_is_posted_to(
+async def test_a_client_registers_a_webhook_and_gets_posts(
     client: Client, receiver: WebhookReceiver
 ) -> None:
     task = (await client.call("send", text="ask more?"))["task"]
@@ -191,11 +195,13 @@ async def test_a_client_registers_a_webhook_and_is_posted_to(
     assert await client.call("set_push", task=task, config="hook-1", url=receiver.url) == config
     assert await client.call("get_push", task=task, config="hook-1") == config
     await client.call("send", text="that", task=task)
-    await receiver.until(lambda seen: any(_tells_end(post.json, task) for post in seen.taken))
+    await receiver.until(
+        lambda seen: any(_reports_completion(post.json, task) for post in seen.taken)
+    )
 
 
-def _tells_end(post: Json, task: str) -> bool:
-    """Whether a post says that a task has completed, in the words of its version."""
+def _reports_completion(post: Json, task: str) -> bool:
+    """Return True if a post reports the task's completion in its version."""
     update = post.get("statusUpdate") or post.get("task") or post
     ids = (update.get("taskId"), update.get("id"))
     state = update.get("status", {}).get("state")
@@ -221,14 +227,14 @@ async def test_a_client_reads_the_extended_card(client: Client) -> None:
 
 @all_but()
 async def test_a_client_understands_our_errors(client: Client) -> None:
-    done = (await client.call("send", text="count 1"))["task"]
-    # Some SDKs of v0.3 have words of their own for errors, or only a status for all of them.
+    completed = (await client.call("send", text="count 1"))["task"]
+    # Some SDKs of v0.3 have their own texts for errors, or only a status for all errors.
     with pytest.raises(PartnerError, match=r"no task 'nope'|Task not found|HTTP Error 404"):
         await client.call("get", task="nope")
     with pytest.raises(PartnerError, match=r"it is completed|be canceled|HTTP Error 400"):
-        await client.call("cancel", task=done)
+        await client.call("cancel", task=completed)
     ended = r"has ended|not supported|HTTP Error 400"
     with pytest.raises(PartnerError, match=ended):
-        await client.call("send", text="more", task=done)
+        await client.call("send", text="more", task=completed)
     with pytest.raises(PartnerError, match=ended):
-        await client.events("stream", text="more", task=done)
+        await client.events("stream", text="more", task=completed)

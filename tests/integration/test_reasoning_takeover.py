@@ -1,4 +1,4 @@
-"""A reasoning agent that is killed in the middle of a streamed answer, and started again."""
+"""A reasoning agent whose process is killed in the middle of a streamed answer, and restarted."""
 
 import sqlite3
 import sys
@@ -30,12 +30,12 @@ async def reasoner(bridged: BridgedMesh, tmp_path: Path) -> AsyncIterator[Killab
         sys.executable, "-m", "trunkline.cli", "serve", "agents",
         "--agent", "harness.agents.slow_reasoner:reasoner",
     )  # fmt: skip
-    place = {"REASONER_FOLDER": str(tmp_path)}
+    environment = {"REASONER_FOLDER": str(tmp_path)}
     async with AsyncExitStack() as stack:
-        yield KillableAgent(bridged.mesh, "reasoner", command, tmp_path, stack, TESTS, place)
+        yield KillableAgent(bridged.mesh, "reasoner", command, tmp_path, stack, TESTS, environment)
 
 
-async def test_the_answer_is_whole_and_what_was_done_is_not_done_again(
+async def test_the_answer_is_whole_and_completed_steps_are_not_repeated(
     bridged: BridgedMesh, reasoner: KillableAgent
 ) -> None:
     mesh, folder = bridged.mesh, reasoner.data
@@ -57,36 +57,36 @@ async def test_the_answer_is_whole_and_what_was_done_is_not_done_again(
     assert [part.WhichOneof("content") for part in artifact.parts] == ["text", "raw"]
     assert artifact.parts[0].text == WHOLE
     assert ended.artifacts[0].closed
-    # The first reply and the tool are behind a checkpoint: only the second reply runs again.
-    # What it said beside the call of its tool was taken back at once, what it was counting then.
+    # The first reply and the tool call have a checkpoint, so only the second reply runs again.
+    # The text beside the tool call was withdrawn at once, the partial count at the restart.
     rewound = [event.rewound for event in events if event.HasField("rewound")]
     assert [len(one.remains.parts) for one in rewound] == [0, 0]
     assert (folder / "called").read_text(encoding="utf-8").split() == [task_id]
     assert sum(event.HasField("tool_started") for event in events) == 1
-    # Of what was begun nothing remained, so that it was begun again, under its id.
+    # No checkpoint had the partial answer, so the artifact is created again under its id.
     assert sum(event.delta.HasField("start") for event in events) == 2
-    # On the wire each is an update that begins anew with what remains.
+    # On the wire each rewind is an update that starts again with the remaining text.
     headers = {"Last-Event-ID": first.id}
     async with caller.stream("SubscribeToTask", {"id": task_id}, headers) as stream:
-        updates = [one for one in await stream.rest() if written(one)]
+        updates = [one for one in await stream.rest() if is_answer_update(one)]
     anew = [one.text for one in updates if not one.result["artifactUpdate"].get("append")]
     assert anew == [FIRST, "", "", "0 "]
-    assert held(updates) == WHOLE
-    (kept,) = folder.rglob("*.checkpoints")
-    with closing(sqlite3.connect(kept)) as connection:
+    assert folded_text(updates) == WHOLE
+    (checkpoints,) = folder.rglob("*.checkpoints")
+    with closing(sqlite3.connect(checkpoints)) as connection:
         threads = connection.execute("SELECT thread_id FROM checkpoints").fetchall()
-    # Of the turn nothing is left, of the conversation what was said.
+    # The turn leaves no checkpoint, and the conversation its messages.
     assert threads == [(f"reasoner/{ended.task.context_id}",)]
 
 
-def written(event: Event) -> bool:
-    """Whether an event updates the answer."""
+def is_answer_update(event: Event) -> bool:
+    """Return True if an event updates the answer."""
     update = event.result.get("artifactUpdate", {})
     return bool(update.get("artifact", {}).get("name") == "answer")
 
 
-def held(updates: list[Event]) -> str:
-    """The text of the answer as a client holds it that does what events say."""
+def folded_text(updates: list[Event]) -> str:
+    """Return the answer's text as a client folds it from the updates."""
     text = ""
     for one in updates:
         text = text + one.text if one.result["artifactUpdate"].get("append") else one.text

@@ -1,4 +1,4 @@
-"""The research agent on a whole mesh: offline by rules, and with a model and engines."""
+"""The research agent on a whole mesh: offline with patterns, and with a model and engines."""
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -24,8 +24,8 @@ class Mesh:
     folder: Path
 
     async def ask(self, text: str, *, agent: str = "") -> CompletedCommand:
-        whom = ("--agent", agent) if agent else ()
-        return await run_command("ask", "--url", self.url, *whom, text, "--json")
+        options = ("--agent", agent) if agent else ()
+        return await run_command("ask", "--url", self.url, *options, text, "--json")
 
     async def docs(self, *words: str) -> CompletedCommand:
         return await run_command(
@@ -47,7 +47,7 @@ async def engines() -> AsyncIterator[Engines]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def offline(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Mesh]:
-    """A mesh without a key, and without a way to arXiv."""
+    """A mesh without an API key, and without access to arXiv."""
     folder = tmp_path_factory.mktemp("offline")
     environment = {"TRUNKLINE_RESEARCH_ARXIV_URL": "http://127.0.0.1:9", "TAVILY_API_KEY": ""}
     write_handbook(folder)
@@ -56,8 +56,8 @@ async def offline(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Mes
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def bare(offline: Mesh) -> Mesh:
-    """The same, without the documents that other tests have added."""
+async def empty(offline: Mesh) -> Mesh:
+    """The same mesh, without the documents that other tests added."""
     for one in (await offline.docs("list", "--json")).json:
         await offline.docs("remove", one["name"])
     return offline
@@ -75,9 +75,9 @@ async def online(
         f'[research]\nsearxng_url = "{engines.url}/searxng"\narxiv_url = "{engines.url}/arxiv"\n'
     )
     async with running_mesh(folder, environment=model.environment) as mesh:
-        found = Mesh(mesh.http_url, folder)
-        assert (await found.docs("add", "handbook")).exit == 0
-        yield found
+        online_mesh = Mesh(mesh.http_url, folder)
+        assert (await online_mesh.docs("add", "handbook")).exit == 0
+        yield online_mesh
 
 
 def write_handbook(folder: Path) -> None:
@@ -89,13 +89,11 @@ def write_handbook(folder: Path) -> None:
     (handbook / "safety.pdf").write_bytes(pdf(["Fire exits"], ["We assemble at the car park."]))
 
 
-async def test_offline_it_answers_from_documents_that_are_added_while_it_runs(
-    bare: Mesh,
-) -> None:
-    before = await bare.ask("what do the documents say about paid leave", agent="research")
-    added = await bare.docs("add", "handbook")
-    after = await bare.ask("what do the documents say about paid leave")
-    page = await bare.ask("according to the handbook, where do we assemble?", agent="research")
+async def test_offline_it_answers_from_documents_that_are_added_while_it_runs(empty: Mesh) -> None:
+    before = await empty.ask("what do the documents say about paid leave", agent="research")
+    added = await empty.docs("add", "handbook")
+    after = await empty.ask("what do the documents say about paid leave")
+    page = await empty.ask("according to the handbook, where do we assemble?", agent="research")
 
     assert before.json["state"] == "input-required"
     assert "`trunkline docs add PATH` adds some" in before.json["answer"]
@@ -113,54 +111,52 @@ async def test_offline_it_answers_from_documents_that_are_added_while_it_runs(
         ("find papers about paid leave", "arXiv is unavailable: 127.0.0.1 can't be reached"),
     ],
 )
-async def test_offline_it_says_what_is_unavailable_and_uses_the_documents(
-    bare: Mesh, question: str, missing: str
+async def test_offline_it_names_the_unavailable_and_uses_the_documents(
+    empty: Mesh, question: str, missing: str
 ) -> None:
-    await bare.docs("add", "handbook")
+    await empty.docs("add", "handbook")
 
-    done = await bare.ask(question)
+    result = await empty.ask(question)
 
-    assert done.json["state"] == "completed"
-    assert done.json["answer"].startswith(missing)
-    assert "From the documents instead:\n\n[1] Employees have 28 days" in done.json["answer"]
+    assert result.json["state"] == "completed"
+    assert result.json["answer"].startswith(missing)
+    assert "From the documents instead:\n\n[1] Employees have 28 days" in result.json["answer"]
 
 
-async def test_documents_are_listed_searched_and_removed(bare: Mesh) -> None:
-    await bare.docs("add", "handbook")
-    again = await bare.docs("add", "handbook", "--json")
-    listed = await bare.docs("list", "--json")
-    found = await bare.docs("search", "--json", "where", "do", "we", "assemble?")
-    nothing = await bare.docs("search", "Hamlet")
-    removed = await bare.docs("remove", "handbook/safety.pdf")
-    twice = await bare.docs("remove", "handbook/safety.pdf")
+async def test_documents_are_listed_searched_and_removed(empty: Mesh) -> None:
+    await empty.docs("add", "handbook")
+    again = await empty.docs("add", "handbook", "--json")
+    listed = await empty.docs("list", "--json")
+    hits = await empty.docs("search", "--json", "where", "do", "we", "assemble?")
+    nothing = await empty.docs("search", "Hamlet")
+    removed = await empty.docs("remove", "handbook/safety.pdf")
+    twice = await empty.docs("remove", "handbook/safety.pdf")
 
     assert again.json["unchanged"] == ["handbook/leave.md", "handbook/safety.pdf"]
     assert [one["name"] for one in listed.json] == ["handbook/leave.md", "handbook/safety.pdf"]
-    assert [(one["name"], one["place"]) for one in found.json] == [
-        ("handbook/safety.pdf", "page 2")
-    ]
+    assert [(one["name"], one["place"]) for one in hits.json] == [("handbook/safety.pdf", "page 2")]
     assert (nothing.exit, nothing.out) == (1, "")
     assert (removed.exit, removed.out) == (0, "removed handbook/safety.pdf\n")
     assert twice.exit == 1
     assert twice.err.startswith("error: PATH: 'handbook/safety.pdf' is no document")
-    assert "handbook/leave.md" in (await bare.docs("list")).out
+    assert "handbook/leave.md" in (await empty.docs("list")).out
 
 
-async def test_what_cannot_be_added_is_named_and_the_rest_is_added(bare: Mesh) -> None:
-    mixed = bare.folder / "mixed"
+async def test_unreadable_documents_are_named_and_the_others_are_added(empty: Mesh) -> None:
+    mixed = empty.folder / "mixed"
     mixed.mkdir()
     (mixed / "good.txt").write_text("All is well.")
     (mixed / "bad.pdf").write_bytes(b"%PDF-1.4")
 
-    done = await bare.docs("add", "mixed")
-    nothing = await bare.docs("add", "nowhere")
+    result = await empty.docs("add", "mixed")
+    nothing = await empty.docs("add", "nowhere")
 
-    assert (done.exit, done.out) == (1, "added mixed/good.txt\n")
-    assert done.err == f"not added: {mixed / 'bad.pdf'}: it is a broken PDF\n"
+    assert (result.exit, result.out) == (1, "added mixed/good.txt\n")
+    assert result.err == f"not added: {mixed / 'bad.pdf'}: it is a broken PDF\n"
     assert (nothing.exit, nothing.err) == (1, "error: PATH: 'nowhere': No such file or directory\n")
 
 
-async def test_a_model_is_shown_quotations_and_its_answer_gets_the_sources_it_cites(
+async def test_a_model_gets_quotations_and_its_answer_lists_the_cited_sources(
     model: ModelServer, online: Mesh
 ) -> None:
     both = (
@@ -169,9 +165,9 @@ async def test_a_model_is_shown_quotations_and_its_answer_gets_the_sources_it_ci
     )
     model.script(Reply(calls=both), say("There are 28 days [1], and pings [2]."))
 
-    done = await online.ask("what is the rule?", agent="research")
+    result = await online.ask("what is the rule?", agent="research")
 
-    assert done.json["answer"] == (
+    assert result.json["answer"] == (
         "There are 28 days [1], and pings [2].\n\nSources:\n"
         '[1] Time off, section "Paid leave", line 5, handbook/leave.md\n'
         "[2] Keepalive, https://a.example/keepalive"
@@ -185,7 +181,7 @@ async def test_a_model_is_shown_quotations_and_its_answer_gets_the_sources_it_ci
     assert '<source number="2" citation="Keepalive, https://a.example/keepalive">' in web
 
 
-async def test_a_later_question_goes_on_with_the_numbers_and_may_cite_earlier_sources(
+async def test_a_later_question_continues_the_numbers_and_may_cite_earlier_sources(
     model: ModelServer, online: Mesh
 ) -> None:
     words = ("--url", online.url, "--agent", "research", "--json")
@@ -196,9 +192,9 @@ async def test_a_later_question_goes_on_with_the_numbers_and_may_cite_earlier_so
         say("As before [1], and see [2]."),
     )
 
-    done = await run_command("chat", *words, stdin="how much leave?\nand papers?\n")
+    result = await run_command("chat", *words, stdin="how much leave?\nand papers?\n")
 
-    answers = [line for line in done.out.splitlines() if "As before" in line]
+    answers = [line for line in result.out.splitlines() if "As before" in line]
     assert len(answers) == 1
     assert "[1] Time off" in answers[0]
     assert "[2] Attention Is All You Need, A. Author, B. Author, 2017" in answers[0]

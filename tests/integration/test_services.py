@@ -1,4 +1,4 @@
-"""A mesh of one service per process: in any order, and whatever becomes of each."""
+"""A mesh of one service per process: started in any order, killed, frozen and restarted."""
 
 import asyncio
 import shutil
@@ -30,9 +30,9 @@ from trunkline.client import ChannelPool, Directory, RegistryClient
 from trunkline.errors import AgentNotFoundError, PeerError, PeerUnavailableError
 from trunkline.v1 import task_pb2
 
-# All come back long before anybody takes over what they had been doing.
+# Every process restarts long before a takeover of its tasks.
 LONG = {"TRUNKLINE_LEASE_S": "60"}
-# A connection that was refused is not tried again for up to a second, with what gRPC adds to it.
+# gRPC waits up to a second before it retries a refused connection, plus its own jitter.
 BACK = {"TRUNKLINE_LEASE_S": "3"}
 
 
@@ -53,16 +53,16 @@ async def test_services_may_start_in_any_order(tmp_path: Path) -> None:
             async with asyncio.timeout(PATIENCE_S):
                 while True:
                     task_id = await caller.begin("what is 1+2", agent="supervisor")
-                    found = await caller.until(
+                    snapshot = await caller.until(
                         task_id, lambda now: has_ended(now) or is_waiting(now)
                     )
-                    if has_ended(found):
+                    if has_ended(snapshot):
                         break
-                    # The supervisor hears of the others in its own time.
-            assert [part.text for part in found.task.artifacts[-1].parts] == ["3"]
+                    # The supervisor learns of the other agents a moment later.
+            assert [part.text for part in snapshot.task.artifacts[-1].parts] == ["3"]
 
 
-async def test_tasks_of_a_killed_host_are_ended_by_another_and_stay_readable(
+async def test_tasks_of_a_killed_host_are_ended_by_another_host_and_stay_readable(
     tmp_path: Path,
 ) -> None:
     async with hosts(tmp_path, "echo", "math") as (services, caller):
@@ -72,7 +72,7 @@ async def test_tasks_of_a_killed_host_are_ended_by_another_and_stay_readable(
         assert ended.task.status.state == task_pb2.TASK_STATE_FAILED
         assert "host stopped" in failure_reason(ended)
         assert WHOLE.startswith(text_of(ended))
-        # The dead host is off the mesh; its next life has a journal of its own.
+        # The dead host is off the mesh; its restarted process has a new journal.
         await caller.sees("math")
         assert journals(tmp_path) == {"echo.db", "math.db"}
         await services.restart("echo")
@@ -84,9 +84,7 @@ async def test_tasks_of_a_killed_host_are_ended_by_another_and_stay_readable(
         assert await caller.until(task_id, has_ended) == ended
 
 
-async def test_who_runs_the_same_agents_runs_the_tasks_of_a_dead_host_again(
-    tmp_path: Path,
-) -> None:
+async def test_a_host_with_the_same_agents_repeats_the_tasks_of_a_dead_host(tmp_path: Path) -> None:
     async with hosts(tmp_path, "echo") as (services, caller):
         task_id = await caller.under_way()
         await services.kill("echo")
@@ -100,13 +98,14 @@ async def test_who_runs_the_same_agents_runs_the_tasks_of_a_dead_host_again(
             assert text_of(ended) == WHOLE
 
 
-async def test_a_host_killed_and_started_again_runs_its_tasks_again_on_the_same_journal(
+async def test_a_host_killed_and_restarted_repeats_its_tasks_on_the_same_journal(
     tmp_path: Path,
 ) -> None:
     async with hosts(tmp_path, "echo", "math", environment=LONG) as (services, caller):
         task_id = await caller.under_way()
         await services.kill("echo")
-        # Far within the lease: nobody else has it yet, and the registry takes it for alive.
+        # Well within the lease: no other host has the journal, and the registry lists the old
+        # process.
         await services.restart("echo")
         ended = await caller.until(task_id, has_ended)
         assert ended.task.status.state == task_pb2.TASK_STATE_COMPLETED, failure_reason(ended)
@@ -130,7 +129,9 @@ async def test_a_host_frozen_past_its_lease_is_killed_before_its_tasks_are_taken
         assert await caller.until(task_id, has_ended) == ended
 
 
-async def test_tasks_of_a_damaged_journal_are_away_until_it_is_restored(tmp_path: Path) -> None:
+async def test_tasks_of_a_damaged_journal_are_unavailable_until_it_is_restored(
+    tmp_path: Path,
+) -> None:
     async with hosts(tmp_path, "echo") as (services, caller):
         task_id = await caller.begin("hello")
         whole = await caller.until(task_id, has_ended)
@@ -154,7 +155,7 @@ async def test_tasks_of_a_damaged_journal_are_away_until_it_is_restored(tmp_path
 async def test_a_host_that_has_lost_its_journal_exits_with_an_error(tmp_path: Path) -> None:
     async with hosts(tmp_path, "echo", "math") as (services, caller):
         await caller.under_way()
-        # As a takeover would that could not reach the process.
+        # A takeover that could not reach the process would write the same.
         with closing(sqlite3.connect(tmp_path / "data" / "journals" / "echo.db")) as file:
             file.execute("UPDATE meta SET epoch = epoch + 1")
             file.commit()
@@ -164,28 +165,26 @@ async def test_a_host_that_has_lost_its_journal_exits_with_an_error(tmp_path: Pa
         await caller.sees("echo", "math")
 
 
-async def test_hosts_come_back_to_a_restarted_registry_and_nobody_misses_them(
-    tmp_path: Path,
-) -> None:
+async def test_hosts_return_to_a_restarted_registry_without_a_gap(tmp_path: Path) -> None:
     async with hosts(tmp_path, "echo", "math", environment=BACK) as (services, caller):
         task_id = await caller.under_way()
         await services.kill("registry")
-        seen = caller.directory.revision
+        last_revision = caller.directory.revision
         await services.restart("registry")
         pictures: list[set[str]] = []
 
-        async def look() -> None:
-            nonlocal seen
+        async def watch_hosts() -> None:
+            nonlocal last_revision
             while True:
-                seen = await caller.directory.wait_for_change(seen)
+                last_revision = await caller.directory.wait_for_change(last_revision)
                 pictures.append(set(caller.directory.list_agents()))
 
         async with asyncio.TaskGroup() as group, ChannelPool() as channels:
-            looking = group.create_task(look())
+            looking = group.create_task(watch_hosts())
             ended = await caller.until(task_id, has_ended)
             await caller.begin("hello", agent="echo")
-            await until_whole(RegistryClient(channels.get(services.mesh_address)))
-            while not pictures:  # noqa: ASYNC110 - it is told by its own task
+            await wait_until_settled(RegistryClient(channels.get(services.mesh_address)))
+            while not pictures:  # noqa: ASYNC110 - the task is its own watcher
                 await asyncio.sleep(POLL_S)
             looking.cancel()
         assert text_of(ended) == WHOLE
@@ -193,8 +192,8 @@ async def test_hosts_come_back_to_a_restarted_registry_and_nobody_misses_them(
         assert all(picture == {"echo", "math"} for picture in pictures)
 
 
-async def until_whole(client: RegistryClient) -> None:
-    """Wait until the registry no longer doubts who is there: as long as a lease."""
+async def wait_until_settled(client: RegistryClient) -> None:
+    """Wait for a lease, until the registry is sure of its hosts."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
@@ -206,7 +205,7 @@ async def until_whole(client: RegistryClient) -> None:
                 await asyncio.sleep(POLL_S)
 
 
-async def test_a_host_told_to_stop_under_load_ends_what_runs_and_loses_nothing(
+async def test_a_host_stopped_under_load_finishes_its_tasks_and_loses_nothing(
     tmp_path: Path,
 ) -> None:
     async with hosts(tmp_path, "echo", "math", environment=LONG) as (services, caller):
@@ -226,26 +225,24 @@ async def test_a_task_that_waits_for_input_outlives_its_host(tmp_path: Path) -> 
         task_id = await caller.begin("ask your name?")
         await caller.until(
             task_id,
-            lambda found: found.task.status.state == task_pb2.TASK_STATE_INPUT_REQUIRED,
+            lambda snapshot: snapshot.task.status.state == task_pb2.TASK_STATE_INPUT_REQUIRED,
         )
         await services.kill("echo")
         await services.restart("echo")
-        found = await caller.until(task_id, lambda _: True)
-        assert found.task.status.state == task_pb2.TASK_STATE_INPUT_REQUIRED
+        snapshot = await caller.until(task_id, lambda _: True)
+        assert snapshot.task.status.state == task_pb2.TASK_STATE_INPUT_REQUIRED
 
 
-async def test_tasks_that_wait_are_left_to_hosts_of_their_agents_however_long_those_are_away(
-    tmp_path: Path,
-) -> None:
-    # Another host could take the answer, and has nobody to give it to.
+async def test_waiting_tasks_wait_for_a_host_of_their_agent_for_any_time(tmp_path: Path) -> None:
+    # Another host could take the reply, but runs no agent for it.
     async with hosts(tmp_path, "echo", "math") as (services, caller):
         task_id = await caller.begin("ask your name?")
         await caller.until(
             task_id,
-            lambda found: found.task.status.state == task_pb2.TASK_STATE_INPUT_REQUIRED,
+            lambda snapshot: snapshot.task.status.state == task_pb2.TASK_STATE_INPUT_REQUIRED,
         )
         await services.kill("echo")
-        # Twice as long as others wait before they take what is nobody else's.
+        # Twice the time that other hosts wait before they take over an orphaned journal.
         await wait_until_lease_expired(tmp_path, float(QUICK["TRUNKLINE_LEASE_S"]))
         await services.restart("echo")
         assert journals(tmp_path) == {"echo.db", "math.db"}
@@ -256,7 +253,7 @@ async def test_tasks_that_wait_are_left_to_hosts_of_their_agents_however_long_th
         assert text_of(answered) == "answer: Ada"
 
 
-async def test_a_standby_runs_the_tasks_of_a_dead_host_again_and_takes_its_name(
+async def test_a_standby_repeats_the_tasks_of_a_dead_host_and_takes_its_name(
     tmp_path: Path,
 ) -> None:
     async with hosts(tmp_path, "echo", "math") as (services, caller):
@@ -270,14 +267,14 @@ async def test_a_standby_runs_the_tasks_of_a_dead_host_again_and_takes_its_name(
         await services.ready("another")
         again = await caller.begin("hello")
         assert text_of(await caller.until(again, has_ended)) == "hello"
-        # Whoever comes back stands by in turn, until that one leaves.
+        # The restarted process is on standby until the other one leaves.
         await services.restart("echo", state="standby")
         assert await services.terminate("another") == 0
         await services.ready("echo")
         assert await caller.until(task_id, has_ended) == ended
 
 
-async def test_a_process_stands_by_for_the_agents_that_others_have_and_serves_the_rest(
+async def test_a_process_is_on_standby_for_taken_agents_and_serves_the_others(
     tmp_path: Path,
 ) -> None:
     async with hosts(tmp_path, "echo") as (services, caller):
@@ -291,13 +288,13 @@ async def test_a_process_stands_by_for_the_agents_that_others_have_and_serves_th
         assert await services.terminate("echo") == 0
         await services.ready("both")
         await caller.sees("echo", "currency")
-        # The heir has the journal as well that was given back.
+        # The new owner also has the journal that was released.
         assert await caller.until(task_id, has_ended) == ended
         again = await caller.begin("hello")
         assert text_of(await caller.until(again, has_ended)) == "hello"
 
 
-async def test_an_agent_that_left_is_nobody(tmp_path: Path) -> None:
+async def test_an_agent_that_left_is_unknown(tmp_path: Path) -> None:
     async with hosts(tmp_path, "echo", "math") as (services, caller):
         await services.terminate("echo")
         await caller.sees("math")

@@ -1,4 +1,4 @@
-"""A process is told to stop while agents run that don't let themselves be stopped."""
+"""A process stops while its agents ignore their cancellation."""
 
 from pathlib import Path
 from typing import Any
@@ -42,14 +42,14 @@ async def call(url: str, method: str, params: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["deaf", "threaded"])
-async def test_an_agent_that_cannot_be_stopped_does_not_hold_its_process_up(
+async def test_an_agent_that_ignores_cancellation_does_not_delay_its_process(
     tmp_path: Path, name: str
 ) -> None:
     (tmp_path / "stubborn.py").write_text(AGENTS)
     flags = ("--agent", f"stubborn:{name}")
     async with running_mesh(tmp_path, *flags, environment=QUICK) as mesh:
         message = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "stay"}]}
-        sent = await call(
+        submitted = await call(
             f"{mesh.http_url}/agents/{name}",
             "SendMessage",
             {"message": message, "configuration": {"returnImmediately": True}},
@@ -59,6 +59,8 @@ async def test_an_agent_that_cannot_be_stopped_does_not_hold_its_process_up(
         assert mesh.process.returncode == 0
 
     async with running_mesh(tmp_path, *flags, environment=QUICK) as mesh:
-        task = await call(f"{mesh.http_url}/agents/{name}", "GetTask", {"id": sent["task"]["id"]})
+        task = await call(
+            f"{mesh.http_url}/agents/{name}", "GetTask", {"id": submitted["task"]["id"]}
+        )
     assert task["status"]["state"] == "TASK_STATE_FAILED"
     assert "shut down" in task["status"]["message"]["parts"][0]["text"]

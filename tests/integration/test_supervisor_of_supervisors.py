@@ -1,4 +1,4 @@
-"""Supervisors over supervisors: whom they ask, what bubbles up, and what the root's client sees."""
+"""Supervisors over supervisors: routing, bubbling questions, and the view of the root's client."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -47,7 +47,7 @@ def counting(name: str) -> FunctionAgent:
 
 
 async def open_tree(mesh: SmallMesh) -> None:
-    """A root over `team` and `echo`; the team over `red` and `green`."""
+    """Add a root over `team` and `echo`; `team` is over `red` and `green`."""
     await mesh.join(counting("red"), counting("green"), echo)
     await mesh.supervise(name="team", agents=["red", "green"], tags=["team", "colours"])
     await mesh.supervise(agents=["team", "echo"])
@@ -57,21 +57,21 @@ def updates(events: list[Event]) -> list[Json]:
     return [one.result["artifactUpdate"] for one in events if "artifactUpdate" in one.result]
 
 
-async def test_a_supervisor_asks_only_those_it_is_given(mesh: SmallMesh) -> None:
+async def test_a_supervisor_asks_only_its_agents(mesh: SmallMesh) -> None:
     await open_tree(mesh)
 
-    beside = await mesh.ask("something red")
-    below = await mesh.ask("team: something red now, and something green now")
+    unrouted = await mesh.ask("something red")
+    routed = await mesh.ask("team: something red now, and something green now")
 
-    assert beside.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    assert "team" in status_texts(beside)
-    assert [child.started.agent for child in below.children] == ["team"]
-    team = await mesh.look(below.children[0].started.task_id)
+    assert unrouted.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    assert "team" in status_texts(unrouted)
+    assert [child.started.agent for child in routed.children] == ["team"]
+    team = await mesh.look(routed.children[0].started.task_id)
     assert sorted(child.started.agent for child in team.children) == ["green", "red"]
-    assert texts(below)[-1] == "red 0 red 1 red 2 \ngreen 0 green 1 green 2 "
+    assert texts(routed)[-1] == "red 0 red 1 red 2 \ngreen 0 green 1 green 2 "
 
 
-async def test_the_root_shows_what_the_lowest_write_for_the_step_of_its_own_plan(
+async def test_the_root_shows_the_text_of_the_lowest_agents_under_its_own_step(
     bridged: BridgedMesh,
 ) -> None:
     await open_tree(bridged.mesh)
@@ -84,13 +84,13 @@ async def test_the_root_shows_what_the_lowest_write_for_the_step_of_its_own_plan
 
     results = [one["artifact"] for one in updates(events) if not one.get("append", False)]
     streams = [one for one in results if one["name"] == "streaming_result"]
-    wrote = {
+    texts_by_agent = {
         (one["metadata"]["trunkline/agent"], one["metadata"]["trunkline/step"]) for one in streams
     }
     (plan,) = [one for one in results if one["name"] == "execution_plan_update"]
     steps = [line.rsplit(" ", 1)[1] for line in plan["parts"][0]["text"].splitlines()]
     assert steps == ["(echo)", "(team)"]
-    assert wrote == {("echo", "step-1"), ("red", "step-2"), ("green", "step-2")}
+    assert texts_by_agent == {("echo", "step-1"), ("red", "step-2"), ("green", "step-2")}
     assert len({one["artifactId"] for one in streams}) == 3
     (partial,) = [one for one in results if one["name"] == "partial_result"]
     assert partial["parts"] == [{"text": "hello\nred 0 red 1 red 2 \ngreen 0 green 1 green 2 "}]
@@ -100,17 +100,17 @@ async def test_the_root_shows_what_the_lowest_write_for_the_step_of_its_own_plan
     }
 
 
-async def test_a_question_from_below_is_the_root_s_and_its_answer_reaches_who_asked(
+async def test_a_question_from_below_bubbles_up_and_its_reply_reaches_the_agent(
     mesh: SmallMesh,
 ) -> None:
     await mesh.join(echo)
     await mesh.supervise(name="team", agents=["echo"], tags=["team"])
     await mesh.supervise(agents=["team"])
 
-    asked = await mesh.ask("@team @echo ask Which colour?")
-    answered = await mesh.ask("blue", task_id=asked.task.id)
+    waiting = await mesh.ask("@team @echo ask Which colour?")
+    answered = await mesh.ask("blue", task_id=waiting.task.id)
 
-    assert (asked.task.status.state, status_texts(asked)) == (
+    assert (waiting.task.status.state, status_texts(waiting)) == (
         State.TASK_STATE_INPUT_REQUIRED,
         "Which colour?",
     )
@@ -118,7 +118,7 @@ async def test_a_question_from_below_is_the_root_s_and_its_answer_reaches_who_as
     assert answered.task.status.state == State.TASK_STATE_COMPLETED
 
 
-async def test_a_file_from_below_is_the_child_s_also_for_who_goes_on_from_the_journal(
+async def test_a_file_from_below_stays_the_child_s_after_a_resume_from_the_journal(
     mesh: SmallMesh,
 ) -> None:
     await mesh.join(echo)
@@ -136,7 +136,7 @@ async def test_a_file_from_below_is_the_child_s_also_for_who_goes_on_from_the_jo
     assert state["outcomes"]["step-1"].has_files
 
 
-async def test_supervisors_that_may_ask_each_other_never_go_round(mesh: SmallMesh) -> None:
+async def test_supervisors_that_may_ask_each_other_do_not_loop(mesh: SmallMesh) -> None:
     await mesh.join(echo)
     await mesh.supervise(name="left", agents=["right", "echo"], tags=["turn"])
     await mesh.supervise(name="right", agents=["left", "echo"], tags=["turn"])
@@ -149,20 +149,20 @@ async def test_supervisors_that_may_ask_each_other_never_go_round(mesh: SmallMes
     assert "echo" in status_texts(ended)
 
 
-def test_a_supervisor_that_is_to_ask_itself_or_has_a_taken_name_is_refused(tmp_path: Path) -> None:
-    def made(name: str, *agents: str) -> None:
+def test_a_supervisor_of_itself_or_with_a_taken_name_is_refused(tmp_path: Path) -> None:
+    def add_supervisor(name: str, *agents: str) -> None:
         supervisors = {name: SupervisorSettings(agents=agents)}
         settings = Settings(data_dir=tmp_path, supervisors=supervisors)
         build_agents(settings, McpConfig({}), None, plugins=load_plugins())  # type: ignore[arg-type]
 
     with pytest.raises(ConfigurationError, match="it can't ask itself"):
-        made("team", "team")
+        add_supervisor("team", "team")
     with pytest.raises(ConfigurationError, match="an installed agent has this name"):
-        made("echo", "supervisor")
+        add_supervisor("echo", "supervisor")
 
 
 async def _names_down(mesh: SmallMesh, snapshot: snapshot_pb2.TaskSnapshot) -> list[str]:
-    """The agents from a task down its first children."""
+    """Return the agents from a task down its first children."""
     names = [snapshot.agent]
     while snapshot.children:
         snapshot = await mesh.look(snapshot.children[0].started.task_id)

@@ -1,4 +1,4 @@
-"""A supervisor whose sub-agents flap, hang, flood, or answer nonsense: the others don't suffer."""
+"""A supervisor whose sub-agents flap, hang, flood, or send garbage: the other agents still work."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -24,7 +24,7 @@ from trunkline.v1 import (
 )
 from trunkline_agents.echo.agent import echo
 
-# Far longer than an agent that does anything needs, on any machine.
+# Far longer than any working agent needs on any machine.
 IDLE_S = 5.0
 
 
@@ -42,7 +42,7 @@ def is_over(snapshot: snapshot_pb2.TaskSnapshot) -> bool:
     return snapshot.task.status.state in TERMINAL
 
 
-async def join_liars(mesh: SmallMesh, server: MeshServer) -> None:
+async def join_breaching_host(mesh: SmallMesh, server: MeshServer) -> None:
     server.add_service(
         "trunkline.v1.MessageService",
         message_service_pb2_grpc.add_MessageServiceServicer_to_server,
@@ -57,10 +57,10 @@ async def join_liars(mesh: SmallMesh, server: MeshServer) -> None:
     await mesh.register(host)
 
 
-async def test_nonsense_fails_its_step_and_spoils_nothing_else(mesh: SmallMesh) -> None:
+async def test_garbage_fails_only_its_step(mesh: SmallMesh) -> None:
     server = MeshServer()
     try:
-        await join_liars(mesh, server)
+        await join_breaching_host(mesh, server)
         await mesh.join(echo)
         await mesh.supervise()
 
@@ -69,8 +69,8 @@ async def test_nonsense_fails_its_step_and_spoils_nothing_else(mesh: SmallMesh) 
         await server.stop(0)
 
     assert ended.task.status.state == State.TASK_STATE_COMPLETED
-    well, *failures = texts(ended)[-1].splitlines()
-    assert well == "well"
+    answered, *failures = texts(ended)[-1].splitlines()
+    assert answered == "well"
     for (name, (_, problem)), failure in zip(LIES.items(), failures, strict=True):
         assert failure == (
             f"Could not answer \"speak\": agent '{name}' broke the protocol: {problem} "
@@ -78,7 +78,7 @@ async def test_nonsense_fails_its_step_and_spoils_nothing_else(mesh: SmallMesh) 
         )
 
 
-async def test_a_silent_agent_is_canceled_and_named(mesh: SmallMesh) -> None:
+async def test_a_silent_agent_is_canceled_and_named_in_the_answer(mesh: SmallMesh) -> None:
     stopped = asyncio.Event()
 
     @agent(name="mute", description="Says nothing.", tags=["mute"])
@@ -99,11 +99,11 @@ async def test_a_silent_agent_is_canceled_and_named(mesh: SmallMesh) -> None:
     )
     assert stopped.is_set()
     child = next(one for one in ended.children if one.started.agent == "mute")
-    below = await mesh.look(child.started.task_id)
-    assert below.task.status.state == State.TASK_STATE_CANCELED
+    child_task = await mesh.look(child.started.task_id)
+    assert child_task.task.status.state == State.TASK_STATE_CANCELED
 
 
-async def test_a_flood_is_cut_off_and_the_others_are_delivered(mesh: SmallMesh) -> None:
+async def test_a_flood_is_stopped_and_the_other_answers_are_delivered(mesh: SmallMesh) -> None:
     @agent(name="flood", description="Says too much.", tags=["flood"])
     async def flood(_task: TaskContext) -> AsyncGenerator[str, None]:
         while True:
@@ -119,11 +119,11 @@ async def test_a_flood_is_cut_off_and_the_others_are_delivered(mesh: SmallMesh) 
     assert counted.split() == [str(number) for number in range(1, 101)]
     assert "it sent more than 1 MiB in one turn; ask it for less (agent flood)" in failure
     child = next(one for one in ended.children if one.started.agent == "flood")
-    below = await mesh.until(child.started.task_id, is_over)
-    assert below.task.status.state == State.TASK_STATE_CANCELED
+    child_task = await mesh.until(child.started.task_id, is_over)
+    assert child_task.task.status.state == State.TASK_STATE_CANCELED
 
 
-async def test_a_long_text_is_forwarded_whole_and_answered_in_short(mesh: SmallMesh) -> None:
+async def test_a_long_text_is_forwarded_whole_and_summarized(mesh: SmallMesh) -> None:
     whole = "".join(f"{number} " for number in range(80_000))
     assert len(whole) > KEPT_CHARS
 
@@ -137,15 +137,15 @@ async def test_a_long_text_is_forwarded_whole_and_answered_in_short(mesh: SmallM
     ended = await mesh.ask("write a book")
 
     assert ended.task.status.state == State.TASK_STATE_COMPLETED, status_texts(ended)
-    forwarded, answer = texts(ended)
-    assert forwarded == whole
+    forwarded_text, answer = texts(ended)
+    assert forwarded_text == whole
     assert answer[:KEPT_CHARS] == whole[:KEPT_CHARS]
     assert answer.endswith(
         f"[Shortened: {len(whole):,} characters in all; agent author has the rest.]"
     )
 
 
-async def test_an_agent_that_flaps_is_followed_through(mesh: SmallMesh) -> None:
+async def test_a_flapping_agent_is_followed_to_its_end(mesh: SmallMesh) -> None:
     steps = [asyncio.Event() for _ in range(4)]
 
     @agent(name="flap", description="Counts between cuts.", tags=["flap"])
@@ -154,16 +154,16 @@ async def test_an_agent_that_flaps_is_followed_through(mesh: SmallMesh) -> None:
             yield f"{number} "
             await step.wait()
 
-    below = await mesh.join(flap)
+    child_task = await mesh.join(flap)
     await mesh.join(echo)
     await mesh.supervise()
     task_id = await mesh.begin("echo well, and flap about")
 
     for number, step in enumerate(steps):
         await mesh.until(task_id, partial(has_text, f"{number} "))
-        await below.cut()
+        await child_task.cut()
         step.set()
-        await below.serve_again()
+        await child_task.serve_again()
     ended = await mesh.until(task_id, is_over)
 
     assert texts(ended)[-1] == "well\n0 1 2 3 "

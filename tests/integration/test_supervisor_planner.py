@@ -1,4 +1,4 @@
-"""A supervisor that plans with a model: a real client of a provider that the test scripts."""
+"""A supervisor that plans with a model: a provider's real client against a scripted provider."""
 
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -40,7 +40,7 @@ def provider() -> Iterator[ModelServer]:
 
 @pytest.fixture
 async def bridged(tmp_path: Path, provider: ModelServer) -> AsyncIterator[BridgedMesh]:
-    """A supervisor with a model over three agents that say what they were asked."""
+    """A supervisor with a model, over three agents that return their question."""
     settings = BridgeSettings(default_agent="supervisor")
     options = ModelSettings(base_url=provider.openai_url)
     planner = Planner(open_model(ModelChoice(NAME, tables={NAME: options})))
@@ -57,13 +57,13 @@ def mesh(bridged: BridgedMesh) -> SmallMesh:
 
 def asked(name: str) -> FunctionAgent:
     @agent(name=name, description=f"Knows about {name}.", tags=[name])
-    async def say_so(task: TaskContext) -> str | None:
+    async def repeat(task: TaskContext) -> str | None:
         if "fail" in task.text:
             await task.fail("the fuse blew")
             return None
         return f"{name} was asked {task.text}"
 
-    return say_so
+    return repeat
 
 
 def planned(*steps: dict[str, Any]) -> Reply:
@@ -77,8 +77,8 @@ def step(name: str, text: str, *after: object) -> dict[str, Any]:
 def of_kind(
     snapshot: snapshot_pb2.TaskSnapshot, kind: event_pb2.ArtifactKind.ValueType
 ) -> list[str]:
-    found = zip(texts(snapshot), snapshot.artifacts, strict=True)
-    return [text for text, info in found if info.kind == kind]
+    pairs = zip(texts(snapshot), snapshot.artifacts, strict=True)
+    return [text for text, info in pairs if info.kind == kind]
 
 
 def answer(snapshot: snapshot_pb2.TaskSnapshot) -> str:
@@ -115,7 +115,7 @@ async def test_the_model_plans_from_the_scores_and_its_steps_take_results(
     assert "blue was asked compare" in provider.asked[1].last
 
 
-async def test_the_plan_is_seen_while_the_model_makes_it(
+async def test_the_plan_streams_while_the_model_writes_it(
     mesh: SmallMesh, provider: ModelServer
 ) -> None:
     whole = json.dumps({"steps": [step("red", "paint the town"), step("green", "water it")]})
@@ -138,7 +138,7 @@ async def test_the_plan_is_seen_while_the_model_makes_it(
     assert len(plan.steps) == 2
 
 
-async def test_a_plan_that_cannot_be_run_is_mended_by_the_model(
+async def test_an_invalid_plan_is_corrected_by_the_model(
     mesh: SmallMesh, provider: ModelServer
 ) -> None:
     provider.script(planned(step("purple", "mix it")), planned(step("red", "mix it")))
@@ -169,7 +169,7 @@ async def test_a_plan_that_cannot_be_run_is_mended_by_the_model(
         ([refuse(401)], f"{NAME} could not be called for a plan"),
     ],
 )
-async def test_without_a_plan_that_can_be_run_the_scores_plan_and_the_journal_says_why(
+async def test_without_a_valid_plan_the_scores_plan_and_the_journal_has_the_reason(
     mesh: SmallMesh, provider: ModelServer, replies: list[Reply], problem: str
 ) -> None:
     provider.script(*replies)
@@ -184,7 +184,7 @@ async def test_without_a_plan_that_can_be_run_the_scores_plan_and_the_journal_sa
     assert provider.left == 0
 
 
-async def test_a_plan_that_was_seen_and_cannot_be_run_comes_to_an_end_before_it_is_asked_back(
+async def test_an_invalid_streamed_plan_is_closed_before_the_supervisor_asks_back(
     mesh: SmallMesh, provider: ModelServer
 ) -> None:
     provider.script(*[planned(step("nobody-here", "sing"))] * 2)
@@ -219,7 +219,7 @@ async def test_the_model_asks_back_and_the_next_message_is_planned(
     assert answer(second) == "blue was asked the sky"
 
 
-async def test_the_model_knows_what_was_said_in_other_tasks_of_the_conversation(
+async def test_the_model_gets_the_messages_of_other_tasks_of_the_conversation(
     mesh: SmallMesh, provider: ModelServer
 ) -> None:
     provider.script(planned(step("red", "paint it")), planned(step("red", "paint it again")))
@@ -239,7 +239,9 @@ async def test_the_model_knows_what_was_said_in_other_tasks_of_the_conversation(
     ]
 
 
-async def test_who_names_an_agent_needs_no_model(mesh: SmallMesh, provider: ModelServer) -> None:
+async def test_a_message_that_names_an_agent_needs_no_model(
+    mesh: SmallMesh, provider: ModelServer
+) -> None:
     provider.script()
 
     named = await mesh.ask("@red what now")
@@ -250,7 +252,7 @@ async def test_who_names_an_agent_needs_no_model(mesh: SmallMesh, provider: Mode
     assert not provider.asked
 
 
-async def test_what_failed_is_named_behind_the_model_s_words(
+async def test_failed_steps_are_named_after_the_model_s_answer(
     mesh: SmallMesh, provider: ModelServer
 ) -> None:
     steps = (step("red", "one"), step("green", "two"), step("blue", "fail"))
@@ -263,7 +265,7 @@ async def test_what_failed_is_named_behind_the_model_s_words(
     )
 
 
-async def test_an_answer_that_breaks_off_is_taken_back_and_said_as_the_agents_did(
+async def test_an_interrupted_answer_is_replaced_by_the_agents_answers(
     mesh: SmallMesh, provider: ModelServer
 ) -> None:
     broken = Reply(pieces=("Half of ",), is_cut=True)
@@ -278,7 +280,7 @@ async def test_an_answer_that_breaks_off_is_taken_back_and_said_as_the_agents_di
 
 
 @pytest.mark.parametrize("finish", ["length", "content_filter"])
-async def test_words_whose_end_is_missing_are_taken_back_and_said_as_the_agents_did(
+async def test_an_answer_without_an_end_is_replaced_by_the_agents_answers(
     mesh: SmallMesh, provider: ModelServer, finish: str
 ) -> None:
     provider.script(
@@ -292,7 +294,7 @@ async def test_words_whose_end_is_missing_are_taken_back_and_said_as_the_agents_
     assert of_kind(ended, event_pb2.ARTIFACT_KIND_DRAFT) == [""]
 
 
-async def test_the_wire_has_the_model_s_answer_as_a_stream_and_then_whole(
+async def test_the_wire_has_the_model_s_answer_as_a_stream_and_then_whole_(
     bridged: BridgedMesh, provider: ModelServer
 ) -> None:
     pause = Pause()
@@ -302,27 +304,33 @@ async def test_the_wire_has_the_model_s_answer_as_a_stream_and_then_whole(
     caller = bridged.at("/")
 
     async with caller.streamed("ask both") as stream:
-        seen = []
+        events_seen = []
         async for event in stream:
-            seen.append(event)
+            events_seen.append(event)
             if event.text == "Both ":
-                # It was here before the model had said the rest.
+                # It arrived before the model sent the rest.
                 pause.go_on()
-    updates = [one.result["artifactUpdate"] for one in seen if "artifactUpdate" in one.result]
-    own = [
+    updates = [
+        one.result["artifactUpdate"] for one in events_seen if "artifactUpdate" in one.result
+    ]
+    answer_updates = [
         one
         for one in updates
         if "metadata" not in one["artifact"] and not one["artifact"]["artifactId"].count(".")
     ]
-    results = [one for one in own if one["artifact"]["name"].endswith("_result")]
+    results = [one for one in answer_updates if one["artifact"]["name"].endswith("_result")]
 
-    shown = [(one["artifact"]["name"], one["artifact"]["parts"][0]["text"]) for one in results]
-    assert shown[0] == ("streaming_result", "Both ")
-    assert "".join(text for name, text in shown if name == "streaming_result") == "Both agree."
-    assert shown[-1] == ("partial_result", "Both agree.")
+    results_shown = [
+        (one["artifact"]["name"], one["artifact"]["parts"][0]["text"]) for one in results
+    ]
+    assert results_shown[0] == ("streaming_result", "Both ")
+    assert (
+        "".join(text for name, text in results_shown if name == "streaming_result") == "Both agree."
+    )
+    assert results_shown[-1] == ("partial_result", "Both agree.")
     assert results[-1]["lastChunk"] is True
     assert results[-2]["lastChunk"] is True
-    task = await caller.call("GetTask", {"id": seen[0].result["task"]["id"]})
+    task = await caller.call("GetTask", {"id": events_seen[0].result["task"]["id"]})
     names = [one["name"] for one in task["artifacts"]]
     assert names.count("streaming_result") == 3
     assert names[-1] == "partial_result"

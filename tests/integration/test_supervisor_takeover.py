@@ -1,4 +1,4 @@
-"""A supervisor whose process is killed in a turn, and started again: the turn goes on."""
+"""A supervisor whose process is killed in a turn, and restarted: the turn continues."""
 
 import asyncio
 import json
@@ -40,10 +40,10 @@ async def end_of(mesh: SmallMesh, task_id: str) -> snapshot_pb2.TaskSnapshot:
 
 @dataclass
 class Helpers:
-    """Agents that say half, and the rest when they may; they count how often they were run."""
+    """Agents that write half of their text, and the rest on command; they count their runs."""
 
     runs: list[str] = field(default_factory=list)
-    go_on: asyncio.Event = field(default_factory=asyncio.Event)
+    proceed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def slow(self, name: str) -> FunctionAgent:
         @agent(name=name, description="Counts in two parts.", tags=[name])
@@ -51,7 +51,7 @@ class Helpers:
             self.runs.append(name)
             for number in range(50):
                 yield f"{number} "
-            await self.go_on.wait()
+            await self.proceed.wait()
             for number in range(50, 100):
                 yield f"{number} "
 
@@ -73,25 +73,25 @@ class Helpers:
                 return None
             self.runs.append(task.text)
             await task.working("noted")
-            await self.go_on.wait()
+            await self.proceed.wait()
             return f"noted {task.text}"
 
         return clerk
 
 
-def finished(snapshot: snapshot_pb2.TaskSnapshot) -> set[str]:
+def finished_agents(snapshot: snapshot_pb2.TaskSnapshot) -> set[str]:
     return {child.started.agent for child in snapshot.children if child.HasField("finished")}
 
 
-async def same_by_its_journal(mesh: SmallMesh, ended: snapshot_pb2.TaskSnapshot) -> None:
-    """See that the fold of what was streamed is what the host holds."""
+async def check_fold(mesh: SmallMesh, ended: snapshot_pb2.TaskSnapshot) -> None:
+    """Assert that the fold of the streamed events equals the host's snapshot."""
     fold = Fold(ended.task.id)
     for batch in await mesh.events(ended.task.id):
         fold.apply(batch)
     assert texts(fold.snapshot()) == texts(ended)
 
 
-async def test_what_has_ended_is_kept_and_what_runs_is_followed_on(
+async def test_ended_steps_are_kept_and_running_ones_are_followed(
     supervisor: KillableAgent,
 ) -> None:
     helpers = Helpers()
@@ -101,42 +101,42 @@ async def test_what_has_ended_is_kept_and_what_runs_is_followed_on(
     task_id = await mesh.begin("go red now, and go green now, then go red again")
     await mesh.until(
         task_id,
-        lambda now: "red" in finished(now) and any("49 " in text for text in texts(now)),
+        lambda now: "red" in finished_agents(now) and any("49 " in text for text in texts(now)),
     )
 
     await supervisor.kill_and_start()
-    helpers.go_on.set()
+    helpers.proceed.set()
     ended = await end_of(mesh, task_id)
 
     assert ended.task.status.state == State.TASK_STATE_COMPLETED
     assert texts(ended)[-1] == f"red is done\n{WHOLE}\nred is done"
-    # Each step was called once, its text is there once, and the plan was made once.
+    # Each step ran once, its text exists once, and the plan was made once.
     assert sorted(helpers.runs) == ["green", "red", "red"]
     assert sorted(texts(ended)[:-1]) == sorted([WHOLE, "red is done", "red is done"])
     assert [plan.revision for plan in ended.plans] == [1]
     assert [child.started.step_id for child in ended.children] == ["step-1", "step-2", "step-3"]
     assert len(ended.routes) == 3
-    await same_by_its_journal(mesh, ended)
+    await check_fold(mesh, ended)
 
 
-async def test_an_answer_that_was_given_is_not_given_again(supervisor: KillableAgent) -> None:
+async def test_a_delivered_reply_is_not_delivered_again(supervisor: KillableAgent) -> None:
     helpers = Helpers()
     mesh = supervisor.mesh
     await mesh.join(helpers.clerk())
     await supervisor.start()
-    asked = await mesh.ask("to the clerk")
+    waiting = await mesh.ask("to the clerk")
     await mesh.client("supervisor").send_message(
         agent="supervisor",
-        message=mesh.message("Ada", task_id=asked.task.id),
+        message=mesh.message("Ada", task_id=waiting.task.id),
         submission=message_service_pb2.Submission(),
         return_immediately=True,
     )
-    child = asked.children[0].started.task_id
+    child = waiting.children[0].started.task_id
     await mesh.until(child, lambda now: now.turn == 2)
 
     await supervisor.kill_and_start()
-    helpers.go_on.set()
-    ended = await end_of(mesh, asked.task.id)
+    helpers.proceed.set()
+    ended = await end_of(mesh, waiting.task.id)
 
     assert texts(ended)[-1] == "noted Ada"
     assert helpers.runs == ["Ada"]
@@ -147,14 +147,14 @@ STEPS = [{"agent": "red", "text": "begin"}, {"agent": "green", "text": "end"}]
 
 @contextmanager
 def planned_by_a_model(supervisor: KillableAgent) -> Iterator[ModelServer]:
-    """Let a model plan for the supervisor, and word its answers."""
+    """Configure a model that plans for the supervisor and writes its answers."""
     with model_server() as provider:
         planner = {"TRUNKLINE_PLANNER_MODEL": "openai:planner"}
         supervisor.environment = {**provider.environment, **planner}
         yield provider
 
 
-async def test_a_plan_that_a_model_was_making_is_made_again(supervisor: KillableAgent) -> None:
+async def test_an_unfinished_plan_of_a_model_is_made_again(supervisor: KillableAgent) -> None:
     helpers = Helpers()
     mesh = supervisor.mesh
     await mesh.join(helpers.quick("red"), helpers.quick("green"))
@@ -174,14 +174,14 @@ async def test_a_plan_that_a_model_was_making_is_made_again(supervisor: Killable
         assert provider.left == 0
 
     assert sorted(helpers.runs) == ["green", "red"]
-    (made,) = ended.plans
-    assert (made.revision, made.text) == (2, "1. red: begin\n2. green: end")
+    (only_plan,) = ended.plans
+    assert (only_plan.revision, only_plan.text) == (2, "1. red: begin\n2. green: end")
     assert sorted(texts(ended)[:2]) == ["green is done", "red is done"]
     assert texts(ended)[-1] == "Both are done."
-    await same_by_its_journal(mesh, ended)
+    await check_fold(mesh, ended)
 
 
-async def test_an_answer_that_a_model_was_making_is_made_again(supervisor: KillableAgent) -> None:
+async def test_an_unfinished_answer_of_a_model_is_made_again(supervisor: KillableAgent) -> None:
     helpers = Helpers()
     mesh = supervisor.mesh
     await mesh.join(helpers.quick("red"), helpers.quick("green"))
@@ -200,16 +200,16 @@ async def test_an_answer_that_a_model_was_making_is_made_again(supervisor: Killa
         ended = await end_of(mesh, task_id)
         assert provider.left == 0
 
-    # Neither the plan nor its steps were made again.
+    # Neither the plan nor its steps were repeated.
     assert sorted(helpers.runs) == ["green", "red"]
     assert [plan.revision for plan in ended.plans] == [1]
     assert sorted(texts(ended)[:2]) == ["green is done", "red is done"]
-    # The draft, rewound and written anew, and the answer that it became.
+    # The draft, rewound and written again, and the final answer.
     assert texts(ended)[2:] == ["Both are done."] * 2
-    await same_by_its_journal(mesh, ended)
+    await check_fold(mesh, ended)
 
 
-async def test_from_any_point_of_the_journal_a_turn_is_found_where_it_was(tmp_path: Path) -> None:
+async def test_a_turn_is_recovered_from_any_point_of_the_journal(tmp_path: Path) -> None:
     async with open_small_mesh(tmp_path) as mesh:
         await mesh.join(echo)
         await mesh.supervise()
@@ -245,5 +245,5 @@ async def test_from_any_point_of_the_journal_a_turn_is_found_where_it_was(tmp_pa
             ended += has_ended
     assert min(planned, called, ended) > 0
     assert state is not None
-    said = [state["outcomes"][step.id].text for step in state["steps"]]
-    assert said == ["1 2 3 ", "straight", "boom", "well"]
+    texts = [state["outcomes"][step.id].text for step in state["steps"]]
+    assert texts == ["1 2 3 ", "straight", "boom", "well"]

@@ -1,4 +1,4 @@
-"""A server that nobody calls gives its memory back, and nobody notices."""
+"""An idle server is stopped to free memory, and its users do not notice."""
 
 import asyncio
 from pathlib import Path
@@ -9,7 +9,7 @@ from trunkline.tools.server import ToolServerState
 IDLE = {"idle_s": 0.2}
 
 
-async def test_an_unused_server_rests_and_the_next_call_wakes_it() -> None:
+async def test_an_idle_server_stops_and_the_next_call_starts_it() -> None:
     async with running(awkward=awkward(trunkline=IDLE)) as adapter:
         (server,) = adapter.list_servers()
         assert (await call(adapter, "repeat", text="one")).content[0].text == "one"
@@ -24,21 +24,21 @@ async def test_an_unused_server_rests_and_the_next_call_wakes_it() -> None:
         assert (await call(adapter, "repeat", text="three")).content[0].text == "three"
 
 
-async def test_a_call_under_way_is_no_rest(tmp_path: Path) -> None:
+async def test_a_server_with_a_running_call_is_not_idle(tmp_path: Path) -> None:
     async with running(awkward=awkward(trunkline=IDLE)) as adapter:
         (server,) = adapter.list_servers()
         async with asyncio.TaskGroup() as group:
             hanging = group.create_task(call(adapter, "hang", marks=str(tmp_path)))
             await appears(tmp_path / "began")
             first = server.pid
-            # Far longer than it would take to fall asleep.
+            # Far longer than the idle timeout.
             await asyncio.sleep(4 * IDLE["idle_s"])
             assert server.pid == first is not None
             hanging.cancel()
         await wait_until(adapter, lambda: server.pid is None)
 
 
-async def test_a_server_without_the_setting_never_rests() -> None:
+async def test_a_server_without_an_idle_timeout_never_stops() -> None:
     async with running(awkward=awkward()) as adapter:
         (server,) = adapter.list_servers()
         await call(adapter, "repeat", text="one")

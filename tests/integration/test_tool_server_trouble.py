@@ -1,4 +1,4 @@
-"""MCP servers that crash, hang, answer nonsense or are deaf: who waits for them, and how long."""
+"""MCP servers that crash, hang, answer garbage or read nothing, and the waits of their callers."""
 
 import asyncio
 import logging
@@ -37,8 +37,8 @@ PLAIN = ServerConfig(
 )
 
 
-def trusting(*, failures: int = 3, open_s: float = 600.0) -> AdapterSettings:
-    """Settings under which a server may fail so often, and is then left alone for so long."""
+def breaker_settings(*, failures: int = 3, open_s: float = 600.0) -> AdapterSettings:
+    """Settings of a breaker that opens after so many failures, for so long."""
     return AdapterSettings(
         restart_delay_s=0.01,
         restart_delay_max_s=0.01,
@@ -48,7 +48,7 @@ def trusting(*, failures: int = 3, open_s: float = 600.0) -> AdapterSettings:
 
 
 def broken_while(sign: Path) -> ServerConfig:
-    """The awkward server, which can't be started while a file exists."""
+    """The awkward server, which fails to start while a file exists."""
     return script(
         f"import os, sys\nif os.path.exists({str(sign)!r}): sys.exit(7)\n"
         f"os.execv(sys.executable, [sys.executable, {AWKWARD!r}])"
@@ -60,12 +60,12 @@ def only_server(adapter: ToolAdapter) -> ToolServer:
     return server
 
 
-async def test_a_server_that_cannot_be_started_is_left_alone_and_calls_are_told_why(
+async def test_after_failed_starts_the_breaker_opens_and_calls_fail_with_the_reason(
     tmp_path: Path,
 ) -> None:
     sign = tmp_path / "broken"
     sign.touch()
-    async with running(trusting(), broken=broken_while(sign), fine=awkward()) as adapter:
+    async with running(breaker_settings(), broken=broken_while(sign), fine=awkward()) as adapter:
         (server,) = adapter.list_servers(["broken"])
         await wait_until(adapter, lambda: server.breaker.state == "open")
         assert server.state == ToolServerState.TOOL_SERVER_STATE_FAILED
@@ -79,12 +79,12 @@ async def test_a_server_that_cannot_be_started_is_left_alone_and_calls_are_told_
         assert (await call(adapter, "repeat", server="fine", text="hi")).content[0].text == "hi"
 
 
-async def test_a_server_that_is_mended_is_probed_by_its_start_and_trusted_after_a_call(
+async def test_a_start_of_the_repaired_server_half_opens_the_breaker_and_a_call_closes_it(
     tmp_path: Path,
 ) -> None:
     sign = tmp_path / "broken"
     sign.touch()
-    async with running(trusting(open_s=0.2), broken=broken_while(sign)) as adapter:
+    async with running(breaker_settings(open_s=0.2), broken=broken_while(sign)) as adapter:
         server = only_server(adapter)
         await wait_until(adapter, lambda: server.breaker.state == "open")
         sign.unlink()
@@ -95,9 +95,9 @@ async def test_a_server_that_is_mended_is_probed_by_its_start_and_trusted_after_
         assert server.breaker.state == "closed"
 
 
-async def test_a_server_whose_tools_hang_is_left_alone(tmp_path: Path) -> None:
+async def test_hanging_tools_open_the_breaker(tmp_path: Path) -> None:
     slow = awkward(trunkline={"call_timeout_s": 1})
-    async with running(trusting(), slow=slow) as adapter:
+    async with running(breaker_settings(), slow=slow) as adapter:
         await adapter.wait_ready(timeout_s=READY_TIMEOUT_S)
         for _ in range(3):
             with pytest.raises(PeerTimeoutError):
@@ -106,10 +106,8 @@ async def test_a_server_whose_tools_hang_is_left_alone(tmp_path: Path) -> None:
             await call(adapter, "repeat", server="slow", text="hello")
 
 
-async def test_a_caller_whose_own_deadline_passes_says_nothing_against_the_server(
-    tmp_path: Path,
-) -> None:
-    async with running(trusting(failures=1), awkward=awkward()) as adapter:
+async def test_a_caller_s_own_deadline_is_no_failure_of_the_server(tmp_path: Path) -> None:
+    async with running(breaker_settings(failures=1), awkward=awkward()) as adapter:
         await adapter.wait_ready(timeout_s=READY_TIMEOUT_S)
         server = only_server(adapter)
         for _ in range(2):
@@ -121,8 +119,8 @@ async def test_a_caller_whose_own_deadline_passes_says_nothing_against_the_serve
         assert server.breaker.state == "closed"
 
 
-async def test_a_server_that_answers_nonsense_is_left_alone() -> None:
-    async with running(trusting(), plain=PLAIN) as adapter:
+async def test_invalid_answers_open_the_breaker() -> None:
+    async with running(breaker_settings(), plain=PLAIN) as adapter:
         for _ in range(3):
             with pytest.raises(PeerProtocolError):
                 await call(adapter, "nonsense", server="plain")
@@ -130,16 +128,16 @@ async def test_a_server_that_answers_nonsense_is_left_alone() -> None:
             await call(adapter, "fine", server="plain")
 
 
-async def test_tools_that_fail_or_are_not_there_say_nothing_against_the_server() -> None:
-    async with running(trusting(failures=1), awkward=awkward()) as adapter:
+async def test_failing_or_unknown_tools_are_no_failure_of_the_server() -> None:
+    async with running(breaker_settings(failures=1), awkward=awkward()) as adapter:
         assert (await call(adapter, "refuse")).is_error
         with pytest.raises(Exception, match="no tool awkward/nothing"):
             await call(adapter, "nothing")
         assert only_server(adapter).breaker.state == "closed"
 
 
-async def test_a_probe_that_fails_leaves_the_server_alone_again() -> None:
-    async with running(trusting(failures=1, open_s=0.2), plain=PLAIN) as adapter:
+async def test_a_failed_probe_opens_the_breaker_again() -> None:
+    async with running(breaker_settings(failures=1, open_s=0.2), plain=PLAIN) as adapter:
         await adapter.wait_ready(timeout_s=READY_TIMEOUT_S)
         server = only_server(adapter)
         for _ in range(2):
@@ -151,10 +149,8 @@ async def test_a_probe_that_fails_leaves_the_server_alone_again() -> None:
         assert server.breaker.state == "closed"
 
 
-async def test_the_end_of_a_server_is_one_failure_however_many_calls_it_meets(
-    tmp_path: Path,
-) -> None:
-    async with running(trusting(failures=2), awkward=awkward()) as adapter:
+async def test_the_end_of_a_server_is_one_failure_for_any_number_of_calls(tmp_path: Path) -> None:
+    async with running(breaker_settings(failures=2), awkward=awkward()) as adapter:
         await adapter.wait_ready(timeout_s=READY_TIMEOUT_S)
         async with asyncio.TaskGroup() as group:
             calls = [
@@ -168,7 +164,7 @@ async def test_the_end_of_a_server_is_one_failure_however_many_calls_it_meets(
 
 
 @pytest.mark.parametrize("tool", ["fall_reading", "fall_repeatable"])
-async def test_a_harmless_call_is_made_once_more_when_the_server_ends(
+async def test_an_idempotent_call_is_repeated_once_when_the_server_ends(
     tool: str, tmp_path: Path
 ) -> None:
     async with running(awkward=awkward()) as adapter:
@@ -185,7 +181,7 @@ async def test_a_call_that_may_change_something_is_never_repeated(tmp_path: Path
     assert (tmp_path / "calls").read_text() == "x"
 
 
-async def test_a_call_that_is_canceled_is_over_although_the_tool_goes_on(tmp_path: Path) -> None:
+async def test_a_canceled_call_ends_although_the_tool_continues(tmp_path: Path) -> None:
     async with running(awkward=awkward()) as adapter:
         async with asyncio.TaskGroup() as group:
             task = group.create_task(call(adapter, "insist", marks=str(tmp_path)))
@@ -195,7 +191,7 @@ async def test_a_call_that_is_canceled_is_over_although_the_tool_goes_on(tmp_pat
         assert (await call(adapter, "repeat", text="still here")).content[0].text == "still here"
 
 
-async def test_a_call_that_is_canceled_does_not_wait_for_a_server_that_reads_nothing(
+async def test_a_canceled_call_does_not_wait_for_a_server_that_reads_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING, logger="mcp")
@@ -214,7 +210,7 @@ async def test_a_call_that_is_canceled_does_not_wait_for_a_server_that_reads_not
         finally:
             os.kill(pid, signal.SIGCONT)
         assert (await call(adapter, "repeat", text="awake")).content[0].text == "awake"
-    # The SDK says so when it had to wait.
+    # The SDK logs a warning if it had to wait.
     assert [record.message for record in caplog.records if "gave up" in record.message] == []
 
 

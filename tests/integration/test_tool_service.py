@@ -69,7 +69,7 @@ async def call(
 
 
 async def becomes(is_so: Callable[[], bool]) -> None:
-    """Wait for what another process does, which tells nobody."""
+    """Poll a condition that another process fulfils."""
     async with asyncio.timeout(TIMEOUT_S):
         while not is_so():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -81,13 +81,13 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(memory))
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
-    # The SDK keeps its tracer of whichever provider came first in this process.
+    # The SDK keeps the tracer of the first provider in this process.
     monkeypatch.setattr(mcp.shared._otel, "_tracer", provider.get_tracer("mcp-python-sdk"))
     yield memory
     provider.shutdown()
 
 
-async def test_progress_comes_as_it_is_made_and_the_result_last() -> None:
+async def test_progress_is_streamed_and_the_result_is_last() -> None:
     async with client_of(awkward=AWKWARD) as client:
         responses = await call(client, "count", n=4)
     *news, last = responses
@@ -100,13 +100,13 @@ async def test_progress_comes_as_it_is_made_and_the_result_last() -> None:
     assert last.result.content[0].text == "counted to 4"
 
 
-async def test_whole_numbers_arrive_whole_however_deep() -> None:
+async def test_integers_arrive_as_integers_at_any_depth() -> None:
     async with client_of(awkward=AWKWARD) as client:
         (response,) = await call(client, "types", value={"a": [2, 2.5, {"b": 3}], "c": 4})
     assert response.result.content[0].text == '{"a": [2, 2.5, {"b": 3}], "c": 4}'
 
 
-async def test_whole_numbers_that_a_struct_would_round_come_as_they_are() -> None:
+async def test_integers_that_a_struct_would_round_arrive_exactly() -> None:
     value = {"a": [2**53 + 1, -(2**64) - 1, 2**60], "b": 0.1}
     request = tool_service_pb2.CallToolRequest(server="awkward", tool="types")
     request.exact_arguments = exact_json({"value": value})
@@ -114,14 +114,14 @@ async def test_whole_numbers_that_a_struct_would_round_come_as_they_are() -> Non
         async with client.call_tool(request) as responses:
             (response,) = [one async for one in responses]
         assert json.loads(response.result.content[0].text) == value
-        for wrong in ("[]", '{"half'):
-            request.exact_arguments = wrong
+        for invalid in ("[]", '{"half'):
+            request.exact_arguments = invalid
             with pytest.raises(InvalidArgumentError, match="is not a JSON object"):
                 async with client.call_tool(request) as responses:
                     await anext(aiter(responses))
 
 
-async def test_the_list_is_watched_through_start_end_and_start() -> None:
+async def test_a_watch_sees_start_end_and_restart_of_a_server() -> None:
     starting = tool_service_pb2.TOOL_SERVER_STATE_STARTING
     ready = tool_service_pb2.TOOL_SERVER_STATE_READY
     seen: list[int] = []
@@ -161,7 +161,7 @@ async def test_errors_keep_their_class_over_the_wire() -> None:
             await call(client, "any", server="nobody")
 
 
-async def test_leaving_a_call_cancels_the_tool(tmp_path: Path) -> None:
+async def test_closing_a_call_cancels_the_tool(tmp_path: Path) -> None:
     async with client_of(awkward=AWKWARD) as client:
         async with asyncio.TaskGroup() as group:
             task = group.create_task(call(client, "hang", marks=str(tmp_path)))
@@ -188,7 +188,7 @@ async def test_the_deadline_in_the_request_ends_the_call(tmp_path: Path) -> None
         await becomes((tmp_path / "canceled").exists)
 
 
-async def test_a_call_is_one_trace_down_into_the_server_and_upkeep_is_none(
+async def test_a_call_is_one_trace_into_the_server_and_maintenance_has_none(
     exporter: InMemorySpanExporter,
 ) -> None:
     async with client_of(awkward=AWKWARD) as client:
@@ -197,17 +197,17 @@ async def test_a_call_is_one_trace_down_into_the_server_and_upkeep_is_none(
         with telemetry.span("root") as root:
             (response,) = await call(client, "traceparent")
     spans = {span.name: span for span in exporter.get_finished_spans()}
-    sent = spans["MCP send tools/call traceparent"]
+    send_span = spans["MCP send tools/call traceparent"]
     server = next(
         span
         for span in exporter.get_finished_spans()
         if span.kind is trace.SpanKind.SERVER and span.name.endswith("CallTool")
     )
-    assert sent.parent is not None
-    assert sent.parent.span_id == server.context.span_id
+    assert send_span.parent is not None
+    assert send_span.parent.span_id == server.context.span_id
     trace_id = trace.format_trace_id(root.get_span_context().trace_id)
     seen = response.result.content[0].text
-    assert seen.startswith(f"00-{trace_id}-{trace.format_span_id(sent.context.span_id)}-")
+    assert seen.startswith(f"00-{trace_id}-{trace.format_span_id(send_span.context.span_id)}-")
     assert {span.context.trace_id for span in exporter.get_finished_spans()} == {
         root.get_span_context().trace_id
     }

@@ -1,4 +1,4 @@
-"""Many calls on one stream: each as if it were alone, none in the way of the others."""
+"""Many calls on one stream: independent of each other, and fairly multiplexed."""
 
 import asyncio
 import os
@@ -61,7 +61,7 @@ class Script:
     async def __call__(self, task: TaskContext) -> None:
         match task.text.split():
             case ["write", count, size]:
-                # Statuses are batches of their own; text that is written at once is one.
+                # Each status is a separate batch; texts written at the same time are one batch.
                 for _ in range(int(count)):
                     await task.working("x" * int(size))
             case ["append", size]:
@@ -92,11 +92,11 @@ async def host(tmp_path: Path, script: Script) -> AsyncIterator[TaskHost]:
 
 
 class Served:
-    """A host's server, which can go away and come back."""
+    """A host's server that a test can stop and restart."""
 
     def __init__(self, host: TaskHost) -> None:
         self._host = host
-        # No port that somebody else may be given while it is away.
+        # A reserved port: while the server is down, no other process may get it.
         self.address = free_address()
 
     async def start(self) -> None:
@@ -153,7 +153,7 @@ async def read(client: HostClient, task_id: str) -> list[int]:
 
 
 async def both(spans: InMemorySpanExporter, name: str) -> tuple[ReadableSpan, ReadableSpan]:
-    """The client's and the server's span of a method, once both have ended."""
+    """Return the client's and the server's span of a method, once both have ended."""
     kinds: dict[SpanKind, ReadableSpan] = {}
 
     def have_ended() -> bool:
@@ -166,7 +166,7 @@ async def both(spans: InMemorySpanExporter, name: str) -> tuple[ReadableSpan, Re
 
 
 class RawTrunk:
-    """The contract by hand: what is sent, and each message that comes."""
+    """A raw stream of the protocol: `send` and `read` single messages."""
 
     def __init__(self, channel: MeshChannel) -> None:
         self._call: Any = trunk_service_pb2_grpc.TrunkServiceStub(channel).Connect()
@@ -210,25 +210,25 @@ async def test_a_ping_is_answered_at_once(raw: RawTrunk) -> None:
         assert await raw.read() == trunk_service_pb2.ConnectResponse()
 
 
-async def test_no_more_is_sent_than_there_is_credit_for(
+async def test_the_sender_never_exceeds_its_credit(
     raw: RawTrunk, client: HostClient, host: TaskHost
 ) -> None:
     whole = await written(client, host, "write 100 2000")
     await raw.watch(1, whole.task.id, 32_000)
-    got = 0
-    while got < 32_000:
-        got += size_of(await raw.read())
-    assert got < 32_000 + STREAM_QUANTUM_BYTES
-    # Nothing but the answer to the ping comes now.
+    received_bytes = 0
+    while received_bytes < 32_000:
+        received_bytes += size_of(await raw.read())
+    assert received_bytes < 32_000 + STREAM_QUANTUM_BYTES
+    # The only next message is the answer to the ping.
     await raw.send()
     assert size_of(await raw.read()) == 0
     await raw.send(credits=[trunk_service_pb2.TrunkCredit(call_id=1, bytes=400_000)])
     while True:
         response = await raw.read()
-        got += size_of(response)
+        received_bytes += size_of(response)
         if any(frame.HasField("end") for frame in response.frames):
             break
-    assert got > 200_000
+    assert received_bytes > 200_000
 
 
 async def test_watches_take_turns_in_messages_of_bounded_size(
@@ -247,7 +247,7 @@ async def test_watches_take_turns_in_messages_of_bounded_size(
     assert sorted(ended) == list(range(1, 25))
 
 
-async def test_a_batch_that_is_larger_than_a_message_comes_whole(
+async def test_a_batch_larger_than_a_message_arrives_whole(
     client: HostClient, host: TaskHost
 ) -> None:
     whole = await written(client, host, "append 700000")
@@ -258,7 +258,7 @@ async def test_a_batch_that_is_larger_than_a_message_comes_whole(
         assert found.result() == list(range(1, each.sequence + 1))
 
 
-async def test_a_reader_that_stalls_holds_nobody_up_and_keeps_a_window_at_most(
+async def test_a_stalled_reader_blocks_no_other_and_buffers_at_most_a_window(
     client: HostClient, host: TaskHost
 ) -> None:
     whole = await written(client, host, "write 2000 500")
@@ -282,13 +282,13 @@ async def test_hundreds_of_calls_share_one_connection(client: HostClient, host: 
         return (await client.get_task(whole.task.id, account="")).sequence
 
     async with asyncio.TaskGroup() as group:
-        asked = [group.create_task(ask()) for _ in range(300)]
+        calls = [group.create_task(ask()) for _ in range(300)]
         watched = [group.create_task(read(client, whole.task.id)) for _ in range(100)]
-    assert {task.result() for task in asked} == {whole.sequence}
+    assert {task.result() for task in calls} == {whole.sequence}
     assert all(len(task.result()) == whole.sequence for task in watched)
 
 
-async def test_a_request_that_would_hold_up_the_others_goes_by_itself(
+async def test_a_request_that_would_block_others_uses_its_own_call(
     client: HostClient, host: TaskHost
 ) -> None:
     answer = await client.send_message(
@@ -298,7 +298,7 @@ async def test_a_request_that_would_hold_up_the_others_goes_by_itself(
     assert texts(answer) == []
 
 
-async def test_calls_are_spans_at_both_ends_below_their_callers(
+async def test_calls_are_spans_at_both_ends_below_their_caller_s_span(
     client: HostClient, host: TaskHost, spans: InMemorySpanExporter
 ) -> None:
     with telemetry.span("root"):
@@ -319,7 +319,7 @@ async def test_calls_are_spans_at_both_ends_below_their_callers(
     assert not [span for span in spans.get_finished_spans() if "Trunk" in span.name]
 
 
-async def test_leaving_a_stream_ends_it_at_both_ends_without_an_error(
+async def test_closing_a_stream_ends_it_at_both_ends_without_an_error(
     client: HostClient, spans: InMemorySpanExporter, script: Script
 ) -> None:
     task_id = await begin(client, "wait")
@@ -352,12 +352,12 @@ async def test_a_deadline_ends_the_call_and_not_the_task(
 ) -> None:
     timeout_s = 0.2
     while not script.waits.is_set():
-        with pytest.raises(PeerTimeoutError) as caught:
+        with pytest.raises(PeerTimeoutError) as excinfo:
             await client.send_message(
                 agent="tested", message=message("wait"), submission=NOTHING, timeout_s=timeout_s
             )
-        assert caught.value.peer == channel.address
-        # On a slow machine it may have been over before the task had begun.
+        assert excinfo.value.peer == channel.address
+        # On a slow machine the deadline may pass before the task begins.
         timeout_s *= 2
     page = await client.list_tasks(task_service_pb2.ListTasksRequest())
     assert page.tasks
@@ -395,19 +395,19 @@ async def test_a_trunk_that_breaks_fails_every_call_and_the_next_one_connects_ag
 ) -> None:
     task_id = await begin(client, "wait")
 
-    all_stand = asyncio.Barrier(21)
+    all_started = asyncio.Barrier(21)
 
     async def follow() -> str:
         async with client.watch_task(task_id, account="") as stream:
-            await all_stand.wait()
-            with pytest.raises(PeerUnavailableError) as caught:
+            await all_started.wait()
+            with pytest.raises(PeerUnavailableError) as excinfo:
                 async for _ in stream:
                     pass
-            return caught.value.peer
+            return excinfo.value.peer
 
     async with asyncio.TaskGroup() as group:
         watches = [group.create_task(follow()) for _ in range(20)]
-        await all_stand.wait()
+        await all_started.wait()
         await served.server.stop(0)
     assert {watch.result() for watch in watches} == {served.address}
     await served.start()
@@ -419,11 +419,11 @@ async def test_a_trunk_that_breaks_fails_every_call_and_the_next_one_connects_ag
                 assert (await client.get_task(task_id, account="")).sequence == whole.sequence
                 return
             except PeerUnavailableError:
-                # gRPC hasn't tried the address again yet.
+                # gRPC is still in its reconnect backoff.
                 await asyncio.sleep(0.05)
 
 
-async def test_a_peer_that_sends_nonsense_breaks_the_protocol_and_is_left_alone() -> None:
+async def test_a_peer_that_sends_garbage_gets_a_protocol_error() -> None:
     breakers = BreakerSettings(failures=3)
     async with serving_nonsense() as address, ChannelPool(breakers=breakers) as channels:
         client = HostClient(channels.get(address))
@@ -434,7 +434,7 @@ async def test_a_peer_that_sends_nonsense_breaks_the_protocol_and_is_left_alone(
             await client.get_task("a-1", account="")
 
 
-async def test_a_watch_ends_when_somebody_else_takes_the_journal(
+async def test_a_watch_ends_when_another_process_takes_the_journal(
     client: HostClient, host: TaskHost
 ) -> None:
     task_id = await begin(client, "wait")
@@ -445,7 +445,7 @@ async def test_a_watch_ends_when_somebody_else_takes_the_journal(
                 pass
 
 
-async def test_plain_calls_do_where_nobody_serves_trunks(host: TaskHost) -> None:
+async def test_plain_calls_work_with_a_host_without_trunks(host: TaskHost) -> None:
     server = grpc.aio.server()
     for module, servicer in (
         (message_servicer, message_servicer.MessageServicer(host)),
@@ -485,7 +485,7 @@ asyncio.run(main())
 """
 
 
-async def test_a_peer_that_is_stopped_is_found_by_its_silence(tmp_path: Path) -> None:
+async def test_a_stopped_peer_is_detected_by_its_silence(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", STOPPABLE, str(tmp_path / "j.db"), stdout=asyncio.subprocess.PIPE
     )
@@ -495,7 +495,7 @@ async def test_a_peer_that_is_stopped_is_found_by_its_silence(tmp_path: Path) ->
         await stack.enter_async_context(asyncio.timeout(LIMIT_S))
         assert process.stdout is not None
         address = (await process.stdout.readline()).decode().strip()
-        # Of which it has a third to answer, also when it is only slow.
+        # It gets a third of that time to answer, so that a slow peer is not declared dead.
         channels = await stack.enter_async_context(ChannelPool(ping_s=3))
         client = HostClient(channels.get(address))
         answer = await client.send_message(

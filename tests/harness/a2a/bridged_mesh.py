@@ -139,8 +139,8 @@ class Caller:
     def message(self, text: str, **fields: str) -> Json:
         """A user's message."""
         # Unique among all callers, because a repeated id would be the same message.
-        given = {"messageId": f"m-{uuid.uuid4().hex}", "role": "ROLE_USER", **fields}
-        return {**given, "parts": [{"text": text}]}
+        message_fields = {"messageId": f"m-{uuid.uuid4().hex}", "role": "ROLE_USER", **fields}
+        return {**message_fields, "parts": [{"text": text}]}
 
     @asynccontextmanager
     async def stream(

@@ -20,9 +20,9 @@ async def curl(url: str, question: str = "what is 1+2") -> list[Json]:
     """Return the JSON-RPC responses of the stream that the command gets from a URL."""
     line = LINE.replace("what is 1+2", question)
     _, _, verb, _, _, first, _, second, _, body = shlex.split(line)
-    place = urlsplit(url)
-    reader, writer = await asyncio.open_connection(place.hostname, place.port)
-    head = [f"{verb} {place.path} HTTP/1.1", f"Host: {place.netloc}", "User-Agent: curl/8.5.0"]
+    address = urlsplit(url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    head = [f"{verb} {address.path} HTTP/1.1", f"Host: {address.netloc}", "User-Agent: curl/8.5.0"]
     lines = [*head, first, second, f"Content-Length: {len(body)}", "Connection: close", "", ""]
     writer.write("\r\n".join(lines).encode() + body.encode())
     async with asyncio.timeout(LIMIT_S):

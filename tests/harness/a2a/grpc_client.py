@@ -86,8 +86,8 @@ def send_request(text: str, **fields: Any) -> a2a_pb2.SendMessageRequest:
     """A request of v1.0; `fields` are those of the message, and `now` or `tenant`."""
     request = a2a_pb2.SendMessageRequest(tenant=fields.pop("tenant", ""))
     request.configuration.return_immediately = fields.pop("now", False)
-    given = {"messageId": f"m-{next(_ids)}", "role": "ROLE_USER", "parts": [{"text": text}]}
-    json_format.ParseDict({**given, **fields}, request.message)
+    fields_json = {"messageId": f"m-{next(_ids)}", "role": "ROLE_USER", "parts": [{"text": text}]}
+    json_format.ParseDict({**fields_json, **fields}, request.message)
     return request
 
 
@@ -95,8 +95,8 @@ def v0_3_send_request(text: str, *, blocking: bool = True, **fields: Any) -> Any
     """The same in v0.3."""
     request = a2a_v0_3_pb2.SendMessageRequest()
     request.configuration.blocking = blocking
-    given = {"messageId": f"m-{next(_ids)}", "role": "ROLE_USER", "content": [{"text": text}]}
-    json_format.ParseDict({**given, **fields}, request.request)
+    fields_json = {"messageId": f"m-{next(_ids)}", "role": "ROLE_USER", "content": [{"text": text}]}
+    json_format.ParseDict({**fields_json, **fields}, request.request)
     return request
 
 
@@ -130,7 +130,7 @@ async def refusal(call: Awaitable[Any] | Callable[[], Awaitable[Any]]) -> Refusa
 def refusal_of(error: grpc.aio.AioRpcError) -> Refusal:
     """Unpack an error's details, and assert that they agree with its status."""
     info = error_details_pb2.ErrorInfo()
-    wrong = error_details_pb2.BadRequest()
+    violations = error_details_pb2.BadRequest()
     retry = error_details_pb2.RetryInfo()
     trailing = dict(error.trailing_metadata() or ())
     packed = trailing.get("grpc-status-details-bin", b"")
@@ -140,13 +140,13 @@ def refusal_of(error: grpc.aio.AioRpcError) -> Refusal:
         # Otherwise libraries such as grpcio-status refuse the details.
         assert (status.code, status.message) == (error.code().value[0], error.details())
     for detail in status.details:
-        for kind in (info, wrong, retry):
+        for kind in (info, violations, retry):
             detail.Unpack(kind)
     return Refusal(
         error.code().name,
         error.details() or "",
         info.reason,
         dict(info.metadata),
-        {one.field: one.description for one in wrong.field_violations},
+        {one.field: one.description for one in violations.field_violations},
         retry.retry_delay.seconds,
     )

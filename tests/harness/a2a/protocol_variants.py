@@ -83,26 +83,29 @@ class ProtocolVariant(ABC):
         self.version = version
         self._headers = headers
 
-    async def send(self, text: str, *, headers: Headers | None = None, **given: Any) -> SeenTask:
+    async def send(self, text: str, *, headers: Headers | None = None, **options: Any) -> SeenTask:
         """Send a message: `task`, `context`, `now`, `history`, `message_id`, `part`, `hook`.
 
         `modes` are the accepted output modes, and `more` are further fields of the message.
         """
-        return seen(await self.ask("send", headers, text=text, **given))
+        return seen(await self.ask("send", headers, text=text, **options))
 
     @asynccontextmanager
     async def stream(
-        self, text: str, *, headers: Headers | None = None, **given: Any
+        self, text: str, *, headers: Headers | None = None, **options: Any
     ) -> AsyncIterator[AsyncIterator[SeenTask]]:
         """Send a message and follow its turn."""
-        async with aclosing(self.watch("stream", headers, text=text, **given)) as events:
+        async with aclosing(self.watch("stream", headers, text=text, **options)) as events:
             yield events
 
     async def streamed(
-        self, text: str, *, headers: Headers | None = None, **given: Any
+        self, text: str, *, headers: Headers | None = None, **options: Any
     ) -> list[SeenTask]:
         """Send a message and return all events of its turn."""
-        async with asyncio.timeout(PATIENCE_S), self.stream(text, headers=headers, **given) as all_:
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            self.stream(text, headers=headers, **options) as all_,
+        ):
             return [one async for one in all_]
 
     @asynccontextmanager
@@ -113,20 +116,20 @@ class ProtocolVariant(ABC):
         async with aclosing(self.watch("subscribe", headers, task=task)) as events:
             yield events
 
-    async def get(self, task: str, **given: Any) -> SeenTask:
+    async def get(self, task: str, **options: Any) -> SeenTask:
         """Get a task; `history` is the number of messages in its history."""
-        return seen(await self.ask("get", task=task, **given))
+        return seen(await self.ask("get", task=task, **options))
 
     async def cancel(self, task: str) -> SeenTask:
         """Cancel a task."""
         return seen(await self.ask("cancel", task=task))
 
     @abstractmethod
-    async def ask(self, operation: str, headers: Headers | None = None, **given: Any) -> Any:
+    async def ask(self, operation: str, headers: Headers | None = None, **fields: Any) -> Any:
         """Return the JSON of an answer. Raises RefusedError."""
 
     @abstractmethod
-    def watch(self, operation: str, headers: Headers | None = None, **given: Any) -> "AsyncGen":
+    def watch(self, operation: str, headers: Headers | None = None, **fields: Any) -> "AsyncGen":
         """Yield the events of an answer. Raises RefusedError."""
 
 
@@ -135,16 +138,16 @@ class JsonRpcVariant(ProtocolVariant):
 
     binding = "JSON-RPC"
 
-    async def ask(self, operation: str, headers: Headers | None = None, **given: Any) -> Any:
+    async def ask(self, operation: str, headers: Headers | None = None, **fields: Any) -> Any:
         response = await self._client.post(
-            self.mesh.bridged.url, **self._post(operation, headers, given)
+            self.mesh.bridged.url, **self._post(operation, headers, fields)
         )
         return _rpc_result(response.json())
 
     async def watch(
-        self, operation: str, headers: Headers | None = None, **given: Any
+        self, operation: str, headers: Headers | None = None, **fields: Any
     ) -> "AsyncGen":
-        url, post = self.mesh.bridged.url, self._post(operation, headers, given)
+        url, post = self.mesh.bridged.url, self._post(operation, headers, fields)
         async with self._client.stream("POST", url, **post) as response:
             if not response.headers["content-type"].startswith("text/event-stream"):
                 _rpc_result(json.loads(await response.aread()))
@@ -156,8 +159,8 @@ class JsonRpcVariant(ProtocolVariant):
     def _client(self) -> httpx2.AsyncClient:
         return self.mesh.bridged.client
 
-    def _post(self, operation: str, headers: Headers | None, given: Json) -> Json:
-        call = _JSON_RPC[self.version](operation, given)
+    def _post(self, operation: str, headers: Headers | None, fields: Json) -> Json:
+        call = _JSON_RPC[self.version](operation, fields)
         body = {"jsonrpc": "2.0", "id": next(_ids), "method": call.name, "params": call.params}
         version = {"A2A-Version": self.version}
         return {"json": body, "headers": {**version, **self._headers, **(headers or {})}}
@@ -168,15 +171,15 @@ class RestVariant(ProtocolVariant):
 
     binding = "HTTP+JSON"
 
-    async def ask(self, operation: str, headers: Headers | None = None, **given: Any) -> Any:
-        request = self._request(operation, headers, given)
+    async def ask(self, operation: str, headers: Headers | None = None, **fields: Any) -> Any:
+        request = self._request(operation, headers, fields)
         response = await self.mesh.bridged.client.request(**request)
         return _rest_result(response.status_code, response.json())
 
     async def watch(
-        self, operation: str, headers: Headers | None = None, **given: Any
+        self, operation: str, headers: Headers | None = None, **fields: Any
     ) -> "AsyncGen":
-        request = self._request(operation, headers, given)
+        request = self._request(operation, headers, fields)
         async with self.mesh.bridged.client.stream(**request) as response:
             if not response.headers["content-type"].startswith("text/event-stream"):
                 _rest_result(response.status_code, json.loads(await response.aread()))
@@ -184,21 +187,21 @@ class RestVariant(ProtocolVariant):
             async for event_id, data in _sse(response):
                 yield seen(_rest_result(200, data), event_id)
 
-    def _request(self, operation: str, headers: Headers | None, given: Json) -> Json:
+    def _request(self, operation: str, headers: Headers | None, fields: Json) -> Json:
         is_old = self.version == "0.3"
-        call = (_v0_3_proto if is_old else _v1)(operation, given)
+        call = (_v0_3_proto if is_old else _v1)(operation, fields)
         verb, path = _PATHS[operation]
-        path = path.format(task=given.get("task"), config=given.get("config"))
+        path = path.format(task=fields.get("task"), config=fields.get("config"))
         if is_old and operation == "extended_card":
             path = "/card"
         in_path = _IN_PATH if operation == "set_push" else (*_IN_PATH, "id")
         params = {name: value for name, value in call.params.items() if name not in in_path}
-        sent: Json = {"params": params} if verb in ("GET", "DELETE") else {"json": params}
+        request: Json = {"params": params} if verb in ("GET", "DELETE") else {"json": params}
         return {
             "method": verb,
             "url": f"{self.mesh.bridged.url}{'/v1' if is_old else ''}{path}",
             "headers": {"A2A-Version": self.version, **self._headers, **(headers or {})},
-            **sent,
+            **request,
         }
 
 
@@ -207,31 +210,31 @@ class GrpcVariant(ProtocolVariant):
 
     binding = "gRPC"
 
-    async def ask(self, operation: str, headers: Headers | None = None, **given: Any) -> Any:
+    async def ask(self, operation: str, headers: Headers | None = None, **fields: Any) -> Any:
         try:
-            return _dict(await self._call(operation, headers, given))
+            return _dict(await self._call(operation, headers, fields))
         except grpc.aio.AioRpcError as error:
             raise _refused(error) from None
 
     async def watch(
-        self, operation: str, headers: Headers | None = None, **given: Any
+        self, operation: str, headers: Headers | None = None, **fields: Any
     ) -> "AsyncGen":
-        call = self._call(operation, headers, given)
+        call = self._call(operation, headers, fields)
         try:
             async for event in call:
-                found = _dict(event)
-                (shown,) = found.values()
+                wrapped = _dict(event)
+                (content,) = wrapped.values()
                 yield seen(
-                    found, (shown.get("metadata") or {}).get(f"{RESUME_EXTENSION}/eventId", "")
+                    wrapped, (content.get("metadata") or {}).get(f"{RESUME_EXTENSION}/eventId", "")
                 )
         except grpc.aio.AioRpcError as error:
             raise _refused(error) from None
         finally:
             call.cancel()
 
-    def _call(self, operation: str, headers: Headers | None, given: Json) -> Any:
+    def _call(self, operation: str, headers: Headers | None, fields: Json) -> Any:
         is_old = self.version == "0.3"
-        call = (_v0_3_proto if is_old else _v1)(operation, given)
+        call = (_v0_3_proto if is_old else _v1)(operation, fields)
         stub, module = (self.mesh.v0_3, a2a_v0_3_pb2) if is_old else (self.mesh.v1, a2a_pb2)
         kind = _OTHER_REQUESTS.get((self.version, call.name), f"{call.name}Request")
         kind = kind.replace("SendStreamingMessage", "SendMessage")
@@ -297,100 +300,103 @@ _OTHER_REQUESTS = {
 }
 
 
-def _v1(operation: str, given: Json) -> Call:
+def _v1(operation: str, fields: Json) -> Call:
     params: Json = {}
     match operation:
         case "send" | "stream":
-            part = given.get("part", {"text": given["text"]})
-            message = _message(given, role="ROLE_USER", parts=[part])
-            hook = given.get("hook")
+            part = fields.get("part", {"text": fields["text"]})
+            message = _message(fields, role="ROLE_USER", parts=[part])
+            webhook = fields.get("hook")
             configuration = {
-                **_picked(given, now="returnImmediately", history="historyLength"),
-                **({"taskPushNotificationConfig": {"url": hook}} if hook else {}),
-                **_picked(given, modes="acceptedOutputModes"),
+                **_picked(fields, now="returnImmediately", history="historyLength"),
+                **({"taskPushNotificationConfig": {"url": webhook}} if webhook else {}),
+                **_picked(fields, modes="acceptedOutputModes"),
             }
             params = {"message": message, "configuration": configuration}
         case "get" | "cancel" | "subscribe":
-            params = _picked(given, task="id", history="historyLength")
+            params = _picked(fields, task="id", history="historyLength")
         case "list":
-            params = given
+            params = fields
         case "extended_card":
             pass
         case _:
-            params = _picked(given, task="taskId", config="id", url="url")
+            params = _picked(fields, task="taskId", config="id", url="url")
     return Call(_NAMES[operation], params)
 
 
-def _v0_3(operation: str, given: Json) -> Call:
+def _v0_3(operation: str, fields: Json) -> Call:
     names = {"send": "message/send", "stream": "message/stream", "subscribe": "tasks/resubscribe"}
     name = names.get(operation, f"tasks/{operation}")
     if operation in ("send", "stream"):
-        part = given.get("part", {"kind": "text", "text": given["text"]})
-        message = _message(given, kind="message", role="user", parts=[part])
-        return Call(name, {"message": message, "configuration": _old_configuration(given)})
+        part = fields.get("part", {"kind": "text", "text": fields["text"]})
+        message = _message(fields, kind="message", role="user", parts=[part])
+        return Call(name, {"message": message, "configuration": _old_configuration(fields)})
     if operation.endswith("_push"):
         name = f"tasks/pushNotificationConfig/{operation.removesuffix('_push')}"
         if operation == "set_push":
-            config = _picked(given, config="id", url="url")
-            return Call(name, {"taskId": given["task"], "pushNotificationConfig": config})
-        return Call(name, _picked(given, task="id", config="pushNotificationConfigId"))
+            config = _picked(fields, config="id", url="url")
+            return Call(name, {"taskId": fields["task"], "pushNotificationConfig": config})
+        return Call(name, _picked(fields, task="id", config="pushNotificationConfigId"))
     if operation == "extended_card":
         return Call("agent/getAuthenticatedExtendedCard", {})
-    return Call(name, _picked(given, task="id", history="historyLength"))
+    return Call(name, _picked(fields, task="id", history="historyLength"))
 
 
-def _v0_3_proto(operation: str, given: Json) -> Call:
+def _v0_3_proto(operation: str, fields: Json) -> Call:
     names = {
         "subscribe": "TaskSubscription",
         "list_push": f"List{_PUSH}",
         "extended_card": "GetAgentCard",
     }
     name = names.get(operation, _NAMES[operation])
-    task = f"tasks/{given.get('task')}"
+    task = f"tasks/{fields.get('task')}"
     if operation in ("send", "stream"):
-        part = given.get("part", {"text": given["text"]})
-        message = _message(given, role="ROLE_USER", content=[part])
-        configuration = _old_configuration(given)
-        hook = configuration.pop("pushNotificationConfig", None)
-        if hook:
-            configuration["pushNotification"] = hook
+        part = fields.get("part", {"text": fields["text"]})
+        message = _message(fields, role="ROLE_USER", content=[part])
+        configuration = _old_configuration(fields)
+        webhook = configuration.pop("pushNotificationConfig", None)
+        if webhook:
+            configuration["pushNotification"] = webhook
         # The field has one name over HTTP and another in the schema. Both are read.
         return Call(name, {"message": message, "configuration": configuration})
     if operation == "set_push":
-        config = {"pushNotificationConfig": _picked(given, config="id", url="url")}
-        params = {"parent": task, "configId": given["config"], "config": config}
+        config = {"pushNotificationConfig": _picked(fields, config="id", url="url")}
+        params = {"parent": task, "configId": fields["config"], "config": config}
         return Call(name, params)
     if operation == "list_push":
         return Call(name, {"parent": task})
     if operation == "extended_card":
         return Call(name, {})
-    if "config" in given:
-        return Call(name, {"name": f"{task}/pushNotificationConfigs/{given['config']}"})
-    return Call(name, {"name": task, **_picked(given, history="historyLength")})
+    if "config" in fields:
+        return Call(name, {"name": f"{task}/pushNotificationConfigs/{fields['config']}"})
+    return Call(name, {"name": task, **_picked(fields, history="historyLength")})
 
 
-def _v0_1(operation: str, given: Json) -> Call:
+def _v0_1(operation: str, fields: Json) -> Call:
     names = {"stream": "sendSubscribe", "subscribe": "resubscribe"}
     name = f"tasks/{names.get(operation, operation)}"
     if operation in ("send", "stream"):
-        part = given.get("part", {"type": "text", "text": given["text"]})
+        part = fields.get("part", {"type": "text", "text": fields["text"]})
         # In this version the client chooses the id.
-        task = given.get("task") or f"chosen-{next(_ids)}"
+        task = fields.get("task") or f"chosen-{next(_ids)}"
         params = {"id": task, "message": {"role": "user", "parts": [part]}}
         return Call(
             name,
             {
                 **params,
                 **_picked(
-                    given, context="sessionId", history="historyLength", modes="acceptedOutputModes"
+                    fields,
+                    context="sessionId",
+                    history="historyLength",
+                    modes="acceptedOutputModes",
                 ),
             },
         )
     if operation.endswith("_push"):
         name = f"tasks/pushNotification/{operation.removesuffix('_push')}"
-        config = {"pushNotificationConfig": {"url": given["url"]}} if "url" in given else {}
-        return Call(name, {"id": given["task"], **config})
-    return Call(name, _picked(given, task="id", history="historyLength"))
+        config = {"pushNotificationConfig": {"url": fields["url"]}} if "url" in fields else {}
+        return Call(name, {"id": fields["task"], **config})
+    return Call(name, _picked(fields, task="id", history="historyLength"))
 
 
 _JSON_RPC = {"1.0": _v1, "0.3": _v0_3, "0.1": _v0_1}
@@ -402,52 +408,52 @@ def _message(given: Json, **fields: Any) -> Json:
     return {**named, **ids, **fields, **given.get("more", {})}
 
 
-def _old_configuration(given: Json) -> Json:
-    hook = {"pushNotificationConfig": {"url": given["hook"]}} if "hook" in given else {}
-    blocking = {"blocking": not given.get("now", False)}
+def _old_configuration(fields: Json) -> Json:
+    webhook = {"pushNotificationConfig": {"url": fields["hook"]}} if "hook" in fields else {}
+    blocking = {"blocking": not fields.get("now", False)}
     return {
         **blocking,
-        **hook,
-        **_picked(given, history="historyLength", modes="acceptedOutputModes"),
+        **webhook,
+        **_picked(fields, history="historyLength", modes="acceptedOutputModes"),
     }
 
 
-def _picked(given: Json, **names: str) -> Json:
-    return {to: given[name] for name, to in names.items() if given.get(name) is not None}
+def _picked(fields: Json, **names: str) -> Json:
+    return {to: fields[name] for name, to in names.items() if fields.get(name) is not None}
 
 
 # Answers.
 
 
-def seen(found: Json, event_id: str = "") -> SeenTask:
+def seen(answer: Json, event_id: str = "") -> SeenTask:
     """Read an answer or an event of any version."""
     for name in ("task", "message", "msg", "statusUpdate", "artifactUpdate"):
         # Protobuf wraps them in a member named after their type.
-        if isinstance(found.get(name), dict) and "kind" not in found and "status" not in found:
-            return _seen(found[name], event_id)
-    return _seen(found, event_id)
+        if isinstance(answer.get(name), dict) and "kind" not in answer and "status" not in answer:
+            return _seen(answer[name], event_id)
+    return _seen(answer, event_id)
 
 
-def _seen(found: Json, event_id: str) -> SeenTask:
-    if "parts" in found or "content" in found:
-        return SeenTask("message", text=_text(found), id=event_id)
-    task = found.get("taskId") or found.get("id", "")
-    context = found.get("contextId") or found.get("sessionId", "")
-    if "artifact" in found:
-        return SeenTask("artifact", task, context, text=_text(found["artifact"]), id=event_id)
-    status = found["status"]
+def _seen(answer: Json, event_id: str) -> SeenTask:
+    if "parts" in answer or "content" in answer:
+        return SeenTask("message", text=_text(answer), id=event_id)
+    task = answer.get("taskId") or answer.get("id", "")
+    context = answer.get("contextId") or answer.get("sessionId", "")
+    if "artifact" in answer:
+        return SeenTask("artifact", task, context, text=_text(answer["artifact"]), id=event_id)
+    status = answer["status"]
     state = status["state"].removeprefix("TASK_STATE_").lower().replace("_", "-")
-    is_update = "taskId" in found or "final" in found
-    said = _text(status.get("message") or status.get("update") or {})
+    is_update = "taskId" in answer or "final" in answer
+    status_text = _text(status.get("message") or status.get("update") or {})
     return SeenTask(
         "status" if is_update else "task",
         task,
         context,
         state.replace("cancelled", "canceled"),
-        said,
-        "".join(_text(one) for one in found.get("artifacts", ())),
-        tuple(_text(one) for one in found.get("history", ())),
-        found.get("final"),
+        status_text,
+        "".join(_text(one) for one in answer.get("artifacts", ())),
+        tuple(_text(one) for one in answer.get("history", ())),
+        answer.get("final"),
         event_id,
     )
 
@@ -478,8 +484,8 @@ def _refused(error: grpc.aio.AioRpcError) -> RefusedError:
 
 
 def _dict(message: Any) -> Json:
-    found: Json = json_format.MessageToDict(message)
-    return found
+    result: Json = json_format.MessageToDict(message)
+    return result
 
 
 async def _sse(response: httpx2.Response) -> AsyncIterator[tuple[str, Json]]:

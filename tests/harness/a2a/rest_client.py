@@ -33,8 +33,8 @@ class RestEvent:
 
 def user_message(text: str, *, parts: str = "parts", **fields: str) -> Json:
     """A user's message; `parts` is the name of that field in this version."""
-    given = {"messageId": f"m-{next(_ids)}", "role": "ROLE_USER", **fields}
-    return {**given, parts: [{"text": text}]}
+    message = {"messageId": f"m-{next(_ids)}", "role": "ROLE_USER", **fields}
+    return {**message, parts: [{"text": text}]}
 
 
 class RestCaller:
@@ -102,8 +102,8 @@ class RestCaller:
 def content(response: httpx2.Response) -> Json:
     """The body of a response that must be a success."""
     assert response.status_code == 200, response.text
-    found: Json = response.json()
-    return found
+    content_json: Json = response.json()
+    return content_json
 
 
 def reason(response: httpx2.Response) -> str:

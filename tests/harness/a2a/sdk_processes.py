@@ -100,9 +100,9 @@ class Partner:
         while line := await self._process.stdout.readline():
             answer = json.loads(line)
             self._answers[answer["id"]].put_nowait(answer)
-        gone = {"error": {"name": "Gone", "text": "the client's process has ended"}}
+        ended = {"error": {"name": "Gone", "text": "the client's process has ended"}}
         for answers in self._answers.values():
-            answers.put_nowait(gone)
+            answers.put_nowait(ended)
 
     def _ask(self, name: str, arguments: Json) -> "asyncio.Queue[Json]":
         assert self._process.stdin is not None

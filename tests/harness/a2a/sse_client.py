@@ -32,8 +32,8 @@ class WireEvent:
     def result(self) -> Json:
         """The result in the response; assert that it is no error."""
         assert "error" not in self.response, self.response
-        found: Json = self.response["result"]
-        return found
+        value: Json = self.response["result"]
+        return value
 
 
 class RefusedError(Exception):
@@ -48,8 +48,8 @@ class RefusedError(Exception):
     @property
     def error(self) -> Json:
         """The JSON-RPC error."""
-        found: Json = json.loads(self.body)["error"]
-        return found
+        value: Json = json.loads(self.body)["error"]
+        return value
 
 
 class SseResponse:
@@ -92,12 +92,12 @@ class SseResponse:
 
     async def _lines(self) -> AsyncIterator[str]:
         """Yield the lines of the chunked body, until it ends or the connection is cut."""
-        rest = b""
+        buffer = b""
         while True:
             chunk = await self._chunk()
             if not chunk:
                 return
-            *lines, rest = (rest + chunk).split(b"\n")
+            *lines, buffer = (buffer + chunk).split(b"\n")
             for line in lines:
                 yield line.decode()
 
@@ -121,8 +121,8 @@ class SseResponse:
 
 def user_message(text: str, **fields: str) -> Json:
     """A user's message with a new id."""
-    given = {"messageId": f"m-{next(_ids)}", "role": "ROLE_USER", **fields}
-    return {**given, "parts": [{"text": text}]}
+    message = {"messageId": f"m-{next(_ids)}", "role": "ROLE_USER", **fields}
+    return {**message, "parts": [{"text": text}]}
 
 
 @asynccontextmanager
@@ -178,7 +178,7 @@ def request_bytes(
 ) -> bytes:
     """Encode a request, for clients that send it in pieces."""
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
-    given = {
+    message = {
         "Host": host,
         "A2A-Version": "1.0",
         "Content-Type": "application/json",
@@ -186,7 +186,7 @@ def request_bytes(
         "Connection": "close",
         **(headers or {}),
     }
-    head = "".join(f"{name}: {value}\r\n" for name, value in given.items())
+    head = "".join(f"{name}: {value}\r\n" for name, value in message.items())
     return f"POST {path} HTTP/1.1\r\n{head}\r\n".encode() + body
 
 

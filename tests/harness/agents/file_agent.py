@@ -39,8 +39,8 @@ async def files(task: TaskContext) -> None:
         if part.HasField("text"):
             continue
         digest, size_bytes = hashlib.sha256(), 0
-        async with task.open(part) as came:
-            async for piece in came:
+        async with task.open(part) as source:
+            async for piece in source:
                 digest.update(piece)
                 size_bytes += len(piece)
         await artifact.append(f"{size_bytes} {digest.hexdigest()}\n")

@@ -24,14 +24,14 @@ class Piece:
 def script_of(seed: int) -> Sequence[Piece]:
     """Return the appends of an agent with this seed."""
     rng = random.Random(seed)
-    left = {number: rng.randrange(1, 12) for number in range(rng.randrange(1, 4))}
+    remaining = {number: rng.randrange(1, 12) for number in range(rng.randrange(1, 4))}
     pieces = []
-    while left:
-        number = rng.choice(list(left))
-        left[number] -= 1
-        is_last = left[number] == 0
+    while remaining:
+        number = rng.choice(list(remaining))
+        remaining[number] -= 1
+        is_last = remaining[number] == 0
         if is_last:
-            del left[number]
+            del remaining[number]
         text = "".join(rng.choices(_ALPHABET, k=rng.randrange(6)))
         pause_s = rng.choice([None, None, 0.0, 0.0, 0.001, 0.003])
         pieces.append(Piece(number, text, is_last and rng.random() < 0.7, pause_s))

@@ -8,13 +8,13 @@ from trunkline import TaskContext, agent
 @agent(name="racer", description="Ends in a while.", tags=["racer"])
 async def racer(task: TaskContext) -> None:
     """Run `WAY TURNS`: complete, fail, or ask and complete with the answer."""
-    way, turns = task.text.split()
+    end, turns = task.text.split()
     artifact = task.artifact("text")
     for number in range(int(turns)):
         await asyncio.sleep(0)
         if number % 4 == 0:
             await artifact.append(f"{number} ")
-    match way:
+    match end:
         case "complete":
             await task.complete()
         case "fail":

@@ -29,8 +29,8 @@ def begin(state: MessagesState) -> dict[str, Any]:
 
 async def say(state: MessagesState) -> dict[str, Any]:
     """Say 100 words, or ask."""
-    said = [str(message.text) for message in state["messages"]]
-    if said[-1] == "ask":
+    texts = [str(message.text) for message in state["messages"]]
+    if texts[-1] == "ask":
         return {"messages": [AIMessage(f"told {interrupt('what?')}")]}
     model = ScriptedModel(WORDS)
     reply = AIMessage("")

@@ -141,16 +141,16 @@ class GrpcProbe:
             "x-odd",
             "grpc-x",
         )
-        found: list[tuple[str, str | bytes]] = []
+        metadata: list[tuple[str, str | bytes]] = []
         for _ in range(rng.choice((1, 1, 2, 5))):
             # Client libraries send no other bytes.
             text = "".join(c for c in self._spoil.odd_text() if " " <= c <= "~").strip()
-            found.append((rng.choice(names), text))
+            metadata.append((rng.choice(names), text))
         if rng.random() < 0.2:
-            found.append(("odd-bin", rng.randbytes(rng.randrange(100))))
+            metadata.append(("odd-bin", rng.randbytes(rng.randrange(100))))
         if rng.random() < 0.05:
-            found.append(("x-long", "v" * 100_000))
-        return found
+            metadata.append(("x-long", "v" * 100_000))
+        return metadata
 
 
 def _check(error: grpc.aio.AioRpcError) -> None:
@@ -161,9 +161,9 @@ def _check(error: grpc.aio.AioRpcError) -> None:
     assert isinstance(packed, bytes)
     status = status_pb2.Status.FromString(packed)
     assert status.code == error.code().value[0]
-    info, wrong = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
+    info, violations = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
     for detail in status.details:
-        for kind in (info, wrong):
+        for kind in (info, violations):
             detail.Unpack(kind)
     assert info.domain == "a2a-protocol.org"
-    assert info.reason != "INVALID_PARAMS" or wrong.field_violations, error
+    assert info.reason != "INVALID_PARAMS" or violations.field_violations, error

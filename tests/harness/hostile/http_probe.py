@@ -30,11 +30,11 @@ class HttpProbe:
     """Sends requests on raw sockets, and checks every answer."""
 
     def __init__(self, url: str) -> None:
-        place = urlsplit(url)
-        assert place.hostname is not None
-        assert place.port is not None
-        self.place = (place.hostname, place.port)
-        self.host = place.netloc
+        address = urlsplit(url)
+        assert address.hostname is not None
+        assert address.port is not None
+        self.place = (address.hostname, address.port)
+        self.host = address.netloc
 
     async def provoke(self, request: Request) -> Answer | None:
         """Send a request; check its answer, if there is one, and return it."""
@@ -104,7 +104,7 @@ async def _all(reader: asyncio.StreamReader) -> bytes:
 def check_bytes(answers: bytes) -> None:
     """Check that bytes are HTTP responses, and that no status blames the server."""
     assert answers == b"" or answers.startswith((b"HTTP/1.1 ", b"HTTP/1.0 ")), answers[:200]
-    assert b"5" not in {found[1][:1] for found in _STATUS.finditer(answers)}, answers[:300]
+    assert b"5" not in {match[1][:1] for match in _STATUS.finditer(answers)}, answers[:300]
     assert b'"code":-32603' not in answers, answers[:1000]
 
 
@@ -122,18 +122,18 @@ def check(answer: Answer, *, is_json_rpc: bool) -> None:
     text = answer.body
     if answer.headers["content-type"] == "text/event-stream":
         text = b"".join(line[6:] for line in text.split(b"\n") if line.startswith(b"data: "))
-    said = json.loads(text)
-    assert "jsonrpc" in said or not is_json_rpc, answer
+    response = json.loads(text)
+    assert "jsonrpc" in response or not is_json_rpc, answer
     if answer.status >= 400:
-        assert "error" in said, answer
-    if isinstance(said, dict) and "error" in said:
-        _check_error(said, answer)
+        assert "error" in response, answer
+    if isinstance(response, dict) and "error" in response:
+        _check_error(response, answer)
 
 
-def _check_error(said: Json, answer: Answer) -> None:
-    error = said["error"]
-    if "jsonrpc" in said:
-        assert set(said) == {"jsonrpc", "id", "error"}, answer
+def _check_error(body: Json, answer: Answer) -> None:
+    error = body["error"]
+    if "jsonrpc" in body:
+        assert set(body) == {"jsonrpc", "id", "error"}, answer
         assert error["code"] in _CODES, answer
         details = error.get("data") or []
     else:

@@ -53,12 +53,12 @@ class Hostile:
     def request(self, targets: Targets) -> Request:
         """Return a malformed request."""
         rng = self.rng
-        made = self._json_rpc(targets) if rng.random() < 0.55 else self._rest(targets)
+        mutated = self._json_rpc(targets) if rng.random() < 0.55 else self._rest(targets)
         if rng.random() < 0.3:
-            made = rng.choice(
+            mutated = rng.choice(
                 (self._odd_header, self._odd_header, self._odd_line, self._odd_frame)
-            )(made)
-        return made
+            )(mutated)
+        return mutated
 
     def _json_rpc(self, targets: Targets) -> Request:
         rng = self.rng
@@ -72,12 +72,12 @@ class Hostile:
         rng = self.rng
         method, target, body = rng.choice(rest(targets))
         base = rng.choice(("", "/agents/echo"))
-        where = (base + target).encode()
+        target_bytes = (base + target).encode()
         if rng.random() < (0.2 if body is not None else 0.7):
-            where = self._odd_target(where)
+            target_bytes = self._odd_target(target_bytes)
         content = b"" if body is None else self._spoil.json(body)
         kind = [(b"Content-Type", b"application/json")] if body is not None else []
-        return self._made(method.encode(), where, kind, content)
+        return self._made(method.encode(), target_bytes, kind, content)
 
     def _made(
         self, method: bytes, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes
@@ -127,7 +127,7 @@ class Hostile:
             odd = b"?" + odd[1:]
         return target[:at] + odd + target[at:]
 
-    def _odd_header(self, made: Request) -> Request:
+    def _odd_header(self, mutated: Request) -> Request:
         rng = self.rng
         text = self._spoil.odd_text().encode("latin-1", "replace")
         name = rng.choice(
@@ -154,40 +154,44 @@ class Hostile:
             )
         )
         odd = [
-            lambda: replace(made, headers=[*made.headers, (name, text)]),
-            lambda: replace(made, headers=[*made.headers, (name, text), (name, text)]),
+            lambda: replace(mutated, headers=[*mutated.headers, (name, text)]),
+            lambda: replace(mutated, headers=[*mutated.headers, (name, text), (name, text)]),
             lambda: replace(
-                made, headers=[*made.headers, *((b"X-%d" % n, b"v") for n in range(300))]
+                mutated, headers=[*mutated.headers, *((b"X-%d" % n, b"v") for n in range(300))]
             ),
             lambda: replace(
-                made, headers=[*made.headers, (b"X-Long", b"v" * 200_000)], is_framed=False
+                mutated, headers=[*mutated.headers, (b"X-Long", b"v" * 200_000)], is_framed=False
             ),
-            lambda: replace(made, headers=[*made.headers, (b"X", b"a\r\nInjected: b")]),
+            lambda: replace(mutated, headers=[*mutated.headers, (b"X", b"a\r\nInjected: b")]),
             lambda: replace(
-                made, headers=[*made.headers, (b"X", b"a\r\n\r\nGET / HTTP/1.1")], is_framed=False
-            ),
-            lambda: replace(made, headers=[*made.headers, (b"X", b"a\x00b")], is_framed=False),
-            lambda: replace(made, headers=[*made.headers, (b"X y", b"a")], is_framed=False),
-            lambda: replace(made, headers=[*made.headers, (b"", b"a")], is_framed=False),
-            lambda: replace(
-                made, headers=[*made.headers, (b"X", b"a\r\n folded")], is_framed=False
+                mutated,
+                headers=[*mutated.headers, (b"X", b"a\r\n\r\nGET / HTTP/1.1")],
+                is_framed=False,
             ),
             lambda: replace(
-                made,
+                mutated, headers=[*mutated.headers, (b"X", b"a\x00b")], is_framed=False
+            ),
+            lambda: replace(mutated, headers=[*mutated.headers, (b"X y", b"a")], is_framed=False),
+            lambda: replace(mutated, headers=[*mutated.headers, (b"", b"a")], is_framed=False),
+            lambda: replace(
+                mutated, headers=[*mutated.headers, (b"X", b"a\r\n folded")], is_framed=False
+            ),
+            lambda: replace(
+                mutated,
                 headers=[
-                    *made.headers,
+                    *mutated.headers,
                     (b"Upgrade", rng.choice((b"websocket", b"h2c"))),
                     (b"Connection", b"Upgrade"),
                 ],
                 is_framed=False,
             ),
             lambda: replace(
-                made, headers=[*made.headers, (b"Expect", b"100-continue")], is_framed=False
+                mutated, headers=[*mutated.headers, (b"Expect", b"100-continue")], is_framed=False
             ),
             lambda: replace(
-                made,
+                mutated,
                 headers=[
-                    *made.headers,
+                    *mutated.headers,
                     (
                         b"Connection",
                         rng.choice((b"close", b"keep-alive", b"x, close", text or b"y")),
@@ -196,20 +200,22 @@ class Hostile:
                 is_framed=False,
             ),
             lambda: replace(
-                made, headers=[one for one in made.headers if one[0] != b"Host"], is_framed=False
+                mutated,
+                headers=[one for one in mutated.headers if one[0] != b"Host"],
+                is_framed=False,
             ),
             lambda: replace(
-                made, headers=[*made.headers, (b"Content-Encoding", b"gzip")], body=_BOMB
+                mutated, headers=[*mutated.headers, (b"Content-Encoding", b"gzip")], body=_BOMB
             ),
             lambda: replace(
-                made,
+                mutated,
                 headers=[
-                    *made.headers,
+                    *mutated.headers,
                     (b"Content-Encoding", rng.choice((b"br", b"deflate", b"identity", text))),
                 ],
             ),
             lambda: replace(
-                made,
+                mutated,
                 headers=[
                     (b"Host", self._host),
                     (
@@ -228,26 +234,28 @@ class Hostile:
                 ],
             ),
         ]
-        made = rng.choice(odd)()
+        mutated = rng.choice(odd)()
         is_text = all(byte == 9 or 32 <= byte < 127 or byte >= 128 for byte in text)
-        return made if is_text else replace(made, is_framed=False)
+        return mutated if is_text else replace(mutated, is_framed=False)
 
-    def _odd_line(self, made: Request) -> Request:
+    def _odd_line(self, mutated: Request) -> Request:
         rng = self.rng
         method = rng.choice((b"GET", b"PUT", b"DELETE", b"PATCH", b"OPTIONS", b"POST"))
         odd = [
-            lambda: replace(made, method=method),
-            lambda: replace(made, method=b"HEAD", is_framed=False),
+            lambda: replace(mutated, method=method),
+            lambda: replace(mutated, method=b"HEAD", is_framed=False),
             lambda: replace(
-                made,
+                mutated,
                 method=rng.choice(
                     (b"BREW", b"post", b"", b"M-SEARCH", b"TRACE", b"CONNECT", b"PRI", b"G" * 5000)
                 ),
                 is_framed=False,
             ),
-            lambda: replace(made, target=b"http://" + self._host + made.target, is_framed=False),
             lambda: replace(
-                made,
+                mutated, target=b"http://" + self._host + mutated.target, is_framed=False
+            ),
+            lambda: replace(
+                mutated,
                 target=rng.choice(
                     (
                         b"http://evil.example/",
@@ -264,7 +272,7 @@ class Hostile:
                 is_framed=False,
             ),
             lambda: replace(
-                made,
+                mutated,
                 version=rng.choice(
                     (
                         b"HTTP/1.0",
@@ -282,29 +290,29 @@ class Hostile:
         ]
         return rng.choice(odd)()
 
-    def _odd_frame(self, made: Request) -> Request:
+    def _odd_frame(self, mutated: Request) -> Request:
         rng = self.rng
-        body, headers = made.body, made.headers
+        body, headers = mutated.body, mutated.headers
         chunk = b"%x\r\n" % len(body)
         chunked = [*headers, (b"Transfer-Encoding", b"chunked")]
         lengths = (b"-1", b"+5", b"0x10", b"1e3", b"", b" ", b"9" * 30, b"5, 5", b"5,6", b"\xb2")
         odd = [
             lambda: replace(
-                made,
+                mutated,
                 headers=chunked,
                 has_length=False,
                 body=chunk + body + b"\r\n0\r\n\r\n",
                 is_framed=bool(body),
             ),
             lambda: replace(
-                made,
+                mutated,
                 headers=chunked,
                 has_length=False,
                 body=chunk + body + b"\r\n0\r\nX: y\r\n\r\n",
                 is_framed=False,
             ),
             lambda: replace(
-                made,
+                mutated,
                 headers=chunked,
                 has_length=False,
                 body=rng.choice(
@@ -320,9 +328,9 @@ class Hostile:
                 + body,
                 is_framed=False,
             ),
-            lambda: replace(made, headers=chunked, is_framed=False),
+            lambda: replace(mutated, headers=chunked, is_framed=False),
             lambda: replace(
-                made,
+                mutated,
                 headers=[
                     *headers,
                     (
@@ -333,33 +341,35 @@ class Hostile:
                 is_framed=False,
             ),
             lambda: replace(
-                made,
+                mutated,
                 headers=[*headers, (b"Content-Length", rng.choice(lengths))],
                 has_length=False,
                 is_framed=False,
             ),
-            lambda: replace(made, headers=[*headers, (b"Content-Length", b"3")], is_framed=False),
             lambda: replace(
-                made,
+                mutated, headers=[*headers, (b"Content-Length", b"3")], is_framed=False
+            ),
+            lambda: replace(
+                mutated,
                 headers=[*headers, (b"Content-Length", b"%d" % (len(body) + 10))],
                 has_length=False,
                 is_framed=False,
             ),
             lambda: replace(
-                made,
+                mutated,
                 headers=[*headers, (b"Content-Length", b"%d" % (len(body) // 2))],
                 has_length=False,
                 is_framed=False,
             ),
-            lambda: replace(made, has_length=False, is_framed=False),
+            lambda: replace(mutated, has_length=False, is_framed=False),
             lambda: replace(
-                made,
+                mutated,
                 ending=rng.choice((b"\r\n", b"\x00", b"x", b"\x16\x03\x01\x02\x00\x01", b"GET")),
                 is_framed=False,
             ),
-            lambda: replace(made, ending=made.render() * 3, is_framed=False),
+            lambda: replace(mutated, ending=mutated.render() * 3, is_framed=False),
             lambda: replace(
-                made, ending=b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 200, is_framed=False
+                mutated, ending=b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 200, is_framed=False
             ),
         ]
         return rng.choice(odd)()

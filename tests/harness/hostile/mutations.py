@@ -133,15 +133,15 @@ def _member(name: str, value: object) -> bytes:
 
 
 def _paths(value: object, path: Path = ()) -> "list[Path]":
-    found: list[Path] = [path]
+    paths: list[Path] = [path]
     inner: Sequence[tuple[str | int, object]] = ()
     if isinstance(value, dict):
         inner = list(value.items())
     elif isinstance(value, list):
         inner = list(enumerate(value))
     for name, one in inner:
-        found += _paths(one, (*path, name))
-    return found
+        paths += _paths(one, (*path, name))
+    return paths
 
 
 _Change: TypeAlias = Callable[[Any, random.Random], object]
@@ -161,8 +161,8 @@ def _replaced(_value: Any, rng: random.Random) -> object:
 
 def _dropped(value: Any, rng: random.Random) -> object:
     if isinstance(value, dict) and value:
-        gone = rng.choice(list(value))
-        return {name: one for name, one in value.items() if name != gone}
+        key = rng.choice(list(value))
+        return {name: one for name, one in value.items() if name != key}
     return [] if isinstance(value, list) else None
 
 

@@ -23,8 +23,11 @@ def grpc_calls(targets: Targets) -> list[tuple[str, Message]]:
     new = {"messageId": "m", "role": "ROLE_USER", "parts": [text, {"data": {"n": [1, None]}}]}
     before = {"messageId": "m", "role": "ROLE_USER", "content": [text]}
     task, config = {"id": targets.waiting}, {"taskId": targets.waiting, "id": "x"}
-    name, place = f"tasks/{targets.waiting}", f"tasks/{targets.waiting}/pushNotificationConfigs/x"
-    hook = {"url": "https://203.0.113.1/hook", "token": "t"}
+    name, config_name = (
+        f"tasks/{targets.waiting}",
+        f"tasks/{targets.waiting}/pushNotificationConfigs/x",
+    )
+    webhook = {"url": "https://203.0.113.1/hook", "token": "t"}
     v1: _Calls = (
         ("SendMessage", a2a_pb2.SendMessageRequest, {"message": new, "metadata": {"k": "v"}}),
         (
@@ -44,7 +47,7 @@ def grpc_calls(targets: Targets) -> list[tuple[str, Message]]:
         (
             "CreateTaskPushNotificationConfig",
             a2a_pb2.TaskPushNotificationConfig,
-            {**config, **hook},
+            {**config, **webhook},
         ),
         ("GetTaskPushNotificationConfig", a2a_pb2.GetTaskPushNotificationConfigRequest, config),
         (
@@ -75,13 +78,13 @@ def grpc_calls(targets: Targets) -> list[tuple[str, Message]]:
             {
                 "parent": name,
                 "configId": "x",
-                "config": {"name": place, "pushNotificationConfig": hook},
+                "config": {"name": config_name, "pushNotificationConfig": webhook},
             },
         ),
         (
             "GetTaskPushNotificationConfig",
             old.GetTaskPushNotificationConfigRequest,
-            {"name": place},
+            {"name": config_name},
         ),
         (
             "ListTaskPushNotificationConfig",
@@ -91,12 +94,12 @@ def grpc_calls(targets: Targets) -> list[tuple[str, Message]]:
         (
             "DeleteTaskPushNotificationConfig",
             old.DeleteTaskPushNotificationConfigRequest,
-            {"name": place},
+            {"name": config_name},
         ),
         ("GetAgentCard", old.GetAgentCardRequest, {}),
     )
     return [
-        (package + method, json_format.ParseDict(given, kind()))
+        (package + method, json_format.ParseDict(fields, kind()))
         for package, calls in ((V1, v1), (V0_3, v0_3))
-        for method, kind, given in calls
+        for method, kind, fields in calls
     ]

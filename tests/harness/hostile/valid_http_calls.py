@@ -21,8 +21,12 @@ def json_rpc(targets: Targets) -> list[tuple[str, Json]]:
     old = {"messageId": "m", "role": "user", "parts": [{"kind": "text", "text": "hello"}]}
     data = {"kind": "data", "data": {"n": [1, 2]}, "metadata": {"k": "v"}}
     file = {"kind": "file", "file": {"bytes": "AAEC", "mimeType": "x/y", "name": "a"}}
-    hook = {"url": "https://203.0.113.1/hook", "token": "t", "authentication": {"scheme": "Basic"}}
-    old_hook = {**hook, "authentication": {"schemes": ["Bearer"], "credentials": "c"}}
+    webhook = {
+        "url": "https://203.0.113.1/hook",
+        "token": "t",
+        "authentication": {"scheme": "Basic"},
+    }
+    old_hook = {**webhook, "authentication": {"schemes": ["Bearer"], "credentials": "c"}}
     configuration = {"acceptedOutputModes": ["text/plain"], "historyLength": 3}
     ended, waiting = {"id": targets.ended}, {"id": targets.waiting}
     first = {
@@ -51,7 +55,7 @@ def json_rpc(targets: Targets) -> list[tuple[str, Json]]:
         (
             "1.0",
             "SendMessage",
-            {"message": new, "configuration": {"taskPushNotificationConfig": hook}},
+            {"message": new, "configuration": {"taskPushNotificationConfig": webhook}},
         ),
         ("1.0", "GetTask", {**ended, "historyLength": 1}),
         (
@@ -68,7 +72,7 @@ def json_rpc(targets: Targets) -> list[tuple[str, Json]]:
         ),
         ("1.0", "CancelTask", {**waiting, "metadata": {}}),
         ("1.0", "SubscribeToTask", waiting),
-        ("1.0", "CreateTaskPushNotificationConfig", {"taskId": targets.waiting, **hook}),
+        ("1.0", "CreateTaskPushNotificationConfig", {"taskId": targets.waiting, **webhook}),
         ("1.0", "GetTaskPushNotificationConfig", {"taskId": targets.waiting, "id": "x"}),
         ("1.0", "ListTaskPushNotificationConfigs", {"taskId": targets.waiting, "pageSize": 3}),
         ("1.0", "DeleteTaskPushNotificationConfig", {"taskId": targets.waiting, "id": "x"}),
@@ -122,11 +126,11 @@ def rest(targets: Targets) -> list[tuple[str, str, Json | None]]:
     """Valid requests of HTTP+JSON in both versions: method, target and body."""
     new = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}
     old = {"messageId": "m", "role": "ROLE_USER", "content": [{"text": "hello"}]}
-    hook = {"url": "https://203.0.113.1/hook", "token": "t"}
+    webhook = {"url": "https://203.0.113.1/hook", "token": "t"}
     send: Json = {"message": new, "configuration": {"historyLength": 1}}
     before: Json = {"message": old, "configuration": {"blocking": True}}
     one, open_ = f"/tasks/{targets.ended}", f"/tasks/{targets.waiting}"
-    old_config: Json = {"config": {"pushNotificationConfig": hook}}
+    old_config: Json = {"config": {"pushNotificationConfig": webhook}}
     queried = "/tasks?pageSize=2&status=TASK_STATE_COMPLETED&includeArtifacts=true&contextId=c"
     return [
         ("POST", "/message:send", send),
@@ -138,7 +142,7 @@ def rest(targets: Targets) -> list[tuple[str, str, Json | None]]:
         ("POST", f"{open_}:cancel", {"metadata": {"k": "v"}}),
         ("GET", f"{open_}:subscribe", None),
         ("POST", f"{open_}:subscribe", {}),
-        ("POST", f"{open_}/pushNotificationConfigs", hook),
+        ("POST", f"{open_}/pushNotificationConfigs", webhook),
         ("GET", f"{open_}/pushNotificationConfigs?pageSize=1", None),
         ("GET", f"{open_}/pushNotificationConfigs/x", None),
         ("DELETE", f"{open_}/pushNotificationConfigs/x", None),

@@ -111,8 +111,10 @@ class Writer:
             case ("plan", index, text):
                 self.plan(index, event_pb2.PlanChanged(texts=[text]))
             case ("planned", index, count):
-                made = [event_pb2.PlanStep(text=f"step {n}", agent="math") for n in range(count)]
-                self.plan(index, event_pb2.PlanChanged(steps=made))
+                plan_steps = [
+                    event_pb2.PlanStep(text=f"step {n}", agent="math") for n in range(count)
+                ]
+                self.plan(index, event_pb2.PlanChanged(steps=plan_steps))
                 self.finished_plans.add(index)
             case ("tool", _):
                 self.calls += 1
@@ -210,15 +212,15 @@ def batch(first_sequence: int, entries: Entries) -> event_pb2.EventBatch:
         header.origin.task_id = writer
         # The child wrote more than was forwarded, so its sequences have gaps.
         header.origin.first_sequence = first_sequence
-    made = event_pb2.EventBatch(header=header)
+    result = event_pb2.EventBatch(header=header)
     for _, event in entries:
-        last = made.events[-1] if made.events else None
+        last = result.events[-1] if result.events else None
         if last is not None and may_join(last, event):
             last.delta.texts.extend(event.delta.texts)
             last.delta.last = event.delta.last
         else:
-            made.events.append(event)
-    return made
+            result.events.append(event)
+    return result
 
 
 def may_join(last: event_pb2.Event, event: event_pb2.Event) -> bool:
@@ -241,7 +243,7 @@ def batches(entries: Entries, cuts: set[int], *, after: int = 0) -> Iterator[eve
 
 
 def fold(entries: Entries, *, upto: int) -> snapshot_pb2.TaskSnapshot:
-    made = Fold(TASK)
+    folded = Fold(TASK)
     for one in batches(entries[:upto], set()):
-        made.apply(one)
-    return made.snapshot()
+        folded.apply(one)
+    return folded.snapshot()

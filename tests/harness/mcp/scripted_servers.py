@@ -31,11 +31,11 @@ async def running(
         yield adapter
 
 
-async def wait_until(adapter: ToolAdapter, is_so: Callable[[], bool]) -> None:
+async def wait_until(adapter: ToolAdapter, predicate: Callable[[], bool]) -> None:
     async with asyncio.timeout(READY_TIMEOUT_S):
         while True:
             revision = adapter.revision
-            if is_so():
+            if predicate():
                 return
             await adapter.wait_for_change(revision)
 
@@ -58,10 +58,10 @@ async def vanishes(pid: int) -> None:
     await becomes(lambda: not is_alive(pid))
 
 
-async def becomes(is_so: Callable[[], bool]) -> None:
+async def becomes(predicate: Callable[[], bool]) -> None:
     """Poll a condition that another process fulfils."""
     async with asyncio.timeout(READY_TIMEOUT_S):
-        while not is_so():  # noqa: ASYNC110
+        while not predicate():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 

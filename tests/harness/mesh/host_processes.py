@@ -57,16 +57,16 @@ class Caller:
                 return answer.task.id
 
     async def until(
-        self, task_id: str, is_so: Callable[[snapshot_pb2.TaskSnapshot], bool]
+        self, task_id: str, predicate: Callable[[snapshot_pb2.TaskSnapshot], bool]
     ) -> snapshot_pb2.TaskSnapshot:
         """Poll the task on its current host until the predicate is true."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 try:
                     client = self.directory.client_for_task(task_id)
-                    found = await client.get_task(task_id, account="")
-                    if is_so(found):
-                        return found
+                    snapshot = await client.get_task(task_id, account="")
+                    if predicate(snapshot):
+                        return snapshot
                 except (PeerError, TaskNotFoundError):
                     pass  # Its host is gone, and no other has taken it over yet.
                 await asyncio.sleep(POLL_S)
@@ -74,7 +74,7 @@ class Caller:
     async def under_way(self, *, agent: str = "echo") -> str:
         """Begin a task that streams for a while, and wait for its first text."""
         task_id = await self.begin(f"count {NUMBERS} 20", agent=agent)
-        await self.until(task_id, lambda found: len(text_of(found)) > 10)
+        await self.until(task_id, lambda snapshot: len(text_of(snapshot)) > 10)
         return task_id
 
     async def asked(self, *, agent: str = "echo") -> str:

@@ -25,16 +25,16 @@ class KillableAgent:
 
     async def start(self) -> None:
         """Start it, and wait until the mesh lists this process and not an earlier one."""
-        gone = {host.address for host in self.mesh.directory.hosts}
-        place = ("--mesh", self.mesh.registry_address, "--data", str(self.data))
+        earlier = {host.address for host in self.mesh.directory.hosts}
+        options = ("--mesh", self.mesh.registry_address, "--data", str(self.data))
         self.process = await self.stack.enter_async_context(
-            running_process(*self.command, *place, cwd=self.cwd, environment=self.environment)
+            running_process(*self.command, *options, cwd=self.cwd, environment=self.environment)
         )
         await read_line(self.process, "ready ")
         await self.mesh.directory.wait_until(
             lambda known: (
                 self.name in known.list_agents()
-                and known.get_agent_host(self.name).address not in gone
+                and known.get_agent_host(self.name).address not in earlier
             ),
             timeout_s=PATIENCE_S,
         )

@@ -32,13 +32,13 @@ class MeshProcess:
 async def read_line(process: asyncio.subprocess.Process, start: str) -> dict[str, str]:
     """Wait for a line of stdout that begins with `start`; return its NAME=VALUE words."""
     assert process.stdout is not None
-    seen: list[str] = []
+    lines: list[str] = []
     async with asyncio.timeout(START_TIMEOUT_S):
         while line := (await process.stdout.readline()).decode():
-            seen.append(line)
+            lines.append(line)
             if line.startswith(start):
                 return dict(word.partition("=")[::2] for word in line.split()[1:])
-    raise AssertionError(f"ended without a line {start!r}: {seen}")
+    raise AssertionError(f"ended without a line {start!r}: {lines}")
 
 
 async def ended(process: asyncio.subprocess.Process) -> None:
@@ -132,7 +132,14 @@ class Services:
     async def launch(self, name: str, *words: str, environment: Mapping[str, str] = {}) -> None:
         """Start a service and don't wait for it."""
         self._words[name] = words
-        command = (sys.executable, "-m", "trunkline.cli", "serve", *words, *self._place(name))
+        command = (
+            sys.executable,
+            "-m",
+            "trunkline.cli",
+            "serve",
+            *words,
+            *self._address_options(name),
+        )
         self.processes[name] = await self._stack.enter_async_context(
             running_process(
                 *command, cwd=self._folder, environment=self._environment | dict(environment)
@@ -141,8 +148,8 @@ class Services:
 
     async def ready(self, name: str, *, state: str = "ready") -> None:
         """Wait until a service that was launched is ready, or on standby."""
-        told = await read_line(self.processes[name], f"{state} ")
-        match told:
+        values = await read_line(self.processes[name], f"{state} ")
+        match values:
             case {"mesh": address}:
                 self._addresses[name] = self.mesh_address = address
             case {"http": url}:
@@ -177,17 +184,17 @@ class Services:
         await self.launch(name, *self._words[name])
         await self.ready(name, state=state)
 
-    def _place(self, name: str) -> tuple[str, ...]:
+    def _address_options(self, name: str) -> tuple[str, ...]:
         """Return the options for the service's address and its mesh."""
-        own = {"registry": "--mesh", "bridge": "--http"}.get(name, "--listen")
+        option = {"registry": "--mesh", "bridge": "--http"}.get(name, "--listen")
         # While it is down, no other process may get its port.
-        place = (own, self._addresses.setdefault(name, free_address()))
+        options = (option, self._addresses.setdefault(name, free_address()))
         if name == "registry":
-            return (*place, "--data", str(self._folder / "data"))
+            return (*options, "--data", str(self._folder / "data"))
         join = ("--mesh", self.mesh_address)
         other = ("--a2a-grpc", "127.0.0.1:0") if name == "bridge" else ()
         data = ("--data", str(self._folder / "data"))
-        return (*place, *other, *join, *(() if name in ("bridge", "tools") else data))
+        return (*options, *other, *join, *(() if name in ("bridge", "tools") else data))
 
 
 @asynccontextmanager
@@ -201,15 +208,15 @@ async def open_services(
             yield services
         finally:
             # All at once, because one by one takes long. The registry gets the others' spans.
-            left = [
+            remaining = [
                 process
                 for name, process in services.processes.items()
                 if name != "registry" and process.returncode is None
             ]
-            for process in left:
+            for process in remaining:
                 process.terminate()
                 process.send_signal(signal.SIGCONT)
-            for process in left:
+            for process in remaining:
                 await ended(process)
 
 

@@ -69,9 +69,9 @@ class SmallMesh:
 
     async def join(self, *agents: Agent, **settings: Any) -> JoinedHost:
         """Add a host with these agents; return when every directory lists them."""
-        given = Settings(data_dir=self._folder, **settings)
+        host_settings = Settings(data_dir=self._folder, **settings)
         host = await self._stack.enter_async_context(
-            open_host(agents, directory=self.directory, settings=given)
+            open_host(agents, directory=self.directory, settings=host_settings)
         )
         server = MeshServer()
         add_host_services(server, host)
@@ -186,8 +186,8 @@ class SmallMesh:
         async with client.watch_task(
             task_id, account="", after=0, with_snapshot=False, until_head=True
         ) as stream:
-            async for some in stream:
-                batches += map(event_pb2.EventBatch.FromString, some)
+            async for group in stream:
+                batches += map(event_pb2.EventBatch.FromString, group)
         return batches
 
     def client(self, agent: str) -> HostClient:

@@ -114,9 +114,9 @@ class ArgoCDServer:
 
     async def version(self, request: Request) -> Response:
         self.asked.append((request.method, request.url.path))
-        told = {"Version": "v3.2.1+8c4ab63"}
+        version_info = {"Version": "v3.2.1+8c4ab63"}
         if _is_known(request):
-            told |= {
+            version_info |= {
                 "BuildDate": "2026-01-30T17:48:12Z",
                 "Platform": "linux/amd64",
                 "GoVersion": "go1.25.0",
@@ -124,7 +124,7 @@ class ArgoCDServer:
                 "HelmVersion": "v3.18.4+gd80839c",
                 "KubectlVersion": "v0.34.0",
             }
-        return JSONResponse(told)
+        return JSONResponse(version_info)
 
     async def list(self, request: Request) -> Response:
         if refusal := self._refused(request):
@@ -145,18 +145,18 @@ class ArgoCDServer:
     async def managed_resources(self, request: Request) -> Response:
         if refusal := self._refused(request):
             return refusal
-        found = self.applications[request.path_params["name"]]
-        is_synced = found["status"]["sync"]["status"] == "Synced"
-        wanted = _deployment(1 if is_synced else 3)
+        application_found = self.applications[request.path_params["name"]]
+        is_synced = application_found["status"]["sync"]["status"] == "Synced"
+        desired = _deployment(1 if is_synced else 3)
         deployment = {
             "group": "apps",
             "kind": "Deployment",
             "namespace": "shop",
             "name": "shop-ui",
-            "targetState": wanted,
+            "targetState": desired,
             "liveState": _deployment(1),
             "normalizedLiveState": _deployment(1),
-            "predictedLiveState": wanted,
+            "predictedLiveState": desired,
         }
         added = {
             "kind": "ConfigMap",
@@ -177,9 +177,11 @@ class ArgoCDServer:
             return _error(400, 9, "another operation is already in progress")
         body = await request.json()
         self.synced.append({"name": name, **body})
-        found = self.applications[name]
+        application_found = self.applications[name]
         state = {"phase": "Running", "operation": {"sync": body}}
-        return JSONResponse(found | {"status": found["status"] | {"operationState": state}})
+        return JSONResponse(
+            application_found | {"status": application_found["status"] | {"operationState": state}}
+        )
 
     def _refused(self, request: Request) -> Response | None:
         self.asked.append((request.method, request.url.path))

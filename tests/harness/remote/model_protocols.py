@@ -23,8 +23,8 @@ class Call:
     @property
     def text(self) -> str:
         """The arguments as they are sent."""
-        given = self.arguments
-        return given if isinstance(given, str) else json.dumps(given)
+        value = self.arguments
+        return value if isinstance(value, str) else json.dumps(value)
 
 
 class _Pause(Protocol):
@@ -304,8 +304,8 @@ class Ollama(ModelProtocol):
         async for text in texts:
             yield json.dumps(self._line({"content": text})) + "\n"
         if reply.calls:
-            said = {"content": "", "tool_calls": self._calls(reply)}
-            yield json.dumps(self._line(said)) + "\n"
+            message = {"content": "", "tool_calls": self._calls(reply)}
+            yield json.dumps(self._line(message)) + "\n"
         yield json.dumps(self._line({"content": ""}, reply)) + "\n"
 
     def _calls(self, reply: Reply) -> list[dict[str, Any]]:

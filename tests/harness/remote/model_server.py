@@ -69,12 +69,12 @@ class Pause:
         await asyncio.shield(asyncio.wrap_future(self._go_on))
 
 
-def say(*pieces: str | Pause, **how: Any) -> Reply:
+def say(*pieces: str | Pause, **fields: Any) -> Reply:
     """Return a text as a reply. A single piece is streamed word by word."""
     if len(pieces) == 1 and isinstance(pieces[0], str):
         words = pieces[0].split(" ")
         pieces = (*(f"{word} " for word in words[:-1]), words[-1])
-    return Reply(pieces=pieces, **how)
+    return Reply(pieces=pieces, **fields)
 
 
 def call(name: str, /, **arguments: object) -> Reply:
@@ -103,8 +103,8 @@ class Asked:
     @property
     def messages(self) -> list[dict[str, Any]]:
         """Its messages, in the provider's format."""
-        found: list[dict[str, Any]] = self.json.get("messages") or self.json["contents"]
-        return found
+        messages_found: list[dict[str, Any]] = self.json.get("messages") or self.json["contents"]
+        return messages_found
 
     @property
     def last(self) -> str:
@@ -163,47 +163,51 @@ class ModelServer:
         """The number of replies that remain in the script."""
         return len(self._script)
 
-    async def until_ended(self, asked: Asked) -> None:
+    async def until_ended(self, request_record: Asked) -> None:
         """Wait until the answer to a request has ended."""
-        await _until(asked.ended.is_set, "the answer has not ended")
+        await _until(request_record.ended.is_set, "the answer has not ended")
 
-    def _next(self, asked: Asked) -> Reply:
+    def _next(self, request_record: Asked) -> Reply:
         if not self._script:
-            return refuse(500, text=f"the script has ended; the request: {asked.last[:200]}")
+            return refuse(
+                500, text=f"the script has ended; the request: {request_record.last[:200]}"
+            )
         return self._script.popleft()
 
     async def answer(self, request: Request, wire: ModelProtocol) -> Response:
         """Answer a request as a provider would."""
         body = json.loads(await request.body())
-        asked = Asked(request.url.path, dict(request.headers), body)
-        self.asked.append(asked)
+        request_record = Asked(request.url.path, dict(request.headers), body)
+        self.asked.append(request_record)
         if problem := wire.problem(body):
-            asked.ended.set()
+            request_record.ended.set()
             return JSONResponse(wire.error(400, problem), 400)
-        reply = self.decide(asked)
+        reply = self.decide(request_record)
         pieces = [*reply.pieces, *(piece for one in reply.calls for piece in one.pieces)]
         self.pauses += [piece for piece in pieces if isinstance(piece, Pause)]
         if reply.status != 200:
-            asked.ended.set()
+            request_record.ended.set()
             text = "".join(piece for piece in reply.pieces if isinstance(piece, str))
             return JSONResponse(wire.error(reply.status, text), reply.status, dict(reply.headers))
         if not wire.is_streaming(request.url.path, body):
             whole = "".join([piece async for piece in _texts(reply)])
-            asked.ended.set()
+            request_record.ended.set()
             return JSONResponse(wire.whole(reply, whole))
-        return StreamingResponse(self._stream(asked, reply, wire), media_type=wire.media_type)
+        return StreamingResponse(
+            self._stream(request_record, reply, wire), media_type=wire.media_type
+        )
 
     async def _stream(
-        self, asked: Asked, reply: Reply, wire: ModelProtocol
+        self, request_record: Asked, reply: Reply, wire: ModelProtocol
     ) -> AsyncIterator[bytes]:
         try:
             async for line in wire.stream(reply, _texts(reply)):
                 yield line.encode()
         except (asyncio.CancelledError, GeneratorExit):
-            asked.is_hung_up = True
+            request_record.is_hung_up = True
             raise
         finally:
-            asked.ended.set()
+            request_record.ended.set()
 
 
 async def _texts(reply: Reply) -> AsyncIterator[str]:
@@ -221,9 +225,9 @@ def _is_no_cut(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], Cut))
 
 
-async def _until(is_so: Callable[[], bool], otherwise: str) -> None:
+async def _until(predicate: Callable[[], bool], otherwise: str) -> None:
     end = time.monotonic() + PATIENCE_S
-    while not is_so():
+    while not predicate():
         assert time.monotonic() < end, otherwise
         await asyncio.sleep(0.005)
 

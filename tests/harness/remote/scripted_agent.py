@@ -58,8 +58,8 @@ class ScriptedAgent:
             async with asyncio.timeout(PATIENCE_S), self.heard:
                 await self.heard.wait_for(lambda: len(self.asked(method)) >= times)
         except TimeoutError:
-            heard = [call.method for call in self.calls]
-            raise AssertionError(f"not asked {times} times for {method}: {heard}") from None
+            methods = [call.method for call in self.calls]
+            raise AssertionError(f"not asked {times} times for {method}: {methods}") from None
         return self.asked(method)[-1]
 
     async def serve(self, reader: asyncio.StreamReader, writer: Writer) -> None:
@@ -83,8 +83,8 @@ async def _read(reader: asyncio.StreamReader) -> Call:
     headers = {name.lower(): value.strip() for name, _, value in (x.partition(":") for x in lines)}
     if first.startswith("GET"):
         return Call("card", {}, headers)
-    given = json.loads(await reader.readexactly(int(headers.get("content-length", 0))))
-    return Call(given["method"], given["params"], headers, given["id"])
+    body = json.loads(await reader.readexactly(int(headers.get("content-length", 0))))
+    return Call(body["method"], body["params"], headers, body["id"])
 
 
 def head(kind: str, *, status: str = "200 OK", more: str = "") -> bytes:
@@ -156,10 +156,10 @@ def task(state: str = "WORKING", **more: object) -> Json:
 
 
 def status(state: str, text: str = "", **more: object) -> Json:
-    said: Json = {"state": f"TASK_STATE_{state}"}
+    fields: Json = {"state": f"TASK_STATE_{state}"}
     if text:
-        said["message"] = message(text)["message"]
-    return {"statusUpdate": {"taskId": "t-1", "contextId": "c-1", "status": said, **more}}
+        fields["message"] = message(text)["message"]
+    return {"statusUpdate": {"taskId": "t-1", "contextId": "c-1", "status": fields, **more}}
 
 
 def message(text: str) -> Json:
@@ -171,8 +171,8 @@ def artifact(text: str, artifact_id: str = "a-1") -> Json:
 
 
 def chunk(text: str, *, artifact_id: str = "a-1", task_id: str = "t-1", **more: object) -> Json:
-    said = {"taskId": task_id, "contextId": "c-1", "artifact": artifact(text, artifact_id)}
-    return {"artifactUpdate": {**said, **more}}
+    update = {"taskId": task_id, "contextId": "c-1", "artifact": artifact(text, artifact_id)}
+    return {"artifactUpdate": {**update, **more}}
 
 
 @asynccontextmanager

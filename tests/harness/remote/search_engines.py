@@ -76,14 +76,14 @@ def feed(*entries: tuple[str, str, str]) -> Reply:
 
 def vectors(request: Request) -> Reply:
     """Answer as OpenAI's embeddings do: one dimension for each topic of the text."""
-    found = []
-    for place, text in enumerate(request.body["input"]):
+    embeddings = []
+    for index, text in enumerate(request.body["input"]):
         words = set(text.casefold().replace(".", " ").split())
         numbers = [float(len(words & about)) for about in _MEANINGS]
-        found.append({"object": "embedding", "index": place, "embedding": [*numbers, 0.01]})
+        embeddings.append({"object": "embedding", "index": index, "embedding": [*numbers, 0.01]})
     usage = {"prompt_tokens": 1, "total_tokens": 1}
     model = request.body["model"]
-    return as_json({"object": "list", "data": found, "model": model, "usage": usage})
+    return as_json({"object": "list", "data": embeddings, "model": model, "usage": usage})
 
 
 def _nobody(_request: Request) -> Reply:

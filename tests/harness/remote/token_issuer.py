@@ -64,7 +64,7 @@ class SigningKey:
     ) -> str:
         """A token for a minute. `claims` replace the default claims; None removes one."""
         now = int(datetime.now(UTC).timestamp())
-        given = {
+        all_claims = {
             "iss": ISSUER,
             "aud": AUDIENCE,
             "sub": "ann",
@@ -72,9 +72,9 @@ class SigningKey:
             "exp": now + 60,
             **(claims or {}),
         }
-        kept = {name: value for name, value in given.items() if value is not None}
+        payload = {name: value for name, value in all_claims.items() if value is not None}
         head = {"kid": self.key_id, **headers} if named else headers
-        return jwt.encode(kept, self.private, algorithm=self.algorithm, headers=head)
+        return jwt.encode(payload, self.private, algorithm=self.algorithm, headers=head)
 
 
 def key_set(*keys: SigningKey) -> bytes:

@@ -27,8 +27,8 @@ class ReceivedPost:
     @property
     def json(self) -> dict[str, Any]:
         """Its body."""
-        found: dict[str, Any] = json.loads(self.body)
-        return found
+        parsed: dict[str, Any] = json.loads(self.body)
+        return parsed
 
     @property
     def id(self) -> str:
@@ -83,8 +83,8 @@ class WebhookReceiver:
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
-            shown = [(one.id, one.body[:200]) for one in self.all]
-            raise AssertionError(f"it has only received {shown}") from None
+            received = [(one.id, one.body[:200]) for one in self.all]
+            raise AssertionError(f"it has only received {received}") from None
 
     def ids(self) -> list[str]:
         """Ids of the accepted posts, each once, in order."""
