@@ -1,7 +1,7 @@
 """Composes the bridge: its HTTP routes, its gRPC handlers and its webhook delivery."""
 
 from starlette.routing import BaseRoute, Route, Router
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from trunkline.client import Directory
 from trunkline.client.safe_fetch.address_guard import AddressGuard
@@ -18,7 +18,7 @@ from trunkline_bridge.edge.caller import Authenticator, CallerFactory
 from trunkline_bridge.edge.card_endpoints import CardEndpoints
 from trunkline_bridge.edge.in_flight import InFlightRequests
 from trunkline_bridge.edge.pages import HealthEndpoints, Page, mount, not_found
-from trunkline_bridge.edge.tracing import TraceMiddleware
+from trunkline_bridge.edge.tracing import http_request_span
 from trunkline_bridge.projection.links import FILES_PATH
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.streams.sse import Heartbeats
@@ -33,7 +33,7 @@ class Bridge:
     """The public side of a mesh: serves every registered agent over A2A.
 
     The bridge stores nothing between requests and looks up the agent of each request, so an agent
-    is public as soon as it registers. `app` is an ASGI application; `grpc` has the gRPC handlers.
+    is public as soon as it registers. It is an ASGI application; `grpc` has the gRPC handlers.
 
     The process that serves them keeps `directory` open and fills in `addresses`. Before it stops,
     it calls `abort_requests` and `grpc.abort_all`.
@@ -101,7 +101,11 @@ class Bridge:
             redirect_slashes=False,
             default=not_found,
         )
-        self.app: ASGIApp = TraceMiddleware(self._route)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one HTTP request, within a span."""
+        with http_request_span(scope, send) as traced_send:
+            await self._router(encode_segments(scope), receive, traced_send)
 
     async def deliver_webhooks(self) -> None:
         """Deliver webhooks until cancelled."""
@@ -115,6 +119,3 @@ class Bridge:
     def abort_requests(self) -> None:
         """End all HTTP requests in flight with an error that tells the client how to continue."""
         self._in_flight.abort_all()
-
-    async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._router(encode_segments(scope), receive, send)

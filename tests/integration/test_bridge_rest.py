@@ -366,7 +366,7 @@ async def test_bad_bodies_are_refused(
 
 async def test_a_strict_bridge_requires_the_version(bridged: BridgedMesh) -> None:
     settings = BridgeSettings(default_agent="echo", strict_versions=True)
-    transport = httpx2.ASGITransport(Bridge(bridged.mesh.directory, settings).app)
+    transport = httpx2.ASGITransport(Bridge(bridged.mesh.directory, settings))
     async with httpx2.AsyncClient(transport=transport, base_url="http://strict") as client:
         strict = RestCaller(client, "/agents/echo")
         unversioned = await strict.request("GET", "/tasks")

@@ -40,7 +40,7 @@ async def probe(bridged: BridgedMesh, request: pytest.FixtureRequest) -> AsyncIt
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(serving, "_PARSER", request.param)
         async with serve_http(
-            bridged.bridge.app, host="127.0.0.1", port=0, grace_s=0, limits=bounds
+            bridged.bridge, host="127.0.0.1", port=0, grace_s=0, limits=bounds
         ) as url:
             yield HttpProbe(url)
 
@@ -142,7 +142,7 @@ async def test_too_many_connections_are_refused_with_retry_after(bridged: Bridge
     # The default timeouts end no idle connection during this test.
     bounds = ConnectionLimits(max_connections=LIMIT)
     async with serve_http(
-        bridged.bridge.app, host="127.0.0.1", port=0, grace_s=0, limits=bounds
+        bridged.bridge, host="127.0.0.1", port=0, grace_s=0, limits=bounds
     ) as url:
         probe = HttpProbe(url)
         with ExitStack() as open_ones:

@@ -245,14 +245,16 @@ async def test_nothing_is_written_to_a_disconnected_client(
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
-        work = send_events(
-            ResponseSender(send),
-            events(),
-            EventRenderer(V1EventWriter(), event_frame(1)),
-            heartbeats=Heartbeats(60),
-        )
-        async with watch_connection(receive) as connection:
-            await InFlightRequests().run(connection, work, send_abort=no_request)
+        async with (
+            watch_connection(receive) as connection,
+            InFlightRequests().track(connection, send_abort=no_request),
+        ):
+            await send_events(
+                ResponseSender(send),
+                events(),
+                EventRenderer(V1EventWriter(), event_frame(1)),
+                heartbeats=Heartbeats(60),
+            )
         over.set()
 
     async def no_request() -> None:

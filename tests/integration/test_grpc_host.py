@@ -30,6 +30,7 @@ from trunkline.tasks.lifecycle import State
 from trunkline.v1 import (
     event_pb2,
     message_pb2,
+    message_service_pb2,
     snapshot_pb2,
     task_service_pb2,
 )
@@ -131,6 +132,12 @@ async def sequences(stream: TaskStream) -> list[int]:
     return covered
 
 
+def submit(
+    sent: message_pb2.Message, *, agent: str = "tested"
+) -> message_service_pb2.StreamMessageRequest:
+    return message_service_pb2.StreamMessageRequest(agent=agent, message=sent)
+
+
 async def test_a_sent_message_is_answered_at_the_end_of_its_turn(client: HostClient) -> None:
     snapshot = await send(client, "count 3")
     assert snapshot.task.status.state == State.TASK_STATE_COMPLETED
@@ -141,9 +148,7 @@ async def test_a_direct_reply_is_a_message_and_no_task(client: HostClient) -> No
     answer = await client.send_message(agent="tested", message=message("reply"), submission=NOTHING)
     assert isinstance(answer, message_pb2.Message)
     assert answer.parts[0].text == "directly"
-    async with client.stream_message(
-        agent="tested", message=message("reply"), submission=NOTHING
-    ) as stream:
+    async with client.open_stream(submit(message("reply"))) as stream:
         assert stream.message is not None
         assert stream.message.parts[0].text == "directly"
         assert stream.snapshot is None
@@ -160,9 +165,7 @@ async def test_a_message_can_be_answered_as_soon_as_its_task_exists(
 
 
 async def test_a_stream_folds_to_the_same_task_as_a_read(client: HostClient) -> None:
-    async with client.stream_message(
-        agent="tested", message=message("count 500"), submission=NOTHING
-    ) as stream:
+    async with client.open_stream(submit(message("count 500"))) as stream:
         streamed = await fold_stream(stream)
     read = await client.get_task(streamed.task.id, account=ACCOUNT)
     assert streamed.task == read.task
@@ -172,15 +175,11 @@ async def test_a_stream_folds_to_the_same_task_as_a_read(client: HostClient) -> 
 async def test_a_stream_ends_where_the_task_asks_and_the_next_turn_is_another(
     client: HostClient,
 ) -> None:
-    async with client.stream_message(
-        agent="tested", message=message("ask"), submission=NOTHING
-    ) as stream:
+    async with client.open_stream(submit(message("ask"))) as stream:
         waiting = await fold_stream(stream)
     assert waiting.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    async with client.stream_message(
-        agent="tested",
-        message=message("this", message_id="m-2", task_id=waiting.task.id),
-        submission=NOTHING,
+    async with client.open_stream(
+        submit(message("this", message_id="m-2", task_id=waiting.task.id))
     ) as stream:
         answered = await fold_stream(stream)
     assert answered.task.status.state == State.TASK_STATE_COMPLETED
@@ -235,9 +234,7 @@ async def test_a_watch_until_the_head_ends_while_the_task_continues(
 async def test_a_caller_that_leaves_does_not_stop_its_task(
     client: HostClient, script: Script
 ) -> None:
-    async with client.stream_message(
-        agent="tested", message=message("wait"), submission=NOTHING
-    ) as stream:
+    async with client.open_stream(submit(message("wait"))) as stream:
         assert stream.snapshot is not None
         task_id = stream.snapshot.task.id
         await script.waits.wait()
@@ -266,9 +263,7 @@ async def test_a_caller_that_runs_out_of_time_does_not_stop_its_task(
 
 
 async def test_breaking_out_of_a_stream_leaves_the_connection_usable(client: HostClient) -> None:
-    async with client.stream_message(
-        agent="tested", message=message("count 2000"), submission=NOTHING
-    ) as stream:
+    async with client.open_stream(submit(message("count 2000"))) as stream:
         async for _ in stream:
             break
     assert texts(await send(client, "count 1", message_id="m-2")) == ["1 "]
@@ -296,12 +291,10 @@ async def test_tasks_are_listed_newest_first(client: HostClient) -> None:
 async def test_an_invalid_message_is_refused_before_a_stream_opens(client: HostClient) -> None:
     ended = await send(client, "one")
     with pytest.raises(AgentNotFoundError):
-        async with client.stream_message(agent="nobody", message=message(), submission=NOTHING):
+        async with client.open_stream(submit(message(), agent="nobody")):
             pass
     with pytest.raises(TaskEndedError):
-        async with client.stream_message(
-            agent="tested", message=message(task_id=ended.task.id), submission=NOTHING
-        ):
+        async with client.open_stream(submit(message(task_id=ended.task.id))):
             pass
     with pytest.raises(InvalidArgumentError):
         await client.send_message(agent="tested", message=message_pb2.Message(), submission=NOTHING)

@@ -179,7 +179,7 @@ async def test_an_answer_without_content_breaks_the_protocol(channel: grpc.aio.C
     submission = message_service_pb2.Submission()
     with pytest.raises(PeerProtocolError):
         await client.send_message(agent="a", message=sent_message, submission=submission)
-    stream = client.stream_message(agent="a", message=sent_message, submission=submission)
+    stream = client.open_stream(message_service_pb2.StreamMessageRequest(agent="a"))
     with pytest.raises(PeerProtocolError):
         await stream.__aenter__()
 

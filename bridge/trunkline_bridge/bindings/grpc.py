@@ -288,7 +288,8 @@ class GrpcBinding:
             trailing = _trailing_metadata(traceresponse)
             context.set_trailing_metadata(trailing)
             # grpc cancels this task when the client disconnects.
-            await self._in_flight.run(Connection(), run(), send_abort=report_shutdown)
+            async with self._in_flight.track(Connection(), send_abort=report_shutdown):
+                await run()
             if error is not None:
                 tracing.record_failure(error.kind.reason)
             tracing.record_grpc_code("OK" if error is None else status_code(error).name)

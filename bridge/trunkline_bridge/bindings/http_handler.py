@@ -1,6 +1,7 @@
 """Serves HTTP requests of all bindings: limits, responses, errors, shutdown."""
 
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -14,7 +15,12 @@ from trunkline_bridge.edge.http import (
     RequestHeaders,
     ResponseSender,
 )
-from trunkline_bridge.edge.in_flight import InFlightRequests, find_connection, watch_connection
+from trunkline_bridge.edge.in_flight import (
+    Connection,
+    InFlightRequests,
+    find_connection,
+    watch_connection,
+)
 from trunkline_bridge.edge.pages import method_not_allowed
 from trunkline_bridge.errors import WireError, to_wire_error
 from trunkline_bridge.settings import BridgeSettings
@@ -177,12 +183,15 @@ class HttpHandler:
             return
         work = exchange.run(HttpRequest(scope, headers, content))
         del headers, body, content
-        connection = find_connection(scope)
-        if connection is not None:
-            await self._in_flight.run(connection, work, send_abort=exchange.abort)
-        else:
-            async with watch_connection(receive) as connection:
-                await self._in_flight.run(connection, work, send_abort=exchange.abort)
+        known = find_connection(scope)
+        watching: AbstractAsyncContextManager[Connection] = (
+            watch_connection(receive) if known is None else nullcontext(known)
+        )
+        async with (
+            watching as connection,
+            self._in_flight.track(connection, send_abort=exchange.abort),
+        ):
+            await work
 
 
 class _Exchange:

@@ -309,7 +309,12 @@ class Operations:
             except (PeerUnavailableError, PeerTimeoutError) as error:
                 extra = {"agent": caller.agent, "reason": error.reason}
                 logger.info("send.repeated", extra=extra)
-        async with self._open_submission(caller, request, submission) as stream:
+        async with self._directory.submit(
+            caller.agent,
+            message=request.message,
+            submission=submission,
+            patience_s=self._patience_s(caller),
+        ) as stream:
             if stream.message is not None:
                 return stream.message
             task_id = stream.snapshot.task.id if stream.snapshot else request.message.task_id
@@ -336,15 +341,21 @@ class Operations:
             return
         submission = await self._build_submission(caller, request, task, new_task_id)
         del task
-        async with self._open_submission(caller, request, submission) as stream:
+        async with self._directory.submit(
+            caller.agent,
+            message=request.message,
+            submission=submission,
+            patience_s=self._patience_s(caller),
+        ) as stream:
             earlier_task_id = find_earlier_task(stream, submission)
             if not earlier_task_id or caller.last_event_id is None:
                 events = turn_events(
                     stream,
                     history_length=requested_history_length(request.configuration),
                     links=links,
+                    auth_wait_s=None if caller.is_older else self._settings.auth_wait_s,
                 )
-                yield self._limit_turn(caller, events)
+                yield until_turn_end(events, caller.turn_ends) if caller.is_older else events
                 return
         async with self._open_attached(caller, earlier_task_id) as events:
             yield events
@@ -365,23 +376,12 @@ class Operations:
             return until_turn_end(events, caller.turn_ends)
         return limit_auth_wait(events, self._settings.auth_wait_s)
 
-    def _open_submission(
-        self,
-        caller: Caller,
-        request: a2a_pb2.SendMessageRequest,
-        submission: message_service_pb2.Submission,
-    ) -> AbstractAsyncContextManager[TaskStream]:
-        patience_s = self._settings.patience_s
-        if caller.deadline is not None:
-            # Do not wait beyond the deadline.
-            remaining = caller.deadline - datetime.now(UTC)
-            patience_s = min(patience_s, max(0.0, remaining.total_seconds()))
-        return self._directory.submit(
-            caller.agent,
-            message=request.message,
-            submission=submission,
-            patience_s=patience_s,
-        )
+    def _patience_s(self, caller: Caller) -> float:
+        """Return how long to retry a stream that is cut: not beyond the caller's deadline."""
+        if caller.deadline is None:
+            return self._settings.patience_s
+        left = caller.deadline - datetime.now(UTC)
+        return min(self._settings.patience_s, max(0.0, left.total_seconds()))
 
     async def get_task(self, caller: Caller, request: a2a_pb2.GetTaskRequest) -> task_pb2.Task:
         """Return a task."""

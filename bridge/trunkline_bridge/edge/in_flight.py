@@ -6,7 +6,7 @@ Under any other ASGI server a task waits for `http.disconnect`.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from enum import Enum
 from typing import Any
@@ -125,14 +125,11 @@ class InFlightRequests:
         for request in list(self._requests):
             request.stop(_StopReason.ABORTED)
 
-    async def run(
-        self,
-        connection: Connection,
-        work: Coroutine[Any, Any, None],
-        *,
-        send_abort: Callable[[], Awaitable[None]],
-    ) -> None:
-        """Run `work` until it ends or the client disconnects.
+    @asynccontextmanager
+    async def track(
+        self, connection: Connection, *, send_abort: Callable[[], Awaitable[None]]
+    ) -> AsyncIterator[None]:
+        """Track the request that the block serves; leave the block when the client disconnects.
 
         If the process stops serving first, `send_abort` ends the response with an error.
         """
@@ -143,7 +140,7 @@ class InFlightRequests:
         self._requests.add(request)
         connection.add(request)
         try:
-            await work
+            yield
         except asyncio.CancelledError:
             if not request.absorb_cancellation():
                 raise

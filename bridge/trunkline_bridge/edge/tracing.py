@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Scope, Send
 
 from trunkline import telemetry
 from trunkline.v1 import snapshot_pb2
@@ -22,39 +22,34 @@ _UNTRACED = frozenset({"/healthz", "/readyz"})
 _TRACE_HEADERS = frozenset({b"traceparent", b"tracestate"})
 
 
-class TraceMiddleware:
-    """Continues the caller's trace, and adds the header `traceresponse` to each response.
+@contextmanager
+def http_request_span(scope: Scope, send: Send) -> Iterator[Send]:
+    """Start the span of a request, which continues the caller's trace.
 
-    The header is W3C Trace Context level 2.
+    Yield a `send` that adds the header `traceresponse` (W3C Trace Context level 2).
     """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request within a span."""
-        if scope["type"] != "http" or scope["path"] in _UNTRACED:
-            await self._app(scope, receive, send)
-            return
-        carrier = {
-            name.decode("ascii"): value.decode("latin-1")
-            for name, value in scope["headers"]
-            if name in _TRACE_HEADERS
-        }
-        with telemetry.span(
-            f"{scope['method']} {_span_route(scope['path'])}",
-            kind=SpanKind.SERVER,
-            attributes={telemetry.HTTP_REQUEST_METHOD: scope["method"]},
-            context=telemetry.extract(carrier),
-            service=SERVICE_NAME,
-        ) as span:
-            started_at = time.monotonic()
-            try:
-                await self._app(scope, receive, _add_traceresponse(send, span))
-            finally:
-                took_s = round(time.monotonic() - started_at, 6)
-                fields = {"path": scope["path"], "duration_s": took_s}
-                logger.info("http.served", extra={"http_method": scope["method"], **fields})
+    if scope["type"] != "http" or scope["path"] in _UNTRACED:
+        yield send
+        return
+    carrier = {
+        name.decode("ascii"): value.decode("latin-1")
+        for name, value in scope["headers"]
+        if name in _TRACE_HEADERS
+    }
+    with telemetry.span(
+        f"{scope['method']} {_span_route(scope['path'])}",
+        kind=SpanKind.SERVER,
+        attributes={telemetry.HTTP_REQUEST_METHOD: scope["method"]},
+        context=telemetry.extract(carrier),
+        service=SERVICE_NAME,
+    ) as span:
+        started_at = time.monotonic()
+        try:
+            yield _add_traceresponse(send, span)
+        finally:
+            took_s = round(time.monotonic() - started_at, 6)
+            fields = {"path": scope["path"], "duration_s": took_s}
+            logger.info("http.served", extra={"http_method": scope["method"], **fields})
 
 
 @contextmanager

@@ -1,9 +1,9 @@
 """Streams of tasks as wire events: from the start of a turn, from a snapshot, after an event."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence, Set
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence, Set
 from contextlib import AbstractAsyncContextManager, aclosing
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.client import TaskStream
@@ -30,13 +30,48 @@ entering."""
 
 _HEADER = "Last-Event-ID"
 
+_Item = TypeVar("_Item")
+
 read_batch = event_pb2.EventBatch.FromString
 
 
+class _AuthWait:
+    """Limits how long a stream waits for events while its task waits for credentials."""
+
+    def __init__(self, limit_s: float | None) -> None:
+        """Wait at most `limit_s` seconds; None: no limit."""
+        self._limit_s = limit_s
+        self._deadline: float | None = None
+
+    def update(self, state: task_pb2.TaskState.ValueType) -> None:
+        """Note the latest state of the task, unspecified if it has not changed."""
+        if state == task_pb2.TASK_STATE_AUTH_REQUIRED and self._limit_s is not None:
+            self._deadline = asyncio.get_running_loop().time() + self._limit_s
+        elif state != task_pb2.TASK_STATE_UNSPECIFIED:
+            self._deadline = None
+
+    async def next(self, items: AsyncIterator[_Item]) -> _Item | None:
+        """Return the next item; None at the end or at the deadline."""
+        if self._deadline is None:
+            return await anext(items, None)
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                return await anext(items, None)
+        except TimeoutError:
+            return None
+
+
 async def turn_events(
-    stream: TaskStream, *, history_length: int | None, links: FileLinks
+    stream: TaskStream,
+    *,
+    history_length: int | None,
+    links: FileLinks,
+    auth_wait_s: float | None = None,
 ) -> WireEvents:
-    """Yield a direct reply, or a task's snapshot and the events after it until the task ends."""
+    """Yield a direct reply, or a task's snapshot and the events after it until the task ends.
+
+    End also when the task has been in auth-required for `auth_wait_s` seconds.
+    """
     if stream.message is not None:
         # A direct reply is in no journal, so its sequence is 0.
         reply = a2a_pb2.StreamResponse(message=stream.message)
@@ -44,16 +79,24 @@ async def turn_events(
         return
     snapshot = stream.snapshot
     apply = build_projection(stream, links).apply
+    auth_wait = _AuthWait(auth_wait_s)
     if snapshot is not None and snapshot.sequence > 0:
         tracing.record_task(snapshot)
+        state = snapshot.task.status.state
         events = [snapshot_event(snapshot, history_length=history_length, links=links)]
         del snapshot
         yield events
         events.clear()
-    async for batches in stream:
+        auth_wait.update(state)
+    reader = aiter(stream)
+    while (batches := await auth_wait.next(reader)) is not None:
         ready = [event for sealed in batches for event in apply(read_batch(sealed))]
         if ready:
+            state = _last_state(ready)
             yield ready
+            auth_wait.update(state)
+        # The next batches may take days: release these.
+        del batches, ready
 
 
 async def snapshot_events(snapshot: snapshot_pb2.TaskSnapshot, links: FileLinks) -> WireEvents:
@@ -96,31 +139,14 @@ async def limit_auth_wait(
 
     `state` is the task's state at the start of a stream that does not begin with a snapshot.
     """
-    loop = asyncio.get_running_loop()
-    deadline = None
+    auth_wait = _AuthWait(wait_s)
+    auth_wait.update(state)
     async with aclosing(events):
-        while True:
-            if state == task_pb2.TASK_STATE_AUTH_REQUIRED:
-                deadline = loop.time() + wait_s
-            elif state != task_pb2.TASK_STATE_UNSPECIFIED:
-                deadline = None
-            ready = await _next_before(deadline, events)
-            if ready is None:
-                return
+        while (ready := await auth_wait.next(events)) is not None:
             state = _last_state(ready)
             yield ready
             del ready
-
-
-async def _next_before(deadline: float | None, events: WireEvents) -> Sequence[WireEvent] | None:
-    """Return the next events; None at the end of the stream or at the deadline."""
-    if deadline is None:
-        return await anext(events, None)
-    try:
-        async with asyncio.timeout_at(deadline):
-            return await anext(events, None)
-    except TimeoutError:
-        return None
+            auth_wait.update(state)
 
 
 def current_turn_events(stream: TaskStream, links: FileLinks) -> WireEvents:

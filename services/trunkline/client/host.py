@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import grpc
 from google.protobuf import duration_pb2
@@ -34,6 +34,11 @@ UNARY_TIMEOUT_S = 60.0
 # A claim stops waiting this long before its call's deadline, so that the response still arrives.
 _CLAIM_MARGIN_S: Final = 10.0
 _ANY_STATE: Final = webhook_service_pb2.WEBHOOK_STATE_UNSPECIFIED
+
+StreamRequest: TypeAlias = (
+    message_service_pb2.StreamMessageRequest | task_service_pb2.WatchTaskRequest
+)
+"""A request that is answered with a stream of one task."""
 
 _Response = TypeVar("_Response", bound=Message)
 
@@ -67,7 +72,11 @@ class HostClient:
         self._trunk: Trunk | None = channel.trunk if isinstance(channel, MeshChannel) else None
         service, stub = "MessageService", message_service_pb2_grpc.MessageServiceStub(channel)
         self._send = _method(service, stub, message_service_pb2.SendMessageResponse)
-        self._stream = _method(service, stub, message_service_pb2.StreamMessageResponse)
+        self._streams: dict[type[Message], _Method[Any]] = {
+            message_service_pb2.StreamMessageRequest: _method(
+                service, stub, message_service_pb2.StreamMessageResponse
+            )
+        }
         self._init_tasks(channel)
         self._init_webhooks(channel)
 
@@ -77,7 +86,7 @@ class HostClient:
         self._get = _method(service, stub, pb2.GetTaskResponse)
         self._list = _method(service, stub, pb2.ListTasksResponse)
         self._cancel = _method(service, stub, pb2.CancelTaskResponse)
-        self._watch = _method(service, stub, pb2.WatchTaskResponse)
+        self._streams[pb2.WatchTaskRequest] = _method(service, stub, pb2.WatchTaskResponse)
         self._answer_approval = _method(service, stub, pb2.AnswerApprovalResponse)
         self._set_alias = _method(service, stub, pb2.SetTaskAliasResponse)
         self._resolve_alias = _method(service, stub, pb2.ResolveTaskAliasResponse)
@@ -129,24 +138,6 @@ class HostClient:
                 return response.message
         raise PeerProtocolError(self.peer, "it answered with neither a task nor a message")
 
-    @asynccontextmanager
-    async def stream_message(
-        self,
-        *,
-        agent: str,
-        message: message_pb2.Message,
-        submission: message_service_pb2.Submission,
-    ) -> AsyncIterator[TaskStream]:
-        """Submit a message to an agent and watch the turn until it is over."""
-        request = message_service_pb2.StreamMessageRequest(
-            agent=agent, message=message, submission=submission
-        )
-        async with self._open_stream(self._stream, request) as stream:
-            if stream.snapshot is None and stream.message is None:
-                problem = "its stream began with neither a snapshot nor a message"
-                raise PeerProtocolError(self.peer, problem)
-            yield stream
-
     async def get_task(self, task_id: str, *, account: str) -> snapshot_pb2.TaskSnapshot:
         """Return a task's snapshot."""
         request = task_service_pb2.GetTaskRequest(task_id=task_id, account=account)
@@ -192,7 +183,7 @@ class HostClient:
             until_head=until_head,
             until_turn_ends=until_turn_ends,
         )
-        return self._open_stream(self._watch, request)
+        return self.open_stream(request)
 
     async def answer_approval(
         self, request: task_service_pb2.AnswerApprovalRequest
@@ -372,9 +363,9 @@ class HostClient:
             return await call
 
     @asynccontextmanager
-    async def _open_stream(
-        self, method: _Method[Any], request: Message
-    ) -> AsyncIterator[TaskStream]:
+    async def open_stream(self, request: StreamRequest) -> AsyncIterator[TaskStream]:
+        """Submit a message and watch its turn, or watch a task, by the type of the request."""
+        method = self._streams[type(request)]
         serialized = request.SerializeToString()
         trunk = self._trunk
         if trunk is not None and trunk.is_supported and len(serialized) <= REQUEST_BYTES:
@@ -390,10 +381,19 @@ class HostClient:
                     stream = TaskStream(self._parse(method, first), batches)
                     # The first response may hold a large snapshot; the stream may last for days.
                     del first
+                    self._check_start(request, stream)
                     yield stream
                     return
         async with open_plain_stream(lambda: method.stub_call(request), peer=self.peer) as stream:
+            self._check_start(request, stream)
             yield stream
+
+    def _check_start(self, request: StreamRequest, stream: TaskStream) -> None:
+        """Check that a message is answered by a task or a direct reply."""
+        is_submitted = isinstance(request, message_service_pb2.StreamMessageRequest)
+        if is_submitted and stream.snapshot is None and stream.message is None:
+            problem = "its stream began with neither a snapshot nor a message"
+            raise PeerProtocolError(self.peer, problem)
 
     def _parse(self, method: _Method[_Response], serialized: bytes) -> _Response:
         try:

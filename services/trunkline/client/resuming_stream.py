@@ -6,11 +6,11 @@ import logging
 import time
 from abc import abstractmethod
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from typing import ClassVar, Final, Protocol
 
 from trunkline.client.backoff import RetryWindow
-from trunkline.client.host import HostClient
+from trunkline.client.host import HostClient, StreamRequest
 from trunkline.client.task_stream import TaskStream
 from trunkline.client.trunk_connection import BatchSink
 from trunkline.errors import (
@@ -33,6 +33,7 @@ from trunkline.v1 import (
     registry_service_pb2,
     snapshot_pb2,
     task_pb2,
+    task_service_pb2,
 )
 
 logger = logging.getLogger(__name__)
@@ -139,8 +140,8 @@ class ResumingStream(TaskStream):
             self._stream.set_sink(self._offer)
 
     @abstractmethod
-    async def _connect(self) -> AbstractAsyncContextManager[TaskStream]:
-        """Return the next stream; after the first it continues at the cursor."""
+    async def _next_request(self) -> StreamRequest:
+        """Return the request that opens the next stream; after the first, from the cursor on."""
 
     def _is_final(self, _error: TrunklineError) -> bool:
         """True if a cut on opening is raised at once."""
@@ -153,18 +154,15 @@ class ResumingStream(TaskStream):
         epoch: int = 0,
         with_snapshot: bool = True,
         until_turn_ends: bool = False,
-    ) -> AbstractAsyncContextManager[TaskStream]:
-        """Watch the task: after the cursor once it is known, else as the arguments say."""
-        client = self._directory.client_for_task(self.task_id)
-        if self._tries > 1 or self._has_started:
-            client.allow_probe()
+    ) -> task_service_pb2.WatchTaskRequest:
+        """Return the request for a watch: after the cursor once it is known, else as told."""
         if self._has_started:
             epoch, after = self.cursor
             with_snapshot = False
-        return client.watch_task(
-            self.task_id,
+        return task_service_pb2.WatchTaskRequest(
+            task_id=self.task_id,
             account=self._account,
-            after=after,
+            after_sequence=after,
             epoch=epoch,
             with_snapshot=with_snapshot,
             until_turn_ends=until_turn_ends,
@@ -197,8 +195,11 @@ class ResumingStream(TaskStream):
         while True:
             self._tries += 1
             try:
-                connecting = await self._connect()
-                stream = await self._connection.enter_async_context(connecting)
+                request = await self._next_request()
+                client = self._directory.client_for_task(self.task_id)
+                if self._tries > 1 or self._has_started:
+                    client.allow_probe()
+                stream = await self._connection.enter_async_context(client.open_stream(request))
             except CUT_ERRORS as error:
                 if self._is_final(error):
                     raise
@@ -303,7 +304,7 @@ class WatchStream(ResumingStream):
         # Without a cursor the snapshot tells where the stream starts.
         self._with_snapshot = with_snapshot or after is None
 
-    async def _connect(self) -> AbstractAsyncContextManager[TaskStream]:
+    async def _next_request(self) -> StreamRequest:
         return self._watch(
             after=self._after, epoch=self._first_epoch, with_snapshot=self._with_snapshot
         )
@@ -323,31 +324,26 @@ class SubmitStream(ResumingStream):
         patience_s: float,
     ) -> None:
         super().__init__(directory, "", submission.account, patience_s)
-        self._agent = agent
-        self._message = message
-        self._submission = message_service_pb2.Submission()
-        self._submission.CopyFrom(submission)
+        self._request = message_service_pb2.StreamMessageRequest(
+            agent=agent, message=message, submission=submission
+        )
         # The caller may have stored an id that it chose, so that id stays.
         self._is_named = bool(submission.task_id or message.task_id)
 
-    async def _connect(self) -> AbstractAsyncContextManager[TaskStream]:
+    async def _next_request(self) -> StreamRequest:
         """Submit the message, or watch the task if the message has arrived before."""
+        request = self._request
         if self._has_started:
             return self._watch(until_turn_ends=True)
-        if self._message.task_id:
-            self.task_id: str = self._message.task_id
+        if request.message.task_id:
+            self.task_id: str = request.message.task_id
             if self._tries > 1 and await self._has_arrived():
                 return self._watch(until_turn_ends=True)
         elif self._is_named:
-            self.task_id = self._submission.task_id
+            self.task_id = request.submission.task_id
         elif not await self._name_task():
             return self._watch(until_turn_ends=True)
-        client = self._directory.client_for_task(self.task_id)
-        if self._tries > 1:
-            client.allow_probe()
-        return client.stream_message(
-            agent=self._agent, message=self._message, submission=self._submission
-        )
+        return request
 
     def _is_final(self, error: TrunklineError) -> bool:
         # A full disk refuses a new message at once. For an accepted message, the client retries.
@@ -360,8 +356,9 @@ class SubmitStream(ResumingStream):
         If the agent has moved to another host since the first try, choose a new id. If the message
         has arrived at the first host, return False instead.
         """
-        host = self._directory.get_agent_host(self._agent)
-        task_id = self._submission.task_id
+        host = self._directory.get_agent_host(self._request.agent)
+        submission = self._request.submission
+        task_id = submission.task_id
         if host.journal_ids and task_id.startswith(f"{host.journal_ids[0]}-"):
             return True
         if task_id:
@@ -370,7 +367,7 @@ class SubmitStream(ResumingStream):
             with contextlib.suppress(TaskNotFoundError):
                 await client.get_task(task_id, account=self._account)
                 return False
-        self._submission.task_id = self.task_id = allocate_task_id(host)
+        submission.task_id = self.task_id = allocate_task_id(host)
         return True
 
     async def _has_arrived(self) -> bool:
@@ -378,9 +375,9 @@ class SubmitStream(ResumingStream):
 
         The same message again could answer a later question of the task.
         """
-        task_id = self._message.task_id
+        message = self._request.message
+        task_id = message.task_id
         client = self._directory.client_for_task(task_id)
         client.allow_probe()
         snapshot = await client.get_task(task_id, account=self._account)
-        message_id = self._message.message_id
-        return any(known.message_id == message_id for known in snapshot.task.history)
+        return any(known.message_id == message.message_id for known in snapshot.task.history)

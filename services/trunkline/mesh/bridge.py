@@ -99,7 +99,7 @@ async def open_bridge(
     raise_open_file_limit(2 * settings.connection_limit)
     async with (
         serve_http(
-            bridge.app,
+            bridge,
             host=settings.http.host,
             port=settings.http.port,
             grace_s=_GRACE_S,

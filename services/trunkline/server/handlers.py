@@ -68,10 +68,6 @@ class TaskStreamMethod(Generic[_Request]):
             self._stream, request_deserializer=self.request.FromString
         )
 
-    async def open_serialized(self, serialized: bytes) -> OpenStream:
-        """Open the stream of a serialized request."""
-        return await self.open(parse_request(self.request.FromString, serialized))
-
     async def _stream(self, request: _Request, _context: object) -> AsyncIterator[bytes]:
         stream = await self.open(request)
         if stream.watch is None:

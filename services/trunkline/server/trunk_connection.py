@@ -20,7 +20,7 @@ from trunkline.errors import (
     UnsupportedOperationError,
 )
 from trunkline.server.calls import ServerCall
-from trunkline.server.handlers import OpenStream
+from trunkline.server.handlers import OpenStream, TaskStreamMethod, parse_request
 from trunkline.server.status import to_trunk_end
 from trunkline.tasks.watch import TaskWatch
 from trunkline.v1 import trunk_service_pb2
@@ -40,16 +40,16 @@ _THIS_HOST: Final = "this host"
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
-TrunkMethod: TypeAlias = Callable[[bytes], Awaitable[OpenStream]]
+UnaryMethod: TypeAlias = Callable[[bytes], Awaitable[OpenStream]]
 
 
 @dataclass(frozen=True, slots=True)
 class TrunkMethods:
     """The methods of a trunk by full name. They take serialized requests."""
 
-    unary: dict[str, TrunkMethod]
+    unary: dict[str, UnaryMethod]
     """Their streams have a first response alone."""
-    streams: dict[str, TrunkMethod]
+    streams: dict[str, TaskStreamMethod[Any]]
 
 
 class _UnsentFrame(NamedTuple):
@@ -164,12 +164,12 @@ class TrunkServerConnection:
     async def _answer(self, request: trunk_service_pb2.TrunkCall) -> None:
         """Answer a unary call, or open a stream."""
         timeout_s = request.timeout.ToNanoseconds() / 1e9 if request.HasField("timeout") else None
-        open_stream = self._methods.streams.get(request.method)
+        stream_method = self._methods.streams.get(request.method)
         call = ServerCall(
             request.method,
             _carrier(request),
             remaining_s=timeout_s,
-            is_stream=open_stream is not None,
+            is_stream=stream_method is not None,
         )
         frame = trunk_service_pb2.TrunkFrame(call_id=request.call_id)
         deadline = asyncio.timeout(timeout_s)
@@ -177,8 +177,12 @@ class TrunkServerConnection:
             with call.activate():
                 async with deadline:
                     self._check_room()
-                    method = open_stream or self._find_unary(request)
-                    stream = await method(request.request)
+                    if stream_method is not None:
+                        stream = await stream_method.open(
+                            parse_request(stream_method.request.FromString, request.request)
+                        )
+                    else:
+                        stream = await self._find_unary(request)(request.request)
                     _check_size(stream.first)
         except asyncio.CancelledError as canceled:
             call.fail(canceled, code="CANCELLED")
@@ -200,7 +204,7 @@ class TrunkServerConnection:
         if len(self._calls) > MAX_OPEN_CALLS:
             raise OverloadedError(_THIS_HOST, "1")
 
-    def _find_unary(self, request: trunk_service_pb2.TrunkCall) -> TrunkMethod:
+    def _find_unary(self, request: trunk_service_pb2.TrunkCall) -> UnaryMethod:
         method = self._methods.unary.get(request.method)
         if method is None:
             raise UnsupportedOperationError(request.method, "this host doesn't serve it")

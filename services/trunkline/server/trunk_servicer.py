@@ -36,7 +36,7 @@ class TrunkServicer:
             if name not in streams:
                 self._methods.unary[f"{service}/{name}"] = _call_serialized(handler)
         for name, method in streams.items():
-            self._methods.streams[f"{service}/{name}"] = method.open_serialized
+            self._methods.streams[f"{service}/{name}"] = method
 
     async def Connect(self, _requests: object, context: _Context) -> None:
         """Serve one peer until it leaves."""

@@ -189,7 +189,7 @@ async def open_bridged_mesh(
         bridge = Bridge(mesh.directory, settings, authenticator=access)
         async with (
             serve_http(
-                bridge.app,
+                bridge,
                 host="127.0.0.1",
                 port=0,
                 grace_s=1,

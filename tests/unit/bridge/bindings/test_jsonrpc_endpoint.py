@@ -104,7 +104,7 @@ class ScriptedDirectory:
 async def post(host: ScriptedHost, method: str, params: object = SEND) -> httpx2.Response:
     # The scripted directory has only the methods that these calls use.
     directory: Any = ScriptedDirectory(host)
-    app = Bridge(directory, BridgeSettings(default_agent="tested")).app
+    app = Bridge(directory, BridgeSettings(default_agent="tested"))
     body = {"jsonrpc": "2.0", "id": "r-1", "method": method, "params": params}
     transport = httpx2.ASGITransport(app=app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
