@@ -49,7 +49,7 @@ async def test_a_method_works(
 async def make_waiting_task(wire: ProtocolVariant) -> str:
     """Make a task that waits for input; return its id."""
     task = await wire.send("ask what?")
-    assert (task.kind, task.state, task.said) == ("task", "input-required", "what?")
+    assert (task.kind, task.state, task.status_text) == ("task", "input-required", "what?")
     return task.task
 
 

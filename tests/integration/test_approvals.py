@@ -86,7 +86,7 @@ async def test_the_question_names_agent_and_call_and_possible_answers(shops: Sho
             }
         ]
     }
-    assert shops.apples.made == []
+    assert shops.apples.orders == []
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ async def test_a_text_answers(
     task = await caller.send(text, taskId=task["id"])
     assert task["status"]["state"] == "TASK_STATE_COMPLETED", task
     assert answer_text(task) == answer
-    assert shops.apples.made == orders
+    assert shops.apples.orders == orders
 
 
 async def test_data_answers_and_invalid_data_is_an_error(shops: Shops) -> None:
@@ -122,7 +122,7 @@ async def test_data_answers_and_invalid_data_is_an_error(shops: Shops) -> None:
     ]  # fmt: skip
     task = (await caller.call("SendMessage", {"message": message}))["task"]
     assert task["status"]["state"] == "TASK_STATE_COMPLETED"
-    assert len(shops.apples.made) == 1
+    assert len(shops.apples.orders) == 1
 
 
 async def test_a_call_over_grpc_answers_once(shops: Shops) -> None:
@@ -136,7 +136,7 @@ async def test_a_call_over_grpc_answers_once(shops: Shops) -> None:
     assert await shops.answer(approval_id) == ended.approvals[0]
     with pytest.raises(ApprovalAnsweredError):
         await shops.answer(approval_id, decision=REJECTED)
-    assert len(shops.apples.made) == 1
+    assert len(shops.apples.orders) == 1
 
 
 async def test_a_canceled_task_has_no_open_approvals(shops: Shops) -> None:
@@ -147,7 +147,7 @@ async def test_a_canceled_task_has_no_open_approvals(shops: Shops) -> None:
         await shops.answer(f"{task['id']}.1")
     params = {"message": caller.message("approve", taskId=task["id"])}
     assert (await caller.error("SendMessage", params))["code"] == -32004
-    assert shops.apples.made == []
+    assert shops.apples.orders == []
 
 
 BOTH = "order 3 apples and order 2 pears"
@@ -192,7 +192,7 @@ async def test_each_child_gets_its_answer_in_any_order(shops: Shops) -> None:
     ((pears, _),) = asked_by(task, "pears")
     remaining = await shops.bridged.mesh.ask(f"approve {pears}", task_id=task.task.id)
     assert remaining.task.status.state == WAITS
-    assert (shops.apples.made, len(shops.pears.made)) == ([], 1)
+    assert (shops.apples.orders, len(shops.pears.orders)) == ([], 1)
     assert "Ordered 2 pears." in texts(remaining)
     assert remaining.task.status.message.parts[0].text.startswith("supervisor → apples: ")
     again = await shops.bridged.mesh.ask("what?", task_id=task.task.id)
@@ -201,7 +201,7 @@ async def test_each_child_gets_its_answer_in_any_order(shops: Shops) -> None:
     ended = await shops.bridged.mesh.ask("reject too dear", task_id=task.task.id)
     assert ended.task.status.state == DONE
     assert texts(ended)[-1] == "apples/order was not called. It was rejected: too dear."
-    assert (shops.apples.made, len(shops.pears.made)) == ([], 1)
+    assert (shops.apples.orders, len(shops.pears.orders)) == ([], 1)
 
 
 async def test_one_message_answers_all(shops: Shops) -> None:
@@ -211,7 +211,7 @@ async def test_one_message_answers_all(shops: Shops) -> None:
     ended = await shops.bridged.mesh.ask(text, task_id=task.task.id)
     assert ended.task.status.state == DONE
     assert texts(ended)[-1] == "Ordered 1 apple.\nOrdered 2 pears."
-    assert [len(one.made) for one in (shops.apples, shops.pears)] == [1, 1]
+    assert [len(one.orders) for one in (shops.apples, shops.pears)] == [1, 1]
 
 
 async def test_an_answer_at_the_child_is_forwarded_to_the_root(shops: Shops) -> None:
@@ -222,8 +222,8 @@ async def test_an_answer_at_the_child_is_forwarded_to_the_root(shops: Shops) -> 
     await shops.answer(first, task_id=task.task.id)
     ended = await shops.ended(task.task.id)
     assert ended.task.status.state == DONE
-    assert (len(shops.apples.made), shops.pears.made) == (1, [])
-    child = await shops.bridged.mesh.look(ended.children[0].started.task_id)
+    assert (len(shops.apples.orders), shops.pears.orders) == (1, [])
+    child = await shops.bridged.mesh.get_task(ended.children[0].started.task_id)
     assert child.approvals[0].answered.decision == APPROVED
     with pytest.raises(ApprovalAnsweredError):
         await shops.answer(first, decision=REJECTED)
@@ -247,10 +247,10 @@ async def test_over_two_levels_the_path_names_all(shops: Shops) -> None:
     (_, first), (_, second) = asked_by(task, "apples", "pears")
     await shops.answer(second)
     await mesh.until(task.task.id, lambda now: now.task.status.state == WAITS and now.turn == 2)
-    assert (shops.apples.made, len(shops.pears.made)) == ([], 1)
+    assert (shops.apples.orders, len(shops.pears.orders)) == ([], 1)
     ended = await mesh.ask(f"approve {first}", task_id=task.task.id)
     assert ended.task.status.state == DONE, ended.task.status
-    assert [len(one.made) for one in (shops.apples, shops.pears)] == [1, 1]
+    assert [len(one.orders) for one in (shops.apples, shops.pears)] == [1, 1]
 
 
 async def test_a_child_answered_at_its_own_address_is_not_asked_again(shops: Shops) -> None:
@@ -270,7 +270,7 @@ async def test_a_child_answered_at_its_own_address_is_not_asked_again(shops: Sho
     assert "Ordered 3 apples." in texts(remaining)
     ended = await mesh.ask("approve", task_id=task.task.id)
     assert ended.task.status.state == DONE, ended.task.status
-    assert [len(one.made) for one in (shops.apples, shops.pears)] == [1, 1]
+    assert [len(one.orders) for one in (shops.apples, shops.pears)] == [1, 1]
     assert {"Ordered 3 apples.", "Ordered 2 pears."} <= {*texts(ended)}
 
 
@@ -281,7 +281,7 @@ async def test_cancel_of_the_root_withdraws_all(shops: Shops) -> None:
     for one in task.approvals:
         with pytest.raises(TaskEndedError):
             await shops.answer(one.requested.approval_id)
-    assert shops.apples.made == shops.pears.made == []
+    assert shops.apples.orders == shops.pears.orders == []
 
 
 async def test_the_command_line_lists_approves_and_rejects(shops: Shops) -> None:
@@ -306,7 +306,7 @@ async def test_the_command_line_lists_approves_and_rejects(shops: Shops) -> None
     assert (await run_command("reject", second, "too dear", *mesh)).exit == 0
     ended = await shops.ended(task.task.id)
     assert texts(ended)[-1] == "pears/order was not called. It was rejected: too dear."
-    assert shops.apples.made == [{"n": 1, "item": "apple"}]
+    assert shops.apples.orders == [{"n": 1, "item": "apple"}]
     assert (await run_command("approvals", *mesh, "--json")).json == []
 
 
@@ -326,7 +326,7 @@ async def test_the_command_line_refuses_an_answer_without_a_question(shops: Shop
         done = refused[words].result()
         assert done.exit != 0
         assert problem in done.err
-    assert shops.apples.made == []
+    assert shops.apples.orders == []
 
 
 async def test_an_answer_while_another_child_works_takes_effect_after_it(shops: Shops) -> None:
@@ -340,12 +340,12 @@ async def test_an_answer_while_another_child_works_takes_effect_after_it(shops: 
     await slow.began.wait()
     given = await shops.answer(waiting.approvals[0].requested.approval_id)
     assert given.answered.turn == 2
-    assert shops.apples.made == []
+    assert shops.apples.orders == []
     slow.go.set()
     ended = await mesh.until(task_id, lambda now: now.task.status.state == DONE)
     assert "Ordered 2 plums." in texts(ended)
     assert texts(ended)[-1] == "Ordered 3 apples."
-    assert len(shops.apples.made) == len(slow.made) == 1
+    assert len(shops.apples.orders) == len(slow.orders) == 1
 
 
 async def test_a_step_that_needs_the_result_of_a_waiting_one_waits_too(shops: Shops) -> None:
@@ -358,7 +358,7 @@ async def test_a_step_that_needs_the_result_of_a_waiting_one_waits_too(shops: Sh
     assert [one.started.agent for one in remaining.children] == ["apples", "pears"]
     ended = await shops.bridged.mesh.ask("approve", task_id=task.task.id)
     assert ended.task.status.state == DONE
-    assert [len(one.made) for one in (shops.apples, shops.pears)] == [1, 1]
+    assert [len(one.orders) for one in (shops.apples, shops.pears)] == [1, 1]
 
 
 @pytest.mark.parametrize("version", ["0.3", "0.1"])
@@ -385,4 +385,4 @@ async def test_older_wires_answer_by_their_next_message(shops: Shops, version: s
     assert said[1]["data"]["approvals"][0]["tool"] == "apples/order"
     task = await say("approve", task["id"])
     assert task["status"]["state"] == "completed"
-    assert len(shops.apples.made) == 1
+    assert len(shops.apples.orders) == 1

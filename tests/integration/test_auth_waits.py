@@ -10,7 +10,7 @@ from harness.a2a.grpc_client import GrpcMesh
 from harness.a2a.protocol_variants import (
     SPOKEN,
     ProtocolVariant,
-    SeenTask,
+    TaskView,
     find_variant,
     open_variants,
 )
@@ -52,7 +52,7 @@ async def test_a_stream_ends_cleanly_when_credentials_take_long(wire: ProtocolVa
 async def test_a_resumed_stream_does_not_extend_the_wait(wire: ProtocolVariant) -> None:
     message_id = f"again-{wire.binding}"
 
-    async def resumed(**cursor: str) -> list[SeenTask]:
+    async def resumed(**cursor: str) -> list[TaskView]:
         headers = {**RESUME, **cursor}
         return await wire.streamed("login first", message_id=message_id, headers=headers)
 

@@ -249,14 +249,14 @@ async def test_posts_to_webhooks_are_in_the_trace_of_their_task_and_propagate_it
     async with open_receiver() as receiver:
         await send_with_webhook(caller, receiver, version=version)
         await receiver.until(
-            lambda seen: any(b"completed" in one.body.lower() for one in seen.taken)
+            lambda seen: any(b"completed" in one.body.lower() for one in seen.accepted)
         )
         host, _, port = receiver.url.split("/")[2].rpartition(":")
-        posts = await of_posts(spans, len(receiver.taken))
+        posts = await of_posts(spans, len(receiver.accepted))
     assert len(posts) >= 3
-    traceparents = [post.headers["traceparent"] for post in receiver.taken]
+    traceparents = [post.headers["traceparent"] for post in receiver.accepted]
     assert traceparents == [*map(traceparent_of, posts)]
-    task_id = receiver.taken[0].id.partition(".")[0]
+    task_id = receiver.accepted[0].id.partition(".")[0]
     for post in posts:
         assert post.kind is SpanKind.CLIENT
         assert post.status.status_code is StatusCode.UNSET
@@ -289,7 +289,7 @@ async def test_each_attempt_to_post_is_a_span_with_its_error(
 
     async with open_receiver(decide) as receiver:
         await send_with_webhook(caller, receiver)
-        await receiver.until(lambda seen: len(seen.taken) >= 2)
+        await receiver.until(lambda seen: len(seen.accepted) >= 2)
         posts = await of_posts(spans, 3)
     failed, again, next_one = (dict(post.attributes or {}) for post in posts[:3])
     assert posts[0].status.status_code is StatusCode.ERROR

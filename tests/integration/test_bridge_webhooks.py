@@ -100,7 +100,7 @@ def text(posts: Sequence[ReceivedPost]) -> str:
 
 
 def has_ended(seen: WebhookReceiver) -> bool:
-    return "COMPLETED" in states(seen.taken)
+    return "COMPLETED" in states(seen.accepted)
 
 
 async def test_a_task_is_posted_from_its_first_event_to_its_last(
@@ -110,7 +110,7 @@ async def test_a_task_is_posted_from_its_first_event_to_its_last(
     webhook["authentication"] = {"scheme": "Bearer", "credentials": SECRETS[1]}
     task = await send(caller, "count 5 20", webhook)
     await receiver.until(has_ended)
-    posts = receiver.taken
+    posts = receiver.accepted
     assert kinds(posts)[0] == "task"
     assert states(posts) == ["SUBMITTED", "WORKING", "COMPLETED"]
     assert text(posts) == "1 2 3 4 5 "
@@ -130,13 +130,13 @@ async def test_an_interrupted_task_is_posted_and_its_next_turn_too(
     caller: Caller, receiver: WebhookReceiver
 ) -> None:
     task = await send(caller, "ask Which one?", config(receiver))
-    await receiver.until(lambda seen: "INPUT_REQUIRED" in states(seen.taken))
+    await receiver.until(lambda seen: "INPUT_REQUIRED" in states(seen.accepted))
     await caller.send("this one", taskId=task["id"])
     await receiver.until(has_ended)
-    assert states(receiver.taken) == [
+    assert states(receiver.accepted) == [
         "SUBMITTED", "INPUT_REQUIRED", "WORKING", "COMPLETED",
     ]  # fmt: skip
-    assert text(receiver.taken) == "answer: this one"
+    assert text(receiver.accepted) == "answer: this one"
 
 
 async def test_a_webhook_registered_later_gets_a_snapshot_and_later_events(
@@ -147,11 +147,11 @@ async def test_a_webhook_registered_later_gets_a_snapshot_and_later_events(
         "CreateTaskPushNotificationConfig", config(receiver, taskId=task["id"])
     )
     assert created["id"]
-    await receiver.until(lambda seen: seen.taken)
+    await receiver.until(lambda seen: seen.accepted)
     await caller.send("this one", taskId=task["id"])
     await receiver.until(has_ended)
-    assert receiver.taken[0].json == {"task": task}
-    assert text(receiver.taken) == "answer: this one"
+    assert receiver.accepted[0].json == {"task": task}
+    assert text(receiver.accepted) == "answer: this one"
 
 
 async def test_a_webhook_in_a_later_message_is_registered_before_the_message(
@@ -162,7 +162,7 @@ async def test_a_webhook_in_a_later_message_is_registered_before_the_message(
     message = caller.message("this one", taskId=task["id"])
     await caller.call("SendMessage", {"message": message, "configuration": configuration})
     await receiver.until(has_ended)
-    assert states(receiver.taken)[0] == "INPUT_REQUIRED"
+    assert states(receiver.accepted)[0] == "INPUT_REQUIRED"
 
 
 async def test_a_webhook_in_a_message_to_an_ended_task_is_not_registered(
@@ -188,7 +188,7 @@ async def test_several_bridges_post_each_event_once(
         async with asyncio.TaskGroup() as group:
             for _ in range(10):
                 group.create_task(send(caller, "count 3 5", config(receiver)))
-        await receiver.until(lambda seen: states(seen.taken).count("COMPLETED") == 10)
+        await receiver.until(lambda seen: states(seen.accepted).count("COMPLETED") == 10)
     assert len(receiver.all) == len(set(receiver.ids()))
 
 
@@ -197,8 +197,8 @@ async def test_an_ended_task_is_posted_once(
 ) -> None:
     task = await caller.send("echo hello")
     await caller.call("CreateTaskPushNotificationConfig", config(receiver, taskId=task["id"]))
-    await receiver.until(lambda seen: seen.taken)
-    assert receiver.taken[0].json == {"task": task}
+    await receiver.until(lambda seen: seen.accepted)
+    assert receiver.accepted[0].json == {"task": task}
     await until(mesh, task["id"], DONE)
     assert len(receiver.all) == 1
 
@@ -213,9 +213,9 @@ async def test_each_of_several_webhooks_gets_everything(
         await caller.send("this one", taskId=task["id"])
         await receiver.until(has_ended)
         await other.until(has_ended)
-        assert states(receiver.taken) == ["SUBMITTED", "INPUT_REQUIRED", "WORKING", "COMPLETED"]
-        assert states(other.taken) == ["INPUT_REQUIRED", "WORKING", "COMPLETED"]
-        assert text(receiver.taken) == text(other.taken) == "answer: this one"
+        assert states(receiver.accepted) == ["SUBMITTED", "INPUT_REQUIRED", "WORKING", "COMPLETED"]
+        assert states(other.accepted) == ["INPUT_REQUIRED", "WORKING", "COMPLETED"]
+        assert text(receiver.accepted) == text(other.accepted) == "answer: this one"
 
 
 async def test_expired_events_are_replaced_by_a_snapshot(
@@ -231,14 +231,14 @@ async def test_expired_events_are_replaced_by_a_snapshot(
         caller = bridged.at("/agents/tested")
         sending = group.create_task(send(caller, "go", config(receiver)))
         gate.write("hello")
-        await receiver.until(lambda seen: len(seen.all) > len(seen.taken) > 0)
+        await receiver.until(lambda seen: len(seen.all) > len(seen.accepted) > 0)
         # The refused events expire before the next attempt.
         gate.write("")
         task = await sending
-        await receiver.until(lambda seen: len(seen.taken) == 2)
+        await receiver.until(lambda seen: len(seen.accepted) == 2)
         await until(bridged, task["id"], DONE)
-    assert states(receiver.taken) == ["SUBMITTED", "COMPLETED"]
-    assert receiver.taken[1].json == {"task": task}
+    assert states(receiver.accepted) == ["SUBMITTED", "COMPLETED"]
+    assert receiver.accepted[1].json == {"task": task}
     assert len(receiver.all) > 2
 
 
@@ -274,12 +274,12 @@ async def test_a_failed_post_is_repeated_before_later_ones(
     receiver.decide = decide
     await send(caller, "echo hello", config(receiver), now=True)
     await receiver.until(has_ended)
-    assert states(receiver.taken) == ["SUBMITTED", "WORKING", "COMPLETED"]
+    assert states(receiver.accepted) == ["SUBMITTED", "WORKING", "COMPLETED"]
     # The failed post is repeated unchanged; later ones follow it.
     tried = [post for post in receiver.all if post.id == receiver.ids()[1]]
     assert len(tried) == 4
     assert len({post.body for post in tried}) == 1
-    assert receiver.all[:5] == [receiver.taken[0], *tried]
+    assert receiver.all[:5] == [receiver.accepted[0], *tried]
 
 
 async def test_text_whose_response_was_lost_is_not_doubled(
@@ -306,7 +306,7 @@ async def test_text_whose_response_was_lost_is_not_doubled(
         task = await sending
     whole = task["artifacts"][0]["parts"][0]["text"]
     assert whole == "one two three meanwhile 1 meanwhile 2 "
-    assert text(receiver.taken) == whole
+    assert text(receiver.accepted) == whole
     # Also for a receiver that applied every post, each id once.
     each = {post.id: post for post in receiver.all}
     assert text(list(each.values())) == whole
@@ -332,8 +332,8 @@ async def test_waiting_text_is_joined_into_one_update(
         task = await sending
         proceed.set()
         await receiver.until(has_ended)
-    assert text(receiver.taken) == task["artifacts"][0]["parts"][0]["text"]
-    assert kinds(receiver.taken).count("artifactUpdate") < 10
+    assert text(receiver.accepted) == task["artifacts"][0]["parts"][0]["text"]
+    assert kinds(receiver.accepted).count("artifactUpdate") < 10
 
 
 async def test_a_webhook_of_v0_3_gets_the_whole_task_whenever_its_status_changes(
@@ -350,13 +350,13 @@ async def test_a_webhook_of_v0_3_gets_the_whole_task_whenever_its_status_changes
     configuration = {"pushNotificationConfig": webhook, "blocking": True}
     params = {"message": message, "configuration": configuration}
     task = await caller.call("message/send", params, OLD)
-    await receiver.until(lambda seen: len(seen.taken) == 3)
-    bodies = [post.json for post in receiver.taken]
+    await receiver.until(lambda seen: len(seen.accepted) == 3)
+    bodies = [post.json for post in receiver.accepted]
     assert [one["kind"] for one in bodies] == ["task"] * 3
     assert [one["status"]["state"] for one in bodies] == ["submitted", "working", "completed"]
     assert "artifacts" not in bodies[0]
     assert bodies[-1] == task
-    headers = receiver.taken[0].headers
+    headers = receiver.accepted[0].headers
     assert headers["content-type"] == "application/json"
     assert headers["authorization"] == f"Bearer {SECRETS[1]}"
     assert headers["x-a2a-notification-token"] == SECRETS[0]
@@ -368,8 +368,8 @@ async def test_a_webhook_of_the_original_wire_gets_tasks_by_the_ids_of_their_cli
     message = {"role": "user", "parts": [{"type": "text", "text": "echo hello"}]}
     params = {"id": "my own id/1", "message": message, "pushNotification": config(receiver)}
     task = await caller.call("tasks/send", params)
-    await receiver.until(lambda seen: len(seen.taken) == 3)
-    bodies = [post.json for post in receiver.taken]
+    await receiver.until(lambda seen: len(seen.accepted) == 3)
+    bodies = [post.json for post in receiver.accepted]
     assert [one["id"] for one in bodies] == ["my own id/1"] * 3
     assert [one["status"]["state"] for one in bodies] == ["submitted", "working", "completed"]
     assert bodies[-1]["artifacts"] == task["artifacts"]
@@ -414,7 +414,7 @@ async def test_a_webhook_that_is_removed_gets_nothing_more(
     caller: Caller, receiver: WebhookReceiver
 ) -> None:
     task = await send(caller, "ask Which one?", config(receiver, id="mine"))
-    await receiver.until(lambda seen: "INPUT_REQUIRED" in states(seen.taken))
+    await receiver.until(lambda seen: "INPUT_REQUIRED" in states(seen.accepted))
     config_params = {"taskId": task["id"], "id": "mine"}
     await caller.call("DeleteTaskPushNotificationConfig", config_params)
     async with open_receiver() as other:
@@ -422,7 +422,7 @@ async def test_a_webhook_that_is_removed_gets_nothing_more(
         await caller.call("CreateTaskPushNotificationConfig", params)
         await caller.send("this one", taskId=task["id"])
         await other.until(has_ended)
-    assert states(receiver.taken)[-1] == "INPUT_REQUIRED"
+    assert states(receiver.accepted)[-1] == "INPUT_REQUIRED"
 
 
 async def test_a_task_s_webhooks_are_visible_only_at_its_agent(
@@ -494,7 +494,7 @@ async def until(
 async def test_a_big_file_is_posted_as_a_url(caller: Caller, receiver: WebhookReceiver) -> None:
     await send(caller, "file 100000", config(receiver))
     await receiver.until(has_ended)
-    bodies = [post.json for post in receiver.taken]
+    bodies = [post.json for post in receiver.accepted]
     artifacts = [body["artifactUpdate"]["artifact"] for body in bodies if "artifactUpdate" in body]
     (url,) = (part["url"] for artifact in artifacts for part in artifact["parts"] if "url" in part)
     assert (await caller.client.get(url)).content == (bytes(range(256)) * 400)[:100_000]

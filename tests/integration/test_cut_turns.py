@@ -14,7 +14,7 @@ import pytest
 from google.protobuf import json_format
 
 from harness.journal.host_death import kill_host
-from harness.remote.model_server import Asked, ModelServer, Reply, call, model_server, say
+from harness.remote.model_server import ModelRequest, ModelServer, Reply, call, model_server, say
 from trunkline.journal.journal import Journal
 from trunkline.reasoning import ModelChoice, ReasoningAgent, ToolListing
 from trunkline.reasoning.message_repair import CALL_INTERRUPTED
@@ -114,7 +114,7 @@ def server() -> Iterator[ModelServer]:
         yield running
 
 
-def decide(request: Asked) -> Reply:
+def decide(request: ModelRequest) -> Reply:
     """Look at the object of the question, and answer with the result."""
     last = request.messages[-1]
     if last["role"] == "tool":
@@ -126,7 +126,7 @@ def decide(request: Asked) -> Reply:
 async def test_a_turn_that_was_canceled_does_not_poison_the_next(
     tmp_path: Path, server: ModelServer, model: str
 ) -> None:
-    server.asked.clear()
+    server.requests.clear()
     async with life(tmp_path, model, LookTool()) as living:
         canceled = await living.begin("look at stars")
         async with asyncio.timeout(TIMEOUT_S):
@@ -134,7 +134,7 @@ async def test_a_turn_that_was_canceled_does_not_poison_the_next(
         await living.host.cancel(canceled, account="anonymous")
         assert await living.ask("look at clouds") == "seen clouds"
     if model != "rules":
-        shown = server.asked[-1].messages
+        shown = server.requests[-1].messages
         # The instructions, the cut turn, and the question with its result.
         assert [one["role"] for one in shown] == [
             "system",
@@ -148,7 +148,7 @@ async def test_a_turn_that_was_canceled_does_not_poison_the_next(
 async def test_a_turn_whose_host_was_killed_resumes_and_the_conversation_continues(
     tmp_path: Path, server: ModelServer, model: str
 ) -> None:
-    server.asked.clear()
+    server.requests.clear()
     tools = LookTool()
     async with life(tmp_path, model, tools) as killed:
         task_id = await killed.begin("look at stars")
@@ -162,7 +162,7 @@ async def test_a_turn_whose_host_was_killed_resumes_and_the_conversation_continu
         assert ended.task.artifacts[0].parts[0].text == "seen stars"
         assert await living.ask("look at clouds") == "seen clouds"
     if model != "rules":
-        texts = [one["content"] for one in server.asked[-1].messages]
+        texts = [one["content"] for one in server.requests[-1].messages]
         assert texts[1:4:2] == ["look at stars", "seen stars"]
 
 
@@ -178,4 +178,4 @@ async def test_two_questions_at_once_are_answered_one_after_the_other(
         await living.ended(second)
     assert tools.looks == ["before", "stars", "clouds"]
     if model != "rules":
-        assert "seen stars" in [one["content"] for one in server.asked[-1].messages]
+        assert "seen stars" in [one["content"] for one in server.requests[-1].messages]

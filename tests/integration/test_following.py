@@ -70,7 +70,7 @@ async def read(stream: ResumingStream, *, until: int | None = None) -> list[int]
 
 
 async def head_of(mesh: SmallMesh, task_id: str) -> int:
-    return (await mesh.look(task_id)).sequence
+    return (await mesh.get_task(task_id)).sequence
 
 
 async def test_a_followed_task_is_complete_after_cut_connections(
@@ -154,7 +154,7 @@ async def test_a_submitted_turn_ends_at_its_question_after_a_cut(
         await joined.serve_again()
         assert await read(stream)
         task_id = stream.task_id
-    waits = await mesh.look(task_id)
+    waits = await mesh.get_task(task_id)
     assert waits.task.status.state == task_pb2.TASK_STATE_INPUT_REQUIRED
     answer = mesh.message("no", task_id=task_id)
     async with mesh.directory.submit("tested", message=answer, submission=NOTHING) as stream:
@@ -162,7 +162,7 @@ async def test_a_submitted_turn_ends_at_its_question_after_a_cut(
         steps.write(2, 0)
         await joined.serve_again()
         await read(stream)
-    assert (await mesh.look(task_id)).task.status.state == task_pb2.TASK_STATE_COMPLETED
+    assert (await mesh.get_task(task_id)).task.status.state == task_pb2.TASK_STATE_COMPLETED
     assert steps.calls == 2
 
 
@@ -181,5 +181,7 @@ async def test_a_message_for_an_unreachable_host_arrives_after_its_return(
     async with asyncio.TaskGroup() as group:
         sending = group.create_task(send_message_later())
         await joined.serve_again()
-    assert (await mesh.look(sending.result())).task.status.state == task_pb2.TASK_STATE_COMPLETED
+    assert (
+        await mesh.get_task(sending.result())
+    ).task.status.state == task_pb2.TASK_STATE_COMPLETED
     assert steps.calls == 1

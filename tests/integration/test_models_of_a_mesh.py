@@ -95,7 +95,7 @@ async def test_the_command_line_asks_a_model_that_calls_a_tool(
     )
     assert (result.json["state"], result.json["answer"]) == ("completed", "It is 42.")
     # The model received the tool's result.
-    assert server.asked[1].messages[-1] == {
+    assert server.requests[1].messages[-1] == {
         "role": "tool",
         "content": "42",
         "tool_call_id": "call_0",
@@ -120,7 +120,7 @@ async def test_a_token_reaches_the_client_before_the_provider_sends_the_next(
     async with running.at("supervisor").streamed(QUESTION) as stream:
         await text_until(stream, "It is ")
         await pause.reached()
-        pause.go_on()
+        pause.end()
         await text_until(stream, "42.")
         assert (await stream.rest())[-1].state == "TASK_STATE_COMPLETED"
 
@@ -132,14 +132,14 @@ async def test_the_partial_answer_of_a_failed_model_call_is_replaced(
     server.script(say("It is proba", pause, is_cut=True), say("It is 42."))
     async with running.at("math").streamed(QUESTION) as stream:
         await text_until(stream, "It is proba")
-        pause.go_on()
+        pause.end()
         assert await text_until(stream, "It is 42.") == "It is 42."
         events = await stream.rest()
     assert events[-1].state == "TASK_STATE_COMPLETED"
     task_id = events[-1].result["statusUpdate"]["taskId"]
     task = await running.at("math").call("GetTask", {"id": task_id})
     assert text_of(task) == "It is 42."
-    assert [one.path for one in server.asked] == ["/v1/chat/completions", "/v1/messages"]
+    assert [one.path for one in server.requests] == ["/v1/chat/completions", "/v1/messages"]
 
 
 async def test_text_beside_a_tool_call_is_not_part_of_the_answer(
@@ -159,8 +159,8 @@ async def test_cancel_closes_the_request_to_the_provider(
         task_id = (await running.at("math").call("ListTasks", {}))["tasks"][0]["id"]
         await running.at("math").call("CancelTask", {"id": task_id})
         assert (await stream.rest())[-1].state == "TASK_STATE_CANCELED"
-    await server.until_ended(server.asked[0])
-    assert server.asked[0].is_hung_up
+    await server.until_ended(server.requests[0])
+    assert server.requests[0].is_hung_up
 
 
 async def test_a_model_error_is_in_the_task_with_advice(
@@ -184,7 +184,7 @@ async def test_a_turn_ends_at_its_token_limit(server: ModelServer, running: Runn
     error = task["status"]["message"]["parts"][0]["text"]
     assert "found no answer within 20 tokens" in error
     # One reply takes 18 tokens.
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
 async def test_an_answer_cut_at_its_length_limit_has_a_note(

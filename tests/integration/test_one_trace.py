@@ -239,7 +239,7 @@ async def test_a_call_canceled_at_the_root_ends_in_the_mcp_server_and_is_one_tra
     async with asyncio.timeout(LIMIT_S), blocked_tool() as tool:
         text = question(tool.question, returnImmediately=True)
         task = (await call(mesh, "SendMessage", text))["task"]
-        ended = await tool.begins()
+        ended = await tool.wait_for_call()
         canceled = await call(mesh, "CancelTask", {"id": task["id"]})
         await ended.wait()
     assert canceled["status"]["state"] == "TASK_STATE_CANCELED"

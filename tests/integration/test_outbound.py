@@ -103,7 +103,7 @@ async def _sizes_at_echo(far: BridgedMesh) -> list[float]:
     """Return the sizes of the files that the agent `echo` received."""
     query = task_service_pb2.ListTasksRequest(agent="echo", page_size=10)
     page = await far.mesh.client("echo").list_tasks(query)
-    found = [(await far.mesh.look(row.task_id)).task for row in page.tasks]
+    found = [(await far.mesh.get_task(row.task_id)).task for row in page.tasks]
     parts = [part for task in found for part in task.history[0].parts]
     return [part.metadata.fields["size_bytes"].number_value for part in parts if part.url]
 

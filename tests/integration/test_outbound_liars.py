@@ -211,9 +211,9 @@ async def test_a_resumable_stream_continues_after_its_last_event(mesh: SmallMesh
         agent.on("SubscribeToTask", stream(chunk("two", append=True), status("COMPLETED")))
         ended = await ask(mesh, agent)
         assert texts(ended) == ["one two"]
-        assert agent.asked("SubscribeToTask")[0].headers["last-event-id"] == "2"
-        assert agent.asked(STREAM)[0].headers["a2a-extensions"] == RESUME_EXTENSION
-        assert not agent.asked("GetTask")
+        assert agent.find_requests("SubscribeToTask")[0].headers["last-event-id"] == "2"
+        assert agent.find_requests(STREAM)[0].headers["a2a-extensions"] == RESUME_EXTENSION
+        assert not agent.find_requests("GetTask")
 
 
 async def test_a_task_that_ended_during_the_gap_is_read(
@@ -239,7 +239,7 @@ async def test_a_peer_whose_subscriptions_lack_a_snapshot_is_polled(
     )
     ended = await ask(mesh, scripted)
     assert texts(ended) == ["one more"]
-    assert len(scripted.asked("SubscribeToTask")) == 1
+    assert len(scripted.find_requests("SubscribeToTask")) == 1
 
 
 async def test_a_peer_without_streams_is_polled_until_the_end(mesh: SmallMesh) -> None:
@@ -251,7 +251,7 @@ async def test_a_peer_without_streams_is_polled_until_the_end(mesh: SmallMesh) -
             result(task("COMPLETED", artifacts=[artifact("one")])["task"]),
         )
         assert texts(await ask(mesh, agent)) == ["one"]
-        configuration = agent.asked("SendMessage")[0].params["configuration"]
+        configuration = agent.find_requests("SendMessage")[0].params["configuration"]
         assert configuration["returnImmediately"] is True
 
 
@@ -291,7 +291,7 @@ async def test_a_peer_with_another_version_than_on_its_card_is_called_in_its_ver
     scripted.on(STREAM, error(-32601))
     scripted.on("message/stream", stream({**old, "artifacts": [artifact("one")]}))
     assert texts(await ask(mesh, scripted)) == ["one"]
-    assert scripted.asked("message/stream")[0].headers["a2a-version"] == "0.3"
+    assert scripted.find_requests("message/stream")[0].headers["a2a-version"] == "0.3"
 
 
 async def test_if_neither_version_works_the_first_refusal_is_the_error(
@@ -318,14 +318,14 @@ async def test_a_message_that_may_have_arrived_is_not_sent_twice(
     ended = await ask(mesh, scripted)
     assert ended.task.status.state == State.TASK_STATE_FAILED
     assert "may have arrived" in status_texts(ended)
-    assert len(scripted.asked(STREAM)) == 1
+    assert len(scripted.find_requests(STREAM)) == 1
 
 
 async def test_a_message_that_attaches_when_repeated_is_sent_again(mesh: SmallMesh) -> None:
     async with scripted_agent(resumes=RESUME_EXTENSION) as agent:
         agent.on(STREAM, raw(), stream(task(), chunk("one"), status("COMPLETED")))
         assert texts(await ask(mesh, agent)) == ["one"]
-        first, second = agent.asked(STREAM)
+        first, second = agent.find_requests(STREAM)
         assert first.params["message"] == second.params["message"]
 
 
@@ -347,7 +347,7 @@ async def test_a_peer_that_accepts_only_its_own_contexts_gets_none(
     scripted.on(STREAM, error(-32602), stream(task(), status("COMPLETED")))
     ended = await ask(mesh, scripted)
     assert ended.task.status.state == State.TASK_STATE_COMPLETED
-    first, second = scripted.asked(STREAM)
+    first, second = scripted.find_requests(STREAM)
     assert first.params["message"]["contextId"]
     assert "contextId" not in second.params["message"]
 
@@ -466,7 +466,7 @@ async def test_the_next_turn_continues_the_remote_task_and_its_artifacts(
         ended = await mesh.ask("this", agent="far", task_id=first.task.id)
     assert ended.task.status.state == State.TASK_STATE_COMPLETED
     assert texts(ended) == ["one two"]
-    sent_message = scripted.asked(STREAM)[1].params["message"]
+    sent_message = scripted.find_requests(STREAM)[1].params["message"]
     assert (sent_message["taskId"], sent_message["contextId"]) == ("t-1", "c-1")
 
 
@@ -512,7 +512,7 @@ async def test_each_of_our_conversations_has_its_own_remote_context(
                 submission=message_service_pb2.Submission(account=account),
             )
     first, again, other, next_one = (
-        call.params["message"]["contextId"] for call in scripted.asked(STREAM)
+        call.params["message"]["contextId"] for call in scripted.find_requests(STREAM)
     )
     assert first == again
     assert len({first, other, next_one}) == 3

@@ -68,7 +68,7 @@ async def test_a_task_continues_with_its_remote_task_after_its_host_was_killed(
         assert ended.task.status.state == State.TASK_STATE_COMPLETED, status_texts(ended)
         assert texts(ended) == ["one two three"]
         # It received one message, and credentials with each request.
-        assert len(agent.asked(STREAM)) == 1
+        assert len(agent.find_requests(STREAM)) == 1
         assert {call.headers["authorization"] for call in agent.calls} == {"Bearer let me in"}
 
 
@@ -100,7 +100,7 @@ async def test_a_remote_agent_unreachable_at_the_start_joins_later(tmp_path: Pat
             remote_task = answer.json()["result"]["task"]
             assert remote_task["artifacts"][0]["parts"] == [{"text": "one"}]
             # The trace continues there.
-            assert agent.asked(STREAM)[0].headers["traceparent"].split("-")[1] == "ab" * 16
+            assert agent.find_requests(STREAM)[0].headers["traceparent"].split("-")[1] == "ab" * 16
 
 
 async def test_a_failed_join_is_one_line(tmp_path: Path) -> None:

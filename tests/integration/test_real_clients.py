@@ -196,7 +196,7 @@ async def test_a_client_registers_a_webhook_and_gets_posts(
     assert await client.call("get_push", task=task, config="hook-1") == config
     await client.call("send", text="that", task=task)
     await receiver.until(
-        lambda seen: any(_reports_completion(post.json, task) for post in seen.taken)
+        lambda seen: any(_reports_completion(post.json, task) for post in seen.accepted)
     )
 
 

@@ -172,7 +172,7 @@ async def test_a_model_gets_quotations_and_its_answer_lists_the_cited_sources(
         '[1] Time off, section "Paid leave", line 5, handbook/leave.md\n'
         "[2] Keepalive, https://a.example/keepalive"
     )
-    first, second = model.asked
+    first, second = model.requests
     assert "Search before you answer" in str(first.messages[0]["content"])
     documents, web = (str(one["content"]) for one in second.messages[-2:])
     assert '<source number="1" citation="Time off' in documents

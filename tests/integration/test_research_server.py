@@ -131,7 +131,7 @@ async def test_the_web_is_searched_with_tavily_by_its_key(documents: Path) -> No
         async with server(documents, *options, TAVILY_API_KEY="tvly-secret") as client:
             result = await client.call_tool("web_search", {"query": "gRPC keepalive", "limit": 3})
 
-    (asked,) = engines.asked
+    (asked,) = engines.requests
     assert asked.headers["authorization"] == "Bearer tvly-secret"
     assert asked.body == {"query": "gRPC keepalive", "max_results": 3, "search_depth": "basic"}
     assert [(one["title"], one["location"]) for one in sources_of(result)] == [
@@ -151,7 +151,7 @@ async def test_a_searxng_comes_before_tavily(documents: Path) -> None:
             engines.scripts["/searxng/search"] = lambda _: as_json({}, 403)
             closed = await client.call_tool("web_search", {"query": "paid leave"})
 
-    asked, _ = engines.asked
+    asked, _ = engines.requests
     assert "add json to search.formats in its settings.yml" in text_of(closed)
     assert (asked.path, asked.query) == ("/searxng/search", {"q": "keepalive", "format": "json"})
     assert len(sources_of(result)) == 1
@@ -170,7 +170,7 @@ async def test_papers_are_found_by_words_authors_and_ids(documents: Path) -> Non
         "[1] We propose the Transformer.\n\nSources:\n[1] Attention Is All You Need, "
         "A. Author, B. Author, 2017, https://arxiv.org/abs/1706.03762v7"
     )
-    by_words, by_id = (request.query for request in engines.asked)
+    by_words, by_id = (request.query for request in engines.requests)
     assert by_words["search_query"] == 'all:"attention" AND all:"networks" AND au:"A Vaswani"'
     assert by_words["sortBy"] == "submittedDate"
     assert by_id["id_list"] == "1706.03762v7"

@@ -13,7 +13,7 @@ from harness.a2a.protocol_variants import (
     SPOKEN,
     ProtocolVariant,
     RefusedError,
-    SeenTask,
+    TaskView,
     find_variant,
     open_variants,
 )
@@ -54,12 +54,12 @@ def only(*spoken: tuple[str, type[ProtocolVariant]]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("wire", spoken, indirect=True, ids=name_of)
 
 
-async def rest(events: AsyncIterator[SeenTask]) -> list[SeenTask]:
+async def rest(events: AsyncIterator[TaskView]) -> list[TaskView]:
     async with asyncio.timeout(PATIENCE_S):
         return [event async for event in events]
 
 
-async def until_state(events: AsyncIterator[SeenTask], state: str) -> None:
+async def until_state(events: AsyncIterator[TaskView], state: str) -> None:
     async with asyncio.timeout(PATIENCE_S):
         async for event in events:
             if event.state == state:
@@ -79,11 +79,11 @@ async def test_a_blocking_message_is_answered_at_a_question_and_at_a_login(
     wire: ProtocolVariant,
 ) -> None:
     waiting = await wire.send("ask who?")
-    assert (waiting.state, waiting.said) == ("input-required", "who?")
+    assert (waiting.state, waiting.status_text) == ("input-required", "who?")
     login = await wire.send("login first", task=waiting.task)
-    assert (login.task, login.state, login.said) == (waiting.task, at_login(wire), "first")
+    assert (login.task, login.state, login.status_text) == (waiting.task, at_login(wire), "first")
     again = await wire.send("login again", task=waiting.task)
-    assert (again.state, again.said) == (at_login(wire), "again")
+    assert (again.state, again.status_text) == (at_login(wire), "again")
     completed = await wire.send("done", task=waiting.task, history=10)
     assert (completed.state, completed.text) == ("completed", "turn 4: done")
     assert [
@@ -100,7 +100,7 @@ async def test_a_blocking_message_is_answered_at_a_question_and_at_a_login(
 
 async def test_a_stream_ends_at_a_question(wire: ProtocolVariant) -> None:
     events = await wire.streamed("ask who?")
-    assert (events[-1].state, events[-1].said) == ("input-required", "who?")
+    assert (events[-1].state, events[-1].status_text) == ("input-required", "who?")
     task = events[0].task
     events = await wire.streamed("Ada", task=task)
     assert (events[0].task, events[-1].state) == (task, "completed")
@@ -305,7 +305,7 @@ async def test_a_repeated_answer_to_a_running_turn_follows_it(wire: ProtocolVari
         "task": waiting.task,
     }
     login = await wire.send("login again", **answer)
-    assert (login.state, login.said) == ("auth-required", "again")
+    assert (login.state, login.status_text) == ("auth-required", "again")
     again = await wire.send("login again", **answer)
     assert (again.task, again.state, again.history) == (
         waiting.task,
@@ -340,7 +340,7 @@ async def test_a_repeated_message_resumes_after_any_event(wire: ProtocolVariant)
 
 
 async def check_resumed(
-    wire: ProtocolVariant, text: str, whole: list[SeenTask], **fields: Any
+    wire: ProtocolVariant, text: str, whole: list[TaskView], **fields: Any
 ) -> None:
     assert all(event.id for event in whole)
     for number, event in enumerate(whole):

@@ -54,7 +54,7 @@ async def test_it_answers_on_free_ports_until_it_is_canceled(tmp_path: Path) -> 
             return group.create_task(serve(*agents, mesh=services.mesh_address, data_dir=data))
 
         serving = start(greeter, sleeper)
-        await caller.sees("greeter", "sleeper")
+        await caller.wait_for_agents("greeter", "sleeper")
         address = caller.directory.get_agent_host("greeter").address
         task_id = await caller.begin("Ada", agent="greeter")
         answered = await caller.until(task_id, has_ended)
@@ -62,14 +62,14 @@ async def test_it_answers_on_free_ports_until_it_is_canceled(tmp_path: Path) -> 
         assert text_of(answered) == "Hello, Ada!"
 
         await stop(serving)
-        await caller.sees()
+        await caller.wait_for_agents()
         host, _, port = address.rpartition(":")
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection(host, int(port))
 
         # The journal is closed in order: the next call serves its tasks.
         serving = start(greeter)
-        await caller.sees("greeter")
+        await caller.wait_for_agents("greeter")
         assert text_of(await caller.until(task_id, has_ended)) == "Hello, Ada!"
         await stop(serving)
 
@@ -82,13 +82,13 @@ async def test_canceling_it_ends_a_running_turn(
         serving = group.create_task(
             serve(sleeper, mesh=services.mesh_address, data_dir=tmp_path / "agents")
         )
-        await caller.sees("sleeper")
+        await caller.wait_for_agents("sleeper")
         task_id = await caller.begin("now", agent="sleeper")
         await caller.until(
             task_id, lambda found: found.task.status.state == task_pb2.TASK_STATE_WORKING
         )
         await stop(serving)
-        await caller.sees()
+        await caller.wait_for_agents()
 
 
 async def test_a_setting_that_is_not_valid_is_raised() -> None:

@@ -49,7 +49,7 @@ async def test_services_may_start_in_any_order(tmp_path: Path) -> None:
             await services.ready(name)
         async with Directory(channels, services.mesh_address) as directory:
             caller = Caller(directory)
-            await caller.sees("math", "supervisor")
+            await caller.wait_for_agents("math", "supervisor")
             async with asyncio.timeout(PATIENCE_S):
                 while True:
                     task_id = await caller.begin("what is 1+2", agent="supervisor")
@@ -66,18 +66,18 @@ async def test_tasks_of_a_killed_host_are_ended_by_another_host_and_stay_readabl
     tmp_path: Path,
 ) -> None:
     async with hosts(tmp_path, "echo", "math") as (services, caller):
-        task_id = await caller.under_way()
+        task_id = await caller.begin_streaming()
         await services.kill("echo")
         ended = await caller.until(task_id, has_ended)
         assert ended.task.status.state == task_pb2.TASK_STATE_FAILED
         assert "host stopped" in failure_reason(ended)
         assert WHOLE.startswith(text_of(ended))
         # The dead host is off the mesh; its restarted process has a new journal.
-        await caller.sees("math")
+        await caller.wait_for_agents("math")
         assert journals(tmp_path) == {"echo.db", "math.db"}
         await services.restart("echo")
         assert journals(tmp_path) == {"echo.db", "echo.2.db", "math.db"}
-        await caller.sees("echo", "math")
+        await caller.wait_for_agents("echo", "math")
         again = await caller.begin("hello")
         assert again.partition("-")[0] != task_id.partition("-")[0]
         assert text_of(await caller.until(again, has_ended)) == "hello"
@@ -86,7 +86,7 @@ async def test_tasks_of_a_killed_host_are_ended_by_another_host_and_stay_readabl
 
 async def test_a_host_with_the_same_agents_repeats_the_tasks_of_a_dead_host(tmp_path: Path) -> None:
     async with hosts(tmp_path, "echo") as (services, caller):
-        task_id = await caller.under_way()
+        task_id = await caller.begin_streaming()
         await services.kill("echo")
         async with (
             running_mesh(tmp_path, environment=QUICK) as mesh,
@@ -102,7 +102,7 @@ async def test_a_host_killed_and_restarted_repeats_its_tasks_on_the_same_journal
     tmp_path: Path,
 ) -> None:
     async with hosts(tmp_path, "echo", "math", environment=LONG) as (services, caller):
-        task_id = await caller.under_way()
+        task_id = await caller.begin_streaming()
         await services.kill("echo")
         # Well within the lease: no other host has the journal, and the registry lists the old
         # process.
@@ -118,14 +118,14 @@ async def test_a_host_frozen_past_its_lease_is_killed_before_its_tasks_are_taken
     tmp_path: Path,
 ) -> None:
     async with hosts(tmp_path, "echo", "math") as (services, caller):
-        task_id = await caller.under_way()
+        task_id = await caller.begin_streaming()
         services.stop("echo")
         ended = await caller.until(task_id, has_ended)
         assert ended.task.status.state == task_pb2.TASK_STATE_FAILED
         async with asyncio.timeout(PATIENCE_S):
             assert await services.processes["echo"].wait() == -9
         await services.restart("echo")
-        await caller.sees("echo", "math")
+        await caller.wait_for_agents("echo", "math")
         assert await caller.until(task_id, has_ended) == ended
 
 
@@ -140,7 +140,7 @@ async def test_tasks_of_a_damaged_journal_are_unavailable_until_it_is_restored(
         shutil.copy(journal, copy)
         journal.write_bytes(b"damaged" * 1000)
         await services.restart("echo")
-        await caller.sees("echo")
+        await caller.wait_for_agents("echo")
         later = await caller.begin("hello again")
         await caller.until(later, has_ended)
         with pytest.raises(PeerUnavailableError, match="no host has its journal"):
@@ -154,7 +154,7 @@ async def test_tasks_of_a_damaged_journal_are_unavailable_until_it_is_restored(
 
 async def test_a_host_that_has_lost_its_journal_exits_with_an_error(tmp_path: Path) -> None:
     async with hosts(tmp_path, "echo", "math") as (services, caller):
-        await caller.under_way()
+        await caller.begin_streaming()
         # A takeover that could not reach the process would write the same.
         with closing(sqlite3.connect(tmp_path / "data" / "journals" / "echo.db")) as file:
             file.execute("UPDATE meta SET epoch = epoch + 1")
@@ -162,12 +162,12 @@ async def test_a_host_that_has_lost_its_journal_exits_with_an_error(tmp_path: Pa
         async with asyncio.timeout(PATIENCE_S):
             assert await services.processes["echo"].wait() == 1
         await services.restart("echo")
-        await caller.sees("echo", "math")
+        await caller.wait_for_agents("echo", "math")
 
 
 async def test_hosts_return_to_a_restarted_registry_without_a_gap(tmp_path: Path) -> None:
     async with hosts(tmp_path, "echo", "math", environment=BACK) as (services, caller):
-        task_id = await caller.under_way()
+        task_id = await caller.begin_streaming()
         await services.kill("registry")
         last_revision = caller.directory.revision
         await services.restart("registry")
@@ -212,7 +212,7 @@ async def test_a_host_stopped_under_load_finishes_its_tasks_and_loses_nothing(
         tasks = [await caller.begin(f"count {NUMBERS} 10") for _ in range(20)]
         code = await services.terminate("echo")
         assert code == 0
-        await caller.sees("math")
+        await caller.wait_for_agents("math")
         await services.restart("echo")
         for task_id in tasks:
             ended = await caller.until(task_id, has_ended)
@@ -246,7 +246,7 @@ async def test_waiting_tasks_wait_for_a_host_of_their_agent_for_any_time(tmp_pat
         await wait_until_lease_expired(tmp_path, float(QUICK["TRUNKLINE_LEASE_S"]))
         await services.restart("echo")
         assert journals(tmp_path) == {"echo.db", "math.db"}
-        await caller.sees("echo", "math")
+        await caller.wait_for_agents("echo", "math")
         await caller.answer(task_id, "Ada")
         answered = await caller.until(task_id, lambda now: now.turn == 2)
         assert answered.task.status.state == task_pb2.TASK_STATE_COMPLETED
@@ -258,8 +258,8 @@ async def test_a_standby_repeats_the_tasks_of_a_dead_host_and_takes_its_name(
 ) -> None:
     async with hosts(tmp_path, "echo", "math") as (services, caller):
         await standby(services, "another", "echo")
-        await caller.sees("echo", "math")
-        task_id = await caller.under_way()
+        await caller.wait_for_agents("echo", "math")
+        task_id = await caller.begin_streaming()
         await services.kill("echo")
         ended = await caller.until(task_id, has_ended)
         assert ended.task.status.state == task_pb2.TASK_STATE_COMPLETED, failure_reason(ended)
@@ -279,15 +279,15 @@ async def test_a_process_is_on_standby_for_taken_agents_and_serves_the_others(
 ) -> None:
     async with hosts(tmp_path, "echo") as (services, caller):
         await standby(services, "both", "currency", "echo")
-        await caller.sees("echo", "currency")
-        task_id = await caller.under_way()
+        await caller.wait_for_agents("echo", "currency")
+        task_id = await caller.begin_streaming()
         await services.kill("registry")
         await services.restart("registry")
         ended = await caller.until(task_id, has_ended)
         assert text_of(ended) == WHOLE
         assert await services.terminate("echo") == 0
         await services.ready("both")
-        await caller.sees("echo", "currency")
+        await caller.wait_for_agents("echo", "currency")
         # The new owner also has the journal that was released.
         assert await caller.until(task_id, has_ended) == ended
         again = await caller.begin("hello")
@@ -297,6 +297,6 @@ async def test_a_process_is_on_standby_for_taken_agents_and_serves_the_others(
 async def test_an_agent_that_left_is_unknown(tmp_path: Path) -> None:
     async with hosts(tmp_path, "echo", "math") as (services, caller):
         await services.terminate("echo")
-        await caller.sees("math")
+        await caller.wait_for_agents("math")
         with pytest.raises(AgentNotFoundError):
             await caller.begin("hello")

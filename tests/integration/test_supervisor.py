@@ -75,7 +75,7 @@ async def test_the_journal_has_the_choice_and_its_reason_before_the_child_is_cal
 
     (child,) = snapshot.children
     assert child.finished.state == State.TASK_STATE_COMPLETED
-    assert (await mesh.look(child.started.task_id)).parent.path == ["supervisor"]
+    assert (await mesh.get_task(child.started.task_id)).parent.path == ["supervisor"]
     (route,) = snapshot.routes
     assert (route.agent, route.step_id, route.text) == ("echo", "step-1", "count 3")
     assert route.confidence > 0.5
@@ -251,7 +251,7 @@ async def test_an_agents_question_becomes_the_tasks_and_the_reply_reaches_the_ag
     assert answered.task.status.state == State.TASK_STATE_COMPLETED
     assert synthesis(answered) == ["answer: blue and green"]
     (child,) = answered.children
-    assert (await mesh.look(child.started.task_id)).turn == 2
+    assert (await mesh.get_task(child.started.task_id)).turn == 2
 
 
 async def test_an_agent_named_without_a_question_asks_its_own(mesh: SmallMesh) -> None:
@@ -458,7 +458,7 @@ async def test_eight_children_stream_at_once_and_nothing_is_lost_or_doubled(
     assert len(whole) == 8
     for number, child in enumerate(snapshot.children):
         expected = "".join(f"{n} " for n in range(1, 301 + number))
-        child_task = await mesh.look(child.started.task_id)
+        child_task = await mesh.get_task(child.started.task_id)
         assert texts(child_task) == [expected]
         assert whole[child.started.task_id] == expected
     assert synthesis(snapshot) == ["\n".join(whole[c.started.task_id] for c in snapshot.children)]

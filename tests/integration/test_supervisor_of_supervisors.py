@@ -66,7 +66,7 @@ async def test_a_supervisor_asks_only_its_agents(mesh: SmallMesh) -> None:
     assert unrouted.task.status.state == State.TASK_STATE_INPUT_REQUIRED
     assert "team" in status_texts(unrouted)
     assert [child.started.agent for child in routed.children] == ["team"]
-    team = await mesh.look(routed.children[0].started.task_id)
+    team = await mesh.get_task(routed.children[0].started.task_id)
     assert sorted(child.started.agent for child in team.children) == ["green", "red"]
     assert texts(routed)[-1] == "red 0 red 1 red 2 \ngreen 0 green 1 green 2 "
 
@@ -165,6 +165,6 @@ async def _names_down(mesh: SmallMesh, snapshot: snapshot_pb2.TaskSnapshot) -> l
     """Return the agents from a task down its first children."""
     names = [snapshot.agent]
     while snapshot.children:
-        snapshot = await mesh.look(snapshot.children[0].started.task_id)
+        snapshot = await mesh.get_task(snapshot.children[0].started.task_id)
         names.append(snapshot.agent)
     return names

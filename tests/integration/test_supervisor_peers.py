@@ -99,7 +99,7 @@ async def test_a_silent_agent_is_canceled_and_named_in_the_answer(mesh: SmallMes
     )
     assert stopped.is_set()
     child = next(one for one in ended.children if one.started.agent == "mute")
-    child_task = await mesh.look(child.started.task_id)
+    child_task = await mesh.get_task(child.started.task_id)
     assert child_task.task.status.state == State.TASK_STATE_CANCELED
 
 

@@ -101,18 +101,18 @@ async def test_the_model_plans_from_the_scores_and_its_steps_take_results(
     ended = await mesh.ask("compare something red with something else")
 
     assert [child.started.agent for child in ended.children[2:]] == ["blue"]
-    blue = await mesh.look(ended.children[2].started.task_id)
+    blue = await mesh.get_task(ended.children[2].started.task_id)
     assert blue.task.history[0].parts[0].text == (
         "compare red was asked first with green was asked second"
     )
     assert [route.reasons[0] for route in ended.routes] == [f"{NAME} planned it"] * 3
     assert [list(one.after) for one in ended.plans[0].steps] == [[], [], ["step-1", "step-2"]]
     assert answer(ended) == "All in one."
-    prompt = provider.asked[0].messages[0]["content"]
+    prompt = provider.requests[0].messages[0]["content"]
     assert "- red: Knows about red." in prompt
     assert "red 0.83 (skill 'red': red)" in prompt
-    assert provider.asked[0].tools == ["make_plan", "ask_user"]
-    assert "blue was asked compare" in provider.asked[1].last
+    assert provider.requests[0].tools == ["make_plan", "ask_user"]
+    assert "blue was asked compare" in provider.requests[1].last
 
 
 async def test_the_plan_streams_while_the_model_writes_it(
@@ -129,7 +129,7 @@ async def test_the_plan_streams_while_the_model_writes_it(
     half = await mesh.until(
         task_id, lambda now: any(plan.text == "1. red: paint the" for plan in now.plans)
     )
-    pause.go_on()
+    pause.end()
     ended = await mesh.until(task_id, lambda now: now.task.status.state in (3, 4))
 
     assert list(half.plans[0].steps) == []
@@ -146,7 +146,7 @@ async def test_an_invalid_plan_is_corrected_by_the_model(
     ended = await mesh.ask("mix it")
 
     assert answer(ended) == "red was asked mix it"
-    assert "there are only: blue, green, red" in provider.asked[1].last
+    assert "there are only: blue, green, red" in provider.requests[1].last
     assert ended.plans[0].text == "1. red: mix it"
 
 
@@ -181,7 +181,7 @@ async def test_without_a_valid_plan_the_scores_plan_and_the_journal_has_the_reas
     assert route.reasons[-1].startswith("planned by score: ")
     assert route.reasons[-1].endswith(problem)
     assert ended.plans[0].text == "1. green: something green"
-    assert provider.left == 0
+    assert provider.remaining == 0
 
 
 async def test_an_invalid_streamed_plan_is_closed_before_the_supervisor_asks_back(
@@ -204,7 +204,7 @@ async def test_the_model_asks_back_and_the_next_message_is_planned(
 
     first = await mesh.ask("paint it")
     second = await mesh.ask("as the sky is", task_id=first.task.id)
-    roles = [(one["role"], one["content"]) for one in provider.asked[1].messages[1:]]
+    roles = [(one["role"], one["content"]) for one in provider.requests[1].messages[1:]]
 
     assert (first.task.status.state, status_texts(first)) == (
         State.TASK_STATE_INPUT_REQUIRED,
@@ -227,7 +227,7 @@ async def test_the_model_gets_the_messages_of_other_tasks_of_the_conversation(
     await mesh.ask("paint it", context_id="talk")
     await mesh.ask("@blue paint the sky", context_id="talk")
     await mesh.ask("again", context_id="talk")
-    roles = [(one["role"], one["content"]) for one in provider.asked[1].messages]
+    roles = [(one["role"], one["content"]) for one in provider.requests[1].messages]
 
     assert "In this conversation blue was asked last" in roles[0][1]
     assert roles[1:] == [
@@ -249,7 +249,7 @@ async def test_a_message_that_names_an_agent_needs_no_model(
 
     assert answer(named) == "red was asked what now"
     assert "No agent named 'purple'" in status_texts(unknown)
-    assert not provider.asked
+    assert not provider.requests
 
 
 async def test_failed_steps_are_named_after_the_model_s_answer(
@@ -309,7 +309,7 @@ async def test_the_wire_has_the_model_s_answer_as_a_stream_and_then_whole_(
             events_seen.append(event)
             if event.text == "Both ":
                 # It arrived before the model sent the rest.
-                pause.go_on()
+                pause.end()
     updates = [
         one.result["artifactUpdate"] for one in events_seen if "artifactUpdate" in one.result
     ]

@@ -171,7 +171,7 @@ async def test_an_unfinished_plan_of_a_model_is_made_again(supervisor: KillableA
         await mesh.until(task_id, lambda now: any(plan.text for plan in now.plans))
         await supervisor.kill_and_start()
         ended = await end_of(mesh, task_id)
-        assert provider.left == 0
+        assert provider.remaining == 0
 
     assert sorted(helpers.runs) == ["green", "red"]
     (only_plan,) = ended.plans
@@ -198,7 +198,7 @@ async def test_an_unfinished_answer_of_a_model_is_made_again(supervisor: Killabl
         await mesh.until(task_id, lambda now: any("Both" in text for text in texts(now)))
         await supervisor.kill_and_start()
         ended = await end_of(mesh, task_id)
-        assert provider.left == 0
+        assert provider.remaining == 0
 
     # Neither the plan nor its steps were repeated.
     assert sorted(helpers.runs) == ["green", "red"]

@@ -84,7 +84,7 @@ async def test_a_cancel_stops_every_running_child(mesh: SmallMesh) -> None:
     assert sorted(stuck.stopped) == ["mud", "tar"]
     assert {child.finished.state for child in ended.children} == {State.TASK_STATE_CANCELED}
     for child in ended.children:
-        child_task = await mesh.look(child.started.task_id)
+        child_task = await mesh.get_task(child.started.task_id)
         assert child_task.task.status.state == State.TASK_STATE_CANCELED
     assert sorted(texts(ended)) == ["mud began", "tar began"]
 
@@ -98,8 +98,8 @@ async def test_a_cancel_reaches_the_lowest_of_three_hops(mesh: SmallMesh) -> Non
     above = await mesh.until(task_id, lambda now: len(now.artifacts) == 1)
 
     ended = await mesh.client("supervisor").cancel_task(task_id, account="")
-    middle = await mesh.look(ended.children[0].started.task_id)
-    lowest = await mesh.look(middle.children[0].started.task_id)
+    middle = await mesh.get_task(ended.children[0].started.task_id)
+    lowest = await mesh.get_task(middle.children[0].started.task_id)
 
     assert above.artifacts[0].origin.path == ["inner", "tar"]
     states = {one.task.status.state for one in (ended, middle, lowest)}
@@ -114,7 +114,7 @@ async def test_a_cancel_while_a_question_waits_cancels_the_child_too(mesh: Small
 
     await mesh.client("supervisor").cancel_task(waiting.task.id, account="")
 
-    child = await mesh.look(waiting.children[0].started.task_id)
+    child = await mesh.get_task(waiting.children[0].started.task_id)
     assert child.task.status.state == State.TASK_STATE_CANCELED
 
 

@@ -20,7 +20,7 @@ import pytest
 import pytest_asyncio
 
 from harness.a2a.sdk_processes import make_environment
-from harness.mcp.scripted_servers import becomes, is_alive
+from harness.mcp.scripted_servers import is_alive, wait_for
 from harness.mesh.processes import free_address, running_mesh, running_process
 from harness.mesh.small_mesh import PATIENCE_S, SmallMesh
 from trunkline.client import ChannelPool
@@ -324,7 +324,7 @@ async def test_a_killed_server_restarts_with_its_data(running: Running) -> None:
     assert not created.is_error
     pid = process_of(running.pid, "mcp-server-memory")
     os.kill(pid, signal.SIGKILL)
-    await becomes(lambda: not is_alive(pid))
+    await wait_for(lambda: not is_alive(pid))
     (known,) = await running.ask("memory", "what do you remember?")
     assert "likes trunks" in known.text
     assert process_of(running.pid, "mcp-server-memory") != pid

@@ -16,14 +16,14 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext
 from harness.mcp.scripted_servers import (
     AWKWARD,
     READY_TIMEOUT_S,
-    appears,
     awkward,
     call,
     ignore,
     is_alive,
     running,
     script,
-    vanishes,
+    wait_for_exit,
+    wait_for_file,
     wait_until,
 )
 from trunkline import telemetry
@@ -88,9 +88,9 @@ async def test_canceling_a_call_cancels_the_tool_and_spares_the_server(tmp_path:
     async with running(awkward=awkward()) as adapter:
         async with asyncio.TaskGroup() as group:
             task = group.create_task(call(adapter, "hang", marks=str(tmp_path)))
-            await appears(tmp_path / "began")
+            await wait_for_file(tmp_path / "began")
             task.cancel()
-        await appears(tmp_path / "canceled")
+        await wait_for_file(tmp_path / "canceled")
         assert (await call(adapter, "repeat", text="still here")).content[0].text == "still here"
 
 
@@ -100,7 +100,7 @@ async def test_a_call_that_takes_too_long_is_canceled_and_named(tmp_path: Path) 
         await adapter.wait_ready(timeout_s=READY_TIMEOUT_S)
         with pytest.raises(PeerTimeoutError, match=r"awkward/hang.*2 s"):
             await call(adapter, "hang", marks=str(tmp_path))
-        await appears(tmp_path / "canceled")
+        await wait_for_file(tmp_path / "canceled")
 
 
 async def test_the_deadline_of_the_request_ends_a_call_before_the_servers_own(
@@ -159,7 +159,7 @@ async def test_a_server_that_stops_answering_is_restarted() -> None:
         with pytest.raises(PeerTimeoutError):
             await call(adapter, "fine", server="plain")
         await wait_until(adapter, lambda: server.error == "it answers nothing any more")
-        await vanishes(frozen)
+        await wait_for_exit(frozen)
         await wait_until(adapter, lambda: server.state == ToolServerState.TOOL_SERVER_STATE_READY)
 
 
@@ -218,10 +218,10 @@ async def test_a_server_that_does_not_answer_is_killed_with_its_child_processes(
     settings = AdapterSettings(connect_timeout_s=3, restart_delay_s=30, grace_s=0.1)
     async with running(settings, launcher=launcher) as adapter:
         for left in range(3):
-            await appears(tmp_path / f"{left}.pid")
+            await wait_for_file(tmp_path / f"{left}.pid")
         pids = [int((tmp_path / f"{left}.pid").read_text()) for left in range(3)]
         for pid in pids:
-            await vanishes(pid)
+            await wait_for_exit(pid)
         (server,) = adapter.list_servers()
         assert server.error == "it did not answer within 3 s"
 
@@ -440,8 +440,8 @@ async def test_closing_ends_the_servers_and_their_child_processes() -> None:
         server = adapter.list_servers()[0].pid
         assert server is not None
         assert is_alive(started)
-    await vanishes(server)
-    await vanishes(started)
+    await wait_for_exit(server)
+    await wait_for_exit(started)
 
 
 async def test_servers_end_when_the_mesh_is_killed(tmp_path: Path) -> None:
@@ -467,7 +467,7 @@ async def test_servers_end_when_the_mesh_is_killed(tmp_path: Path) -> None:
     assert is_alive(pid)
     process.kill()
     await process.wait()
-    await vanishes(pid)
+    await wait_for_exit(pid)
 
 
 async def test_a_server_that_ignores_every_signal_is_killed() -> None:
@@ -479,7 +479,7 @@ async def test_a_server_that_ignores_every_signal_is_killed() -> None:
         await wait_until(adapter, lambda: server.pid is not None)
         pid = server.pid
     assert pid is not None
-    await vanishes(pid)
+    await wait_for_exit(pid)
 
 
 def test_closing_while_a_server_stops_leaves_nothing_open() -> None:

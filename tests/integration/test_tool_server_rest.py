@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from harness.mcp.scripted_servers import appears, awkward, call, running, wait_until
+from harness.mcp.scripted_servers import awkward, call, running, wait_for_file, wait_until
 from trunkline.tools.server import ToolServerState
 
 IDLE = {"idle_s": 0.2}
@@ -29,7 +29,7 @@ async def test_a_server_with_a_running_call_is_not_idle(tmp_path: Path) -> None:
         (server,) = adapter.list_servers()
         async with asyncio.TaskGroup() as group:
             hanging = group.create_task(call(adapter, "hang", marks=str(tmp_path)))
-            await appears(tmp_path / "began")
+            await wait_for_file(tmp_path / "began")
             first = server.pid
             # Far longer than the idle timeout.
             await asyncio.sleep(4 * IDLE["idle_s"])

@@ -13,12 +13,12 @@ import pytest
 from harness.mcp.scripted_servers import (
     AWKWARD,
     READY_TIMEOUT_S,
-    appears,
     awkward,
-    becomes,
     call,
     running,
     script,
+    wait_for,
+    wait_for_file,
     wait_until,
 )
 from trunkline.client import BreakerSettings
@@ -143,7 +143,7 @@ async def test_a_failed_probe_opens_the_breaker_again() -> None:
         for _ in range(2):
             with pytest.raises(PeerProtocolError):
                 await call(adapter, "nonsense", server="plain")
-            await becomes(lambda: server.breaker.state == "half-open")
+            await wait_for(lambda: server.breaker.state == "half-open")
         for _ in range(2):
             await call(adapter, "fine", server="plain")
         assert server.breaker.state == "closed"
@@ -157,7 +157,7 @@ async def test_the_end_of_a_server_is_one_failure_for_any_number_of_calls(tmp_pa
                 group.create_task(_failing(call(adapter, "hang", marks=str(tmp_path))))
                 for _ in range(8)
             ]
-            await appears(tmp_path / "began")
+            await wait_for_file(tmp_path / "began")
             calls.append(group.create_task(_failing(call(adapter, "die", code=3))))
         assert only_server(adapter).breaker.state == "closed"
         assert (await call(adapter, "repeat", text="back")).content[0].text == "back"
@@ -185,7 +185,7 @@ async def test_a_canceled_call_ends_although_the_tool_continues(tmp_path: Path) 
     async with running(awkward=awkward()) as adapter:
         async with asyncio.TaskGroup() as group:
             task = group.create_task(call(adapter, "insist", marks=str(tmp_path)))
-            await appears(tmp_path / "began")
+            await wait_for_file(tmp_path / "began")
             task.cancel()
         assert task.cancelled()
         assert (await call(adapter, "repeat", text="still here")).content[0].text == "still here"
@@ -205,7 +205,7 @@ async def test_a_canceled_call_does_not_wait_for_a_server_that_reads_nothing(
                 # More than a pipe and its buffer hold.
                 task = group.create_task(call(adapter, "repeat", text="x" * 500_000))
                 await asyncio.sleep(0)
-                await becomes(lambda: _is_full(adapter))
+                await wait_for(lambda: _is_full(adapter))
                 task.cancel()
         finally:
             os.kill(pid, signal.SIGCONT)

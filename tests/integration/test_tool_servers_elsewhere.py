@@ -11,7 +11,7 @@ from typing import TypeAlias
 import pytest
 
 from harness.mcp.http_server import HttpTools, http_tools, serving
-from harness.mcp.scripted_servers import QUICK, READY_TIMEOUT_S, becomes, call, running, wait_until
+from harness.mcp.scripted_servers import QUICK, READY_TIMEOUT_S, call, running, wait_for, wait_until
 from harness.mesh.processes import free_address
 from harness.remote.certificates import self_signed
 from trunkline.errors import ToolNotFoundError, ToolServerUnavailableError
@@ -58,7 +58,9 @@ async def test_tools_are_listed_and_called_with_progress_and_headers_in_every_re
             result = await adapter.call(NAME, "count", {"n": 3}, timeout_s=None, on_progress=note)
         assert result.content[0].text == "counted to 3"
         assert news == ["step 1", "step 2", "step 3"]
-        sent = {(one.headers.get("authorization"), one.headers.get("x-team")) for one in tools.seen}
+        sent = {
+            (one.headers.get("authorization"), one.headers.get("x-team")) for one in tools.requests
+        }
     assert sent == {("Bearer s3cret", "none")}
     assert bool(tools.sessions()) == is_older
 
@@ -225,7 +227,7 @@ async def test_closing_ends_the_session_on_the_server() -> None:
     async with http_tools(is_older=True) as tools:
         async with reached(tools) as adapter:
             assert await ask(adapter, "repeat", text="hello") == "hello"
-        assert tools.seen[-1].method == "DELETE"
+        assert tools.requests[-1].method == "DELETE"
 
 
 @both
@@ -250,7 +252,7 @@ async def test_many_calls_at_once_do_not_mix() -> None:
 async def test_an_idle_remote_server_is_disconnected_until_the_next_call() -> None:
     async with http_tools(is_older=True) as tools:
         async with reached(tools, trunkline={"idle_s": 0.1}) as adapter:
-            await becomes(lambda: tools.seen[-1].method == "DELETE")
+            await wait_for(lambda: tools.requests[-1].method == "DELETE")
             assert await ask(adapter, "repeat", text="awake") == "awake"
         assert len(tools.sessions()) == 2
 

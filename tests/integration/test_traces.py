@@ -24,7 +24,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcess
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.util._once import Once
 
-from harness.mcp.scripted_servers import becomes
+from harness.mcp.scripted_servers import wait_for
 from harness.mesh.processes import free_address
 from trunkline import telemetry
 from trunkline.client import ChannelPool, TraceClient
@@ -281,11 +281,11 @@ async def test_spans_wait_for_a_mesh_that_restarts(
         handle = configure_tracing("agent", mesh_address=served.address)
     with caplog.at_level(logging.WARNING):
         trace_id = work()
-        await becomes(
+        await wait_for(
             lambda: "traces.export_failed" in [one.getMessage() for one in caplog.records]
         )
     async with serving(store, at=served.address):
-        await becomes(lambda: store.latest_change > 0)
+        await wait_for(lambda: store.latest_change > 0)
         await asyncio.to_thread(handle.shutdown)
     assert len(store.get_trace(trace_id=trace_id)) == 3
 

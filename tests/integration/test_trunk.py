@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from harness.agents.inline_agents import NOTHING, define, message, texts
-from harness.mcp.scripted_servers import becomes
+from harness.mcp.scripted_servers import wait_for
 from harness.mesh.nonsense_host import serving_nonsense
 from harness.mesh.processes import free_address
 from harness.mesh.recorded_spans import spans_in
@@ -161,7 +161,7 @@ async def both(spans: InMemorySpanExporter, name: str) -> tuple[ReadableSpan, Re
         kinds.update({span.kind: span for span in found})
         return len(kinds) == 2
 
-    await becomes(have_ended)
+    await wait_for(have_ended)
     return kinds[SpanKind.CLIENT], kinds[SpanKind.SERVER]
 
 

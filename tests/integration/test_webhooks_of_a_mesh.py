@@ -61,10 +61,10 @@ async def test_an_abandoned_webhook_is_listed_and_replayed(tmp_path: Path) -> No
         receiver.decide = accept
         replayed = await webhooks(mesh, "replay", task["id"], cwd=tmp_path)
         assert replayed["webhooks"] == 1
-        await receiver.until(lambda posts: len(posts.taken) >= 4)
+        await receiver.until(lambda posts: len(posts.accepted) >= 4)
         secret = await trunkline("secret", "--data", str(tmp_path / "data"), cwd=tmp_path)
     key = base64.b64decode(secret.strip().removeprefix("whsec_"))
-    for post in receiver.taken:
+    for post in receiver.accepted:
         signed = f"{post.id}.{post.headers['webhook-timestamp']}.".encode() + post.body
         digest = base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
         assert post.headers["webhook-signature"] == f"v1,{digest}"

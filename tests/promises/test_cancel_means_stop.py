@@ -47,7 +47,7 @@ async def test_cancel_means_stop(tmp_path: Path, scale: PromiseScale) -> None:
             params["configuration"] = {"returnImmediately": True}
             asked = await call(mesh.http_url, "/", "SendMessage", params)
             async with asyncio.timeout(PATIENCE_S):
-                ended = await tool.begins()
+                ended = await tool.wait_for_call()
                 started = time.perf_counter()
                 task_id = asked["result"]["task"]["id"]
                 canceled = await call(mesh.http_url, "/", "CancelTask", {"id": task_id})

@@ -33,7 +33,7 @@ async def warm_up(mesh: MeshProcess, tool: BlockedTool) -> None:
     params = {"message": user_message(tool.question)}
     async with sse(mesh.http_url, "/", "SendStreamingMessage", params) as answer:
         first = await anext(answer.events())
-        ended = await tool.begins()
+        ended = await tool.wait_for_call()
         await call(mesh.http_url, "/", "CancelTask", {"id": first.result["task"]["id"]})
         async with asyncio.timeout(PATIENCE_S):
             await ended.wait()
@@ -61,7 +61,7 @@ async def test_deadlines_travel(tmp_path: Path, scale: PromiseScale) -> None:
                 async for event in answer.events():
                     fold.apply(event)
             ended_at = datetime.now(UTC)
-            ended = await tool.begins()
+            ended = await tool.wait_for_call()
             async with asyncio.timeout(PATIENCE_S):
                 await ended.wait()
             canceled_at = datetime.now(UTC)

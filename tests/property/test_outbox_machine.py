@@ -75,7 +75,7 @@ class OutboxMachine(RuleBasedStateMachine):
             if task_id not in self.ended:
                 await self.bench.end(task_id)
         while True:
-            self.bench.clock.go_on(LONG_S)
+            self.bench.clock.advance(LONG_S)
             claims = await self.bench.claim()
             if not claims:
                 break
@@ -83,7 +83,7 @@ class OutboxMachine(RuleBasedStateMachine):
                 held_claim = self._add_claim(claim)
                 while held_claim.sent_to < held_claim.read_to:
                     self._post(held_claim)
-                await self.bench.finished(claim, f"{held_claim.sent_to}.0")
+                await self.bench.record_finished(claim, f"{held_claim.sent_to}.0")
         assert {webhook.state for webhook in self.bench.outbox.list()} <= {DONE}
 
     @initialize()
@@ -146,7 +146,7 @@ class OutboxMachine(RuleBasedStateMachine):
         does_crash=st.sampled_from([False, False, True]),
     )
     def let_time_pass(self, seconds: float, does_crash: bool) -> None:
-        self.bench.clock.go_on(seconds)
+        self.bench.clock.advance(seconds)
         if does_crash:
             self.runner.run(self._crash())
 

@@ -38,7 +38,7 @@ _ids = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
-class SeenTask:
+class TaskView:
     """An answer or an event of any version."""
 
     kind: str
@@ -47,7 +47,7 @@ class SeenTask:
     context: str = ""
     state: str = ""
     """In lower case with hyphens, for example input-required."""
-    said: str = ""
+    status_text: str = ""
     """The status's message."""
     text: str = ""
     """The text of the artifacts, the artifact or the message."""
@@ -83,24 +83,24 @@ class ProtocolVariant(ABC):
         self.version = version
         self._headers = headers
 
-    async def send(self, text: str, *, headers: Headers | None = None, **options: Any) -> SeenTask:
+    async def send(self, text: str, *, headers: Headers | None = None, **options: Any) -> TaskView:
         """Send a message: `task`, `context`, `now`, `history`, `message_id`, `part`, `hook`.
 
         `modes` are the accepted output modes, and `more` are further fields of the message.
         """
-        return seen(await self.ask("send", headers, text=text, **options))
+        return parse_task(await self.ask("send", headers, text=text, **options))
 
     @asynccontextmanager
     async def stream(
         self, text: str, *, headers: Headers | None = None, **options: Any
-    ) -> AsyncIterator[AsyncIterator[SeenTask]]:
+    ) -> AsyncIterator[AsyncIterator[TaskView]]:
         """Send a message and follow its turn."""
         async with aclosing(self.watch("stream", headers, text=text, **options)) as events:
             yield events
 
     async def streamed(
         self, text: str, *, headers: Headers | None = None, **options: Any
-    ) -> list[SeenTask]:
+    ) -> list[TaskView]:
         """Send a message and return all events of its turn."""
         async with (
             asyncio.timeout(PATIENCE_S),
@@ -111,18 +111,18 @@ class ProtocolVariant(ABC):
     @asynccontextmanager
     async def subscribe(
         self, task: str, *, headers: Headers | None = None
-    ) -> AsyncIterator[AsyncIterator[SeenTask]]:
+    ) -> AsyncIterator[AsyncIterator[TaskView]]:
         """Follow a task."""
         async with aclosing(self.watch("subscribe", headers, task=task)) as events:
             yield events
 
-    async def get(self, task: str, **options: Any) -> SeenTask:
+    async def get(self, task: str, **options: Any) -> TaskView:
         """Get a task; `history` is the number of messages in its history."""
-        return seen(await self.ask("get", task=task, **options))
+        return parse_task(await self.ask("get", task=task, **options))
 
-    async def cancel(self, task: str) -> SeenTask:
+    async def cancel(self, task: str) -> TaskView:
         """Cancel a task."""
-        return seen(await self.ask("cancel", task=task))
+        return parse_task(await self.ask("cancel", task=task))
 
     @abstractmethod
     async def ask(self, operation: str, headers: Headers | None = None, **fields: Any) -> Any:
@@ -153,7 +153,7 @@ class JsonRpcVariant(ProtocolVariant):
                 _rpc_result(json.loads(await response.aread()))
                 raise AssertionError("the response is no stream")
             async for event_id, data in _sse(response):
-                yield seen(_rpc_result(data), event_id)
+                yield parse_task(_rpc_result(data), event_id)
 
     @property
     def _client(self) -> httpx2.AsyncClient:
@@ -185,7 +185,7 @@ class RestVariant(ProtocolVariant):
                 _rest_result(response.status_code, json.loads(await response.aread()))
                 raise AssertionError("the response is no stream")
             async for event_id, data in _sse(response):
-                yield seen(_rest_result(200, data), event_id)
+                yield parse_task(_rest_result(200, data), event_id)
 
     def _request(self, operation: str, headers: Headers | None, fields: Json) -> Json:
         is_old = self.version == "0.3"
@@ -224,7 +224,7 @@ class GrpcVariant(ProtocolVariant):
             async for event in call:
                 wrapped = _dict(event)
                 (content,) = wrapped.values()
-                yield seen(
+                yield parse_task(
                     wrapped, (content.get("metadata") or {}).get(f"{RESUME_EXTENSION}/eventId", "")
                 )
         except grpc.aio.AioRpcError as error:
@@ -425,7 +425,7 @@ def _picked(fields: Json, **names: str) -> Json:
 # Answers.
 
 
-def seen(answer: Json, event_id: str = "") -> SeenTask:
+def parse_task(answer: Json, event_id: str = "") -> TaskView:
     """Read an answer or an event of any version."""
     for name in ("task", "message", "msg", "statusUpdate", "artifactUpdate"):
         # Protobuf wraps them in a member named after their type.
@@ -434,18 +434,18 @@ def seen(answer: Json, event_id: str = "") -> SeenTask:
     return _seen(answer, event_id)
 
 
-def _seen(answer: Json, event_id: str) -> SeenTask:
+def _seen(answer: Json, event_id: str) -> TaskView:
     if "parts" in answer or "content" in answer:
-        return SeenTask("message", text=_text(answer), id=event_id)
+        return TaskView("message", text=_text(answer), id=event_id)
     task = answer.get("taskId") or answer.get("id", "")
     context = answer.get("contextId") or answer.get("sessionId", "")
     if "artifact" in answer:
-        return SeenTask("artifact", task, context, text=_text(answer["artifact"]), id=event_id)
+        return TaskView("artifact", task, context, text=_text(answer["artifact"]), id=event_id)
     status = answer["status"]
     state = status["state"].removeprefix("TASK_STATE_").lower().replace("_", "-")
     is_update = "taskId" in answer or "final" in answer
     status_text = _text(status.get("message") or status.get("update") or {})
-    return SeenTask(
+    return TaskView(
         "status" if is_update else "task",
         task,
         context,

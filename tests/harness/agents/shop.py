@@ -39,11 +39,11 @@ class Orders:
     """The tool source of a shop. It records each call."""
 
     def __init__(self, **flags: bool) -> None:
-        self.made: list[dict[str, Any]] = []
+        self.orders: list[dict[str, Any]] = []
         self.began = asyncio.Event()
         self.go = asyncio.Event()
         self.go.set()
-        self.trouble: Exception | None = None
+        self.error: Exception | None = None
         """The error that ends each call after it is recorded; None: calls succeed."""
         self._flags = flags
 
@@ -56,11 +56,11 @@ class Orders:
     ) -> tool_service_pb2.ToolResult:
         """Order."""
         arguments = arguments_to_dict(request.arguments)
-        self.made.append(arguments)
+        self.orders.append(arguments)
         self.began.set()
         await self.go.wait()
-        if self.trouble is not None:
-            raise self.trouble
+        if self.error is not None:
+            raise self.error
         text = f"Ordered {arguments['n']} {arguments['item']}."
         return tool_service_pb2.ToolResult(content=[part_pb2.Part(text=text)])
 

@@ -25,7 +25,7 @@ class StoppedClock:
     now_s: float = 1000.0
     time_ns: int = 1_700_000_000_000_000_000
 
-    def go_on(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         self.now_s += seconds
         self.time_ns += int(seconds * 1e9)
 
@@ -87,23 +87,23 @@ class OutboxBench:
         (claim,) = await self.claim()
         return claim
 
-    async def sent(self, claim: Claim, cursor: str) -> None:
+    async def record_progress(self, claim: Claim, cursor: str) -> None:
         await self.outbox.record(Record(claim_id=claim.claim_id, sent=cursor))
 
-    async def finished(self, claim: Claim, cursor: str = "") -> None:
+    async def record_finished(self, claim: Claim, cursor: str = "") -> None:
         await self.outbox.record(Record(claim_id=claim.claim_id, finished=cursor))
 
-    async def failed(
+    async def record_failure(
         self, claim: Claim, reason: str = "HTTP 503", *, retry_after_s: int = 0
     ) -> None:
         record = Record(claim_id=claim.claim_id, failed=reason)
         record.retry_after.FromSeconds(retry_after_s)
         await self.outbox.record(record)
 
-    async def gone(self, claim: Claim, reason: str = "HTTP 410") -> None:
+    async def record_gone(self, claim: Claim, reason: str = "HTTP 410") -> None:
         await self.outbox.record(Record(claim_id=claim.claim_id, gone=reason))
 
-    def shown(self, task_id: str = "") -> webhook_service_pb2.Webhook:
+    def get_webhook(self, task_id: str = "") -> webhook_service_pb2.Webhook:
         """Return the only webhook."""
         (webhook,) = self.outbox.list(task_id=task_id)
         return webhook

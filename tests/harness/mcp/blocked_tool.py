@@ -26,12 +26,12 @@ class BlockedTool:
         """The request for which the `hold` agent, or a supervisor, calls the tool."""
         return f"hold {self.port}"
 
-    async def begins(self) -> asyncio.Event:
+    async def wait_for_call(self) -> asyncio.Event:
         """Wait for the next call; return an event that is set once the call is canceled."""
         async with asyncio.timeout(60):
             return await self._calls.get()
 
-    async def held(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve_call(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one call."""
         ended = asyncio.Event()
         self._calls.put_nowait(ended)
@@ -51,6 +51,6 @@ def mcp_flags(folder: Path) -> tuple[str, ...]:
 async def blocked_tool() -> AsyncIterator[BlockedTool]:
     """Listen for calls of the tool."""
     tool = BlockedTool()
-    async with await asyncio.start_server(tool.held, "127.0.0.1", 0) as server:
+    async with await asyncio.start_server(tool.serve_call, "127.0.0.1", 0) as server:
         tool.port = server.sockets[0].getsockname()[1]
         yield tool

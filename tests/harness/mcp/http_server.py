@@ -40,7 +40,7 @@ class HttpTools:
 
     def __init__(self, *, is_older: bool, is_json: bool) -> None:
         self.url = ""
-        self.seen: list[SeenRequest] = []
+        self.requests: list[SeenRequest] = []
         self.answers: list[tuple[int, bytes]] = []
         """Statuses and bodies that replace the answers to the next posts."""
         self.call_answers: list[tuple[int, bytes]] = []
@@ -61,14 +61,14 @@ class HttpTools:
 
     def sessions(self) -> list[str]:
         """The sessions that requests named, each once, in order."""
-        return list(dict.fromkeys(s for one in self.seen if (s := one.headers.get(SESSION))))
+        return list(dict.fromkeys(s for one in self.requests if (s := one.headers.get(SESSION))))
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer by the script, else as the SDK's server does."""
         if scope["type"] != "http":
             return await self._inner(scope, receive, send)
         headers = {key.decode(): value.decode() for key, value in scope["headers"]}
-        self.seen.append(SeenRequest(scope["method"], headers))
+        self.requests.append(SeenRequest(scope["method"], headers))
         is_post = scope["method"] == "POST"
         if is_post and self._is_older and headers.get("mcp-method") == "server/discover":
             return await _say(send, 400, b'{"error": "no such method"}')

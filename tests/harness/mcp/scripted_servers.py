@@ -50,15 +50,15 @@ async def call(
     return await adapter.call(server, tool, arguments, timeout_s=None, on_progress=ignore)
 
 
-async def appears(path: Path) -> None:
-    await becomes(path.exists)
+async def wait_for_file(path: Path) -> None:
+    await wait_for(path.exists)
 
 
-async def vanishes(pid: int) -> None:
-    await becomes(lambda: not is_alive(pid))
+async def wait_for_exit(pid: int) -> None:
+    await wait_for(lambda: not is_alive(pid))
 
 
-async def becomes(predicate: Callable[[], bool]) -> None:
+async def wait_for(predicate: Callable[[], bool]) -> None:
     """Poll a condition that another process fulfils."""
     async with asyncio.timeout(READY_TIMEOUT_S):
         while not predicate():  # noqa: ASYNC110

@@ -71,13 +71,13 @@ class Caller:
                     pass  # Its host is gone, and no other has taken it over yet.
                 await asyncio.sleep(POLL_S)
 
-    async def under_way(self, *, agent: str = "echo") -> str:
+    async def begin_streaming(self, *, agent: str = "echo") -> str:
         """Begin a task that streams for a while, and wait for its first text."""
         task_id = await self.begin(f"count {NUMBERS} 20", agent=agent)
         await self.until(task_id, lambda snapshot: len(text_of(snapshot)) > 10)
         return task_id
 
-    async def asked(self, *, agent: str = "echo") -> str:
+    async def begin_question(self, *, agent: str = "echo") -> str:
         """Begin a task that asks a question, and wait for the question."""
         task_id = await self.begin("ask your name?", agent=agent)
         await self.until(task_id, is_waiting)
@@ -94,7 +94,7 @@ class Caller:
             async for _ in turn:
                 pass
 
-    async def give(self, task_id: str, text: str, *, agent: str = "echo") -> None:
+    async def answer_once(self, task_id: str, text: str, *, agent: str = "echo") -> None:
         """Answer a task on its current host, without retries."""
         await self.directory.client_for_task(task_id).send_message(
             agent=agent,
@@ -109,7 +109,7 @@ class Caller:
         except PeerError:
             return ""
 
-    async def moved_to(self, agent: str, task_id: str) -> None:
+    async def wait_until_moved(self, agent: str, task_id: str) -> None:
         """Wait until the task is served by the host that runs the agent."""
         await self.directory.wait_until(
             lambda known: (
@@ -119,7 +119,7 @@ class Caller:
             timeout_s=PATIENCE_S,
         )
 
-    async def sees(self, *agents: str) -> None:
+    async def wait_for_agents(self, *agents: str) -> None:
         """Wait until exactly these agents are on the mesh."""
         await self.directory.wait_until(
             lambda known: set(known.list_agents()) == set(agents), timeout_s=PATIENCE_S
@@ -183,7 +183,7 @@ async def hosts(
             await services.ready(name)
         async with Directory(channels, services.mesh_address) as directory:
             caller = Caller(directory)
-            await caller.sees(*agents)
+            await caller.wait_for_agents(*agents)
             yield services, caller
 
 

@@ -166,16 +166,16 @@ class SmallMesh:
     ) -> snapshot_pb2.TaskSnapshot:
         client = self.directory.client_for_task(task_id)
         async with client.watch_task(task_id, account="") as stream:
-            snapshot = await self.look(task_id)
+            snapshot = await self.get_task(task_id)
             if predicate(snapshot):
                 return snapshot
             async for _ in stream:
-                snapshot = await self.look(task_id)
+                snapshot = await self.get_task(task_id)
                 if predicate(snapshot):
                     return snapshot
         raise AssertionError(f"the task ended in another state: {snapshot.task.status}")
 
-    async def look(self, task_id: str) -> snapshot_pb2.TaskSnapshot:
+    async def get_task(self, task_id: str) -> snapshot_pb2.TaskSnapshot:
         """Return the fold of a task."""
         return await self.directory.client_for_task(task_id).get_task(task_id, account="")
 

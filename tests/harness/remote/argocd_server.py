@@ -105,7 +105,7 @@ class ArgoCDServer:
 
     url: str = ""
     applications: dict[str, Json] = field(default_factory=dict)
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    requests: list[tuple[str, str]] = field(default_factory=list)
     """Method and path of each request."""
     synced: list[Json] = field(default_factory=list)
     """The bodies of the accepted sync requests."""
@@ -113,7 +113,7 @@ class ArgoCDServer:
     """Applications that an operation runs on."""
 
     async def version(self, request: Request) -> Response:
-        self.asked.append((request.method, request.url.path))
+        self.requests.append((request.method, request.url.path))
         version_info = {"Version": "v3.2.1+8c4ab63"}
         if _is_known(request):
             version_info |= {
@@ -184,7 +184,7 @@ class ArgoCDServer:
         )
 
     def _refused(self, request: Request) -> Response | None:
-        self.asked.append((request.method, request.url.path))
+        self.requests.append((request.method, request.url.path))
         if not _is_known(request):
             return _error(401, 16, "no session information")
         name = request.path_params.get("name")

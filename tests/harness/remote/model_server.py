@@ -31,8 +31,8 @@ from harness.remote.model_protocols import Call, Cut, ModelProtocol, Reply
 from harness.remote.web_server import serving
 
 __all__ = [
-    "Asked",
     "Call",
+    "ModelRequest",
     "ModelServer",
     "Pause",
     "Reply",
@@ -57,7 +57,7 @@ class Pause:
         async with asyncio.timeout(PATIENCE_S):
             await asyncio.shield(asyncio.wrap_future(self._is_reached))
 
-    def go_on(self) -> None:
+    def end(self) -> None:
         """End the pause."""
         if not self._go_on.done():
             self._go_on.set_result(None)
@@ -89,7 +89,7 @@ def refuse(status: int, *, retry_after_s: int | None = None, text: str = "no") -
 
 
 @dataclass(slots=True)
-class Asked:
+class ModelRequest:
     """A request."""
 
     path: str
@@ -120,7 +120,7 @@ class Asked:
         return [one.get("function", one).get("name", "") for one in offered]
 
 
-Decide: TypeAlias = Callable[[Asked], Reply]
+Decide: TypeAlias = Callable[[ModelRequest], Reply]
 
 
 class ModelServer:
@@ -128,7 +128,7 @@ class ModelServer:
 
     def __init__(self) -> None:
         self.url = ""
-        self.asked: list[Asked] = []
+        self.requests: list[ModelRequest] = []
         """Every request, in the order in which they came."""
         self.decide: Decide = self._next
         """Chooses the reply to a request; by default the next one of the script."""
@@ -155,19 +155,19 @@ class ModelServer:
     def script(self, *replies: Reply) -> None:
         """Replace the script by these replies, and clear the record of requests."""
         self.decide = self._next
-        self.asked.clear()
+        self.requests.clear()
         self._script = deque(replies)
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """The number of replies that remain in the script."""
         return len(self._script)
 
-    async def until_ended(self, request_record: Asked) -> None:
+    async def until_ended(self, request_record: ModelRequest) -> None:
         """Wait until the answer to a request has ended."""
         await _until(request_record.ended.is_set, "the answer has not ended")
 
-    def _next(self, request_record: Asked) -> Reply:
+    def _next(self, request_record: ModelRequest) -> Reply:
         if not self._script:
             return refuse(
                 500, text=f"the script has ended; the request: {request_record.last[:200]}"
@@ -177,8 +177,8 @@ class ModelServer:
     async def answer(self, request: Request, wire: ModelProtocol) -> Response:
         """Answer a request as a provider would."""
         body = json.loads(await request.body())
-        request_record = Asked(request.url.path, dict(request.headers), body)
-        self.asked.append(request_record)
+        request_record = ModelRequest(request.url.path, dict(request.headers), body)
+        self.requests.append(request_record)
         if problem := wire.problem(body):
             request_record.ended.set()
             return JSONResponse(wire.error(400, problem), 400)
@@ -198,7 +198,7 @@ class ModelServer:
         )
 
     async def _stream(
-        self, request_record: Asked, reply: Reply, wire: ModelProtocol
+        self, request_record: ModelRequest, reply: Reply, wire: ModelProtocol
     ) -> AsyncIterator[bytes]:
         try:
             async for line in wire.stream(reply, _texts(reply)):
@@ -257,6 +257,6 @@ def model_server() -> Iterator[ModelServer]:
             finally:
                 for pause in server.pauses:
                     with contextlib.suppress(RuntimeError):
-                        pause.go_on()
+                        pause.end()
     finally:
         log.removeFilter(_is_no_cut)

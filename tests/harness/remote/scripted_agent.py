@@ -44,30 +44,30 @@ class ScriptedAgent:
     card: Json = field(default_factory=dict)
     answers: dict[str, list[Answer]] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
-    heard: asyncio.Condition = field(default_factory=asyncio.Condition)
+    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     def on(self, method: str, *answers: Answer) -> None:
         self.answers[method] = list(answers)
 
-    def asked(self, method: str) -> list[Call]:
+    def find_requests(self, method: str) -> list[Call]:
         return [call for call in self.calls if call.method == method]
 
     async def until(self, method: str, times: int = 1) -> Call:
         """Wait until a method was called so many times; return the last call."""
         try:
-            async with asyncio.timeout(PATIENCE_S), self.heard:
-                await self.heard.wait_for(lambda: len(self.asked(method)) >= times)
+            async with asyncio.timeout(PATIENCE_S), self.changed:
+                await self.changed.wait_for(lambda: len(self.find_requests(method)) >= times)
         except TimeoutError:
             methods = [call.method for call in self.calls]
             raise AssertionError(f"not asked {times} times for {method}: {methods}") from None
-        return self.asked(method)[-1]
+        return self.find_requests(method)[-1]
 
     async def serve(self, reader: asyncio.StreamReader, writer: Writer) -> None:
         try:
             call = await _read(reader)
-            async with self.heard:
+            async with self.changed:
                 self.calls.append(call)
-                self.heard.notify_all()
+                self.changed.notify_all()
             answers = self.answers.get(call.method, [error(-32601)])
             answer = answers.pop(0) if len(answers) > 1 else answers[0]
             await answer(call, writer)

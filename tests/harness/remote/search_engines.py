@@ -95,7 +95,7 @@ class Engines:
     """The scripts and the requests of all engines. `scripts` may be changed at any time."""
 
     url: str = ""
-    asked: list[Request] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
     scripts: dict[str, Script] = field(default_factory=dict)
 
     @classmethod
@@ -120,7 +120,7 @@ async def search_engines() -> AsyncIterator[Engines]:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             request = await _read(reader)
-            engines.asked.append(request)
+            engines.requests.append(request)
             script = engines.scripts.get(request.path, _nobody)
             if (reply := script(request)) is not None:
                 writer.write(_written(reply))

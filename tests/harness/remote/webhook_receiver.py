@@ -65,7 +65,7 @@ class WebhookReceiver:
         self.decide = decide
         self.all: list[ReceivedPost] = []
         """Every post in the order of arrival, refused ones included."""
-        self.taken: list[ReceivedPost] = []
+        self.accepted: list[ReceivedPost] = []
         """The posts that were answered with 2xx."""
         self.url = ""
         self.connections = 0
@@ -88,7 +88,7 @@ class WebhookReceiver:
 
     def ids(self) -> list[str]:
         """Ids of the accepted posts, each once, in order."""
-        return list(dict.fromkeys(one.id for one in self.taken))
+        return list(dict.fromkeys(one.id for one in self.accepted))
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a connection."""
@@ -119,7 +119,7 @@ class WebhookReceiver:
         if answer is None:
             return False
         if answer[9:10] == b"2":
-            self.taken.append(received)
+            self.accepted.append(received)
             self._news.set()
         writer.write(answer)
         await writer.drain()

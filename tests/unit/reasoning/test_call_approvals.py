@@ -100,14 +100,14 @@ async def test_calls_of_one_reply_wait_together_and_resume_one_by_one(tmp_path: 
         assert waiting.task.status.state == INPUT_REQUIRED, status_texts(waiting)
         assert [one.requested.arguments["n"] for one in waiting.approvals] == [1, 2, 3]
         remaining = await first.ask("approve 2", waiting.task.id)
-        assert [one["n"] for one in orders.made] == [2]
+        assert [one["n"] for one in orders.orders] == [2]
         assert remaining.task.status.state == INPUT_REQUIRED
     # Another process handles the remaining answers: the conversation is in the journal.
     async with open_session(tmp_path, agent) as second:
         wait_until_ended = await second.ask("reject 1 no\napprove 3", waiting.task.id)
     assert wait_until_ended.task.status.state == COMPLETED, status_texts(wait_until_ended)
     assert texts(wait_until_ended) == ["All is done."]
-    assert [one["n"] for one in orders.made] == [2, 3]
+    assert [one["n"] for one in orders.orders] == [2, 3]
     last_request = model.requests[-1]
     calls = next(one for one in reversed(last_request) if isinstance(one, AIMessage)).tool_calls
     results = {one.tool_call_id: one.text for one in last_request if isinstance(one, ToolMessage)}
@@ -135,10 +135,10 @@ async def test_calls_with_equal_provider_ids_are_approved_one_by_one(
         assert [one.requested.arguments["n"] for one in waiting.approvals] == [1, 2]
         more = await session.ask("approve 2\nreject 1", waiting.task.id)
         assert more.task.status.state == INPUT_REQUIRED, status_texts(more)
-        assert [one["n"] for one in orders.made] == [2]
+        assert [one["n"] for one in orders.orders] == [2]
         wait_until_ended = await session.ask("approve", waiting.task.id)
     assert wait_until_ended.task.status.state == COMPLETED, status_texts(wait_until_ended)
-    assert [one["n"] for one in orders.made] == [2, 3]
+    assert [one["n"] for one in orders.orders] == [2, 3]
 
 
 async def test_an_approval_does_not_cover_a_later_turn_after_a_crash(
@@ -173,7 +173,7 @@ async def test_an_approval_does_not_cover_a_later_turn_after_a_crash(
         find_replayed(later.host, task_id)
         final = await later.host.wait_turn(task_id)
     assert final.task.status.state == INPUT_REQUIRED, status_texts(final)
-    assert orders.made == []
+    assert orders.orders == []
     assert len(final.approvals) == 2
 
 
@@ -194,10 +194,10 @@ async def test_a_call_without_approval_is_made_at_once_and_only_once(tmp_path: P
     ) as session:
         waiting = await session.ask("order and pay")
         assert waiting.task.status.state == INPUT_REQUIRED, status_texts(waiting)
-        assert source.made == [{"n": 1, "item": "apples"}]
+        assert source.orders == [{"n": 1, "item": "apples"}]
         wait_until_ended = await session.ask("approve", waiting.task.id)
     assert wait_until_ended.task.status.state == COMPLETED, status_texts(wait_until_ended)
-    assert source.made == [{"n": 1, "item": "apples"}, {"n": 5, "item": "euros"}]
+    assert source.orders == [{"n": 1, "item": "apples"}, {"n": 5, "item": "euros"}]
 
 
 async def test_the_model_sees_the_edited_arguments_of_its_call(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ async def test_the_model_sees_the_edited_arguments_of_its_call(tmp_path: Path) -
         waiting = await session.ask("order many")
         wait_until_ended = await session.ask('edit {"n": 1, "item": "apple"}', waiting.task.id)
     assert wait_until_ended.task.status.state == COMPLETED, status_texts(wait_until_ended)
-    assert orders.made == [{"n": 1, "item": "apple"}]
+    assert orders.orders == [{"n": 1, "item": "apple"}]
     reply = next(one for one in reversed(model.requests[-1]) if isinstance(one, AIMessage))
     assert reply.tool_calls[0]["args"] == {"n": 1, "item": "apple"}
 
@@ -233,7 +233,7 @@ async def test_an_interrupted_call_is_not_repeated_and_the_error_says_so(
         wait_until_ended = await second.wait_until_ended(task_id)
     assert wait_until_ended.task.status.state == State.TASK_STATE_FAILED
     assert "it is unknown whether it took effect" in status_texts(wait_until_ended)
-    assert len(orders.made) == 1
+    assert len(orders.orders) == 1
 
 
 async def test_a_call_with_a_number_that_the_journal_rounds_is_recognized_after_a_crash(
@@ -257,7 +257,7 @@ async def test_a_call_with_a_number_that_the_journal_rounds_is_recognized_after_
         wait_until_ended = await second.wait_until_ended(task_id)
     assert wait_until_ended.task.status.state == COMPLETED, status_texts(wait_until_ended)
     assert "it is unknown whether it took effect" in str(model.requests[-1][-1].content)
-    assert len(orders.made) == 1
+    assert len(orders.orders) == 1
 
 
 async def test_a_shutdown_during_an_approved_call_does_not_suggest_a_retry(
@@ -288,7 +288,7 @@ async def test_a_call_whose_server_died_reports_that_it_may_have_taken_effect(
     tmp_path: Path, is_idempotent: bool, hint: str
 ) -> None:
     orders = Orders(idempotent=is_idempotent)
-    orders.trouble = ToolServerUnavailableError("apples", "it ended during the call")
+    orders.error = ToolServerUnavailableError("apples", "it ended during the call")
     async with open_session(tmp_path, shop("apples", orders)) as session:
         task_id = (await session.ask("order 3 apples")).task.id
         wait_until_ended = await session.ask("approve", task_id)
@@ -310,7 +310,7 @@ async def test_an_idempotent_call_is_repeated_after_a_crash(tmp_path: Path) -> N
         wait_until_ended = await second.wait_until_ended(task_id)
     assert wait_until_ended.task.status.state == COMPLETED, status_texts(wait_until_ended)
     assert texts(wait_until_ended) == ["Ordered 3 apples."]
-    assert len(orders.made) == 2
+    assert len(orders.orders) == 2
 
 
 def test_a_continuation_fits_into_an_event() -> None:
@@ -359,14 +359,14 @@ async def test_a_crash_at_any_commit_makes_an_approved_call_once_or_reports_it_a
             find_replayed(later.host, task_id)
             final = await later.host.wait_turn(task_id)
             if not any(one.HasField("answered") for one in final.approvals):
-                assert orders.made == []
+                assert orders.orders == []
                 final = await later.ask("approve", task_id)
             final = await later.wait_until_ended(task_id)
         is_unknown = "it is unknown whether it took effect" in status_texts(final)
         unknown_count += is_unknown
         assert len(final.approvals) == 1
         # A call that started is not made again; a call that had not started is made now.
-        assert len(orders.made) == (not remaining.tool_calls), at
+        assert len(orders.orders) == (not remaining.tool_calls), at
         assert is_unknown == (
             bool(remaining.tool_calls) and not remaining.tool_calls[0].HasField("finished")
         )
@@ -416,6 +416,6 @@ async def test_a_large_number_reaches_a_tool_exactly_and_is_never_approved_round
     assert (
         wait_until_ended.task.status.state,
         len(wait_until_ended.approvals),
-        with_approval.made,
+        with_approval.orders,
     ) == (COMPLETED, 0, [])
     assert "can't be shown exactly" in str(model.requests[-1][-1].content)

@@ -45,12 +45,12 @@ async def test_events_during_a_claim_are_claimed_after_it(bench: OutboxBench) ->
     head = bench.journal.head(task_id)
     await bench.write(task_id)
     assert await bench.claim() == []
-    await bench.finished(claim, f"{head}.0")
-    assert bench.shown().state == PENDING
+    await bench.record_finished(claim, f"{head}.0")
+    assert bench.get_webhook().state == PENDING
     second_claim = await bench.claim_one()
     assert second_claim.webhook.cursor == f"{head}.0"
-    await bench.finished(second_claim)
-    assert (bench.shown().state, bench.shown().cursor) == (IDLE, f"{head}.0")
+    await bench.record_finished(second_claim)
+    assert (bench.get_webhook().state, bench.get_webhook().cursor) == (IDLE, f"{head}.0")
     assert await bench.claim() == []
 
 
@@ -60,17 +60,17 @@ async def test_a_claim_ends_with_its_lease_and_recorded_progress_renews_it(
     await bench.new_task()
     claim = await bench.claim_one()
     for _ in range(3):
-        bench.clock.go_on(LEASE_S - 1)
+        bench.clock.advance(LEASE_S - 1)
         assert await bench.claim() == []
-        await bench.sent(claim, "1.0")
-    bench.clock.go_on(LEASE_S)
+        await bench.record_progress(claim, "1.0")
+    bench.clock.advance(LEASE_S)
     other = await bench.claim_one()
     assert other.webhook.cursor == "1.0"
-    for record in (bench.sent, bench.finished, bench.failed):
+    for record in (bench.record_progress, bench.record_finished, bench.record_failure):
         with pytest.raises(FencedError):
             await record(claim, "2.0")
-    assert bench.shown().cursor == "1.0"
-    await bench.finished(other, "2.0")
+    assert bench.get_webhook().cursor == "1.0"
+    await bench.record_finished(other, "2.0")
 
 
 async def test_the_webhook_of_an_ended_task_is_done_when_everything_was_sent(
@@ -79,10 +79,10 @@ async def test_the_webhook_of_an_ended_task_is_done_when_everything_was_sent(
     task_id = await bench.new_task()
     claim = await bench.claim_one()
     head = await bench.end(task_id)
-    await bench.finished(claim, f"{head - 1}.3")
-    assert bench.shown().state == PENDING
-    await bench.finished(await bench.claim_one(), f"{head}.0")
-    assert bench.shown().state == DONE
+    await bench.record_finished(claim, f"{head - 1}.3")
+    assert bench.get_webhook().state == PENDING
+    await bench.record_finished(await bench.claim_one(), f"{head}.0")
+    assert bench.get_webhook().state == DONE
     assert await bench.claim() == []
     assert bench.journal._subscribers.is_empty
 
@@ -91,8 +91,8 @@ async def test_a_webhook_of_an_ended_task_is_claimed_once(bench: OutboxBench) ->
     task_id = await bench.new_task(webhooks=0)
     head = await bench.end(task_id)
     await bench.register(task_id, "late")
-    await bench.finished(await bench.claim_one(), f"{head}.0")
-    assert bench.shown().state == DONE
+    await bench.record_finished(await bench.claim_one(), f"{head}.0")
+    assert bench.get_webhook().state == DONE
     assert await bench.claim() == []
 
 
@@ -103,21 +103,21 @@ async def test_pauses_double_up_to_an_hour_and_a_webhook_is_dead_after_a_day(
     started_s = bench.clock.now_s
     pauses: list[float] = []
     while True:
-        await bench.failed(await bench.claim_one())
-        webhook = bench.shown()
+        await bench.record_failure(await bench.claim_one())
+        webhook = bench.get_webhook()
         if webhook.state == DEAD:
             break
         assert webhook.state == WAITING
         pause_s = (webhook.next_attempt.ToNanoseconds() - bench.clock.time_ns) / 1e9
-        bench.clock.go_on(pause_s / 2)
+        bench.clock.advance(pause_s / 2)
         assert await bench.claim() == []
-        bench.clock.go_on(pause_s / 2)
+        bench.clock.advance(pause_s / 2)
         pauses.append(pause_s)
     assert pauses[:13] == [*(float(2**number) for number in range(12)), HOUR_S]
     assert set(pauses[12:-1]) == {HOUR_S}
     assert bench.clock.now_s - started_s == pytest.approx(24 * HOUR_S, abs=1)
-    assert bench.shown().attempts == len(pauses) + 1
-    bench.clock.go_on(48 * HOUR_S)
+    assert bench.get_webhook().attempts == len(pauses) + 1
+    bench.clock.advance(48 * HOUR_S)
     assert await bench.claim() == []
     assert bench.journal._subscribers.is_empty
 
@@ -129,26 +129,26 @@ async def test_retry_after_is_respected_up_to_an_hour(
     bench: OutboxBench, retry_after_s: int, pause_s: float
 ) -> None:
     await bench.new_task()
-    await bench.failed(await bench.claim_one(), retry_after_s=retry_after_s)
-    due_ns = bench.shown().next_attempt.ToNanoseconds()
+    await bench.record_failure(await bench.claim_one(), retry_after_s=retry_after_s)
+    due_ns = bench.get_webhook().next_attempt.ToNanoseconds()
     assert (due_ns - bench.clock.time_ns) / 1e9 == pytest.approx(pause_s)
-    bench.clock.go_on(pause_s - 0.5)
+    bench.clock.advance(pause_s - 0.5)
     assert await bench.claim() == []
-    bench.clock.go_on(0.5)
-    await bench.failed(await bench.claim_one())
+    bench.clock.advance(0.5)
+    await bench.record_failure(await bench.claim_one())
     # The earlier Retry-After no longer applies.
-    due_ns = bench.shown().next_attempt.ToNanoseconds()
+    due_ns = bench.get_webhook().next_attempt.ToNanoseconds()
     assert (due_ns - bench.clock.time_ns) / 1e9 == pytest.approx(2)
 
 
 async def test_the_last_attempt_is_not_delayed_by_retry_after(bench: OutboxBench) -> None:
     await bench.new_task()
-    await bench.failed(await bench.claim_one())
-    bench.clock.go_on(24 * HOUR_S - 10)
-    await bench.failed(await bench.claim_one(), retry_after_s=600)
-    bench.clock.go_on(10)
-    await bench.failed(await bench.claim_one())
-    assert bench.shown().state == DEAD
+    await bench.record_failure(await bench.claim_one())
+    bench.clock.advance(24 * HOUR_S - 10)
+    await bench.record_failure(await bench.claim_one(), retry_after_s=600)
+    bench.clock.advance(10)
+    await bench.record_failure(await bench.claim_one())
+    assert bench.get_webhook().state == DEAD
 
 
 async def test_a_webhook_has_the_trace_of_its_task(bench: OutboxBench) -> None:
@@ -175,11 +175,11 @@ def test_jitter_only_shortens_pauses() -> None:
 
 async def test_a_success_resets_failures(bench: OutboxBench) -> None:
     await bench.new_task()
-    await bench.failed(await bench.claim_one(), "x" * 10_000)
-    assert len(bench.shown().last_error) == 500
-    bench.clock.go_on(1)
-    await bench.sent(await bench.claim_one(), "1.0")
-    webhook = bench.shown()
+    await bench.record_failure(await bench.claim_one(), "x" * 10_000)
+    assert len(bench.get_webhook().last_error) == 500
+    bench.clock.advance(1)
+    await bench.record_progress(await bench.claim_one(), "1.0")
+    webhook = bench.get_webhook()
     assert (webhook.attempts, webhook.last_error, webhook.state) == (0, "", PENDING)
     assert not webhook.HasField("failing_since")
     assert not webhook.HasField("next_attempt")
@@ -187,10 +187,10 @@ async def test_a_success_resets_failures(bench: OutboxBench) -> None:
 
 async def test_new_events_do_not_shorten_a_pause(bench: OutboxBench) -> None:
     task_id = await bench.new_task()
-    await bench.failed(await bench.claim_one())
+    await bench.record_failure(await bench.claim_one())
     await bench.write(task_id)
     assert await bench.claim() == []
-    bench.clock.go_on(1)
+    bench.clock.advance(1)
     assert len(await bench.claim()) == 1
 
 
@@ -199,36 +199,36 @@ async def test_after_a_crash_claims_are_returned_and_pauses_continue(
 ) -> None:
     await bench.new_task(webhooks=2)
     failing, working = await bench.claim()
-    await bench.failed(failing)
-    await bench.sent(working, "1.0")
-    bench.clock.go_on(0.4)
+    await bench.record_failure(failing)
+    await bench.record_progress(working, "1.0")
+    bench.clock.advance(0.4)
     bench.crash()
     second_claim = await bench.claim_one()
     assert (second_claim.webhook.config.id, second_claim.webhook.cursor) == ("1", "1.0")
     with pytest.raises(FencedError):
-        await bench.finished(working, "2.0")
-    bench.clock.go_on(0.5)
+        await bench.record_finished(working, "2.0")
+    bench.clock.advance(0.5)
     assert await bench.claim() == []
-    bench.clock.go_on(0.2)
+    bench.clock.advance(0.2)
     assert (await bench.claim_one()).webhook.attempts == 1
 
 
 async def test_a_crash_does_not_extend_the_retry_period(bench: OutboxBench) -> None:
     await bench.new_task()
-    await bench.failed(await bench.claim_one())
-    bench.clock.go_on(24 * HOUR_S)
+    await bench.record_failure(await bench.claim_one())
+    bench.clock.advance(24 * HOUR_S)
     bench.crash()
-    await bench.failed(await bench.claim_one())
-    assert bench.shown().state == DEAD
+    await bench.record_failure(await bench.claim_one())
+    assert bench.get_webhook().state == DEAD
     bench.crash()
-    assert bench.shown().state == DEAD
+    assert bench.get_webhook().state == DEAD
     assert await bench.claim() == []
 
 
 async def test_an_idle_webhook_is_not_claimed_after_a_crash(bench: OutboxBench) -> None:
     task_id = await bench.new_task()
     head = bench.journal.head(task_id)
-    await bench.finished(await bench.claim_one(), f"{head}.0")
+    await bench.record_finished(await bench.claim_one(), f"{head}.0")
     bench.crash()
     assert await bench.claim() == []
     await bench.write(task_id)
@@ -240,11 +240,11 @@ async def test_a_replayed_dead_webhook_continues_after_its_cursor(
 ) -> None:
     task_id = await bench.new_task(webhooks=2)
     first, second = await bench.claim()
-    await bench.sent(first, "1.0")
-    await bench.failed(first)
-    await bench.finished(second, "2.0")
-    bench.clock.go_on(24 * HOUR_S)
-    await bench.failed(await bench.claim_one())
+    await bench.record_progress(first, "1.0")
+    await bench.record_failure(first)
+    await bench.record_finished(second, "2.0")
+    bench.clock.advance(24 * HOUR_S)
+    await bench.record_failure(await bench.claim_one())
     assert await bench.outbox.replay(task_id) == 1
     second_claim = await bench.claim_one()
     assert (second_claim.webhook.config.id, second_claim.webhook.cursor) == ("0", "1.0")
@@ -252,7 +252,7 @@ async def test_a_replayed_dead_webhook_continues_after_its_cursor(
     # All events, including those that a claimant is sending.
     assert await bench.outbox.replay(task_id, from_start=True) == 2
     with pytest.raises(FencedError):
-        await bench.finished(second_claim, "2.0")
+        await bench.record_finished(second_claim, "2.0")
     assert [one.webhook.cursor for one in await bench.claim()] == ["", ""]
     with pytest.raises(TaskNotFoundError):
         await bench.outbox.replay(task_id, "another")
@@ -264,10 +264,10 @@ async def test_registering_an_equal_webhook_continues_and_a_changed_one_restarts
     task_id = await bench.new_task()
     claim = await bench.claim_one()
     await bench.register(task_id, "0")
-    await bench.sent(claim, "1.0")
+    await bench.record_progress(claim, "1.0")
     await bench.register(task_id, "0", token="new")
     with pytest.raises(FencedError):
-        await bench.sent(claim, "2.0")
+        await bench.record_progress(claim, "2.0")
     second_claim = await bench.claim_one()
     assert (second_claim.webhook.cursor, second_claim.webhook.config.token) == ("", "new")
     bench.crash()
@@ -279,30 +279,30 @@ async def test_a_deleted_webhook_is_not_sent_anything_more(bench: OutboxBench) -
     first, second = await bench.claim()
     await bench.configs.delete(task_id, first.webhook.config.id, account=ACCOUNT)
     with pytest.raises(FencedError):
-        await bench.finished(first, "1.0")
-    await bench.failed(second)
+        await bench.record_finished(first, "1.0")
+    await bench.record_failure(second)
     bench.crash()
     assert [one.config.id for one in bench.outbox.list()] == ["1"]
 
 
 async def test_a_renewed_claim_is_no_success(bench: OutboxBench) -> None:
     await bench.new_task()
-    await bench.failed(await bench.claim_one())
-    since = bench.shown().failing_since
-    bench.clock.go_on(HOUR_S)
+    await bench.record_failure(await bench.claim_one())
+    since = bench.get_webhook().failing_since
+    bench.clock.advance(HOUR_S)
     claim = await bench.claim_one()
-    await bench.sent(claim, "")
-    assert bench.shown().attempts == 1
-    await bench.failed(claim)
-    assert (bench.shown().attempts, bench.shown().failing_since) == (2, since)
-    bench.clock.go_on(HOUR_S)
+    await bench.record_progress(claim, "")
+    assert bench.get_webhook().attempts == 1
+    await bench.record_failure(claim)
+    assert (bench.get_webhook().attempts, bench.get_webhook().failing_since) == (2, since)
+    bench.clock.advance(HOUR_S)
     claim = await bench.claim_one()
-    await bench.sent(claim, "1.0")
-    assert (bench.shown().attempts, bench.shown().last_error) == (0, "")
-    await bench.failed(claim)
-    bench.clock.go_on(HOUR_S)
-    await bench.sent(await bench.claim_one(), "")
-    assert (bench.shown().attempts, bench.shown().cursor) == (1, "1.0")
+    await bench.record_progress(claim, "1.0")
+    assert (bench.get_webhook().attempts, bench.get_webhook().last_error) == (0, "")
+    await bench.record_failure(claim)
+    bench.clock.advance(HOUR_S)
+    await bench.record_progress(await bench.claim_one(), "")
+    assert (bench.get_webhook().attempts, bench.get_webhook().cursor) == (1, "1.0")
 
 
 async def test_a_webhook_whose_receiver_is_gone_is_dead_until_it_is_replayed(
@@ -310,12 +310,12 @@ async def test_a_webhook_whose_receiver_is_gone_is_dead_until_it_is_replayed(
 ) -> None:
     task_id = await bench.new_task()
     claim = await bench.claim_one()
-    await bench.gone(claim)
-    assert (bench.shown().state, bench.shown().last_error) == (DEAD, "HTTP 410")
+    await bench.record_gone(claim)
+    assert (bench.get_webhook().state, bench.get_webhook().last_error) == (DEAD, "HTTP 410")
     with pytest.raises(FencedError):
-        await bench.sent(claim, "1.0")
+        await bench.record_progress(claim, "1.0")
     await bench.write(task_id)
-    bench.clock.go_on(HOUR_S)
+    bench.clock.advance(HOUR_S)
     assert await bench.claim() == []
     assert await bench.outbox.replay(task_id) == 1
     await bench.claim_one()
@@ -323,8 +323,8 @@ async def test_a_webhook_whose_receiver_is_gone_is_dead_until_it_is_replayed(
 
 async def test_event_ids_of_later_epochs_are_event_ids(bench: OutboxBench) -> None:
     await bench.new_task()
-    await bench.sent(await bench.claim_one(), "1.0-2")
-    assert bench.shown().cursor == "1.0-2"
+    await bench.record_progress(await bench.claim_one(), "1.0-2")
+    assert bench.get_webhook().cursor == "1.0-2"
 
 
 @pytest.mark.parametrize("cursor", ["x", "1", "1.", "-1.0", "1.0.0", "٣.٠", "1.0 "])  # noqa: RUF001
@@ -334,13 +334,13 @@ async def test_an_invalid_event_id_is_refused_and_changes_nothing(
     await bench.new_task()
     claim = await bench.claim_one()
     with pytest.raises(InvalidArgumentError):
-        await bench.sent(claim, cursor)
+        await bench.record_progress(claim, cursor)
     with pytest.raises(InvalidArgumentError):
-        await bench.finished(claim, cursor)
-    await bench.sent(claim, "2.1")
+        await bench.record_finished(claim, cursor)
+    await bench.record_progress(claim, "2.1")
     with pytest.raises(InvalidArgumentError, match=r"before 2\.1"):
-        await bench.sent(claim, "2.0")
-    assert bench.shown().cursor == "2.1"
+        await bench.record_progress(claim, "2.0")
+    assert bench.get_webhook().cursor == "2.1"
 
 
 async def test_a_waiting_claim_ends_when_the_host_drains(bench: OutboxBench) -> None:
@@ -380,13 +380,13 @@ async def test_lists_filter_by_the_current_state(bench: OutboxBench) -> None:
     done_id = await bench.new_task()
     head = await bench.end(done_id)
     idle, dead, _, _, done = await bench.claim()
-    await bench.finished(done, f"{head}.0")
-    await bench.failed(dead)
-    await bench.finished(idle, f"{bench.journal.head(task_id)}.0")
-    bench.clock.go_on(24 * HOUR_S)
+    await bench.record_finished(done, f"{head}.0")
+    await bench.record_failure(dead)
+    await bench.record_finished(idle, f"{bench.journal.head(task_id)}.0")
+    bench.clock.advance(24 * HOUR_S)
     claims = {one.webhook.config.id: one for one in await bench.claim()}
-    await bench.failed(claims["1"])
-    await bench.failed(claims["2"])
+    await bench.record_failure(claims["1"])
+    await bench.record_failure(claims["2"])
     states = {IDLE: "0", DEAD: "1", WAITING: "2", PENDING: "3"}
     for state, config_id in states.items():
         assert [one.config.id for one in bench.outbox.list(state=state)] == [config_id]

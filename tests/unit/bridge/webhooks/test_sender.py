@@ -72,7 +72,7 @@ async def test_a_post_has_the_clients_credentials_and_is_signed() -> None:
         authentication = webhook_.config.authentication
         authentication.scheme, authentication.credentials = "Bearer", "hook-secret"
         assert await sender.send(webhook_, POST) == AttemptResult()
-    (received,) = receiver.taken
+    (received,) = receiver.accepted
     headers = received.headers
     assert received.target == "/hook?x=1"
     assert received.body == POST.body
@@ -93,7 +93,7 @@ async def test_a_scheme_without_credentials_sends_no_authorization() -> None:
         webhook_ = webhook(receiver.url)
         webhook_.config.authentication.scheme = "Bearer"
         await sender.send(webhook_, POST)
-    headers = receiver.taken[0].headers
+    headers = receiver.accepted[0].headers
     assert "authorization" not in headers
     assert "x-a2a-notification-token" not in headers
     assert "webhook-signature" not in headers
@@ -274,7 +274,7 @@ async def test_the_tls_certificate_is_verified_for_the_name(
             assert await sender.send(webhook(url), POST) == AttemptResult()
             other = receiver.url.replace("127.0.0.1", "other.example")
             refused = await sender.send(webhook(other), POST)
-        assert receiver.taken[0].headers["host"] == f"hooks.example:{port}"
+        assert receiver.accepted[0].headers["host"] == f"hooks.example:{port}"
         assert refused.problem.startswith("its certificate is not accepted: Hostname mismatch")
         async with WebhookSender(guard) as strict_sender:
             unknown = await strict_sender.send(webhook(url), POST)

@@ -109,7 +109,7 @@ async def test_an_answer_streams_and_a_tool_is_called_through_the_real_client(
         await asyncio.wait_for(recorder.first.wait(), 30)
         # The server has not sent the rest yet.
         assert recorder.texts == ["It is "]
-        pause.go_on()
+        pause.end()
     assert (request_task.result().text, "".join(recorder.texts)) == ("It is three.", "It is three.")
     assert count_tokens([request_task.result()]) == 18
     reply = await recorder.ask(model, tools=[ADD])
@@ -118,8 +118,8 @@ async def test_an_answer_streams_and_a_tool_is_called_through_the_real_client(
         ("math__add", {"a": 3, "b": 4}),
     ]
     # Metadata for the built-in model does not reach a provider.
-    assert server.asked[-1].tools == ["math__add"]
-    assert "trunkline/match" not in str(server.asked[-1].json)
+    assert server.requests[-1].tools == ["math__add"]
+    assert "trunkline/match" not in str(server.requests[-1].json)
     # The results of the tools go back to the model.
     server.script(say("3 and 7."))
     results = [ToolMessage(str(one["args"]), tool_call_id=one["id"]) for one in reply.tool_calls]
@@ -147,7 +147,7 @@ async def test_an_error_of_a_provider_says_what_to_do(server: ModelServer, provi
         problem = await get_problem(model)
         assert expected in problem
         # A retry would not help, and the error does not show the server's address.
-        assert len(server.asked) == 1
+        assert len(server.requests) == 1
         assert server.url not in problem
 
 
@@ -160,7 +160,7 @@ async def test_a_transient_error_is_retried_a_few_times(server: ModelServer, pro
     assert "".join(recorder.texts) == "half an <taken back>a whole answer"
     server.script(*[refuse(500)] * 5)
     assert "failed (500)" in await get_problem(model)
-    assert len(server.asked) == 3
+    assert len(server.requests) == 3
 
 
 # A slow machine gets more time to send the request and to receive the first token.
@@ -176,10 +176,10 @@ async def test_a_silent_model_times_out_and_its_request_is_closed(
         server.script(say(Pause(), "late"))
         problem = await get_problem(model)
         assert f"sent no token within {first_token_s:g} s; raise first_token_s" in problem
-        if server.asked:
+        if server.requests:
             break
-    await server.until_ended(server.asked[0])
-    assert server.asked[0].is_hung_up
+    await server.until_ended(server.requests[0])
+    assert server.requests[0].is_hung_up
     for first_token_s in TIME_LIMITS_S:
         model = open_test_model(server, f"{provider}:m", first_token_s=first_token_s)
         server.script(say("begun ", Pause(), "late"))
@@ -202,8 +202,8 @@ async def test_cancel_closes_the_request(server: ModelServer, provider: str) -> 
         request_task = group.create_task(recorder.ask(model))
         await asyncio.wait_for(recorder.first.wait(), 30)
         request_task.cancel()
-    await server.until_ended(server.asked[0])
-    assert server.asked[0].is_hung_up
+    await server.until_ended(server.requests[0])
+    assert server.requests[0].is_hung_up
 
 
 async def test_the_next_model_answers_after_a_failure(
@@ -212,7 +212,7 @@ async def test_the_next_model_answers_after_a_failure(
     model = open_test_model(server, "openai:first", "anthropic:second")
     server.script(refuse(500), say("from the second"))
     assert (await model.ask(QUESTION)).text == "from the second"
-    assert [one.path for one in server.asked] == ["/v1/chat/completions", "/v1/messages"]
+    assert [one.path for one in server.requests] == ["/v1/chat/completions", "/v1/messages"]
     # The fallback also works in the middle of an answer: the streamed text is discarded.
     recorder = Recorder()
     server.script(say("half ", is_cut=True), say("a whole answer"))
@@ -298,9 +298,9 @@ async def test_an_invalid_call_and_its_error_are_sent_back_to_the_provider(
     )
     again = [*QUESTION, reply, tool_error, HumanMessage("again")]
     assert (await model.ask(again, tools=[ADD])).text == "so be it"
-    assert "no JSON" in str(server.asked[-1].messages)
+    assert "no JSON" in str(server.requests[-1].messages)
     # Many servers with OpenAI's API parse the arguments and reject invalid JSON.
-    assert '"b' not in str(server.asked[-1].messages)
+    assert '"b' not in str(server.requests[-1].messages)
 
 
 async def test_a_reply_cut_at_the_token_limit_has_a_note(server: ModelServer) -> None:
@@ -308,7 +308,7 @@ async def test_a_reply_cut_at_the_token_limit_has_a_note(server: ModelServer) ->
         server.script(say("only so", finish="length"))
         reply = await open_test_model(server, f"{provider}:m", max_tokens=7).ask(QUESTION)
         assert "at its length limit" in truncation_note(reply)
-        assert "7" in str(server.asked[0].json)
+        assert "7" in str(server.requests[0].json)
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic", "google"])
@@ -334,9 +334,9 @@ async def test_options_reach_the_provider(server: ModelServer) -> None:
     }
     server.script(say("x"))
     await open_model(ModelChoice("openai:m", (), tables)).ask(QUESTION)
-    request = server.asked[0].json
+    request = server.requests[0].json
     assert [request[name] for name in ("temperature", "seed", "top_p")] == [0.25, 2, 0.5]
-    assert server.asked[0].headers["authorization"] == "Bearer test-key"
+    assert server.requests[0].headers["authorization"] == "Bearer test-key"
 
 
 async def test_a_reply_of_one_provider_may_be_sent_to_another(server: ModelServer) -> None:
@@ -347,8 +347,8 @@ async def test_a_reply_of_one_provider_may_be_sent_to_another(server: ModelServe
     for provider in ("openai", "google", "ollama"):
         server.script(say("3"))
         await open_test_model(server, f"{provider}:m").ask([*QUESTION, reply, result], tools=[ADD])
-        assert "toolset_name" not in str(server.asked[0].json)
-        assert "partial_json" not in str(server.asked[0].json)
+        assert "toolset_name" not in str(server.requests[0].json)
+        assert "partial_json" not in str(server.requests[0].json)
 
 
 async def test_a_missing_key_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

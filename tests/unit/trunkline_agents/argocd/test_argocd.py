@@ -121,7 +121,7 @@ async def test_an_invalid_name_is_refused_without_a_request(
 ) -> None:
     result = await make_tools(argocd).get_application(name)
     assert is_mendable(result)
-    assert argocd.asked == []
+    assert argocd.requests == []
 
 
 async def test_a_refused_request_says_what_to_do(argocd: ArgoCDServer) -> None:
@@ -141,7 +141,7 @@ async def test_certificates_are_verified(tmp_path: Path) -> None:
     with argocd_server(certificate=certificate, key=tmp_path / "key.pem") as server:
         untrusted = await make_tools(server).version()
         assert "its certificate is not trusted; name its authority" in get_text(untrusted)
-        assert server.asked == []
+        assert server.requests == []
         trusted = await make_tools(server, ca_file=certificate).version()
         assert "v3.2.1" in get_text(trusted)
 
