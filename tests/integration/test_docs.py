@@ -22,7 +22,7 @@ import pytest_asyncio
 from harness.mesh.command_line import LIMIT_S, run_command
 from harness.mesh.processes import MeshProcess, running_mesh
 from trunkline.errors import ConfigurationError
-from trunkline.settings import load_settings
+from trunkline.settings import Settings, load_settings
 from trunkline.tools.config import load_config
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -209,7 +209,8 @@ async def test_python_snippets_can_be_imported(block: Block, tmp_path: Path) -> 
 @pytest.mark.parametrize("block", blocks("toml"), ids=str)
 async def test_settings_snippets_are_valid(block: Block, tmp_path: Path) -> None:
     (tmp_path / "trunkline.toml").write_text(block.text, encoding="utf-8")
-    load_settings(environment={}, folder=tmp_path)
+    loaded = load_settings(environment={}, folder=tmp_path)
+    assert isinstance(loaded, Settings)
 
 
 async def test_the_check_of_settings_snippets_can_fail(tmp_path: Path) -> None:

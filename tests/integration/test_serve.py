@@ -79,9 +79,12 @@ async def test_canceling_it_ends_a_running_turn(
 ) -> None:
     monkeypatch.setenv("TRUNKLINE_DRAIN_GRACE_S", "0.1")
     async with mesh_without_agents(tmp_path) as (services, caller), asyncio.TaskGroup() as group:
-        serving = group.create_task(
-            serve(sleeper, mesh=services.mesh_address, data_dir=tmp_path / "agents")
-        )
+
+        def start() -> asyncio.Task[None]:
+            data = tmp_path / "agents"
+            return group.create_task(serve(sleeper, mesh=services.mesh_address, data_dir=data))
+
+        serving = start()
         await caller.wait_for_agents("sleeper")
         task_id = await caller.begin("now", agent="sleeper")
         await caller.until(
@@ -89,6 +92,11 @@ async def test_canceling_it_ends_a_running_turn(
         )
         await stop(serving)
         await caller.wait_for_agents()
+
+        serving = start()
+        ended = await caller.until(task_id, has_ended)
+        assert ended.task.status.state == task_pb2.TASK_STATE_FAILED
+        await stop(serving)
 
 
 async def test_a_setting_that_is_not_valid_is_raised() -> None:
