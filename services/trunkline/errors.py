@@ -34,7 +34,8 @@ TrunklineError                       .code .reason .retryable .metadata()
 │  ├─ StepLimitError                 FAILED_PRECONDITION  STEP_LIMIT
 │  ├─ TokenLimitError                FAILED_PRECONDITION  TOKEN_LIMIT
 │  └─ ModelUnavailableError          UNAVAILABLE          MODEL_UNAVAILABLE
-└─ InternalError                     INTERNAL             INTERNAL   a defect; never shown
+│     └─ ModelOverflowError          UNAVAILABLE          MODEL_UNAVAILABLE
+└─ InternalError                     INTERNAL             INTERNAL   a defect
 """
 
 from collections.abc import Iterator

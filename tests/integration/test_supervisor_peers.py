@@ -13,7 +13,7 @@ from harness.mesh.small_mesh import SmallMesh, open_small_mesh
 from trunkline.agents import agent
 from trunkline.server import MeshServer
 from trunkline.supervisor import ChildLimits
-from trunkline.supervisor.transcript import KEPT_CHARS
+from trunkline.supervisor.transcript import MAX_TEXT_CHARS
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import TERMINAL, State
 from trunkline.v1 import (
@@ -125,7 +125,7 @@ async def test_a_flood_is_stopped_and_the_other_answers_are_delivered(mesh: Smal
 
 async def test_a_long_text_is_forwarded_whole_and_summarized(mesh: SmallMesh) -> None:
     whole = "".join(f"{number} " for number in range(80_000))
-    assert len(whole) > KEPT_CHARS
+    assert len(whole) > MAX_TEXT_CHARS
 
     @agent(name="author", description="Writes a book.", tags=["book"])
     async def author(_task: TaskContext) -> str:
@@ -139,7 +139,7 @@ async def test_a_long_text_is_forwarded_whole_and_summarized(mesh: SmallMesh) ->
     assert ended.task.status.state == State.TASK_STATE_COMPLETED, status_texts(ended)
     forwarded_text, answer = texts(ended)
     assert forwarded_text == whole
-    assert answer[:KEPT_CHARS] == whole[:KEPT_CHARS]
+    assert answer[:MAX_TEXT_CHARS] == whole[:MAX_TEXT_CHARS]
     assert answer.endswith(
         f"[Shortened: {len(whole):,} characters in all; agent author has the rest.]"
     )

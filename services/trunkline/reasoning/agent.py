@@ -156,5 +156,7 @@ class ReasoningAgent:
 
 
 def _no_tools_reason(listing: ToolListing) -> str:
-    problems = [f"tool server {name!r} is down: {why}" for name, why in listing.unavailable.items()]
+    problems = [
+        f"tool server {name!r} is down: {reason}" for name, reason in listing.unavailable.items()
+    ]
     return "; ".join(problems) or "the tool servers of this agent offer no tools"

@@ -23,7 +23,7 @@ class PendingCalls:
     ready: list[tuple[ToolCall, str]] = field(default_factory=list)
     """Calls to make now, with their final arguments. Each has the id of its approval, or ""."""
     results: list[BaseMessage] = field(default_factory=list)
-    """Results for rejected calls. If a person edited calls, the changed reply comes first."""
+    """Results for rejected calls. If a person edited calls, the edited reply comes first."""
     waiting: list[ToolCall] = field(default_factory=list)
     """Calls that wait for a person's answer."""
     approvals: dict[str, str] = field(default_factory=dict)
@@ -41,7 +41,7 @@ def sort_pending_calls(turn: ReasoningTurn, state: ReasoningState) -> PendingCal
             continue
         approval = _find_approval(turn, pending, tool, call)
         if approval is None and exact_json(call["args"]):
-            # The person would see rounded numbers and approve other arguments than the tool gets.
+            # The person would see rounded numbers, so the tool would get arguments nobody approved.
             pending.results.append(_unshowable_result(tool, call))
         elif approval is None or not approval.HasField("answered"):
             pending.waiting.append(call)
@@ -74,9 +74,9 @@ async def request_approvals(
             events.append(event)
     if events:
         await turn.task.record(*events)
-    said = _merge_results(state["messages"], results)
+    messages = _merge_results(state["messages"], results)
     turn.task.pending_approvals.continuation = encode_continuation(
-        TurnContinuation(said, pending.approvals, turn.earlier_count)
+        TurnContinuation(messages, pending.approvals, turn.earlier_count)
     )
 
 
@@ -85,18 +85,18 @@ def _find_approval(
 ) -> snapshot_pb2.ApprovalInfo | None:
     """Return the approval of a call. An approval requested by an interrupted attempt counts."""
     pending_approvals = turn.task.pending_approvals
-    if (known := pending.approvals.get(_key(call))) is not None:
-        return pending_approvals.find(known)
+    if (approval_id := pending.approvals.get(_key(call))) is not None:
+        return pending_approvals.find(approval_id)
     if turn.task.attempt == 1:
         return None
-    found = pending_approvals.find_call(f"{tool.server}/{tool.name}", call["args"])
+    approval = pending_approvals.find_call(f"{tool.server}/{tool.name}", call["args"])
     # An approval of an earlier turn belongs to a call of that turn.
-    earlier = [one.requested.approval_id for one in turn.task.snapshot.approvals]
-    taken = {*earlier, *pending.approvals.values()}
-    if found is None or found.requested.approval_id in taken:
+    earlier = [info.requested.approval_id for info in turn.task.snapshot.approvals]
+    used_ids = {*earlier, *pending.approvals.values()}
+    if approval is None or approval.requested.approval_id in used_ids:
         return None
-    pending.approvals[_key(call)] = found.requested.approval_id
-    return found
+    pending.approvals[_key(call)] = approval.requested.approval_id
+    return approval
 
 
 def _unshowable_result(tool: tool_service_pb2.Tool, call: ToolCall) -> ToolMessage:
@@ -108,17 +108,17 @@ def _unshowable_result(tool: tool_service_pb2.Tool, call: ToolCall) -> ToolMessa
 
 
 def _rejection_result(
-    tool: tool_service_pb2.Tool, call: ToolCall, answered: event_pb2.ApprovalAnswered
+    tool: tool_service_pb2.Tool, call: ToolCall, answer: event_pb2.ApprovalAnswered
 ) -> ToolMessage:
-    # A rejection is no error: the model would try to fix or work around an error.
-    why = f": {answered.reason}" if answered.reason else ""
-    text = f"{tool.server}/{tool.name} was not called. It was rejected{why.rstrip('.')}."
+    # Not marked as an error: the model would try to fix or work around an error.
+    reason = f": {answer.reason}" if answer.reason else ""
+    text = f"{tool.server}/{tool.name} was not called. It was rejected{reason.rstrip('.')}."
     return ToolMessage(content=text, tool_call_id=call["id"] or "")
 
 
 def _edited_reply(messages: Sequence[BaseMessage], edited: Mapping[str, ToolCall]) -> BaseMessage:
     """Return the model's reply with the arguments that a person edited."""
-    reply = next(one for one in reversed(messages) if isinstance(one, AIMessage))
+    reply = next(message for message in reversed(messages) if isinstance(message, AIMessage))
     calls = [edited.get(_key(call), call) for call in reply.tool_calls]
     return reply.model_copy(update={"tool_calls": calls})
 
@@ -126,10 +126,10 @@ def _edited_reply(messages: Sequence[BaseMessage], edited: Mapping[str, ToolCall
 def _merge_results(
     messages: Sequence[BaseMessage], results: Sequence[BaseMessage]
 ) -> list[BaseMessage]:
-    """Append results to the messages. A changed reply replaces the original."""
-    changed = {one.id: one for one in results if isinstance(one, AIMessage)}
-    kept = [changed.get(one.id, one) for one in messages]
-    return [*kept, *(one for one in results if not isinstance(one, AIMessage))]
+    """Append results to the messages. An edited reply replaces the original."""
+    replacements = {message.id: message for message in results if isinstance(message, AIMessage)}
+    merged = [replacements.get(message.id, message) for message in messages]
+    return [*merged, *(message for message in results if not isinstance(message, AIMessage))]
 
 
 def _key(call: ToolCall) -> str:

@@ -24,8 +24,8 @@ FILE_SUFFIX: Final = ".checkpoints"
 """The suffix of checkpoint file names."""
 
 # Age limits: for turns that were never resumed, and for conversations without new messages.
-_TURNS_KEPT_DAYS: Final = 7
-_CONVERSATIONS_KEPT_DAYS: Final = 90
+_TURN_RETENTION_DAYS: Final = 7
+_CONVERSATION_RETENTION_DAYS: Final = 90
 _DAY_NS: Final = 24 * 3600 * 1_000_000_000
 # The time from 1582, where UUID timestamps begin, to 1970, in units of 100 ns.
 _UUID_EPOCH: Final = 0x01B21DD213814000
@@ -49,10 +49,10 @@ class CheckpointFile:
 
     def open_other_files(self) -> Iterator[sqlite3.Connection]:
         """Yield read-only connections to the checkpoint files of other journals in the folder."""
-        found = {path for path in self.path.parent.glob(f"*{FILE_SUFFIX}") if path != self.path}
-        for path in self.connections.keys() - found:
+        paths = {path for path in self.path.parent.glob(f"*{FILE_SUFFIX}") if path != self.path}
+        for path in self.connections.keys() - paths:
             self.connections.pop(path)[1].close()
-        for path in found:
+        for path in paths:
             try:
                 yield self._read_only(path)
             except (OSError, sqlite3.Error) as error:
@@ -61,15 +61,15 @@ class CheckpointFile:
 
     def _read_only(self, path: Path) -> sqlite3.Connection:
         inode = path.stat().st_ino
-        known = self.connections.pop(path, None)
-        if known is not None and known[0] != inode:
-            known[1].close()
-            known = None
-        if known is None:
+        entry = self.connections.pop(path, None)
+        if entry is not None and entry[0] != inode:
+            entry[1].close()
+            entry = None
+        if entry is None:
             uri = f"{path.absolute().as_uri()}?mode=ro"
-            known = (inode, sqlite3.connect(uri, uri=True, timeout=_BUSY_TIMEOUT_S))
-        self.connections[path] = known
-        return known[1]
+            entry = (inode, sqlite3.connect(uri, uri=True, timeout=_BUSY_TIMEOUT_S))
+        self.connections[path] = entry
+        return entry[1]
 
     def close(self) -> None:
         """Close all connections."""
@@ -172,12 +172,12 @@ def _connect(path: Path) -> CheckpointSaver:
                 # Threads of users' graphs are exempt: their tasks may wait for input for as long
                 # as conversations are retained.
                 " AND thread_id NOT LIKE 'graph/%'",
-                (_min_checkpoint_id(_TURNS_KEPT_DAYS),),
+                (_min_checkpoint_id(_TURN_RETENTION_DAYS),),
             )
             for table in ("checkpoints", "writes"):
                 cursor.execute(
                     f"DELETE FROM {table} WHERE checkpoint_id < ?",  # noqa: S608 - a name of ours
-                    (_min_checkpoint_id(_CONVERSATIONS_KEPT_DAYS),),
+                    (_min_checkpoint_id(_CONVERSATION_RETENTION_DAYS),),
                 )
         connection.commit()
     except BaseException:

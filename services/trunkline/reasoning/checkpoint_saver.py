@@ -112,14 +112,14 @@ class CheckpointSaver(EventLoopSaver):
         """Return the state in the last checkpoint of a thread, or None if it has none."""
         config: RunnableConfig = {"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}
         try:
-            found = self.get_tuple(config)
+            saved = self.get_tuple(config)
         except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
             # The checkpoint is torn after a power failure or of another version. The turn starts
             # over.
             logger.warning("checkpoint.not_read", extra={"problem": type(error).__name__})
             self.delete_checkpoints(thread_id)
             return None
-        return None if found is None else found.checkpoint["channel_values"]
+        return None if saved is None else saved.checkpoint["channel_values"]
 
     def delete_checkpoints(self, thread_id: str) -> None:
         """Delete the checkpoints of a thread."""
@@ -160,14 +160,14 @@ class CheckpointSaver(EventLoopSaver):
         best: tuple[int, str, bytes] | None = None
         for connection in connections:
             try:
-                found = connection.execute(_SELECT, (thread_id, namespace)).fetchone()
-                step = int(json.loads(found[2])["step"]) if found else 0
+                row = connection.execute(_SELECT, (thread_id, namespace)).fetchone()
+                step = int(json.loads(row[2])["step"]) if row else 0
             except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
                 logger.warning("checkpoint.not_read", extra={"problem": type(error).__name__})
                 continue
-            if found and (best is None or step > best[0]):
-                best = (step, found[0], found[1])
-        if best is None or best[0] == known_step:
+            if row and (best is None or step > best[0]):
+                best = (step, row[0], row[1])
+        if best is None or best[0] <= known_step:
             return None
         try:
             return best[0], self.serde.loads_typed(best[1:])["channel_values"]

@@ -42,15 +42,15 @@ class TurnContinuation:
     """The number of messages in the task's history before the question."""
 
 
-def encode_continuation(waiting: TurnContinuation) -> bytes:
+def encode_continuation(continuation: TurnContinuation) -> bytes:
     """Encode a continuation for the status. Tool results are clipped if they don't fit."""
-    messages = list(waiting.messages)
-    data = _encode(messages, waiting)
+    messages = list(continuation.messages)
+    data = _encode(messages, continuation)
     for chars in _CLIPPED_CHARS:
         if len(data) <= _LIMIT_BYTES:
             break
         messages = [_clip(message, chars) for message in messages]
-        data = _encode(messages, waiting)
+        data = _encode(messages, continuation)
     return data
 
 
@@ -60,9 +60,9 @@ def decode_continuation(task: TurnRuntime) -> TurnContinuation | None:
     if not data:
         return None
     try:
-        found = json.loads(zlib.decompress(data))
-        messages = messages_from_dict(found["messages"])
-        return TurnContinuation(messages, found["approvals"], found["history"])
+        fields = json.loads(zlib.decompress(data))
+        messages = messages_from_dict(fields["messages"])
+        return TurnContinuation(messages, fields["approvals"], fields["history"])
     except (zlib.error, ValueError, KeyError, TypeError) as error:
         # Written by another version: the model answers the question again and requests new
         # approvals.
@@ -73,24 +73,24 @@ def decode_continuation(task: TurnRuntime) -> TurnContinuation | None:
 
 def find_open_calls(messages: Sequence[BaseMessage]) -> Sequence[ToolCall]:
     """Return the calls in the model's last reply that have no result yet."""
-    answered: set[str] = set()
+    result_ids: set[str] = set()
     for message in reversed(messages):
         if isinstance(message, ToolMessage):
-            answered.add(message.tool_call_id)
+            result_ids.add(message.tool_call_id)
         elif isinstance(message, AIMessage):
-            return [call for call in message.tool_calls if (call["id"] or "") not in answered]
+            return [call for call in message.tool_calls if (call["id"] or "") not in result_ids]
         else:
             break
     return ()
 
 
-def _encode(messages: Sequence[BaseMessage], waiting: TurnContinuation) -> bytes:
-    said = {
+def _encode(messages: Sequence[BaseMessage], continuation: TurnContinuation) -> bytes:
+    fields = {
         "messages": messages_to_dict(messages),
-        "approvals": dict(waiting.approvals),
-        "history": waiting.earlier_count,
+        "approvals": dict(continuation.approvals),
+        "history": continuation.earlier_count,
     }
-    return zlib.compress(json.dumps(said, default=str).encode())
+    return zlib.compress(json.dumps(fields, default=str).encode())
 
 
 def _clip(message: BaseMessage, chars: int) -> BaseMessage:

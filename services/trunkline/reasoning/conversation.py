@@ -20,9 +20,9 @@ from trunkline.reasoning.tool_results import get_citations
 from trunkline.reasoning.turn_result import STATUS_KEY
 from trunkline.tasks.turn_runtime import TurnRuntime
 
-MESSAGES_KEPT: Final = 20
-CHARS_KEPT: Final = 32_000
-"""About 8000 tokens."""
+MAX_MESSAGES: Final = 20
+MAX_CHARS: Final = 32_000
+"""The size limit of a conversation, about 8000 tokens."""
 _TEXT_CHARS: Final = 8_000
 _TOOL_CHARS: Final = 4_000
 
@@ -56,44 +56,48 @@ class ConversationHistory:
     def earlier_messages(self) -> list[BaseMessage]:
         """Return the messages of other tasks, then those of earlier turns of this task.
 
-        The own messages of a resumed task stay last even if other tasks added messages meanwhile.
+        A resumed task's own messages come last, even if other tasks have added messages since.
         """
-        own = [one for one in self._exchanges if one.task_id == self._task.id]
-        others = [one for one in self._exchanges if one.task_id != self._task.id]
-        return [message for one in (*others, *own) for message in one.messages]
+        own = [exchange for exchange in self._exchanges if exchange.task_id == self._task.id]
+        others = [exchange for exchange in self._exchanges if exchange.task_id != self._task.id]
+        return [message for exchange in (*others, *own) for message in exchange.messages]
 
     def has_own_turns(self) -> bool:
         """Return whether it has earlier turns of this task."""
-        return any(one.task_id == self._task.id for one in self._exchanges)
+        return any(exchange.task_id == self._task.id for exchange in self._exchanges)
 
     def append(self, messages: Sequence[BaseMessage]) -> None:
         """Add this turn's messages, replacing those of an earlier attempt.
 
-        Drops the oldest exchanges until the rest fits MESSAGES_KEPT and CHARS_KEPT. The newest
+        Drops the oldest exchanges until the rest fits MAX_MESSAGES and MAX_CHARS. The newest
         exchange is always kept.
         """
-        # Children of one parent run at the same time, so another turn may have written meanwhile.
+        # Children of one parent run at the same time, so another turn may have added messages.
         self._read()
-        new = Exchange(self._task.id, self._task.turn, tuple(_portable_messages(messages)))
-        key = (new.task_id, new.turn)
-        exchanges = [one for one in self._exchanges if (one.task_id, one.turn) != key]
-        kept = _limit_exchanges([*exchanges, new])
+        newest = Exchange(self._task.id, self._task.turn, tuple(_portable_messages(messages)))
+        key = (newest.task_id, newest.turn)
+        exchanges = [
+            exchange for exchange in self._exchanges if (exchange.task_id, exchange.turn) != key
+        ]
+        retained = _limit_exchanges([*exchanges, newest])
         values = {
-            "messages": [message for one in kept for message in one.messages],
-            "exchanges": [[one.task_id, one.turn, len(one.messages)] for one in kept],
+            "messages": [message for exchange in retained for message in exchange.messages],
+            "exchanges": [
+                [exchange.task_id, exchange.turn, len(exchange.messages)] for exchange in retained
+            ],
         }
-        self._step, self._exchanges = self._step + 1, kept
+        self._step, self._exchanges = self._step + 1, retained
         self._file.saver.replace_state(self._thread_id, self._task.account, values, self._step)
 
     def _read(self) -> None:
-        """Read the stored exchanges if they are newer than the known ones."""
+        """Read the stored exchanges if they are newer than those in memory."""
         saver = self._file.saver
         connections = (saver.conn, *self._file.open_other_files())
-        found = saver.find_newest_state(
+        state = saver.find_newest_state(
             connections, self._thread_id, self._task.account, known_step=self._step
         )
-        if found is not None:
-            self._step, self._exchanges = found[0], list(_exchanges(found[1]))
+        if state is not None:
+            self._step, self._exchanges = state[0], list(_decode_exchanges(state[1]))
 
 
 def get_tool_calls(message: BaseMessage) -> Sequence[ToolCall]:
@@ -101,39 +105,39 @@ def get_tool_calls(message: BaseMessage) -> Sequence[ToolCall]:
     return message.tool_calls if isinstance(message, AIMessage) else ()
 
 
-def _exchanges(values: dict[str, Any]) -> Iterator[Exchange]:
-    messages, begin = values.get("messages", []), 0
+def _decode_exchanges(values: dict[str, Any]) -> Iterator[Exchange]:
+    messages, start = values.get("messages", []), 0
     for task_id, turn, count in values.get("exchanges", []):
-        yield Exchange(task_id, turn, tuple(messages[begin : begin + count]))
-        begin += count
+        yield Exchange(task_id, turn, tuple(messages[start : start + count]))
+        start += count
 
 
 def _limit_exchanges(exchanges: Sequence[Exchange]) -> list[Exchange]:
-    """Return the newest exchanges that fit, never a part of one, so calls keep their results."""
-    kept: list[Exchange] = []
+    """Return the newest exchanges that fit. Never cuts one, so each call keeps its result."""
+    newest: list[Exchange] = []
     count = chars = 0
-    for one in reversed(exchanges):
-        count += len(one.messages)
-        chars += one.count_chars()
-        if kept and (count > MESSAGES_KEPT or chars > CHARS_KEPT):
+    for exchange in reversed(exchanges):
+        count += len(exchange.messages)
+        chars += exchange.count_chars()
+        if newest and (count > MAX_MESSAGES or chars > MAX_CHARS):
             break
-        kept.insert(0, one)
-    return kept
+        newest.insert(0, exchange)
+    return newest
 
 
 def _portable_messages(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
     """Return messages without content that only one provider understands."""
-    kept: list[BaseMessage] = []
+    portable: list[BaseMessage] = []
     for message in messages:
         match message:
             case HumanMessage() if is_feedback(message):
                 # A rejected answer is dropped together with the feedback on it.
-                if kept and isinstance(kept[-1], AIMessage) and not kept[-1].tool_calls:
-                    kept.pop()
+                if portable and isinstance(portable[-1], AIMessage) and not portable[-1].tool_calls:
+                    portable.pop()
             case HumanMessage():
-                kept.append(HumanMessage(_clip(message.text, _TEXT_CHARS)))
+                portable.append(HumanMessage(_clip(message.text, _TEXT_CHARS)))
             case ToolMessage():
-                kept.append(
+                portable.append(
                     ToolMessage(
                         _clip(message.text, _TOOL_CHARS),
                         tool_call_id=message.tool_call_id,
@@ -142,12 +146,12 @@ def _portable_messages(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
                     )
                 )
             case AIMessage():
-                kept.append(_portable_reply(message))
-    return repair_messages(kept)
+                portable.append(_portable_reply(message))
+    return repair_messages(portable)
 
 
 def _portable_reply(reply: AIMessage) -> AIMessage:
-    said = reply.response_metadata.get(STATUS_KEY)
+    status = reply.response_metadata.get(STATUS_KEY)
     calls = [
         ToolCall(
             name=call["name"],
@@ -162,7 +166,7 @@ def _portable_reply(reply: AIMessage) -> AIMessage:
     return AIMessage(
         _clip(reply.text, _TEXT_CHARS),
         tool_calls=calls,
-        response_metadata={STATUS_KEY: said} if said else {},
+        response_metadata={STATUS_KEY: status} if status else {},
     )
 
 

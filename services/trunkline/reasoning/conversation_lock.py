@@ -13,7 +13,7 @@ from trunkline.tasks.turn_runtime import TurnRuntime
 
 logger = logging.getLogger(__name__)
 
-# A turn that holds the lock for longer no longer blocks the others.
+# A turn that has waited this long runs without waiting further.
 WAIT_LIMIT_S: Final = 300.0
 _WAIT_TEXT: Final = "Waiting for earlier questions of this conversation…"
 
@@ -85,7 +85,7 @@ def _grant_next(lock: _LockState) -> None:
     if lock.holders or not lock.queue:
         return
     lock.parent = lock.queue[0][0]
-    for entry in [one for one in lock.queue if one[0] == lock.parent]:
+    for entry in [entry for entry in lock.queue if entry[0] == lock.parent]:
         lock.queue.remove(entry)
         lock.holders += 1
         entry[1].set_result(None)

@@ -86,8 +86,8 @@ async def run_turn(graph: ReasoningGraph, turn: ReasoningTurn, prompt: str) -> T
         raise
     result = _read_result(end)
     if result.status == ResultStatus.COMPLETED:
-        said = [*turn.earlier_messages, *end["messages"]]
-        if sources := render_sources(said, turn.streamed, earlier=len(turn.earlier_messages)):
+        messages = [*turn.earlier_messages, *end["messages"]]
+        if sources := render_sources(messages, turn.streamed, earlier=len(turn.earlier_messages)):
             await turn.append_answer(sources)
         await turn.finish_answer()
     # A turn that waits for approval is not a finished exchange yet.
@@ -114,10 +114,10 @@ def _load_earlier_messages(
     turn: ReasoningTurn, conversation: ConversationHistory | None
 ) -> list[BaseMessage]:
     """Return the messages before this turn's question, of its context and its task."""
-    before = conversation.earlier_messages() if conversation else []
+    messages = conversation.earlier_messages() if conversation else []
     if conversation is None or not conversation.has_own_turns():
-        before += _convert_history(turn.task.history[: turn.earlier_count])
-    return before
+        messages += _convert_history(turn.task.history[: turn.earlier_count])
+    return messages
 
 
 def _final_messages(messages: Sequence[BaseMessage], result: TurnResult) -> Sequence[BaseMessage]:
@@ -133,26 +133,26 @@ def _interrupted_messages(
     """Return the known messages of a turn that was canceled or failed."""
     checkpoints = turn.checkpoints
     state = (checkpoints.saver.load_state(checkpoints.thread_id) if checkpoints else None) or {}
-    why = (
+    reason = (
         f"This failed: {redact_addresses(error)}" if isinstance(error, TrunklineError) else _STOPPED
     )
-    return [*(state.get("messages") or question), build_agent_message(why, ResultStatus.ERROR)]
+    return [*(state.get("messages") or question), build_agent_message(reason, ResultStatus.ERROR)]
 
 
 def _read_result(end: Mapping[str, Any]) -> TurnResult:
-    found = end.get("result") or {"status": ResultStatus.ERROR, "text": "There is no answer."}
-    return TurnResult(ResultStatus(found["status"]), found["text"])
+    result = end.get("result") or {"status": ResultStatus.ERROR, "text": "There is no answer."}
+    return TurnResult(ResultStatus(result["status"]), result["text"])
 
 
 def _convert_history(messages: Sequence[message_pb2.Message]) -> list[BaseMessage]:
     """Convert the task's earlier messages to the model's."""
-    shown: list[BaseMessage] = []
+    converted: list[BaseMessage] = []
     for message in messages:
         text = message_text(message)
         is_user = message.role == message_pb2.ROLE_USER
-        shown.append(
+        converted.append(
             HumanMessage(text)
             if is_user
             else build_agent_message(text, ResultStatus.INPUT_REQUIRED)
         )
-    return shown
+    return converted

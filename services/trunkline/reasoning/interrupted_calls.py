@@ -17,7 +17,7 @@ from trunkline.tasks.content import to_struct
 from trunkline.tasks.turn_runtime import HOST_STOPPED
 from trunkline.v1 import snapshot_pb2, tool_service_pb2
 
-# Errors that end a call which reached its tool, or may have.
+# Errors of calls that reached the tool, or may have.
 _INTERRUPTIONS: Final = (
     PeerProtocolError,
     PeerTimeoutError,
@@ -30,7 +30,7 @@ MAY_HAVE_RUN: Final = "It may have taken effect: check before you request it aga
 
 
 class InterruptedCalls:
-    """The calls that the journal has of this turn from before its host died."""
+    """The calls that earlier attempts at this turn started, from the journal."""
 
     def __init__(self, turn: ReasoningTurn, messages: Sequence[BaseMessage]) -> None:
         task = turn.task
@@ -42,15 +42,15 @@ class InterruptedCalls:
     def pop_match(
         self, tool: tool_service_pb2.Tool, arguments: dict[str, object], approval_id: str
     ) -> snapshot_pb2.ToolCallInfo | None:
-        """Remove and return the earlier start of such a call; None if there is none."""
+        """Remove and return an earlier call with the same arguments or approval, or None."""
         label = f"{tool.server}/{tool.name}"
-        # Compare what the journal holds, which rounds large numbers.
-        wanted = to_struct(arguments) if self._calls else None
+        # The journal rounds large numbers, so round the arguments in the same way to compare them.
+        expected = to_struct(arguments) if self._calls else None
         for call in self._calls:
-            started = call.started
-            is_match = started.tool == label and started.arguments == wanted
+            start = call.started
+            is_match = start.tool == label and start.arguments == expected
             if approval_id:
-                is_match = started.call_id.partition("/")[0] == approval_id
+                is_match = start.call_id.partition("/")[0] == approval_id
             if is_match:
                 self._calls.remove(call)
                 return call
@@ -60,11 +60,13 @@ class InterruptedCalls:
         """Drop calls whose results the model has: it may request the same call again."""
         if not self._calls:
             return
-        answered = {one.tool_call_id for one in messages if isinstance(one, ToolMessage)}
+        result_ids = {
+            message.tool_call_id for message in messages if isinstance(message, ToolMessage)
+        }
         for message in messages:
             for call in message.tool_calls if isinstance(message, AIMessage) else ():
                 tool = turn.tools.find(call["name"])
-                if tool is not None and call["id"] in answered:
+                if tool is not None and call["id"] in result_ids:
                     self.pop_match(tool, call["args"], "")
 
 
@@ -79,20 +81,20 @@ def may_have_run(tool: tool_service_pb2.Tool, error: TrunklineError) -> bool:
 
 
 def describe_interrupted_call(
-    tool: tool_service_pb2.Tool, begun: snapshot_pb2.ToolCallInfo
+    tool: tool_service_pb2.Tool, call: snapshot_pb2.ToolCallInfo
 ) -> tuple[str, bool]:
     """Describe an interrupted call that is not repeated, and return whether it failed."""
     label = f"{tool.server}/{tool.name}"
-    finished = begun.finished
-    if not begun.HasField("finished") or finished.summary == HOST_STOPPED:
+    end = call.finished
+    if not call.HasField("finished") or end.summary == HOST_STOPPED:
         return (
             f"{label} was called, and its host stopped before it answered: it is unknown whether "
             "it took effect. It was not called again; check before you request it again.",
             True,
         )
-    if len(finished.summary) < SUMMARY_CHARS:
-        return finished.summary, finished.is_error
+    if len(end.summary) < SUMMARY_CHARS:
+        return end.summary, end.is_error
     return (
-        f"{finished.summary} [{label} answered more, which was lost when its host stopped.]",
-        finished.is_error,
+        f"{end.summary} [{label} answered more, which was lost when its host stopped.]",
+        end.is_error,
     )

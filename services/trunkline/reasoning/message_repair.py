@@ -43,37 +43,38 @@ def repair_messages(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
     return repaired
 
 
-def assign_unique_ids(reply: AIMessage, said: Sequence[BaseMessage]) -> AIMessage:
+def assign_unique_ids(reply: AIMessage, messages: Sequence[BaseMessage]) -> AIMessage:
     """Return a reply whose call ids are unique in the turn.
 
     Results and approvals refer to call ids. Some providers restart numbering in each reply, or send
     no ids.
     """
-    seen = {
+    used_ids = {
         call["id"]
-        for message in said
+        for message in messages
         if isinstance(message, AIMessage)
         for call in (*message.tool_calls, *message.invalid_tool_calls)
     }
-    own: list[str] = []
+    ids: list[str] = []
     calls = (*reply.tool_calls, *reply.invalid_tool_calls)
     for call in calls:
-        is_own = bool(call["id"]) and call["id"] not in seen
-        own.append(call["id"] if is_own and call["id"] else f"call_{uuid4().hex}")
-        seen.add(own[-1])
-    if own == [call["id"] for call in calls]:
+        is_unique = bool(call["id"]) and call["id"] not in used_ids
+        ids.append(call["id"] if is_unique and call["id"] else f"call_{uuid4().hex}")
+        used_ids.add(ids[-1])
+    if ids == [call["id"] for call in calls]:
         return reply
     valid = len(reply.tool_calls)
-    changed: dict[str, Any] = {
+    update: dict[str, Any] = {
         "tool_calls": [
-            {**call, "id": new} for call, new in zip(reply.tool_calls, own[:valid], strict=True)
+            {**call, "id": call_id}
+            for call, call_id in zip(reply.tool_calls, ids[:valid], strict=True)
         ],
         "invalid_tool_calls": [
-            {**call, "id": new}
-            for call, new in zip(reply.invalid_tool_calls, own[valid:], strict=True)
+            {**call, "id": call_id}
+            for call, call_id in zip(reply.invalid_tool_calls, ids[valid:], strict=True)
         ],
     }
-    return reply.model_copy(update=changed)
+    return reply.model_copy(update=update)
 
 
 def _default_results(message: BaseMessage) -> dict[str, str]:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any, Final
 
-from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
 from langgraph.runtime import Runtime
 
 from trunkline.errors import TokenLimitError, TrunklineError
@@ -36,16 +36,16 @@ async def call_model(state: ReasoningState, runtime: Runtime[ReasoningTurn]) -> 
     limit = turn.model.turn_tokens
     if limit is not None and count_tokens(state["messages"]) >= limit:
         raise TokenLimitError(turn.task.agent, str(limit))
-    before = len(turn.streamed)
+    start = len(turn.streamed)
     reply = await turn.model.ask(
         turn.model_messages(state),
         tools=turn.tool_specs(state),
         on_text=turn.append_answer,
-        on_discard=partial(turn.truncate_answer, before),
+        on_discard=partial(turn.truncate_answer, start),
     )
     if reply.tool_calls and find_result_call(reply.tool_calls) is None:
         # Text beside tool calls is reasoning and not part of the answer.
-        await turn.truncate_answer(before)
+        await turn.truncate_answer(start)
     elif note := truncation_note(reply):
         await turn.append_answer(note)
     reply = assign_unique_ids(reply, state["messages"])
@@ -75,13 +75,13 @@ async def check_answer(state: ReasoningState, runtime: Runtime[ReasoningTurn]) -
     """Check whether the reply is an answer. If not, the model gets feedback and another round."""
     turn = runtime.context
     reply = get_last_reply(state)
-    called = find_result_call(reply.tool_calls)
-    if called is not None:
+    result = find_result_call(reply.tool_calls)
+    if result is not None:
         # Text streamed before the call stays in the artifact.
         await turn.close_answer()
-        said = build_agent_message(called.text, called.status)
-        said.id = reply.id
-        return {"messages": [said], "result": asdict(called)}
+        message = build_agent_message(result.text, result.status)
+        message.id = reply.id
+        return {"messages": [message], "result": asdict(result)}
     status = reply_status(reply)
     if reply.invalid_tool_calls:
         return {"messages": [build_feedback(_BAD_CALL)]}
@@ -97,7 +97,7 @@ async def check_answer(state: ReasoningState, runtime: Runtime[ReasoningTurn]) -
 async def _objection(turn: ReasoningTurn, state: ReasoningState, answer: str) -> str:
     """Return what an answer lacks according to the checking model; "" if it is good.
 
-    An answer is good if there is no room for another round, or no model to check it.
+    Also returns "" without a checking model, or without room for another round.
     """
     if turn.checker is None or remaining_messages(state) < _ANOTHER_ROUND:
         return ""
@@ -110,21 +110,25 @@ async def _objection(turn: ReasoningTurn, state: ReasoningState, answer: str) ->
         extra = {"task_id": turn.task.id, "problem": type(error).__name__}
         logger.warning("answer.not_checked", extra=extra)
         return ""
-    word, _, rest = verdict.text.strip().partition(" ")
+    word, _, explanation = verdict.text.strip().partition(" ")
     is_refused = word.strip(".:,;-*").upper() in {"N", "NO"}
-    return (rest.strip() or "Something is missing.") if is_refused else ""
+    return (explanation.strip() or "Something is missing.") if is_refused else ""
 
 
 def _question(state: ReasoningState) -> str:
-    asked = [one.text for one in state["messages"] if isinstance(one, HumanMessage)]
-    return asked[0][:_CHARS] if asked else ""
+    questions = [message.text for message in state["messages"] if isinstance(message, HumanMessage)]
+    return questions[0][:_CHARS] if questions else ""
 
 
 def _render_earlier(turn: ReasoningTurn) -> str:
     """Return earlier messages as context for the check, because the request may refer to them."""
-    said = [
-        f"{'User' if isinstance(one, HumanMessage) else 'Agent'}: {one.text[:_EARLIER_CHARS]}"
-        for one in turn.earlier_messages
-        if isinstance(one, HumanMessage | AIMessage) and one.text
+    lines = [
+        f"{_speaker(message)}: {message.text[:_EARLIER_CHARS]}"
+        for message in turn.earlier_messages
+        if isinstance(message, HumanMessage | AIMessage) and message.text
     ]
-    return "\n".join(["Earlier:", *said[-_EARLIER:], "", ""]) if said else ""
+    return "\n".join(["Earlier:", *lines[-_EARLIER:], "", ""]) if lines else ""
+
+
+def _speaker(message: BaseMessage) -> str:
+    return "User" if isinstance(message, HumanMessage) else "Agent"

@@ -70,9 +70,9 @@ async def _call(
     tool = turn.tools.find(call["name"])
     if tool is None:
         return _failure(call, f"There is no tool {call['name']}.")
-    before = interrupted_calls.pop_match(tool, call["args"], approval_id)
-    if before is not None and not is_safe_to_repeat(tool):
-        text, has_failed = describe_interrupted_call(tool, before)
+    earlier_call = interrupted_calls.pop_match(tool, call["args"], approval_id)
+    if earlier_call is not None and not is_safe_to_repeat(tool):
+        text, has_failed = describe_interrupted_call(tool, earlier_call)
         if has_failed:
             return _failure(call, text)
         return ToolMessage(content=text, tool_call_id=call["id"] or "")
@@ -86,8 +86,8 @@ async def _call(
     }
     if approval_id:
         attributes[telemetry.APPROVAL_ID] = approval_id
-    again = f"/{turn.task.attempt}" if before is not None else ""
-    call_id = f"{approval_id}{again}" if approval_id else ""
+    suffix = f"/{turn.task.attempt}" if earlier_call is not None else ""
+    call_id = f"{approval_id}{suffix}" if approval_id else ""
     async with turn.task.tool(label, call["args"], id=call_id) as record:
         if not tool.read_only:
             await turn.task.flush()
@@ -105,16 +105,16 @@ async def _execute(
 
     async def on_progress(progress: tool_service_pb2.ToolProgress) -> None:
         total = f" of {progress.total:g}" if progress.total else ""
-        news = progress.message or f"{progress.progress:g}{total}"
-        await turn.task.working(f"{label}: {news}")
+        status = progress.message or f"{progress.progress:g}{total}"
+        await turn.task.working(f"{label}: {status}")
 
     try:
         request = _request(turn.task, tool, call["args"])
         result = await turn.source.call_tool(request, on_progress=on_progress)
     except TrunklineError as error:
         telemetry.mark_error(span, error)
-        why = f"{label} failed: {redact_addresses(error)}."
-        return _failure(call, f"{why} {MAY_HAVE_RUN}" if may_have_run(tool, error) else why)
+        problem = f"{label} failed: {redact_addresses(error)}."
+        return _failure(call, f"{problem} {MAY_HAVE_RUN}" if may_have_run(tool, error) else problem)
     text = render_for_model(result)
     if result.is_error:
         telemetry.mark_error(span, telemetry.TOOL_ERROR)

@@ -27,20 +27,20 @@ _TAG: Final = re.compile(r"<(?=\s*/?\s*source)", re.IGNORECASE)
 
 
 def quote_sources(
-    before: Sequence[BaseMessage], results: Sequence[BaseMessage]
+    earlier_messages: Sequence[BaseMessage], results: Sequence[BaseMessage]
 ) -> list[BaseMessage]:
     """Return results with their sources quoted, numbered after those of earlier messages."""
-    number = max((number for number, _ in _citations(before)), default=0) + 1
-    shown: list[BaseMessage] = []
+    number = max((number for number, _ in _citations(earlier_messages)), default=0) + 1
+    quoted: list[BaseMessage] = []
     for result in results:
         sources = _find_sources(result)
         if isinstance(result, ToolMessage) and sources:
-            numbered = {number + place: source for place, source in enumerate(sources)}
+            numbered = dict(enumerate(sources, number))
             number += len(numbered)
-            shown.append(_as_quotations(result, numbered))
+            quoted.append(_as_quotations(result, numbered))
         else:
-            shown.append(result)
-    return shown
+            quoted.append(result)
+    return quoted
 
 
 def plain_result_text(result: ToolMessage) -> str:
@@ -52,14 +52,16 @@ def plain_result_text(result: ToolMessage) -> str:
 def render_sources(messages: Sequence[BaseMessage], answer: str, *, earlier: int = 0) -> str:
     """Return the list of sources to append to an answer; "" if there is nothing to list.
 
-    Lists the sources that the answer cites. If it cites none, lists those found in this turn: the
-    first `earlier` messages are of earlier turns.
+    Lists the sources that the answer cites. If it cites none, lists the first sources of this
+    turn. The first `earlier` messages are of earlier turns.
     """
-    known = dict(_citations(messages))
-    cited = [number for number in _cited_numbers(answer) if number in known]
-    found = list(dict(_citations(messages[earlier:])))
-    listed = sorted(cited) or found[:_UNCITED_LIMIT]
-    lines = [f"[{one}] {known[one]}" for one in listed if known[one] not in answer]
+    citations = dict(_citations(messages))
+    cited = [number for number in _cited_numbers(answer) if number in citations]
+    turn_numbers = list(dict(_citations(messages[earlier:])))
+    listed = sorted(cited) or turn_numbers[:_UNCITED_LIMIT]
+    lines = [
+        f"[{number}] {citations[number]}" for number in listed if citations[number] not in answer
+    ]
     if not lines:
         return ""
     return "\n".join(("\n\nSources:" if cited else "\n\nFound in:", *lines))
@@ -73,15 +75,19 @@ def get_citations(message: ToolMessage) -> dict[str, Any] | None:
 
 def _as_quotations(result: ToolMessage, sources: Mapping[int, Mapping[str, Any]]) -> ToolMessage:
     artifact: dict[str, Any] = dict(result.artifact)
-    said = artifact["structured"].get("unavailable")
-    unavailable = [one for one in said if isinstance(one, str)] if isinstance(said, list) else []
+    notes = artifact["structured"].get("unavailable")
+    unavailable = (
+        [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
+    )
     quotations = [
         f'<source number="{number}" citation="{_escape(source["citation"], quote=True)}">\n'
         f"{_escape(source['text'])}\n</source>"
         for number, source in sources.items()
     ]
     rule = _RULE.format(first=next(iter(sources)))
-    artifact[_CITED] = {str(number): _line(one["citation"]) for number, one in sources.items()}
+    artifact[_CITED] = {
+        str(number): _line(source["citation"]) for number, source in sources.items()
+    }
     artifact[_PLAIN] = result.text
     content = "\n\n".join((*unavailable, rule, *quotations))
     return result.model_copy(update={"content": content, "artifact": artifact})
@@ -112,8 +118,8 @@ def _cited_numbers(answer: str) -> set[int]:
     numbers: set[int] = set()
     for mark in _MARK.finditer(answer):
         for piece in re.split(r"[,;]", mark[1]):
-            first, *last = (int(one) for one in re.split(r"[\u2013-]", piece))
-            numbers.update(range(first, min(last[0], first + 20) + 1) if last else (first,))
+            start, *end = (int(number) for number in re.split(r"[\u2013-]", piece))
+            numbers.update(range(start, min(end[0], start + 20) + 1) if end else (start,))
     return numbers
 
 
@@ -140,14 +146,14 @@ def list_result_files(result: tool_service_pb2.ToolResult) -> Sequence[part_pb2.
 
     A text part with a file name is attached as a file.
     """
-    found = []
+    files = []
     for part in result.content:
         if not part.HasField("text"):
-            found.append(part)
+            files.append(part)
         elif part.filename:
             raw = part.text.encode()
-            found.append(part_pb2.Part(raw=raw, media_type=part.media_type, filename=part.filename))
-    return found
+            files.append(part_pb2.Part(raw=raw, media_type=part.media_type, filename=part.filename))
+    return files
 
 
 def _file_label(part: part_pb2.Part) -> str:

@@ -56,19 +56,19 @@ class MeshTools:
     async def list_tools(self, servers: Sequence[str]) -> ToolListing:
         """Return the tools of these servers. Waits for servers that are starting."""
         client = self._client()
-        found: tool_service_pb2.ListToolsResponse | tool_service_pb2.WatchToolsResponse
-        found = await client.list_tools(tuple(servers))
+        response: tool_service_pb2.ListToolsResponse | tool_service_pb2.WatchToolsResponse
+        response = await client.list_tools(tuple(servers))
         try:
             async with asyncio.timeout(SETTLE_TIMEOUT_S):
-                if _is_starting(found.servers):
+                if _is_starting(response.servers):
                     async with aclosing(client.watch_tools(tuple(servers))) as lists:
-                        async for found in lists:
-                            if not _is_starting(found.servers):
+                        async for response in lists:
+                            if not _is_starting(response.servers):
                                 break
         except TimeoutError:
             # Servers that are still starting count as unavailable.
             pass
-        return _listing(servers, found)
+        return _build_listing(servers, response)
 
     async def call_tool(
         self, request: tool_service_pb2.CallToolRequest, *, on_progress: OnProgress
@@ -111,16 +111,16 @@ class AllowedTools:
 
 
 def _is_starting(servers: Sequence[tool_service_pb2.ToolServer]) -> bool:
-    return any(one.state == tool_service_pb2.TOOL_SERVER_STATE_STARTING for one in servers)
+    return any(server.state == tool_service_pb2.TOOL_SERVER_STATE_STARTING for server in servers)
 
 
-def _listing(
+def _build_listing(
     names: Sequence[str],
-    found: tool_service_pb2.ListToolsResponse | tool_service_pb2.WatchToolsResponse,
+    response: tool_service_pb2.ListToolsResponse | tool_service_pb2.WatchToolsResponse,
 ) -> ToolListing:
     down = dict.fromkeys(names, "it is not in the mcpServers file")
-    for server in found.servers:
+    for server in response.servers:
         down.pop(server.name, None)
         if server.state != tool_service_pb2.TOOL_SERVER_STATE_READY:
             down[server.name] = server.error or "it is still starting"
-    return ToolListing(tuple(found.tools), down)
+    return ToolListing(tuple(response.tools), down)

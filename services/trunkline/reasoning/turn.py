@@ -53,7 +53,7 @@ class ReasoningTurn:
     _answer: ArtifactWriter | None = None
 
     def model_messages(self, state: "ReasoningState") -> list[BaseMessage]:
-        """Return the messages for the model, repaired."""
+        """Return the messages to send to the model, repaired."""
         messages = repair_messages([*self.earlier_messages, *state["messages"]])
         return (
             [*messages, build_feedback(_LAST_ROUND_NOTE)] if self.is_last_round(state) else messages
@@ -95,7 +95,7 @@ class ReasoningTurn:
         return {self._answer.id: len(self.streamed)}
 
     async def close_answer(self) -> None:
-        """Close the artifact, if any was written, though it is not an answer."""
+        """Close the artifact if one was started. Its text does not count as an answer."""
         if self._answer is not None:
             await self._answer.close()
 
@@ -117,14 +117,14 @@ class ReasoningTurn:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore the position of a checkpoint, to which the answer has been rewound."""
         self.parts = [part_pb2.Part.FromString(part) for part in state.get("parts", ())]
-        written = state.get("written") or {}
+        lengths = state.get("written") or {}
         for artifact in self.task.latest.task.artifacts:
-            if length := written.get(artifact.artifact_id):
+            if length := lengths.get(artifact.artifact_id):
                 text = "".join(part.text for part in artifact.parts)
                 self.streamed = text[:length]
-                # Parts behind an uncut text are still in the artifact.
-                kept = 0 if length < len(text) else len(artifact.parts) - 1
-                del self.parts[: max(0, kept)]
+                # If the text was not cut, the parts after it are still in the artifact.
+                present = 0 if length < len(text) else len(artifact.parts) - 1
+                del self.parts[: max(0, present)]
 
     def _artifact(self) -> ArtifactWriter:
         if self._answer is None:
@@ -134,7 +134,7 @@ class ReasoningTurn:
 
 
 class ReasoningState(MessagesState, total=False):
-    """The state of a turn in its checkpoints, in types that every serializer takes."""
+    """The state of a turn in its checkpoints, in types that every serializer supports."""
 
     written: dict[str, int]
     """The lengths of the turn's artifacts in characters, keyed by artifact id."""
@@ -147,11 +147,11 @@ class ReasoningState(MessagesState, total=False):
 def remaining_messages(state: ReasoningState) -> int:
     """Return how many more messages fit. The results of one reply count as one message."""
     messages = state["messages"]
-    answers = sum(
-        isinstance(one, ToolMessage) and isinstance(before, ToolMessage)
-        for before, one in itertools.pairwise(messages)
+    further_results = sum(
+        isinstance(message, ToolMessage) and isinstance(previous, ToolMessage)
+        for previous, message in itertools.pairwise(messages)
     )
-    return MESSAGE_LIMIT - (len(messages) - answers)
+    return MESSAGE_LIMIT - (len(messages) - further_results)
 
 
 def check_message_limit(turn: ReasoningTurn, state: ReasoningState) -> None:

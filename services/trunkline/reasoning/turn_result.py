@@ -65,13 +65,13 @@ def find_result_call(calls: list[Any]) -> TurnResult | None:
     Missing arguments get defaults, so a call without a reason still ends the turn.
     """
     for call in calls:
-        given = call["args"]
+        arguments = call["args"]
         if call["name"] == ASK_USER:
-            asked = str(given.get("question") or "Say more about what you want.")
-            return TurnResult(ResultStatus.INPUT_REQUIRED, asked)
+            question = str(arguments.get("question") or "Say more about what you want.")
+            return TurnResult(ResultStatus.INPUT_REQUIRED, question)
         if call["name"] == GIVE_UP:
-            reason = str(given.get("reason") or "The model gave up and did not say why.")
-            is_mendable = given.get("mendable") is True
+            reason = str(arguments.get("reason") or "The model gave up and did not say why.")
+            is_mendable = arguments.get("mendable") is True
             return TurnResult(
                 ResultStatus.INPUT_REQUIRED if is_mendable else ResultStatus.ERROR, reason
             )

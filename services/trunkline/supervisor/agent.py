@@ -49,9 +49,9 @@ class Supervisor:
         planner: "Planner | None" = None,
         limits: ChildLimits | None = None,
     ) -> None:
-        """Create a supervisor. `options` limit which agents it asks and describe it to others.
+        """Create a supervisor. `options` limit the agents that it asks, and set its card.
 
-        Without a planner it plans by the scores of the cards and keeps the agents' own words.
+        Without a planner it plans by the cards' scores and does not rewrite the agents' answers.
         """
         options = options or SupervisorSettings()
         self.card = build_supervisor_card(name, options)
@@ -76,7 +76,7 @@ class Supervisor:
         if task.attempt > 1:
             files = describe_files(task.message)
             state = recover_state(task.snapshot, task.latest, task.text, files=files)
-            await task.rewind(_kept_lengths(task))
+            await task.rewind(_retained_lengths(task))
         if task.attempt > 1 or self._directory.revision == 0:
             await self._wait_for_agents(state["steps"] if state else ())
         router = self._current_router().without(task.path)
@@ -102,11 +102,11 @@ class Supervisor:
 
     async def _wait_for_agents(self, steps: Sequence[Step]) -> None:
         """Wait briefly until a starting mesh has the agents that the turn needs."""
-        wanted = {step.agent for step in steps}
+        required = {step.agent for step in steps}
 
         def is_settled(mesh: Directory) -> bool:
-            found = {card.name for card in self._allowed_cards(mesh)}
-            return bool(found) and wanted <= found
+            available = {card.name for card in self._allowed_cards(mesh)}
+            return bool(available) and required <= available
 
         with contextlib.suppress(PeerError):
             await self._directory.wait_until(is_settled, timeout_s=self._limits.patience_s)
@@ -130,15 +130,15 @@ class Supervisor:
 
     def _allowed_cards(self, mesh: Directory) -> list[agent_card_pb2.AgentCard]:
         """Return the cards of the available agents that it may ask."""
-        wanted = self._options.agents
+        allowed = self._options.agents
         return [
             agent.card
             for name, agent in mesh.list_agents().items()
-            if (name in wanted if wanted else agent.routable)
+            if (name in allowed if allowed else agent.routable)
         ]
 
 
-def _kept_lengths(task: TurnRuntime) -> dict[str, int]:
+def _retained_lengths(task: TurnRuntime) -> dict[str, int]:
     """Return the artifacts of an earlier attempt that stay unchanged: all but the answer."""
     answers = (event_pb2.ARTIFACT_KIND_SYNTHESIS, event_pb2.ARTIFACT_KIND_DRAFT)
     own = (info for info in task.latest.artifacts if not info.HasField("origin"))

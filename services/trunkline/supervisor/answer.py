@@ -1,4 +1,4 @@
-"""Combines the outcomes of the steps to one answer, and delivers it."""
+"""Combines the outcomes of the steps into one answer, and delivers it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,30 +26,30 @@ class CombinedAnswer:
 
 def combine_outcomes(steps: Sequence[Step], outcomes: Mapping[str, Outcome]) -> CombinedAnswer:
     """Combine the answers of the steps in the plan's order, and name failed steps."""
-    ended = [
+    results = [
         (step, outcomes.get(step.id) or failed_outcome(step.agent, "it was not run"))
         for step in steps
     ]
     lines = [
         _failure(step, outcome) if outcome.is_failure else outcome.text
-        for step, outcome in ended
+        for step, outcome in results
         if not outcome.is_waiting
     ]
     text = "\n".join(line for line in lines if line)
-    has_answer = any(outcome.is_answer for _, outcome in ended)
-    questions = [outcome for _, outcome in ended if outcome.is_waiting]
+    has_answer = any(outcome.is_answer for _, outcome in results)
+    questions = [outcome for _, outcome in results if outcome.is_waiting]
     if questions:
         # An outcome without text waits for approvals, which the task describes itself.
-        waiting = next((one for one in questions if one.text), questions[0])
+        question = next((outcome for outcome in questions if outcome.text), questions[0])
         if has_answer:
-            return CombinedAnswer(waiting.state, text, waiting.text)
-        return CombinedAnswer(waiting.state, "", "\n".join(filter(None, (text, waiting.text))))
+            return CombinedAnswer(question.state, text, question.text)
+        return CombinedAnswer(question.state, "", "\n".join(filter(None, (text, question.text))))
     if not has_answer:
         return CombinedAnswer(State.TASK_STATE_FAILED, "", text)
-    if not any(outcome.text for _, outcome in ended if outcome.is_answer):
+    if not any(outcome.text for _, outcome in results if outcome.is_answer):
         failures = text
-        if not any(outcome.has_files for _, outcome in ended):
-            names = " and ".join(outcome.agent for _, outcome in ended if outcome.is_answer)
+        if not any(outcome.has_files for _, outcome in results):
+            names = " and ".join(outcome.agent for _, outcome in results if outcome.is_answer)
             return CombinedAnswer(State.TASK_STATE_COMPLETED, failures, f"{names} left no answer.")
         return CombinedAnswer(State.TASK_STATE_COMPLETED, failures)
     return CombinedAnswer(State.TASK_STATE_COMPLETED, text)
@@ -57,16 +57,16 @@ def combine_outcomes(steps: Sequence[Step], outcomes: Mapping[str, Outcome]) -> 
 
 def list_failures(steps: Sequence[Step], outcomes: Mapping[str, Outcome]) -> list[str]:
     """Return a line for each failed step."""
-    ended = [(step, outcomes[step.id]) for step in steps if step.id in outcomes]
-    return [_failure(step, outcome) for step, outcome in ended if outcome.is_failure]
+    results = [(step, outcomes[step.id]) for step in steps if step.id in outcomes]
+    return [_failure(step, outcome) for step, outcome in results if outcome.is_failure]
 
 
 def no_agent_question(steps: Sequence[Step], router: Router) -> str:
     """Return the question for a request that no agent fits, with the reason and examples."""
     level = top_agents(steps[0].route)
-    unknown = router.find_unknown_address(steps[0].text)
-    if unknown:
-        problem = f"No agent named {unknown!r} can be asked here."
+    unknown_name = router.find_unknown_address(steps[0].text)
+    if unknown_name:
+        problem = f"No agent named {unknown_name!r} can be asked here."
     elif len(level) > 1:
         names = ", ".join(f"@{name}" for name in level)
         return f"Several agents could take this equally well. Begin with one of: {names}."
@@ -107,7 +107,7 @@ def build_plan_steps(steps: Sequence[Step]) -> list[event_pb2.PlanStep]:
 
 
 def find_second_choice(step: Step, outcome: Outcome) -> Step | None:
-    """Return a failed step for the next best agent, if that scored at least half as much."""
+    """Return a failed step routed to the next best agent that scored at least half as much."""
     failures = (State.TASK_STATE_FAILED, State.TASK_STATE_REJECTED)
     if outcome.state not in failures or not step.agent:
         return None
@@ -124,8 +124,8 @@ def find_second_choice(step: Step, outcome: Outcome) -> Step | None:
 
 def _failure(step: Step, outcome: Outcome) -> str:
     reason = " ".join(outcome.text.split()).removesuffix(".") or "it gave no reason"
-    by = f" (agent {outcome.agent})" if outcome.agent else ""
-    return f"Could not answer {step.quoted}: {reason}{by}."
+    source = f" (agent {outcome.agent})" if outcome.agent else ""
+    return f"Could not answer {step.quoted}: {reason}{source}."
 
 
 def _offer(card: agent_card_pb2.AgentCard) -> str:
@@ -148,13 +148,13 @@ async def rewrite_answer(
 
     The merged answer streams as a draft. Failed steps are named after it, without the model.
     """
-    answered = [(step, outcomes[step.id]) for step in steps if step.id in outcomes]
-    answered = [one for one in answered if one[1].is_answer and one[1].text]
-    is_whole = answer.state == State.TASK_STATE_COMPLETED
-    if turn.planner is None or not is_whole or len(answered) < 2:
+    answers = [(step, outcomes[step.id]) for step in steps if step.id in outcomes]
+    answers = [pair for pair in answers if pair[1].is_answer and pair[1].text]
+    is_complete = answer.state == State.TASK_STATE_COMPLETED
+    if turn.planner is None or not is_complete or len(answers) < 2:
         return answer
     draft = _Draft(turn.task)
-    text = await turn.planner.write_answer(turn.task.text, answered, draft.append, draft.clear)
+    text = await turn.planner.write_answer(turn.task.text, answers, draft.append, draft.clear)
     if not text.strip():
         await draft.close()
         return answer
@@ -171,19 +171,19 @@ async def deliver_answer(turn: SupervisorTurn, answer: CombinedAnswer) -> None:
         artifact = task.artifact(
             _NAME, id=f"answer-{task.turn}", kind=event_pb2.ARTIFACT_KIND_SYNTHESIS
         )
-        for begin in range(0, len(answer.text), _PIECE_CHARS):
-            end = begin + _PIECE_CHARS
-            await artifact.append(answer.text[begin:end], last=end >= len(answer.text))
+        for start in range(0, len(answer.text), _PIECE_CHARS):
+            end = start + _PIECE_CHARS
+            await artifact.append(answer.text[start:end], last=end >= len(answer.text))
     remember_turn(turn, "\n".join(filter(None, (answer.text, answer.status_text))))
-    said = answer.status_text or None
+    status_text = answer.status_text or None
     if answer.state == State.TASK_STATE_COMPLETED:
-        await task.complete(said)
+        await task.complete(status_text)
     elif answer.state == State.TASK_STATE_INPUT_REQUIRED:
-        await task.require_input(said)
+        await task.require_input(status_text)
     elif answer.state == State.TASK_STATE_AUTH_REQUIRED:
-        await task.require_auth(said)
+        await task.require_auth(status_text)
     else:
-        await task.fail(said)
+        await task.fail(status_text)
 
 
 async def ask_user(turn: SupervisorTurn, question: str) -> None:
@@ -192,10 +192,10 @@ async def ask_user(turn: SupervisorTurn, question: str) -> None:
     await turn.task.require_input(question)
 
 
-def remember_turn(turn: SupervisorTurn, said: str) -> None:
+def remember_turn(turn: SupervisorTurn, reply: str) -> None:
     """Store the reply for the planner's next turn, before it is published."""
     if turn.memory is not None:
-        turn.memory.add_turn(said)
+        turn.memory.add_turn(reply)
 
 
 class _Draft:

@@ -17,7 +17,7 @@ from trunkline.errors import (
 )
 from trunkline.journal.events import EventKind
 from trunkline.supervisor.steps import Outcome, shorten
-from trunkline.supervisor.transcript import KEPT_CHARS, Transcript
+from trunkline.supervisor.transcript import MAX_TEXT_CHARS, Transcript
 from trunkline.tasks.content import message_text
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -67,12 +67,12 @@ class ChildTask:
         # The error of a batch that was rejected while it was forwarded.
         self._rejection: Exception | None = None
 
-    async def run(self, message: message_pb2.Message, *, is_known: bool = False) -> Outcome:
+    async def run(self, message: message_pb2.Message, *, is_retry: bool = False) -> Outcome:
         """Send the child its message, and forward its artifacts until its turn ends.
 
-        A message with the child's id opens the next turn of a waiting child. `is_known` says that
-        an earlier attempt of the parent may have called the child. Then its message is not sent
-        twice, and events are not forwarded twice. Cancellation cancels the child.
+        A message with the child's id opens the next turn of a waiting child. `is_retry` is
+        True if an earlier attempt of the parent may have called the child: then its message is not
+        sent twice, and its events are not forwarded twice. Cancellation cancels the child.
 
         Raises:
             TrunklineError: the child can't be reached, was idle too long, or sent too much or
@@ -80,7 +80,7 @@ class ChildTask:
         """
         try:
             async with IdleTimeout(self._limits.idle_s) as idle:
-                return await self._send_and_follow(message, idle, is_known=is_known)
+                return await self._send_and_follow(message, idle, is_retry=is_retry)
         except TimeoutError:
             await self._cancel()
             problem = f"nothing came for {self._limits.idle_s:g} s, so it was canceled"
@@ -90,7 +90,7 @@ class ChildTask:
             raise
 
     async def _send_and_follow(
-        self, message: message_pb2.Message, idle: IdleTimeout, *, is_known: bool
+        self, message: message_pb2.Message, idle: IdleTimeout, *, is_retry: bool
     ) -> Outcome:
         """Send the message and follow the child, from its start if we lack some of its events.
 
@@ -98,19 +98,19 @@ class ChildTask:
         answer to a question must not be sent twice, because it could answer the next question. If
         the question was answered by another client, the child is read to its end.
         """
-        if is_known or message.task_id:
+        if is_retry or message.task_id:
             await self._wait_for_host()
-        if is_known and await self._has_arrived(message):
+        if is_retry and await self._has_arrived(message):
             return await self._read_from_start(message, idle)
         submission = self._task.child_submission("" if message.task_id else self.id)
-        begun = self._directory.submit(
+        call = self._directory.submit(
             self._agent,
             message=message,
             submission=submission,
             patience_s=self._patience_s,
         )
         try:
-            async with begun as stream:
+            async with call as stream:
                 if stream.message is not None:
                     return await self._use_direct_reply(stream.message)
                 snapshot = stream.snapshot
@@ -124,7 +124,7 @@ class ChildTask:
         return await self._read_from_start(message, idle)
 
     async def _wait_for_host(self) -> None:
-        """Wait for the host of a known child, which may start later than ours."""
+        """Wait for the host of a child called earlier. It may start later than ours."""
         self._patience_s = self._limits.return_s
         with contextlib.suppress(PeerError):
             await self._directory.wait_until(self._is_served, timeout_s=self._patience_s)
@@ -134,13 +134,13 @@ class ChildTask:
 
     async def _has_arrived(self, message: message_pb2.Message) -> bool:
         """Return whether an earlier attempt sent the message, by the ids in the child's history."""
-        head = self._directory.watch(
+        watch = self._directory.watch(
             self.id, account=self._task.account, patience_s=self._patience_s
         )
         try:
-            async with head as stream:
+            async with watch as stream:
                 history = stream.snapshot.task.history if stream.snapshot is not None else ()
-                return any(known.message_id == message.message_id for known in history)
+                return any(earlier.message_id == message.message_id for earlier in history)
         except TaskNotFoundError:
             if message.task_id:
                 raise
@@ -152,22 +152,27 @@ class ChildTask:
 
     def _lacks_events(self, snapshot: snapshot_pb2.TaskSnapshot) -> bool:
         """Return whether the child has events that we lack, because an earlier call reached it."""
-        ours = {(info.origin.task_id, info.artifact_id) for info in self._task.latest.artifacts}
-        asking = self._task.pending_approvals
-        if any(asking.find(one.requested.approval_id) is None for one in snapshot.approvals):
+        own_artifacts = {
+            (info.origin.task_id, info.artifact_id) for info in self._task.latest.artifacts
+        }
+        pending_approvals = self._task.pending_approvals
+        if any(
+            pending_approvals.find(approval.requested.approval_id) is None
+            for approval in snapshot.approvals
+        ):
             return True
         return any(
-            (info.origin.task_id or self.id, info.artifact_id) not in ours
+            (info.origin.task_id or self.id, info.artifact_id) not in own_artifacts
             for info in snapshot.artifacts
         )
 
     async def _read_from_start(self, message: message_pb2.Message, idle: IdleTimeout) -> Outcome:
         """Read the child from its start. Events forwarded before are skipped."""
         transcript = Transcript(self.id, self._agent, message_id=message.message_id)
-        followed = self._directory.watch(
+        watch = self._directory.watch(
             self.id, account=self._task.account, after=0, patience_s=self._patience_s
         )
-        async with followed as stream:
+        async with watch as stream:
             return await self._follow_stream(stream, transcript, idle)
 
     async def _follow_stream(
@@ -187,7 +192,7 @@ class ChildTask:
                 transcript.apply(sealed)
                 await self._forward(sealed)
                 if transcript.approval_events:
-                    await self._pass_on_approvals(transcript)
+                    await self._forward_approvals(transcript)
                 if transcript.is_over:
                     return transcript.outcome()
             idle.resume()
@@ -197,14 +202,14 @@ class ChildTask:
         self, batches: list[bytes], transcript: Transcript, idle: IdleTimeout
     ) -> int:
         """Forward text batches at once, up to the first that has to wait; return their number."""
-        taken = 0
+        count = 0
         try:
-            while taken < len(batches) and self._forward_text(batches[taken], transcript):
-                taken += 1
+            while count < len(batches) and self._forward_text(batches[count], transcript):
+                count += 1
         except Exception as error:  # noqa: BLE001  any error is raised to the reader
             self._rejection = error
         idle.resume()
-        return taken
+        return count
 
     def _forward_text(self, sealed: bytes, transcript: Transcript) -> bool:
         """Forward a batch of text only. Returns False if it has other events or has to wait."""
@@ -227,26 +232,26 @@ class ChildTask:
             raise PeerProtocolError(f"agent {self._agent!r}", problem)
         await self._task.forward(sealed, agent=self._agent)
 
-    async def _pass_on_approvals(self, transcript: Transcript) -> None:
-        """Pass on the child's approval requests and answers, except those passed on before."""
-        asking = self._task.pending_approvals
-        news: list[event_pb2.Event] = []
+    async def _forward_approvals(self, transcript: Transcript) -> None:
+        """Record the child's new approval requests and answers in the parent."""
+        pending_approvals = self._task.pending_approvals
+        events: list[event_pb2.Event] = []
         for event in transcript.approval_events:
             is_question = event.HasField("approval_requested")
-            said = event.approval_requested if is_question else event.approval_answered
-            known = asking.find(said.approval_id)
-            if is_question and known is None:
+            details = event.approval_requested if is_question else event.approval_answered
+            approval = pending_approvals.find(details.approval_id)
+            if is_question and approval is None:
                 event.approval_requested.child_task_id = self.id
-            elif not is_question and known is not None and not known.HasField("answered"):
+            elif not is_question and approval is not None and not approval.HasField("answered"):
                 # The answer went to the child directly.
                 event.approval_answered.turn = self._task.turn
             else:
                 continue
-            asking.apply(event)
-            news.append(event)
+            pending_approvals.apply(event)
+            events.append(event)
         transcript.approval_events = []
-        if news:
-            await self._task.record(*news)
+        if events:
+            await self._task.record(*events)
 
     async def _use_direct_reply(self, message: message_pb2.Message) -> Outcome:
         """Use a direct reply as the answer. Its files become an artifact of the parent."""
@@ -256,8 +261,8 @@ class ChildTask:
             artifact = self._task.artifact(self._agent, id=f"reply-{self.id}")
             for part in files:
                 await artifact.append(part, last=part is files[-1])
-        said = message_text(message)
-        text = shorten(said, len(said), KEPT_CHARS, self._agent)
+        text = message_text(message)
+        text = shorten(text, len(text), MAX_TEXT_CHARS, self._agent)
         return Outcome(
             self._agent,
             State.TASK_STATE_COMPLETED,

@@ -16,7 +16,7 @@ from trunkline.v1 import task_service_pb2
 
 _TIMEOUT_S = 2.0
 # Only the latest tasks of the conversation are read: most have a route.
-_LOOKED_AT = 10
+_MAX_TASKS = 10
 
 
 async def find_last_agent(task: TurnRuntime, directory: Directory, router: Router) -> str:
@@ -32,16 +32,16 @@ async def find_last_agent(task: TurnRuntime, directory: Directory, router: Route
         account=task.account,
         agent=task.agent,
         context_id=task.context_id,
-        page_size=_LOOKED_AT,
+        page_size=_MAX_TASKS,
     )
     try:
         async with asyncio.timeout(_TIMEOUT_S):
-            found = await directory.client_for_agent(task.agent).list_tasks(request)
+            response = await directory.client_for_agent(task.agent).list_tasks(request)
     except (TrunklineError, TimeoutError):
         # The last agent is only a hint: don't make the request wait or fail for it.
         return ""
-    for earlier in found.tasks:
-        agent = _agent_of(earlier.metadata) if earlier.task_id != task.id else ""
+    for earlier in response.tasks:
+        agent = _last_step_agent(earlier.metadata) if earlier.task_id != task.id else ""
         if agent in router.cards:
             return agent
     return ""
@@ -56,15 +56,17 @@ def route_to_last_agent(steps: Sequence[Step], agent: str) -> None:
             step.route.reasons.append(f"{agent} was asked last in this conversation")
 
 
-def _agent_of(metadata: struct_pb2.Struct) -> str:
+def _last_step_agent(metadata: struct_pb2.Struct) -> str:
     """Return the agent of the last step in a task's route."""
     if ROUTE_KEY not in metadata.fields:
         return ""
     route = metadata.fields[ROUTE_KEY].struct_value
     steps = route.fields["steps"].list_value.values if "steps" in route.fields else ()
     routes = [step.struct_value for step in steps] or [route]
-    return next((agent for one in reversed(routes) if (agent := _name_in(one))), "")
+    return next(
+        (agent for step_route in reversed(routes) if (agent := _agent_name(step_route))), ""
+    )
 
 
-def _name_in(route: struct_pb2.Struct) -> str:
+def _agent_name(route: struct_pb2.Struct) -> str:
     return route.fields["agent"].string_value if "agent" in route.fields else ""

@@ -37,26 +37,26 @@ async def begin_turn(turn: SupervisorTurn) -> SupervisorState | None:
     An answer to a waiting child continues the plan that was recorded before.
     """
     task = turn.task
-    answered = answer_waiting_children(task.snapshot, task.text)
-    if answered:
-        return answered
+    state = answer_waiting_children(task.snapshot, task.text)
+    if state:
+        return state
     revision = turn.plan.revision
-    planned = await _plan_request(turn)
-    steps = _describe_steps(planned.steps, describe_files(task.message))
+    result = await _plan_request(turn)
+    steps = _describe_steps(result.steps, describe_files(task.message))
     if len(steps) > MAX_STEPS:
         await ask_user(turn, too_many_steps_question(len(steps)))
         return None
     if not turn.router.find_unknown_address(task.text):
         await _route_remaining(turn, steps)
-    if planned.question or not any(step.agent for step in steps):
-        if planned.written_text or turn.plan.revision != revision:
+    if result.question or not any(step.agent for step in steps):
+        if result.written_text or turn.plan.revision != revision:
             # A part of the plan is published already, so complete it.
-            await _write_plan(turn, steps, steps[:1], shown=planned.written_text)
+            await _write_plan(turn, steps, steps[:1], written_text=result.written_text)
         else:
             await task.record(*_route_events(steps[:1]))
-        await ask_user(turn, planned.question or no_agent_question(steps, turn.router))
+        await ask_user(turn, result.question or no_agent_question(steps, turn.router))
         return None
-    await _write_plan(turn, steps, steps, shown=planned.written_text)
+    await _write_plan(turn, steps, steps, written_text=result.written_text)
     return {"steps": steps, "outcomes": {}}
 
 
@@ -68,17 +68,24 @@ async def _plan_request(turn: SupervisorTurn) -> PlanResult:
     if planner is None or is_clear or not router.cards:
         return PlanResult(by_score)
     await task.working()
-    last = await find_last_agent(task, turn.directory, router)
-    before = turn.memory.earlier_messages() if turn.memory is not None else ()
-    planned = await planner.plan(task.text, by_score, router, turn.plan, last=last, before=before)
-    if planned.steps:
-        return planned
-    if planned.question:
+    last_agent = await find_last_agent(task, turn.directory, router)
+    earlier_messages = turn.memory.earlier_messages() if turn.memory is not None else ()
+    result = await planner.plan(
+        task.text,
+        by_score,
+        router,
+        turn.plan,
+        last_agent=last_agent,
+        earlier_messages=earlier_messages,
+    )
+    if result.steps:
+        return result
+    if result.question:
         unrouted = event_pb2.RouteDecided(reasons=[f"{planner.name} has a question"])
         unrouted.scores.extend(by_score[0].route.scores)
-        return replace(planned, steps=(Step("step-1", task.text, unrouted),))
+        return replace(result, steps=(Step("step-1", task.text, unrouted),))
     for step in by_score:
-        step.route.reasons.append(f"planned by score: {planned.problem}")
+        step.route.reasons.append(f"planned by score: {result.problem}")
     return PlanResult(by_score)
 
 
@@ -88,7 +95,7 @@ def _describe_steps(steps: Sequence[Step], files: str) -> tuple[Step, ...]:
 
 
 async def _route_remaining(turn: SupervisorTurn, steps: tuple[Step, ...]) -> None:
-    """Route steps that fit no agent: to the last agent, or to the default agent."""
+    """Route steps without an agent: to the last agent if no step has one, then to the default."""
     if not any(step.agent for step in steps):
         route_to_last_agent(steps, await find_last_agent(turn.task, turn.directory, turn.router))
     for step in steps:
@@ -109,9 +116,9 @@ async def run_plan(state: SupervisorState, turn: SupervisorTurn) -> NodeResult:
 async def synthesise_answer(state: SupervisorState, turn: SupervisorTurn) -> NodeResult:
     """Retry failed steps once with the next best agent. Otherwise deliver the answer and end."""
     if not state.get("is_revised"):
-        checked = _prepare_retries(state)
-        if checked.get("retries"):
-            return checked, "plan"
+        revised = _prepare_retries(state)
+        if revised.get("retries"):
+            return revised, "plan"
     answer = combine_outcomes(state["steps"], state["outcomes"])
     await deliver_answer(
         turn, await rewrite_answer(turn, answer, state["steps"], state["outcomes"])
@@ -120,23 +127,23 @@ async def synthesise_answer(state: SupervisorState, turn: SupervisorTurn) -> Nod
 
 
 async def _write_plan(
-    turn: SupervisorTurn, steps: Sequence[Step], routed: Sequence[Step], *, shown: str = ""
+    turn: SupervisorTurn, steps: Sequence[Step], routed: Sequence[Step], *, written_text: str = ""
 ) -> None:
     """Record the plan, as text and as steps, and the route of each step.
 
-    `shown` is the text that has been written. The rest is one commit, so a takeover finds either
-    the whole plan or none.
+    `written_text` is the part of the text that has been written. The rest is one commit, so a
+    takeover finds either the whole plan or none.
     """
     text = render_plan(steps)
-    if not text.startswith(shown):
+    if not text.startswith(written_text):
         turn.plan.start_revision()
-        shown = ""
+        written_text = ""
     plan_id, revision = turn.plan.id, turn.plan.revision
-    tokens = _TOKEN.findall(text[len(shown) :])
-    whole = event_pb2.PlanChanged(plan_id=plan_id, revision=revision, steps=build_plan_steps(steps))
+    tokens = _TOKEN.findall(text[len(written_text) :])
+    plan = event_pb2.PlanChanged(plan_id=plan_id, revision=revision, steps=build_plan_steps(steps))
     await turn.task.record(
         *([plan_event(plan_id, revision, tokens)] if tokens else ()),
-        event_pb2.Event(plan=whole),
+        event_pb2.Event(plan=plan),
         *_route_events(routed),
     )
     turn.plan.start_revision()
@@ -146,23 +153,23 @@ def _prepare_retries(state: SupervisorState) -> SupervisorState:
     """Return the state with the steps to retry with other agents, if there are any."""
     outcomes = dict(state["outcomes"])
     steps = {step.id: step for step in state["steps"]}
-    again = {
-        step.id: other
+    retried = {
+        step.id: alternative
         for step in state["steps"]
-        if (other := find_second_choice(step, outcomes[step.id])) is not None
+        if (alternative := find_second_choice(step, outcomes[step.id])) is not None
     }
-    # Also retry the steps that need them. A model's plan may list them in any order.
-    blocked = list(again)
+    # Also retry the steps that need these. A model's plan may list the steps in any order.
+    blocked = list(retried)
     while blocked:
         needed = blocked.pop()
         for step in state["steps"]:
-            if needed in step.needed_steps and step.id not in again:
-                again[step.id] = step
+            if needed in step.needed_steps and step.id not in retried:
+                retried[step.id] = step
                 blocked.append(step.id)
-    for step_id in again:
+    for step_id in retried:
         del outcomes[step_id]
-    steps |= again
-    retries = [steps[step_id] for step_id in steps if step_id in again]
+    steps |= retried
+    retries = [steps[step_id] for step_id in steps if step_id in retried]
     return {
         "steps": tuple(steps.values()),
         "outcomes": outcomes,

@@ -50,7 +50,7 @@ def build_plan_tools(agents: Sequence[str]) -> list[ToolSpec]:
 
 
 def parse_plan(
-    given: Mapping[str, Any], request: str, router: Router, *, planner: str
+    arguments: Mapping[str, Any], request: str, router: Router, *, planner: str
 ) -> tuple[Step, ...]:
     """Parse the steps in a model's tool call, and add the scores of each.
 
@@ -60,16 +60,16 @@ def parse_plan(
     Raises:
         UnusablePlanError: the plan can't be run.
     """
-    listed = given.get("steps")
-    if not isinstance(listed, list) or not listed:
+    items = arguments.get("steps")
+    if not isinstance(items, list) or not items:
         raise UnusablePlanError("it has no steps")
-    if len(listed) > MAX_STEPS:
-        raise UnusablePlanError(f"it has {len(listed)} steps; at most {MAX_STEPS} may be")
-    if len(listed) == 1 and isinstance(listed[0], dict) and not listed[0].get("text"):
-        listed = [{**listed[0], "text": request}]
+    if len(items) > MAX_STEPS:
+        raise UnusablePlanError(f"it has {len(items)} steps; at most {MAX_STEPS} may be")
+    if len(items) == 1 and isinstance(items[0], dict) and not items[0].get("text"):
+        items = [{**items[0], "text": request}]
     steps = tuple(
-        _step(number, one, len(listed), router, planner)
-        for number, one in enumerate(listed, start=1)
+        _step(number, item, len(items), router, planner)
+        for number, item in enumerate(items, start=1)
     )
     try:
         TopologicalSorter({step.id: step.after for step in steps}).prepare()
@@ -78,42 +78,42 @@ def parse_plan(
     return steps
 
 
-def render_partial_plan(given: Mapping[str, Any]) -> str:
+def render_partial_plan(arguments: Mapping[str, Any]) -> str:
     """Render the plan for people, as far as an incomplete tool call contains it.
 
     The text for a longer prefix of the call begins with the text for a shorter one.
     """
-    listed = given.get("steps")
-    listed = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    items = arguments.get("steps")
+    items = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
     lines: list[str] = []
-    for number, one in enumerate(listed, start=1):
-        agent, text = one.get("agent"), one.get("text")
+    for number, item in enumerate(items, start=1):
+        agent, text = item.get("agent"), item.get("text")
         if not isinstance(agent, str) or not isinstance(text, str):
             break
         line = summary_line(text)
-        if number == len(listed):
+        if number == len(items):
             # The last item may be incomplete: an agent's name may still change, a text only grows.
-            if list(one)[-1] == "agent":
+            if list(item)[-1] == "agent":
                 break
             line = line[: LINE_CHARS - 1]
         lines.append(f"{number}. {_normalize_agent(agent)}: {line}")
     return "\n".join(lines)
 
 
-def _step(number: int, one: object, count: int, router: Router, planner: str) -> Step:
-    if not isinstance(one, dict):
+def _step(number: int, item: object, count: int, router: Router, planner: str) -> Step:
+    if not isinstance(item, dict):
         raise UnusablePlanError(f"step {number} is not an object")
-    agent = _normalize_agent(str(one.get("agent", "")))
+    agent = _normalize_agent(str(item.get("agent", "")))
     if agent not in router.cards:
-        known = ", ".join(router.cards)
-        raise UnusablePlanError(f"step {number} is for {agent!r}; there are only: {known}")
-    text = one.get("text")
+        names = ", ".join(router.cards)
+        raise UnusablePlanError(f"step {number} is for {agent!r}; there are only: {names}")
+    text = item.get("text")
     if not isinstance(text, str) or not text.strip():
         raise UnusablePlanError(f"step {number} does not say what to ask {agent}")
     if len(text) > _LONGEST_TEXT:
         raise UnusablePlanError(f"the text of step {number} is too long")
     text, numbers = _normalize_placeholders(text.strip(), number, count)
-    after = sorted({*numbers, *_parse_step_numbers(number, one.get("after"), count)})
+    after = sorted({*numbers, *_parse_step_numbers(number, item.get("after"), count)})
     if not (has_reference(text) and len(after) == 1):
         missing = (f"{{{earlier}}}" for earlier in after if earlier not in numbers)
         text = "\n".join([text, *missing])
@@ -134,23 +134,23 @@ def _normalize_placeholders(text: str, number: int, count: int) -> tuple[str, se
     """Return the text with placeholders {1}, {2}, … for results, and their numbers."""
     numbers: set[int] = set()
 
-    def place(match: re.Match[str]) -> str:
+    def replace(match: re.Match[str]) -> str:
         earlier = int(match[1])
         if not 1 <= earlier <= count or earlier == number:
             return match[0]
         numbers.add(earlier)
         return f"{{{earlier}}}"
 
-    return _PLACEHOLDER.sub(place, text), numbers
+    return _PLACEHOLDER.sub(replace, text), numbers
 
 
 def _parse_step_numbers(number: int, after: object, count: int) -> set[int]:
-    """Return the numbers of the steps that one waits for. Accepts numbers in strings."""
+    """Return the numbers of the steps that a step waits for. Accepts numbers in strings."""
     numbers: set[int] = set()
-    for one in after if isinstance(after, list) else [] if after is None else [after]:
-        digits = _DIGITS.search(str(one))
+    for item in after if isinstance(after, list) else [] if after is None else [after]:
+        digits = _DIGITS.search(str(item))
         earlier = int(digits[0]) if digits else 0
         if not 1 <= earlier <= count or earlier == number:
-            raise UnusablePlanError(f"step {number} waits for {one!r}, which is not another step")
+            raise UnusablePlanError(f"step {number} waits for {item!r}, which is not another step")
         numbers.add(earlier)
     return numbers

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _TRIES: Final = 2
 _REQUEST_CHARS: Final = 32 * 1024
 _CARD_CHARS: Final = 600
-# Longer answers are joined without the model, which would omit parts.
+# Longer answers are joined without the model, because it would omit parts.
 _MERGED_CHARS: Final = 32 * 1024
 _SCORES: Final = 5
 # The plan is rendered again after this many more characters.
@@ -76,67 +76,67 @@ class Planner:
         router: Router,
         writer: PlanWriter,
         *,
-        last: str = "",
-        before: "Sequence[BaseMessage]" = (),
+        last_agent: str = "",
+        earlier_messages: "Sequence[BaseMessage]" = (),
     ) -> PlanResult:
         """Ask for a plan, once more if it can't be run. The plan is written as it streams.
 
-        `last` is the agent of the last turn, `before` the conversation. If the plan is unusable,
-        the written text is discarded and the next text becomes a new revision.
+        `last_agent` is the agent of the last turn, `earlier_messages` the conversation before this
+        one. If the plan is unusable, its text is discarded and the next text is a new revision.
         """
         from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
 
         text = request[:_REQUEST_CHARS]
         messages: list[BaseMessage] = [
-            SystemMessage(_prompt(by_score, router, last)),
-            *before,
+            SystemMessage(_prompt(by_score, router, last_agent)),
+            *earlier_messages,
             HumanMessage(text),
         ]
         problem = ""
         for _ in range(_TRIES):
-            shown = _PlanStream(writer)
+            stream = _PlanStream(writer)
             try:
                 reply = await self._model.ask(
                     messages,
                     tools=build_plan_tools(list(router.cards)),
-                    on_chunk=shown.add_chunk,
-                    on_discard=shown.discard,
+                    on_chunk=stream.add_chunk,
+                    on_discard=stream.discard,
                 )
             except ModelUnavailableError:
                 # The model has logged it. The provider's error text is not for callers.
                 return PlanResult(problem=f"{self.name} could not be called for a plan")
             try:
-                return self._parse_reply(reply, text, router, shown.text)
+                return self._parse_reply(reply, text, router, stream.text)
             except UnusablePlanError as error:
                 problem = str(error)
-            await shown.discard()
-            wrong = f"This can't be run: {problem}. Call {MAKE_PLAN} again, mended."
+            await stream.discard()
+            feedback = f"This can't be run: {problem}. Call {MAKE_PLAN} again, mended."
             messages.append(reply)
-            made = (*reply.tool_calls, *reply.invalid_tool_calls)
-            calls = [call["id"] or "" for call in made]
-            messages += [ToolMessage(wrong, tool_call_id=call_id) for call_id in calls]
-            if not calls:
-                messages.append(HumanMessage(wrong))
+            calls = (*reply.tool_calls, *reply.invalid_tool_calls)
+            call_ids = [call["id"] or "" for call in calls]
+            messages += [ToolMessage(feedback, tool_call_id=call_id) for call_id in call_ids]
+            if not call_ids:
+                messages.append(HumanMessage(feedback))
         return PlanResult(problem=f"the plan of {self.name} could not be run: {problem}")
 
     async def write_answer(
         self,
         request: str,
-        answered: Sequence[tuple[Step, Outcome]],
+        results: Sequence[tuple[Step, Outcome]],
         on_text: OnText,
         on_discard: Callable[[], Awaitable[None]],
     ) -> str:
-        """Merge several answers to one, streamed; return "" if there is none.
+        """Merge several answers into one, and stream it. Returns "" if there is none.
 
         A truncated answer is discarded, because the answers that it merges are complete.
         """
         from langchain_core.messages import HumanMessage, SystemMessage
 
-        if sum(len(outcome.text) for _, outcome in answered) > _MERGED_CHARS:
+        if sum(len(outcome.text) for _, outcome in results) > _MERGED_CHARS:
             return ""
         answers = [
             {"agent": outcome.agent, "asked": step.plan_text or step.text, "answer": outcome.text}
-            for step, outcome in answered
+            for step, outcome in results
         ]
         encoded = json.dumps(answers, ensure_ascii=False)
         question = f"The request:\n{request[:_REQUEST_CHARS]}\n\nThe answers:\n{encoded}"
@@ -154,12 +154,12 @@ class Planner:
         return reply.text
 
     def _parse_reply(
-        self, reply: "AIMessage", request: str, router: Router, shown: str
+        self, reply: "AIMessage", request: str, router: Router, written_text: str
     ) -> PlanResult:
         for call in reply.tool_calls:
             if call["name"] == MAKE_PLAN:
                 steps = parse_plan(call["args"], request, router, planner=self.name)
-                return PlanResult(steps, written_text=shown)
+                return PlanResult(steps, written_text=written_text)
             if call["name"] == ASK_USER and (question := str(call["args"].get("question") or "")):
                 return PlanResult(question=question)
         raise UnusablePlanError(f"neither {MAKE_PLAN} nor {ASK_USER} was called")
@@ -170,9 +170,9 @@ class _PlanStream:
 
     def __init__(self, writer: PlanWriter) -> None:
         self._writer = writer
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self.text = ""
         self._arguments = ""
         self._is_called = False
@@ -192,10 +192,10 @@ class _PlanStream:
             return
         self._rendered = len(self._arguments)
         try:
-            given: Any = parse_partial_json(self._arguments)
+            arguments: Any = parse_partial_json(self._arguments)
         except ValueError:
             return
-        text = render_partial_plan(given) if isinstance(given, dict) else ""
+        text = render_partial_plan(arguments) if isinstance(arguments, dict) else ""
         if text.startswith(self.text) and text != self.text:
             await self._writer.append(text[len(self.text) :])
             self.text = text
@@ -204,14 +204,14 @@ class _PlanStream:
         """Discard the text, because the model failed or its plan is unusable."""
         if self.text:
             self._writer.start_revision()
-        self._begin()
+        self._reset()
 
 
-def _prompt(by_score: Sequence[Step], router: Router, last: str) -> str:
+def _prompt(by_score: Sequence[Step], router: Router, last_agent: str) -> str:
     agents = "\n".join(map(_describe_agent, router.cards.values()))
     scores = [f"- {_describe_scores(step)}" for step in by_score[:MAX_STEPS]]
-    if last:
-        scores.append(f"- In this conversation {last} was asked last. It has the messages.")
+    if last_agent:
+        scores.append(f"- In this conversation {last_agent} was asked last. It has the messages.")
     return _PLAN_PROMPT.format(limit=MAX_STEPS, agents=agents, scores="\n".join(scores))
 
 

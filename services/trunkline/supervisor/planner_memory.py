@@ -16,7 +16,7 @@ from trunkline.v1 import message_pb2
 
 
 class PlannerMemory:
-    """The conversation before a turn of a task. The turn adds to it."""
+    """The conversation before a turn of a task. `add_turn` stores the turn in it."""
 
     def __init__(self, task: TurnRuntime, conversation: ConversationHistory | None) -> None:
         self._task = task
@@ -26,20 +26,20 @@ class PlannerMemory:
         """Return the messages of the conversation before this turn, oldest first."""
         conversation = self._conversation
         if conversation is None:
-            return self._of_task()
-        before = conversation.earlier_messages()
-        return before if conversation.has_own_turns() else [*before, *self._of_task()]
+            return self._task_messages()
+        messages = conversation.earlier_messages()
+        return messages if conversation.has_own_turns() else [*messages, *self._task_messages()]
 
     def add_turn(self, answer: str) -> None:
         """Store the turn: its message, and the answer or question."""
         if self._conversation is not None and self._task.text and answer:
             self._conversation.append([HumanMessage(self._task.text), AIMessage(answer)])
 
-    def _of_task(self) -> list[BaseMessage]:
+    def _task_messages(self) -> list[BaseMessage]:
         return [
-            HumanMessage(text) if one.role == message_pb2.ROLE_USER else AIMessage(text)
-            for one in self._task.history[:-1]
-            if (text := message_text(one))
+            HumanMessage(text) if message.role == message_pb2.ROLE_USER else AIMessage(text)
+            for message in self._task.history[:-1]
+            if (text := message_text(message))
         ]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from trunkline.supervisor.steps import Outcome, Step, SupervisorState, shorten
-from trunkline.supervisor.transcript import KEPT_CHARS
+from trunkline.supervisor.transcript import MAX_TEXT_CHARS
 from trunkline.tasks import approvals
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State
 from trunkline.v1 import event_pb2, part_pb2, snapshot_pb2
@@ -22,29 +22,30 @@ def answer_waiting_children(
     Answers to approvals go to the children that requested them, and the other children keep
     waiting. Without such answers, the text goes to the first child with another question.
     """
-    waiting = _waiting_steps(snapshot)
-    if not waiting:
+    waiting_steps = _waiting_steps(snapshot)
+    if not waiting_steps:
         return None
     answers = _approval_answers(snapshot)
-    asking = {
-        one.requested.child_task_id for one in approvals.pending_approvals(snapshot.approvals)
+    requesters = {
+        approval.requested.child_task_id
+        for approval in approvals.pending_approvals(snapshot.approvals)
     }
     steps: list[Step] = []
     outcomes: dict[str, Outcome] = {}
-    is_given = bool(answers)
-    for step in waiting:
+    has_recipient = bool(answers)
+    for step in waiting_steps:
         if step.child_id in answers:
             steps.append(replace(step, text="", answers=answers[step.child_id]))
-        elif not is_given and (step.text or step.child_id not in asking):
+        elif not has_recipient and (step.text or step.child_id not in requesters):
             steps.append(replace(step, text=text))
-            is_given = True
+            has_recipient = True
         else:
             steps.append(step)
             outcomes[step.id] = Outcome(step.agent, State.TASK_STATE_INPUT_REQUIRED, step.text)
-    postponed, known = _postponed_steps(snapshot, waiting)
+    postponed, earlier_outcomes = _postponed_steps(snapshot, waiting_steps)
     return {
         "steps": (*steps, *postponed),
-        "outcomes": {**known, **outcomes},
+        "outcomes": {**earlier_outcomes, **outcomes},
         "is_revised": True,
     }
 
@@ -61,30 +62,30 @@ def recover_state(
     `start` is the task at the start of the turn, `latest` its last state. `text` is the request,
     `files` describes its files (see `describe_files`).
     """
-    ended = _child_outcomes(start, latest)
+    ended_children = _child_outcomes(start, latest)
     children = {
         (child.started.step_id, child.started.agent): child.started.task_id
         for child in latest.children[len(start.children) :]
     }
-    answering = answer_waiting_children(start, text)
-    if answering:
+    resumed = answer_waiting_children(start, text)
+    if resumed:
         steps = tuple(
             replace(step, called_child_id=children.get((step.id, step.agent), ""))
-            for step in answering["steps"]
+            for step in resumed["steps"]
         )
-        stopped = {
-            step.id: ended[child_id]
+        new_outcomes = {
+            step.id: ended_children[child_id]
             for step in steps
-            if step.id not in answering["outcomes"]
-            and (child_id := step.child_id or step.called_child_id) in ended
+            if step.id not in resumed["outcomes"]
+            and (child_id := step.child_id or step.called_child_id) in ended_children
         }
-        outcomes = {**answering["outcomes"], **stopped}
+        outcomes = {**resumed["outcomes"], **new_outcomes}
         return {"steps": steps, "outcomes": outcomes, "is_revised": True}
-    planned = next((plan for plan in reversed(latest.plans) if plan.steps), None)
-    if planned is None or planned.first_sequence <= start.sequence:
+    plan = next((plan for plan in reversed(latest.plans) if plan.steps), None)
+    if plan is None or plan.first_sequence <= start.sequence:
         return None
     routes = {route.step_id: route for route in latest.routes[len(start.routes) :]}
-    steps = tuple(_step(one, routes, children) for one in planned.steps)
+    steps = tuple(_step(plan_step, routes, children) for plan_step in plan.steps)
     if files not in text:
         # The plan shows the files for a step without text.
         steps = tuple(
@@ -92,13 +93,15 @@ def recover_state(
             for step in steps
         )
     outcomes = {
-        step.id: ended[step.called_child_id] for step in steps if step.called_child_id in ended
+        step.id: ended_children[step.called_child_id]
+        for step in steps
+        if step.called_child_id in ended_children
     }
     return {
         "steps": steps,
         "outcomes": outcomes,
         # A retried step has a second route in the journal.
-        "is_revised": len(latest.routes) - len(start.routes) > len(planned.steps),
+        "is_revised": len(latest.routes) - len(start.routes) > len(plan.steps),
     }
 
 
@@ -106,44 +109,48 @@ def _approval_answers(
     snapshot: snapshot_pb2.TaskSnapshot,
 ) -> dict[str, tuple[event_pb2.ApprovalAnswered, ...]]:
     """Return this turn's answers to the approvals of children, keyed by child id."""
-    found: dict[str, tuple[event_pb2.ApprovalAnswered, ...]] = {}
-    for one in snapshot.approvals:
-        child_id = one.requested.child_task_id
-        if child_id and one.HasField("answered") and one.answered.turn >= snapshot.turn:
-            found[child_id] = (*found.get(child_id, ()), one.answered)
-    return found
+    answers: dict[str, tuple[event_pb2.ApprovalAnswered, ...]] = {}
+    for approval in snapshot.approvals:
+        child_id = approval.requested.child_task_id
+        if child_id and approval.HasField("answered") and approval.answered.turn >= snapshot.turn:
+            answers[child_id] = (*answers.get(child_id, ()), approval.answered)
+    return answers
 
 
 def _postponed_steps(
-    snapshot: snapshot_pb2.TaskSnapshot, waiting: Sequence[Step]
+    snapshot: snapshot_pb2.TaskSnapshot, waiting_steps: Sequence[Step]
 ) -> tuple[Sequence[Step], Mapping[str, Outcome]]:
-    """Return the steps that were postponed for waiting ones, and the known outcomes.
+    """Return the steps postponed until waiting steps end, and the outcomes of completed steps.
 
     Steps that need the result of a failed step are excluded, since they were dropped.
     """
-    planned = _latest_plan(snapshot)
+    plan_steps = _latest_plan(snapshot)
     routes = {route.step_id: route for route in snapshot.routes}
-    known = {
+    outcomes = {
         child.started.step_id: _outcome(child.finished, snapshot, set())
         for child in snapshot.children
         if child.HasField("finished") and child.finished.state == State.TASK_STATE_COMPLETED
     }
-    has_begun = {child.started.step_id for child in snapshot.children}
-    left = [_step(one, routes, {}) for one in planned if one.step_id not in has_begun]
-    held = {step.id for step in waiting}
-    put_off: list[Step] = []
+    started_ids = {child.started.step_id for child in snapshot.children}
+    candidates = [
+        _step(plan_step, routes, {})
+        for plan_step in plan_steps
+        if plan_step.step_id not in started_ids
+    ]
+    blocking_ids = {step.id for step in waiting_steps}
+    postponed: list[Step] = []
     while True:
-        more = [
+        additions = [
             step
-            for step in left
-            if step not in put_off
-            and held.intersection(step.needed_steps)
-            and all(needed in held or needed in known for needed in step.needed_steps)
+            for step in candidates
+            if step not in postponed
+            and blocking_ids.intersection(step.needed_steps)
+            and all(needed in blocking_ids or needed in outcomes for needed in step.needed_steps)
         ]
-        if not more:
-            return put_off, known
-        put_off += more
-        held |= {step.id for step in more}
+        if not additions:
+            return postponed, outcomes
+        postponed += additions
+        blocking_ids |= {step.id for step in additions}
 
 
 def _latest_plan(snapshot: snapshot_pb2.TaskSnapshot) -> Sequence[event_pb2.PlanStep]:
@@ -151,19 +158,19 @@ def _latest_plan(snapshot: snapshot_pb2.TaskSnapshot) -> Sequence[event_pb2.Plan
 
 
 def _step(
-    planned: event_pb2.PlanStep,
+    plan_step: event_pb2.PlanStep,
     routes: Mapping[str, event_pb2.RouteDecided],
     children: Mapping[tuple[str, str], str],
 ) -> Step:
-    route = routes.get(planned.step_id) or event_pb2.RouteDecided(
-        agent=planned.agent, step_id=planned.step_id
+    route = routes.get(plan_step.step_id) or event_pb2.RouteDecided(
+        agent=plan_step.agent, step_id=plan_step.step_id
     )
     return Step(
-        planned.step_id,
-        planned.text,
+        plan_step.step_id,
+        plan_step.text,
         route,
-        tuple(planned.after),
-        called_child_id=children.get((planned.step_id, planned.agent), ""),
+        tuple(plan_step.after),
+        called_child_id=children.get((plan_step.step_id, plan_step.agent), ""),
     )
 
 
@@ -172,54 +179,56 @@ def _child_outcomes(
 ) -> dict[str, Outcome]:
     """Return the outcomes of the children that stopped in this turn, keyed by child id.
 
-    A child that waited before and waits again is excluded, because it may ask the same: it is read
-    again.
+    A child that waited before the turn and waits again is excluded. It may repeat its question, so
+    it is read again.
     """
-    waited = {
+    waiting_ids = {
         child.started.task_id
         for child in start.children
         if child.HasField("finished") and child.finished.state not in TERMINAL
     }
-    known = {(info.origin.task_id, info.artifact_id) for info in start.artifacts}
+    earlier_artifacts = {(info.origin.task_id, info.artifact_id) for info in start.artifacts}
     return {
-        child.started.task_id: _outcome(child.finished, latest, known)
+        child.started.task_id: _outcome(child.finished, latest, earlier_artifacts)
         for child in latest.children
         if child.HasField("finished")
-        and (child.finished.state in TERMINAL or child.started.task_id not in waited)
+        and (child.finished.state in TERMINAL or child.started.task_id not in waiting_ids)
     }
 
 
 def _outcome(
-    finished: event_pb2.ChildFinished,
+    end: event_pb2.ChildFinished,
     latest: snapshot_pb2.TaskSnapshot,
-    known: set[tuple[str, str]],
+    earlier_artifacts: set[tuple[str, str]],
 ) -> Outcome:
-    agent, child_id = finished.agent, finished.task_id
-    if finished.state != State.TASK_STATE_COMPLETED:
-        return Outcome(agent, finished.state, finished.text, child_id=child_id)
-    written = [
+    agent, child_id = end.agent, end.task_id
+    if end.state != State.TASK_STATE_COMPLETED:
+        return Outcome(agent, end.state, end.text, child_id=child_id)
+    artifacts = [
         (artifact, info)
         for artifact, info in zip(latest.task.artifacts, latest.artifacts, strict=True)
         if (info.origin.child_task_id or info.origin.task_id) == child_id
-        and (info.origin.task_id, info.artifact_id) not in known
+        and (info.origin.task_id, info.artifact_id) not in earlier_artifacts
     ]
     syntheses = [
-        one
-        for one in written
-        if one[1].kind == event_pb2.ARTIFACT_KIND_SYNTHESIS and one[1].origin.task_id == child_id
+        pair
+        for pair in artifacts
+        if pair[1].kind == event_pb2.ARTIFACT_KIND_SYNTHESIS and pair[1].origin.task_id == child_id
     ]
-    texts = (_text(artifact.parts) for artifact, _ in syntheses or written)
+    texts = (_text(artifact.parts) for artifact, _ in syntheses or artifacts)
     text = "\n".join(text for text in texts if text)
-    text = shorten(text, len(text), KEPT_CHARS, agent)
-    has_files = any(not part.HasField("text") for artifact, _ in written for part in artifact.parts)
-    is_said = not text and not has_files
+    text = shorten(text, len(text), MAX_TEXT_CHARS, agent)
+    has_files = any(
+        not part.HasField("text") for artifact, _ in artifacts for part in artifact.parts
+    )
+    is_status_text = not text and not has_files
     return Outcome(
         agent,
-        finished.state,
-        finished.text if is_said else text,
+        end.state,
+        end.text if is_status_text else text,
         has_files=has_files,
         child_id=child_id,
-        is_status_text=is_said,
+        is_status_text=is_status_text,
     )
 
 
@@ -229,14 +238,14 @@ def _text(parts: Sequence[part_pb2.Part]) -> str:
 
 def _waiting_steps(snapshot: snapshot_pb2.TaskSnapshot) -> tuple[Step, ...]:
     """Return the steps whose children wait, oldest first, each with its child's question."""
-    planned = {one.step_id: one.text for one in _latest_plan(snapshot)}
+    plan_texts = {plan_step.step_id: plan_step.text for plan_step in _latest_plan(snapshot)}
     return tuple(
         Step(
             child.started.step_id,
             child.finished.text,
             event_pb2.RouteDecided(agent=child.started.agent, step_id=child.started.step_id),
             child_id=child.started.task_id,
-            plan_text=planned.get(child.started.step_id, ""),
+            plan_text=plan_texts.get(child.started.step_id, ""),
         )
         for child in snapshot.children
         if child.HasField("finished") and child.finished.state in INTERRUPTED

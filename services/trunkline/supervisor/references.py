@@ -7,8 +7,7 @@ else its value.
 import re
 from collections.abc import Mapping, Sequence
 
-# What may follow a pronoun that stands for a value: the end, an operator, a preposition or a
-# currency.
+# Text that follows a pronoun for a value: the end, an operator, a preposition or a currency.
 _FOLLOWS = (
     r"(?=\s{0,4}(?:$|[?.!,;:+*/^%)]|-\s{0,2}\d|(?-i:[A-Z]{3})\b"
     r"|(?:to|in|into|by|with|from|as|plus|minus|times|squared|cubed)\b))"
@@ -38,18 +37,18 @@ def extract_value(answer: str) -> str:
     """
     answer = answer.strip()
     pieces = _EQUALS.split(answer)
-    said = pieces[1].strip() if len(pieces) == 2 else answer
-    number = _NUMBER.match(said)
-    if number and (len(pieces) == 2 or said == number[0]):
+    value = pieces[1].strip() if len(pieces) == 2 else answer
+    number = _NUMBER.match(value)
+    if number and (len(pieces) == 2 or value == number[0]):
         return number[0].replace(",", "")
     return answer
 
 
 def find_needed_steps(text: str, after: Sequence[str]) -> tuple[str, ...]:
     """Return the ids of the earlier steps whose results the text refers to."""
-    named = {format_step_id(int(place[1])) for place in _PLACEHOLDER.finditer(text)}
-    if found := tuple(earlier for earlier in after if earlier in named):
-        return found
+    ids = {format_step_id(int(match[1])) for match in _PLACEHOLDER.finditer(text)}
+    if needed := tuple(earlier for earlier in after if earlier in ids):
+        return needed
     return tuple(after[-1:]) if after and has_reference(text) else ()
 
 
@@ -61,16 +60,16 @@ def fill_references(text: str, answers: Mapping[str, str]) -> str:
     if not answers:
         return text
 
-    def put(place: re.Match[str]) -> str:
-        answer = answers.get(format_step_id(int(place[1])))
+    def replace(match: re.Match[str]) -> str:
+        answer = answers.get(format_step_id(int(match[1])))
         if answer is None:
-            return place[0]
-        begin, end = place.span()
-        is_line = text[begin - 1 : begin] in ("", "\n") and text[end : end + 1] in ("", "\n")
+            return match[0]
+        start, end = match.span()
+        is_line = text[start - 1 : start] in ("", "\n") and text[end : end + 1] in ("", "\n")
         return answer.strip() if is_line else extract_value(answer)
 
-    if any(format_step_id(int(place[1])) in answers for place in _PLACEHOLDER.finditer(text)):
-        return _PLACEHOLDER.sub(put, text)
+    if any(format_step_id(int(match[1])) in answers for match in _PLACEHOLDER.finditer(text)):
+        return _PLACEHOLDER.sub(replace, text)
     (answer,) = answers.values()
     value = extract_value(answer)
     return _REFERENCE.sub(lambda _: value, text, count=1)

@@ -65,11 +65,11 @@ def names_agents(text: str, router: Router) -> bool:
 def split_request(text: str, router: Router) -> tuple[Step, ...]:
     """Split a request into steps, at least one, in its order. A step may have no agent.
 
-    Steps for the default agent have none yet: see `Router.apply_default`.
+    The default agent is not set here: see `Router.apply_default`.
     """
-    unknown = router.find_unknown_address(text)
-    if unknown:
-        unrouted = event_pb2.RouteDecided(reasons=[f"no agent here is named {unknown}"])
+    unknown_name = router.find_unknown_address(text)
+    if unknown_name:
+        unrouted = event_pb2.RouteDecided(reasons=[f"no agent here is named {unknown_name}"])
         return (_step(1, text, unrouted),)
     addresses = router.find_addresses(text[:SEARCHED_CHARS])
     if addresses:
@@ -81,22 +81,22 @@ def _addressed_pieces(
     text: str, addresses: Sequence[re.Match[str]], router: Router
 ) -> list[_Piece]:
     """Split at addresses. The text before the first address is split as usual."""
-    first = addresses[0].start()
-    before = _strip_conjunction(text[:first])
-    pieces = _split_pieces(text, 0, len(before), router) if split_words(before) else []
-    seam = text[len(before) : first]
-    for match, following in zip(addresses, [*addresses[1:], None], strict=True):
-        end = following.start() if following else len(text)
-        kept = _strip_conjunction(text[match.end() : end])
-        stop = match.end() + len(kept)
+    start = addresses[0].start()
+    prefix = _strip_conjunction(text[:start])
+    pieces = _split_pieces(text, 0, len(prefix), router) if split_words(prefix) else []
+    separator = text[len(prefix) : start]
+    for match, next_match in zip(addresses, [*addresses[1:], None], strict=True):
+        end = next_match.start() if next_match else len(text)
+        body = _strip_conjunction(text[match.end() : end])
+        stop = match.end() + len(body)
         decision = address_decision(match[1].lower())
-        is_after = bool(_THEN.search(seam)) or has_reference(kept)
+        is_after = bool(_THEN.search(separator)) or has_reference(body)
         pieces.append(
             _Piece(
                 match.end(), stop, is_after, RoutedText(decision, has_verb=True, is_explicit=True)
             )
         )
-        seam = text[stop:end]
+        separator = text[stop:end]
     return pieces
 
 
@@ -117,7 +117,7 @@ def _trim_end(text: str, end: int) -> int:
 
 
 def _split_pieces(text: str, begin: int, end: int, router: Router) -> list[_Piece]:
-    """Split where both parts make sense. A part that can't stand alone joins the one before."""
+    """Split where both parts can be steps. Any other part is joined to the part before it."""
     fragments = _fragments(text, begin, end) if end - begin <= SEARCHED_CHARS else []
     if not 0 < len(fragments) <= _MAX_PIECES:
         return [_Piece(begin, end, is_after=False, routed=router.route(text[begin:end]))]
@@ -133,9 +133,9 @@ def _split_pieces(text: str, begin: int, end: int, router: Router) -> list[_Piec
             else:
                 pieces.append(_Piece(start, stop, is_after or has_reference(fragment), routed))
         else:
-            last = pieces[-1]
-            whole = router.route(text[last.begin : stop])
-            pieces[-1] = _Piece(last.begin, stop, last.is_after, whole)
+            previous = pieces[-1]
+            merged = router.route(text[previous.begin : stop])
+            pieces[-1] = _Piece(previous.begin, stop, previous.is_after, merged)
     return pieces
 
 
@@ -154,7 +154,7 @@ def _fragments(text: str, begin: int, end: int) -> list[tuple[int, int, bool]]:
     return fragments
 
 
-def _stands_alone(fragment: str, routed: RoutedText, before: _Piece, router: Router) -> bool:
+def _stands_alone(fragment: str, routed: RoutedText, previous: _Piece, router: Router) -> bool:
     """Return whether a fragment is its own step, and not a part of the text before it."""
     words = split_words(fragment)
     if not routed.agent or not words:
@@ -162,13 +162,13 @@ def _stands_alone(fragment: str, routed: RoutedText, before: _Piece, router: Rou
     if routed.is_explicit:
         return len(words) > 1
     has_digit = any(word.isdecimal() for word in words)
-    if routed.agent != before.routed.agent:
+    if routed.agent != previous.routed.agent:
         return has_digit or len(words) > 1
     is_call = fragment.strip().casefold().startswith(f"{words[0]}(")
     if words[0] in _OPENERS or (not is_call and router.has_tag(routed.agent, words[0])):
         return len(words) > 1
     # "integrate x^2 and x^3": the second part has no verb, so splitting would lose it.
-    return has_digit and (routed.has_verb or not before.routed.has_verb)
+    return has_digit and (routed.has_verb or not previous.routed.has_verb)
 
 
 def _is_question(words: Sequence[str]) -> bool:
@@ -185,9 +185,9 @@ def _is_preface(text: str, piece: _Piece) -> bool:
 def _build_steps(text: str, pieces: Sequence[_Piece]) -> tuple[Step, ...]:
     steps: list[Step] = []
     for number, piece in enumerate(pieces, start=1):
-        said = text[piece.begin : piece.end].strip(_EDGE_CHARS)
+        step_text = text[piece.begin : piece.end].strip(_EDGE_CHARS)
         after = (steps[-1].id,) if piece.is_after and steps else ()
-        steps.append(_step(number, said, piece.routed.decision, after=after))
+        steps.append(_step(number, step_text, piece.routed.decision, after=after))
     return tuple(steps)
 
 

@@ -9,7 +9,7 @@ from trunkline.v1 import agent_card_pb2, event_pb2
 
 TAG_POINTS = 1.0
 SKILL_POINTS = 1.5
-# A smaller lead over the next agent decides nothing.
+# A smaller lead over the next agent is a tie.
 MARGIN_POINTS = 0.5
 # The lowest confidence for a route. Equal scores stay below it.
 GOOD_CONFIDENCE = 0.5
@@ -80,25 +80,25 @@ class Router:
     def route(self, text: str) -> RoutedText:
         """Score every agent and choose one, or none if no agent is clearly ahead."""
         request = SearchableText.from_text(text[:SEARCHED_CHARS])
-        first = _FIRST_WORD.match(text)
-        first_word = first[1].casefold() if first else ""
-        finds = [
+        word = _FIRST_WORD.match(text)
+        first_word = word[1].casefold() if word else ""
+        matches = [
             _match_card(name, skills, request, first_word) for name, skills in self._skills.items()
         ]
-        scores = _scores(finds)
+        scores = _scores(matches)
         best = scores[0] if scores else event_pb2.AgentScore()
         decision = event_pb2.RouteDecided(
             confidence=best.confidence, reasons=best.reasons, scores=scores
         )
-        found = {find.agent: find for find in finds}.get(best.agent)
+        best_match = {match.agent: match for match in matches}.get(best.agent)
         if best.confidence >= GOOD_CONFIDENCE:
             decision.agent = best.agent
         else:
             decision.reasons[:] = [_no_route_reason(top_agents(decision))]
         return RoutedText(
             decision,
-            has_verb=found is not None and found.has_verb,
-            is_explicit=found is not None and found.is_command,
+            has_verb=best_match is not None and best_match.has_verb,
+            is_explicit=best_match is not None and best_match.is_command,
         )
 
     def apply_default(self, decision: event_pb2.RouteDecided) -> None:
@@ -108,7 +108,7 @@ class Router:
             decision.reasons.append("this is the default agent")
 
     def find_addresses(self, text: str) -> list[re.Match[str]]:
-        """Return the places where the text addresses known agents as @NAME."""
+        """Return the matches of @NAME in the text for known agents."""
         return [match for match in _ADDRESS.finditer(text) if match[1].lower() in self.cards]
 
     def find_unknown_address(self, text: str) -> str:
@@ -159,45 +159,45 @@ def _match_card(
     tags: dict[str, Tag] = {}
     reasons: list[str] = []
     is_command = False
-    matched = 0
+    skill_count = 0
     for skill in skills:
         if skill.is_command:
-            found = [tag for tag in skill.tags if tag.phrase == f" {first_word} "]
-            is_command = is_command or bool(found)
+            matching = [tag for tag in skill.tags if tag.phrase == f" {first_word} "]
+            is_command = is_command or bool(matching)
         else:
-            found = [tag for tag in skill.tags if tag.is_in(request)]
+            matching = [tag for tag in skill.tags if tag.is_in(request)]
         is_named = not skill.is_command and bool(skill.words.strip())
-        if not found and not (is_named and skill.words in request.phrase):
+        if not matching and not (is_named and skill.words in request.phrase):
             continue
-        matched += 1
-        tags.update((tag.text.casefold(), tag) for tag in found)
-        named = ", ".join(tag.text for tag in found) or "its name"
-        reasons.append(f"skill {skill.name!r}: {named}")
+        skill_count += 1
+        tags.update((tag.text.casefold(), tag) for tag in matching)
+        names = ", ".join(tag.text for tag in matching) or "its name"
+        reasons.append(f"skill {skill.name!r}: {names}")
     return _CardMatch(
         agent,
-        points=len(tags) * TAG_POINTS + matched * SKILL_POINTS,
+        points=len(tags) * TAG_POINTS + skill_count * SKILL_POINTS,
         reasons=tuple(reasons),
         has_verb=any(tag.is_verb_in(request) for tag in tags.values()),
         is_command=is_command,
     )
 
 
-def _scores(finds: Sequence[_CardMatch]) -> list[event_pb2.AgentScore]:
+def _scores(matches: Sequence[_CardMatch]) -> list[event_pb2.AgentScore]:
     """Return the scores, best first: by command, then points, then name."""
-    ranked = sorted(finds, key=lambda find: (not find.is_command, -find.points, find.agent))
-    is_commanded = sum(find.is_command for find in ranked) == 1
+    ranked = sorted(matches, key=lambda match: (not match.is_command, -match.points, match.agent))
+    is_commanded = sum(match.is_command for match in ranked) == 1
     # Two zeros are added so that a single agent has a rival too.
-    best, second = sorted((0.0, 0.0, *(find.points for find in ranked)), reverse=True)[:2]
+    best, second = sorted((0.0, 0.0, *(match.points for match in ranked)), reverse=True)[:2]
     scores = []
-    for find in ranked:
+    for match in ranked:
         if is_commanded:
-            confidence = float(find.is_command)
+            confidence = float(match.is_command)
         else:
-            rival = second if find.points == best else best
-            confidence = round(find.points / (find.points + rival + MARGIN_POINTS), 2)
+            rival = second if match.points == best else best
+            confidence = round(match.points / (match.points + rival + MARGIN_POINTS), 2)
         scores.append(
             event_pb2.AgentScore(
-                agent=find.agent, score=find.points, confidence=confidence, reasons=find.reasons
+                agent=match.agent, score=match.points, confidence=confidence, reasons=match.reasons
             )
         )
     return scores

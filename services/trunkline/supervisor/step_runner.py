@@ -1,4 +1,4 @@
-"""Runs the steps of a plan concurrently where independent. A failed step stops no other."""
+"""Runs the steps of a plan, independent ones concurrently. A failed step stops no other."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -45,30 +45,30 @@ class SupervisorTurn:
 
 
 async def run_steps(
-    turn: SupervisorTurn, steps: Sequence[Step], known: Mapping[str, Outcome]
+    turn: SupervisorTurn, steps: Sequence[Step], earlier_outcomes: Mapping[str, Outcome]
 ) -> dict[str, Outcome]:
     """Run the steps without an outcome, and return the outcomes of all."""
-    outcomes = dict(known)
-    over = {step.id: asyncio.Event() for step in steps}
+    outcomes = dict(earlier_outcomes)
+    end_events = {step.id: asyncio.Event() for step in steps}
 
     async def run(step: Step) -> None:
         try:
             for earlier in step.after:
-                if earlier in over:
-                    await over[earlier].wait()
+                if earlier in end_events:
+                    await end_events[earlier].wait()
             outcomes[step.id] = await _run_step(turn, step, outcomes)
         finally:
-            over[step.id].set()
+            end_events[step.id].set()
 
     try:
         async with asyncio.TaskGroup() as group:
             for step in steps:
                 if step.id in outcomes:
-                    over[step.id].set()
+                    end_events[step.id].set()
                 else:
                     group.create_task(run(step))
     except ExceptionGroup as errors:
-        # The journal is lost, or there is a defect. The first error names the cause.
+        # Steps catch the errors of children, so the journal is lost or there is a defect.
         raise errors.exceptions[0] from errors
     return outcomes
 
@@ -77,12 +77,15 @@ async def _run_step(turn: SupervisorTurn, step: Step, outcomes: Mapping[str, Out
     if not step.agent:
         return failed_outcome("", "no agent here fits it")
     needed = {earlier: outcomes[earlier] for earlier in step.needed_steps}
-    if any(not one.is_waiting and not (one.is_answer and one.text) for one in needed.values()):
+    if any(
+        not outcome.is_waiting and not (outcome.is_answer and outcome.text)
+        for outcome in needed.values()
+    ):
         return failed_outcome(step.agent, "the result that it needs is missing")
-    if any(earlier.is_waiting for earlier in needed.values()):
-        # Postponed until those steps have their answers: see trunkline.supervisor.recovery.
+    if any(outcome.is_waiting for outcome in needed.values()):
+        # Postponed until those steps complete: see trunkline.supervisor.recovery.
         return Outcome(step.agent, State.TASK_STATE_INPUT_REQUIRED)
-    text = fill_references(step.text, {name: earlier.text for name, earlier in needed.items()})
+    text = fill_references(step.text, {name: outcome.text for name, outcome in needed.items()})
     try:
         child_id = step.child_id or step.called_child_id
         child_id = child_id or allocate_task_id(turn.directory.get_agent_host(step.agent))
@@ -95,8 +98,8 @@ async def _call(turn: SupervisorTurn, step: Step, text: str, child_id: str) -> O
     """Call the child, and record its start and its end in the journal."""
     task = turn.task
     if not (step.child_id or step.called_child_id):
-        started = event_pb2.ChildStarted(task_id=child_id, agent=step.agent, step_id=step.id)
-        await task.record(event_pb2.Event(child_started=started))
+        start = event_pb2.ChildStarted(task_id=child_id, agent=step.agent, step_id=step.id)
+        await task.record(event_pb2.Event(child_started=start))
     attributes: dict[str, AttributeValue] = {
         telemetry.GEN_AI_OPERATION_NAME: telemetry.INVOKE_AGENT,
         telemetry.GEN_AI_AGENT_NAME: step.agent,
@@ -108,15 +111,15 @@ async def _call(turn: SupervisorTurn, step: Step, text: str, child_id: str) -> O
     }
     name = f"{telemetry.INVOKE_AGENT} {step.agent}"
     with telemetry.span(name, kind=SpanKind.CLIENT, attributes=attributes) as span:
-        asked = clip(text) or _render_approval_answers(step) or step.plan_text
-        async with task.tool(step.agent, {"message": asked}) as call:
+        shown_text = clip(text) or _render_approval_answers(step) or step.plan_text
+        async with task.tool(step.agent, {"message": shown_text}) as call:
             child = ChildTask(
                 task, turn.directory, agent=step.agent, task_id=child_id, limits=turn.limits
             )
             try:
                 message = _message(turn, step, text, child_id)
-                is_known = bool(step.called_child_id or (step.child_id and task.attempt > 1))
-                outcome = await child.run(message, is_known=is_known)
+                is_retry = bool(step.called_child_id or (step.child_id and task.attempt > 1))
+                outcome = await child.run(message, is_retry=is_retry)
             except asyncio.CancelledError:
                 call.summary = f"{step.agent}: canceled"
                 await task.record(_finished_event(step, child_id, State.TASK_STATE_CANCELED))
@@ -132,16 +135,16 @@ async def _call(turn: SupervisorTurn, step: Step, text: str, child_id: str) -> O
             call.is_error = outcome.is_failure
             call.summary = f"{step.agent}: {state_name(outcome.state)}"
     # The text of an answer is in its artifacts, unless it came as a status or a direct reply.
-    said = outcome.text if outcome.is_status_text or not outcome.is_answer else ""
-    await task.record(_finished_event(step, child_id, outcome.state, said))
+    status_text = outcome.text if outcome.is_status_text or not outcome.is_answer else ""
+    await task.record(_finished_event(step, child_id, outcome.state, status_text))
     return outcome
 
 
 def _finished_event(
     step: Step, child_id: str, state: StateValue, text: str = ""
 ) -> event_pb2.Event:
-    finished = event_pb2.ChildFinished(task_id=child_id, agent=step.agent, state=state, text=text)
-    return event_pb2.Event(child_finished=finished)
+    end = event_pb2.ChildFinished(task_id=child_id, agent=step.agent, state=state, text=text)
+    return event_pb2.Event(child_finished=end)
 
 
 def _message(turn: SupervisorTurn, step: Step, text: str, child_id: str) -> message_pb2.Message:
@@ -160,21 +163,22 @@ def _message(turn: SupervisorTurn, step: Step, text: str, child_id: str) -> mess
         task_id=step.child_id,
         role=message_pb2.ROLE_USER,
     )
-    others = [
+    attachments = [
         part
         for part in task.message.parts
         if not part.HasField("text") and not approvals.is_approval_answer(part)
     ]
     # The child answers an empty message with examples of requests.
-    if text or not others:
+    if text or not attachments:
         message.parts.add(text=text)
-    message.parts.extend(others)
+    message.parts.extend(attachments)
     return message
 
 
 def _render_approval_answers(step: Step) -> str:
     """Render the approval answers for a child on one line."""
     decisions = (
-        f"{one.approval_id}: {approvals.render_decision(one.decision)}" for one in step.answers
+        f"{answer.approval_id}: {approvals.render_decision(answer.decision)}"
+        for answer in step.answers
     )
     return ", ".join(decisions)

@@ -16,7 +16,7 @@ _RECORDED_CHARS = 1000
 
 
 def clip(text: str, limit: int = _RECORDED_CHARS) -> str:
-    """Clip a text that is recorded beside the message with the whole text."""
+    """Clip a text for the journal, where a message has the whole text."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
@@ -81,7 +81,7 @@ class Outcome:
     text: str = ""
     """The answer, the question, or the reason."""
     has_files: bool = False
-    """True if it left content that is not text."""
+    """True if its artifacts have content that is not text."""
     child_id: str = ""
     is_status_text: bool = False
     """True if its text came as the last status or a direct reply, and is in no artifact."""
@@ -98,7 +98,7 @@ class Outcome:
 
     @property
     def is_failure(self) -> bool:
-        """True if the step has failed and will not be retried."""
+        """True if the step has ended without completing."""
         return not self.is_answer and not self.is_waiting
 
 

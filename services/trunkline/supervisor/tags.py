@@ -1,4 +1,4 @@
-"""Finds an agent's tags in a request. The points of a match are the router's business. Pure.
+"""Finds an agent's tags in a request. The router scores the matches. Pure.
 
 A tag is a phrase of words, a mark such as + or € beside a digit, or words with # for a number: "#
 times" is in "7 times 6" and not in "the new york times".
@@ -71,12 +71,12 @@ class Tag:
     def is_verb_in(self, request: SearchableText) -> bool:
         """Return whether the tag, which is in the request, is the verb of the words after it.
 
-        Words are ("integrate x^2"), signs and functions ("sqrt(2)") are not.
+        A word is a verb ("integrate x^2"). A sign or a function ("sqrt(2)") is not.
         """
         if self.mark is not None:
             return False
-        first = self.phrase.split(maxsplit=1)[0]
-        return f"{first}(" not in request.arithmetic.casefold()
+        first_word = self.phrase.split(maxsplit=1)[0]
+        return f"{first_word}(" not in request.arithmetic.casefold()
 
     def is_in(self, request: SearchableText) -> bool:
         """Return whether the request has the tag, ignoring case."""

@@ -14,7 +14,7 @@ from trunkline.tasks.content import message_text
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, snapshot_pb2
 
-KEPT_CHARS = 256 * 1024
+MAX_TEXT_CHARS = 256 * 1024
 """The size of a child's text in the answer. The child's own artifacts have the whole text."""
 
 # Nearly all events are deltas, and looking up an enum member is slow.
@@ -26,29 +26,29 @@ class _Artifact:
     is_earlier: bool = False
     """It began before this turn."""
     is_synthesis: bool = False
-    """It is the answer that the child combined itself, so its text is used."""
+    """It is the combined answer of the child, and replaces the texts of other artifacts."""
     is_closed: bool = False
     is_empty: bool = True
     has_files: bool = False
     chars: int = 0
     texts: list[str] = field(default_factory=list)
 
-    def add(self, texts: list[str], room: int) -> int:
-        """Keep texts up to `room` characters; return the number of characters kept."""
+    def add(self, texts: list[str], limit: int) -> int:
+        """Store texts up to `limit` characters. Returns the number of characters stored."""
         size = sum(map(len, texts))
         self.chars += size
-        if size <= room:
+        if size <= limit:
             self.texts += texts
             return size
-        kept = "".join(texts)[:room]
-        self.texts.append(kept)
-        return len(kept)
+        clipped = "".join(texts)[:limit]
+        self.texts.append(clipped)
+        return len(clipped)
 
-    def forget(self) -> int:
-        """Drop the texts; return the number of characters that were kept."""
-        kept = sum(map(len, self.texts))
+    def clear(self) -> int:
+        """Drop the texts. Returns the number of characters that were stored."""
+        size = sum(map(len, self.texts))
         self.has_files, self.chars, self.texts = False, 0, []
-        return kept
+        return size
 
 
 class Transcript:
@@ -56,7 +56,7 @@ class Transcript:
 
     A batch that violates the contract (a gap, an append before its create, an event after the end,
     invalid bytes) is rejected before any of it reaches the parent's journal. Of valid batches only
-    the texts stay in memory, up to KEPT_CHARS. Parsing and checking a batch takes 3 µs. Reading
+    the texts stay in memory, up to MAX_TEXT_CHARS. Parsing and checking a batch takes 3 µs. Reading
     the whole task from the child's host at its end would take a thousand times as long.
     """
 
@@ -77,21 +77,20 @@ class Transcript:
         self._task_id = task_id
         self._agent = agent
         self._message_id = message_id
-        self._has_begun = snapshot is not None
+        self._has_started = snapshot is not None
         self.approval_events: list[event_pb2.Event] = []
-        """Its approval requests and their answers. The caller takes them from here."""
+        """Its approval requests and their answers. The caller handles them and empties the list."""
         self._status_text = ""
         self._requests_approval = False
-        # Approvals that it waits for. A child with a remote journal, as that of a remote agent,
-        # asks in words alone.
-        self._waiting: set[str] = set()
-        self._room = KEPT_CHARS
+        # Ids of open approvals. The child of a remote agent has none: it asks by text alone.
+        self._open_approvals: set[str] = set()
+        self._remaining_chars = MAX_TEXT_CHARS
         self._artifacts: dict[tuple[str, str], _Artifact] = {}
         if snapshot is not None:
             self.cursor = snapshot.sequence
             self.state = snapshot.task.status.state
-            self._waiting = {
-                one.requested.approval_id for one in pending_approvals(snapshot.approvals)
+            self._open_approvals = {
+                approval.requested.approval_id for approval in pending_approvals(snapshot.approvals)
             }
             self._read_status(snapshot.task.status.message)
             for info in snapshot.artifacts:
@@ -104,7 +103,7 @@ class Transcript:
         """True if the child's turn or the child has ended."""
         if self.state in TERMINAL:
             return True
-        return self._has_begun and self.state in INTERRUPTED
+        return self._has_started and self.state in INTERRUPTED
 
     def apply(self, sealed: bytes) -> None:
         """Follow the next batch.
@@ -153,23 +152,25 @@ class Transcript:
             text = self._status_text or (
                 "" if self._requests_approval else f"it is {state_name(self.state)}"
             )
-            text = shorten(text, len(text), KEPT_CHARS, agent)
+            text = shorten(text, len(text), MAX_TEXT_CHARS, agent)
             return Outcome(agent, self.state, text, child_id=self._task_id)
-        written = [one for one in self._artifacts.values() if not one.is_earlier]
-        syntheses = [one for one in written if one.is_synthesis]
-        texts = ["".join(one.texts) for one in syntheses or written]
-        chars = sum(one.chars for one in syntheses or written)
+        artifacts = [artifact for artifact in self._artifacts.values() if not artifact.is_earlier]
+        syntheses = [artifact for artifact in artifacts if artifact.is_synthesis]
+        texts = ["".join(artifact.texts) for artifact in syntheses or artifacts]
+        chars = sum(artifact.chars for artifact in syntheses or artifacts)
         text = "\n".join(text for text in texts if text)
         if chars > sum(map(len, texts)):
-            text = shorten(text, chars, KEPT_CHARS, agent)
-        has_files = any(one.has_files for one in written)
-        is_said = not text and not has_files
-        if is_said:
-            text = shorten(self._status_text, len(self._status_text), KEPT_CHARS, agent)
-        return Outcome(agent, self.state, text, has_files, self._task_id, is_status_text=is_said)
+            text = shorten(text, chars, MAX_TEXT_CHARS, agent)
+        has_files = any(artifact.has_files for artifact in artifacts)
+        is_status_text = not text and not has_files
+        if is_status_text:
+            text = shorten(self._status_text, len(self._status_text), MAX_TEXT_CHARS, agent)
+        return Outcome(
+            agent, self.state, text, has_files, self._task_id, is_status_text=is_status_text
+        )
 
     def _read_status(self, message: message_pb2.Message) -> None:
-        self._requests_approval = bool(self._waiting) and is_approval_question(message)
+        self._requests_approval = bool(self._open_approvals) and is_approval_question(message)
         self._status_text = (
             other_text(message) if self._requests_approval else message_text(message)
         )
@@ -177,17 +178,17 @@ class Transcript:
     def _on_approval(self, event: event_pb2.Event) -> None:
         self.approval_events.append(event)
         if event.HasField("approval_requested"):
-            self._waiting.add(event.approval_requested.approval_id)
+            self._open_approvals.add(event.approval_requested.approval_id)
         else:
-            self._waiting.discard(event.approval_answered.approval_id)
+            self._open_approvals.discard(event.approval_answered.approval_id)
 
     def _on_turn(self, event: event_pb2.Event) -> None:
-        created = event.HasField("created")
-        message = event.created.message if created else event.turn_started.message
-        self.state = State.TASK_STATE_SUBMITTED if created else State.TASK_STATE_WORKING
-        self._has_begun = self._has_begun or message.message_id == self._message_id
+        is_new = event.HasField("created")
+        message = event.created.message if is_new else event.turn_started.message
+        self.state = State.TASK_STATE_SUBMITTED if is_new else State.TASK_STATE_WORKING
+        self._has_started = self._has_started or message.message_id == self._message_id
         for artifact in self._artifacts.values():
-            self._room += artifact.forget()
+            self._remaining_chars += artifact.clear()
             artifact.is_earlier = True
 
     def parse_batch(self, sealed: bytes) -> event_pb2.EventBatch:
@@ -223,9 +224,9 @@ class Transcript:
         if artifact.is_closed:
             raise self._artifact_error(delta, "was appended to after its close")
         if texts:
-            self._keep(artifact, texts)
+            self._collect(artifact, texts)
         elif delta.HasField("part"):
-            self._keep_part(artifact, delta)
+            self._collect_part(artifact, delta)
         artifact.is_closed = delta.last
 
     def _on_rewound(self, writer: str, remains: artifact_pb2.Artifact) -> None:
@@ -234,22 +235,22 @@ class Transcript:
             raise self._contract_error(
                 f"artifact {remains.artifact_id!r} was rewound before its create"
             )
-        self._room += artifact.forget()
+        self._remaining_chars += artifact.clear()
         artifact.is_closed, artifact.is_empty = False, True
         for part in remains.parts:
-            self._keep_part(artifact, event_pb2.ArtifactDelta(part=part))
+            self._collect_part(artifact, event_pb2.ArtifactDelta(part=part))
 
-    def _keep_part(self, artifact: _Artifact, delta: event_pb2.ArtifactDelta) -> None:
+    def _collect_part(self, artifact: _Artifact, delta: event_pb2.ArtifactDelta) -> None:
         if delta.part.HasField("text"):
-            self._keep(artifact, [delta.part.text])
+            self._collect(artifact, [delta.part.text])
         else:
             artifact.is_empty = False
             artifact.has_files = True
 
-    def _keep(self, artifact: _Artifact, texts: list[str]) -> None:
+    def _collect(self, artifact: _Artifact, texts: list[str]) -> None:
         artifact.is_empty = False
         if not artifact.is_earlier:
-            self._room -= artifact.add(texts, self._room)
+            self._remaining_chars -= artifact.add(texts, self._remaining_chars)
 
     def _event_kind(self, event: event_pb2.Event) -> EventKind:
         try:

@@ -8,7 +8,7 @@ import pytest
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import empty_checkpoint
 
-from trunkline.reasoning.checkpoint_saver import EventLoopSaver
+from trunkline.reasoning.checkpoint_saver import CheckpointSaver, EventLoopSaver
 
 
 def _config(thread_id: str) -> RunnableConfig:
@@ -44,3 +44,17 @@ async def test_deleting_a_long_threads_checkpoints_yields_to_other_tasks() -> No
         assert {(50, 70), (10, 70), (0, 50), (0, 0)} <= observed_counts
         assert await saver.aget_tuple(_config("long")) is None
         assert await saver.aget_tuple(_config("other")) is not None
+
+
+def test_a_state_older_than_the_known_one_is_not_returned() -> None:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        saver = CheckpointSaver(connection)
+        saver.setup()
+        saver.replace_state("agent/c-1", "", {"messages": ["old"]}, step=3)
+
+        def find_newer(known_step: int) -> tuple[int, dict[str, object]] | None:
+            return saver.find_newest_state([connection], "agent/c-1", "", known_step=known_step)
+
+        assert find_newer(2) == (3, {"messages": ["old"]})
+        assert find_newer(3) is None
+        assert find_newer(5) is None

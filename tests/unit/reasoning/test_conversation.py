@@ -12,7 +12,7 @@ from langchain_core.messages.tool import tool_call
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 from trunkline.reasoning.checkpoint_files import open_checkpoint_file
-from trunkline.reasoning.conversation import CHARS_KEPT, MESSAGES_KEPT, ConversationHistory
+from trunkline.reasoning.conversation import MAX_CHARS, MAX_MESSAGES, ConversationHistory
 from trunkline.reasoning.message_repair import CALL_INTERRUPTED, build_feedback
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def test_a_task_that_waited_for_input_continues_after_newer_messages(tmp_path: P
 
 def test_a_conversation_is_bounded_and_begins_with_a_question(tmp_path: Path) -> None:
     path = tmp_path / "a.checkpoints"
-    for number in range(MESSAGES_KEPT):
+    for number in range(MAX_MESSAGES):
         call = tool_call(name="t", args={}, id=f"c{number}")
         append(
             path,
@@ -135,13 +135,13 @@ def test_a_conversation_is_bounded_and_begins_with_a_question(tmp_path: Path) ->
             AIMessage(f"a{number}"),
         )
     messages = earlier_messages(path, Turn("x"))
-    assert len(messages) == MESSAGES_KEPT
+    assert len(messages) == MAX_MESSAGES
     assert isinstance(messages[0], HumanMessage)
-    assert messages[-1].text == f"a{MESSAGES_KEPT - 1}"
+    assert messages[-1].text == f"a{MAX_MESSAGES - 1}"
 
     for number in range(8):
         append_exchange(path, Turn(f"long{number}"), "x" * 100_000, "y" * 100_000)
-    assert 0 < sum(len(one.text) for one in earlier_messages(path, Turn("x"))) <= CHARS_KEPT
+    assert 0 < sum(len(one.text) for one in earlier_messages(path, Turn("x"))) <= MAX_CHARS
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT count(*) FROM checkpoints").fetchone() == (1,)
 

@@ -7,7 +7,7 @@ import pytest
 
 from trunkline.errors import PeerProtocolError
 from trunkline.journal.events import build_draft, delta_event, seal
-from trunkline.supervisor.transcript import KEPT_CHARS, Transcript
+from trunkline.supervisor.transcript import MAX_TEXT_CHARS, Transcript
 from trunkline.tasks.approvals import build_question_parts
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, snapshot_pb2, task_pb2
 
@@ -159,20 +159,20 @@ def test_rewound_text_is_removed() -> None:
 
 def test_a_long_text_is_shortened_with_a_note() -> None:
     transcript = read_transcript(created_event(), first_delta("x" * 1000))
-    for _ in range(2 * KEPT_CHARS // 1000):
+    for _ in range(2 * MAX_TEXT_CHARS // 1000):
         transcript.apply(sealed(delta_event("a", ["y" * 1000]), at=transcript.cursor + 1))
     transcript.apply(sealed(COMPLETED, at=transcript.cursor + 1))
 
     text = transcript.outcome().text
 
-    assert len(text) < KEPT_CHARS + 200
+    assert len(text) < MAX_TEXT_CHARS + 200
     assert text.startswith("x" * 1000 + "y")
     assert text.endswith("[Shortened: 525,000 characters in all; agent agent has the rest.]")
 
 
 def test_a_long_reason_is_shortened_too() -> None:
     transcript = read_transcript(
-        created_event(), status_event(State.TASK_STATE_FAILED, "z" * (KEPT_CHARS + 1))
+        created_event(), status_event(State.TASK_STATE_FAILED, "z" * (MAX_TEXT_CHARS + 1))
     )
 
     assert transcript.outcome().text.endswith("agent agent has the rest.]")

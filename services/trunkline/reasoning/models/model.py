@@ -55,14 +55,14 @@ class ModelChoice:
         """Return a model's options: from its own table, then its provider's, then DEFAULTS."""
         tables = [self.tables.get(name), self.tables.get(name.partition(":")[0]), DEFAULTS]
         layers = [table for table in tables if table is not None]
-        found: dict[str, Any] = {}
-        for one in fields(ModelSettings):
-            said = (getattr(layer, one.name) for layer in layers)
-            found[one.name] = next((value for value in said if value is not None), None)
+        values: dict[str, Any] = {}
+        for option in fields(ModelSettings):
+            candidates = (getattr(layer, option.name) for layer in layers)
+            values[option.name] = next((value for value in candidates if value is not None), None)
         extra: dict[str, object] = {}
         for layer in reversed(layers):
             extra |= layer.extra
-        return ModelSettings(**found | {"extra": extra})
+        return ModelSettings(**values | {"extra": extra})
 
 
 logger = logging.getLogger(__name__)
@@ -133,33 +133,33 @@ class Model:
         errors: dict[str, ModelCallError] = {}
         remaining = list(self._models)
         backoff = Backoff(first_s=FIRST_PAUSE_S, limit_s=8 * FIRST_PAUSE_S)
-        for again in reversed(range(_ROUNDS)):
-            for one in remaining:
-                shown = [dict(tool) for tool in tools]
+        for rounds_left in reversed(range(_ROUNDS)):
+            for client in remaining:
+                specs = [dict(tool) for tool in tools]
                 try:
-                    return await one.ask(
-                        adapt_messages(messages, one.name),
-                        tools=shown if one.name == RULES else _without_metadata(shown),
+                    return await client.ask(
+                        adapt_messages(messages, client.name),
+                        tools=specs if client.name == RULES else _without_metadata(specs),
                         tool_choice=tool_choice,
                         on_text=on_text,
                         on_chunk=on_chunk,
                     )
                 except ModelCallError as error:
-                    self._log(one, error)
-                    errors[one.name] = error
+                    self._log(client, error)
+                    errors[client.name] = error
                     if on_discard is not None:
                         await on_discard()
-            remaining = [one for one in remaining if errors[one.name].is_transient]
-            wait_s = min((errors[one.name].retry_after_s for one in remaining), default=0.0)
-            if not remaining or not again or wait_s > _LONGEST_WAIT_S:
+            remaining = [client for client in remaining if errors[client.name].is_transient]
+            wait_s = min((errors[client.name].retry_after_s for client in remaining), default=0.0)
+            if not remaining or not rounds_left or wait_s > _LONGEST_WAIT_S:
                 break
             await asyncio.sleep(max(wait_s, backoff.next_s()))
         is_overflow = errors[self.name].kind == "context_overflow"
         failure = ModelOverflowError if is_overflow else ModelUnavailableError
         raise failure(self.name, _describe_failures(self.name, errors))
 
-    def _log(self, one: ModelClient, error: ModelCallError) -> None:
-        logger.warning("model.failed", extra={"model": one.name, "kind": error.kind})
+    def _log(self, client: ModelClient, error: ModelCallError) -> None:
+        logger.warning("model.failed", extra={"model": client.name, "kind": error.kind})
 
 
 def open_model(choice: ModelChoice | str, *, examples: Iterable[str] = ()) -> Model:
@@ -171,10 +171,12 @@ def open_model(choice: ModelChoice | str, *, examples: Iterable[str] = ()) -> Mo
     if isinstance(choice, str):
         choice = ModelChoice(choice)
     names = dict.fromkeys((choice.name, *choice.fallbacks))
-    return Model([_open_one(name, choice.resolve_options(name), tuple(examples)) for name in names])
+    return Model(
+        [_open_client(name, choice.resolve_options(name), tuple(examples)) for name in names]
+    )
 
 
-def _open_one(name: str, options: ModelSettings, examples: tuple[str, ...]) -> ModelClient:
+def _open_client(name: str, options: ModelSettings, examples: tuple[str, ...]) -> ModelClient:
     if name == RULES:
         return ModelClient(RULES, ModelSettings(), partial(_make_rules, examples))
     provider, short = find_provider(name)
@@ -193,6 +195,7 @@ def _without_metadata(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
 
 
 def _describe_failures(name: str, errors: Mapping[str, ModelCallError]) -> str:
-    first = errors[name].problem
-    others = [f"{other!r}: {one.problem}" for other, one in errors.items() if other != name]
-    return "; ".join([first, *others])
+    fallbacks = [
+        f"{fallback!r}: {error.problem}" for fallback, error in errors.items() if fallback != name
+    ]
+    return "; ".join([errors[name].problem, *fallbacks])

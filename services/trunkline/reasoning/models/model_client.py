@@ -1,4 +1,4 @@
-"""Asks one model once, within its time limits, streamed, in a span."""
+"""Calls one model once: streams its reply, applies its time limits, records a span."""
 
 import asyncio
 import math
@@ -63,7 +63,7 @@ class ModelClient:
         on_text: OnText | None,
         on_chunk: "OnChunk | None" = None,
     ) -> "AIMessage":
-        """Return its reply. `on_text` gets an answer's text as it streams, `on_chunk` each piece.
+        """Return the model's reply. `on_text` gets each piece of an answer, `on_chunk` every piece.
 
         Raises:
             ModelCallError: there is no reply, or only a part of one.
@@ -125,8 +125,8 @@ class ModelClient:
     ) -> "BaseMessage | None":
         """Return the next piece, or None after the last one."""
         first_token_s = self.options.first_token_s or math.inf
-        silent = asyncio.get_running_loop().time() + first_token_s
-        soonest = min(end, silent)
+        first_token_end = asyncio.get_running_loop().time() + first_token_s
+        soonest = min(end, first_token_end)
         limit = asyncio.timeout_at(None if math.isinf(soonest) else soonest)
         try:
             async with limit:
@@ -136,7 +136,7 @@ class ModelClient:
             if limit.expired():
                 problem = (
                     f"it sent no token within {first_token_s:g} s; raise first_token_s"
-                    if silent < end
+                    if first_token_end < end
                     else f"its reply takes over {self.options.timeout_s:g} s; raise timeout_s"
                 )
                 raise ModelCallError("timeout", problem) from error

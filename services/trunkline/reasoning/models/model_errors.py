@@ -79,8 +79,8 @@ def _classify_status(status: int, error: Exception, *, provider: str, key: str) 
         problem = f"{provider} failed ({status}); try again later"
         return ModelCallError(kind, problem, is_transient=True, retry_after_s=_retry_after_s(error))
     # Only the provider knows why it rejected the request, and its text is about the request.
-    why = " ".join(str(getattr(error, "message", error)).split())[:_PROBLEM_CHARS]
-    return ModelCallError(kind, f"{provider} refused the request ({status}): {why}")
+    detail = " ".join(str(getattr(error, "message", error)).split())[:_PROBLEM_CHARS]
+    return ModelCallError(kind, f"{provider} refused the request ({status}): {detail}")
 
 
 def _find_status(error: Exception, names: set[str]) -> int:
@@ -93,10 +93,10 @@ def _find_status(error: Exception, names: set[str]) -> int:
 
 def _retry_after_s(error: Exception) -> float:
     """Parse `Retry-After`, seconds or a date (RFC 9110 §10.2.3); 0 if it is missing."""
-    said = ""
+    value = ""
     cause: BaseException | None = error
-    while cause is not None and not said:
+    while cause is not None and not value:
         headers = getattr(getattr(cause, "response", None), "headers", None) or {}
-        said = str(headers.get("retry-after", ""))
+        value = str(headers.get("retry-after", ""))
         cause = cause.__cause__
-    return parse_retry_after(said, limit_s=_MAX_RETRY_AFTER_S)
+    return parse_retry_after(value, limit_s=_MAX_RETRY_AFTER_S)

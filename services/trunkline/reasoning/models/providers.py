@@ -57,13 +57,13 @@ class Provider:
         if options.temperature is not None:
             arguments["temperature"] = options.temperature
         try:
-            made = getattr(importlib.import_module(self.module), self.class_name)
+            client_class = getattr(importlib.import_module(self.module), self.class_name)
         except ImportError:
             package = self.module.replace("_", "-")
             problem = f"it needs {package}: install trunkline[{self.name}]"
             raise ModelCallError("not_installed", problem) from None
         try:
-            model: BaseChatModel = made(**arguments | dict(options.extra))
+            model: BaseChatModel = client_class(**arguments | dict(options.extra))
         except (ValueError, TypeError) as error:
             # A pydantic ValidationError is a ValueError, and its text quotes the input.
             problem = (
@@ -146,7 +146,7 @@ _ALL: Final = (
         client_options=_ollama,
     ),
 )
-PROVIDERS: Final[Mapping[str, Provider]] = {one.name: one for one in _ALL}
+PROVIDERS: Final[Mapping[str, Provider]] = {provider.name: provider for provider in _ALL}
 
 
 def find_provider(model: str) -> tuple[Provider, str]:
@@ -157,6 +157,6 @@ def find_provider(model: str) -> tuple[Provider, str]:
     """
     provider, _, name = model.partition(":")
     if provider not in PROVIDERS or not name:
-        known = ", ".join(f"{one}:NAME" for one in PROVIDERS)
-        raise ModelUnavailableError(model, f"there is no such model; write rules, or {known}")
+        choices = ", ".join(f"{key}:NAME" for key in PROVIDERS)
+        raise ModelUnavailableError(model, f"there is no such model; write rules, or {choices}")
     return PROVIDERS[provider], name

@@ -32,8 +32,8 @@ _FILTERS: Final = frozenset(
 
 def finish_reason(reply: "AIMessage") -> str:
     """Return the finish reason in the provider's words; "" if there is none."""
-    said = (reply.response_metadata.get(name) for name in _REASONS)
-    return next((str(reason) for reason in said if reason), "")
+    reasons = (reply.response_metadata.get(name) for name in _REASONS)
+    return next((str(reason) for reason in reasons if reason), "")
 
 
 def join_chunks(chunks: "Sequence[AIMessageChunk]") -> "AIMessage":
@@ -44,26 +44,26 @@ def join_chunks(chunks: "Sequence[AIMessageChunk]") -> "AIMessage":
     if not chunks:
         return AIMessage("")
     # Joined in one step: pairwise addition would copy the text each time.
-    whole = chunks[0] + list(chunks[1:])
-    calls, invalid = list(whole.tool_calls), list(whole.invalid_tool_calls)
-    if len(whole.tool_call_chunks) == len(calls) + len(invalid):
+    joined = chunks[0] + list(chunks[1:])
+    calls, invalid = list(joined.tool_calls), list(joined.invalid_tool_calls)
+    if len(joined.tool_call_chunks) == len(calls) + len(invalid):
         # LangChain completes truncated JSON, so a call with half its arguments would look valid.
         calls, invalid = [], []
-        for one in whole.tool_call_chunks:
-            given = _parse_arguments(one["args"])
-            if given is None or not one["name"]:
-                made = invalid_tool_call(
-                    name=one["name"], args=one["args"], id=one["id"], error="no JSON object"
+        for chunk in joined.tool_call_chunks:
+            arguments = _parse_arguments(chunk["args"])
+            if arguments is None or not chunk["name"]:
+                invalid_call = invalid_tool_call(
+                    name=chunk["name"], args=chunk["args"], id=chunk["id"], error="no JSON object"
                 )
-                invalid.append(made)
+                invalid.append(invalid_call)
             else:
-                calls.append(tool_call(name=one["name"], args=given, id=one["id"]))
+                calls.append(tool_call(name=chunk["name"], args=arguments, id=chunk["id"]))
     return AIMessage(
-        content=whole.content,
-        additional_kwargs=whole.additional_kwargs,
-        response_metadata=whole.response_metadata,
-        usage_metadata=whole.usage_metadata,
-        id=whole.id,
+        content=joined.content,
+        additional_kwargs=joined.additional_kwargs,
+        response_metadata=joined.response_metadata,
+        usage_metadata=joined.usage_metadata,
+        id=joined.id,
         tool_calls=calls,
         invalid_tool_calls=invalid,
     )
@@ -71,9 +71,11 @@ def join_chunks(chunks: "Sequence[AIMessageChunk]") -> "AIMessage":
 
 def _parse_arguments(text: str | None) -> dict[str, Any] | None:
     try:
-        given = json.loads(text or "{}")
+        arguments = json.loads(text or "{}")
         # Arguments that don't fit a protobuf Struct can't be sent to the tool.
-        return given if isinstance(given, dict) and to_struct(given) is not None else None
+        return (
+            arguments if isinstance(arguments, dict) and to_struct(arguments) is not None else None
+        )
     except (ValueError, RecursionError):
         return None
 
@@ -133,17 +135,17 @@ def adapt_messages(messages: "Sequence[BaseMessage]", model: str) -> "list[BaseM
     from langchain_core.messages.tool import tool_call
 
     own = _PROVIDERS.get(model.partition(":")[0], "")
-    shown: list[BaseMessage] = []
+    adapted: list[BaseMessage] = []
     for message in messages:
         if isinstance(message, AIMessage) and message.invalid_tool_calls:
-            bare = [
+            empty_calls = [
                 tool_call(name=call["name"] or "", args={}, id=call["id"])
                 for call in message.invalid_tool_calls
             ]
-            calls = [*message.tool_calls, *bare]
+            calls = [*message.tool_calls, *empty_calls]
             message = message.model_copy(update={"tool_calls": calls, "invalid_tool_calls": []})
-        by = message.response_metadata.get("model_provider", own)
-        if isinstance(message, AIMessage) and by != own:
+        provider = message.response_metadata.get("model_provider", own)
+        if isinstance(message, AIMessage) and provider != own:
             message = AIMessage(message.text, tool_calls=message.tool_calls)
-        shown.append(message)
-    return shown
+        adapted.append(message)
+    return adapted

@@ -100,15 +100,15 @@ class RulesModel(BaseChatModel):
             for tool in tools
             if isinstance(rules := tool.get("metadata", {}).get(MATCH_KEY), list)
         }
-        found = match_tools(question, declared, answers)
+        matches = match_tools(question, declared, answers)
         if results:
-            return _answer(results, found)
-        if not found:
+            return _answer(results, matches)
+        if not matches:
             return _message(self._suggestion(tools), ResultStatus.INPUT_REQUIRED)
         # Ids are deterministic: the same turn gives the same ids.
         calls = [
-            tool_call(name=one.tool, args=one.arguments, id=f"rules-{len(messages)}.{number}")
-            for number, one in enumerate(found)
+            tool_call(name=match.tool, args=match.arguments, id=f"rules-{len(messages)}.{number}")
+            for number, match in enumerate(matches)
         ]
         return AIMessage(content="", tool_calls=calls)
 
@@ -130,15 +130,17 @@ def _bound_tools(arguments: Mapping[str, object]) -> list[ToolSpec]:
 
 def _read_question(messages: Sequence[BaseMessage]) -> tuple[str, list[ToolMessage], list[str]]:
     """Return the latest question, the tool results for it, and the earlier answers."""
-    asked = [n for n, one in enumerate(messages) if isinstance(one, HumanMessage)]
-    if not asked:
-        return "", [one for one in messages if isinstance(one, ToolMessage)], []
-    last = asked[-1]
-    results = [one for one in messages[last:] if isinstance(one, ToolMessage)]
+    positions = [n for n, message in enumerate(messages) if isinstance(message, HumanMessage)]
+    if not positions:
+        return "", [message for message in messages if isinstance(message, ToolMessage)], []
+    latest = positions[-1]
+    results = [message for message in messages[latest:] if isinstance(message, ToolMessage)]
     answers = [
-        str(one.text) for one in messages[:last] if isinstance(one, AIMessage) and _is_answer(one)
+        str(message.text)
+        for message in messages[:latest]
+        if isinstance(message, AIMessage) and _is_answer(message)
     ]
-    return str(messages[last].text), results, answers
+    return str(messages[latest].text), results, answers
 
 
 def _is_answer(reply: AIMessage) -> bool:
@@ -147,22 +149,22 @@ def _is_answer(reply: AIMessage) -> bool:
     return status == ResultStatus.COMPLETED and not reply.tool_calls and bool(reply.text)
 
 
-def _answer(results: Sequence[ToolMessage], found: Sequence[ToolMatch]) -> AIMessage:
-    failures = [one for one in results if one.status == "error"]
+def _answer(results: Sequence[ToolMessage], matches: Sequence[ToolMatch]) -> AIMessage:
+    failures = [result for result in results if result.status == "error"]
     if failures:
-        is_mendable = all((one.artifact or {}).get("is_mendable") for one in failures)
+        is_mendable = all((result.artifact or {}).get("is_mendable") for result in failures)
         status = ResultStatus.INPUT_REQUIRED if is_mendable else ResultStatus.ERROR
-        return _message("\n".join(one.text for one in failures), status)
-    asked: Sequence[ToolMatch | None] = (
-        found if len(found) == len(results) else [None] * len(results)
+        return _message("\n".join(result.text for result in failures), status)
+    sources: Sequence[ToolMatch | None] = (
+        matches if len(matches) == len(results) else [None] * len(results)
     )
-    said = [_render_result(one, by) for one, by in zip(results, asked, strict=True)]
-    return _message("\n".join(said), ResultStatus.COMPLETED)
+    texts = [_render_result(result, match) for result, match in zip(results, sources, strict=True)]
+    return _message("\n".join(texts), ResultStatus.COMPLETED)
 
 
-def _render_result(result: ToolMessage, found: ToolMatch | None) -> str:
+def _render_result(result: ToolMessage, match: ToolMatch | None) -> str:
     structured = (result.artifact or {}).get("structured") or {}
-    filled = fill_answer(found.answer, structured) if found and found.answer else None
+    filled = fill_answer(match.answer, structured) if match and match.answer else None
     return filled or plain_result_text(result)
 
 

@@ -1,8 +1,8 @@
 """Finds the tool for a question by the declarations `trunkline/match` of the tools.
 
-A declaration is a list of {"pattern", "arguments", "answer"}. Of one tool the first pattern found
-in the question counts, between tools the longest matched text. Arguments are built from the
-pattern's groups and from earlier answers of the conversation: `{answer}` is the last one,
+A declaration is a list of {"pattern", "arguments", "answer"}. The first pattern of a tool
+that occurs in the question is its match. Among tools, the longest match wins. Arguments are built
+from the pattern's groups and from earlier answers of the conversation: `{answer}` is the last one,
 `{answers}` all of them joined by `join`. An argument from answers may select them by a pattern,
 `only`, and require a number of them, `least`. If there are too few, the declaration does not match.
 Pure and deterministic.
@@ -54,7 +54,7 @@ class _MissingAnswers(Exception):  # noqa: N818
 
 @dataclass(frozen=True, slots=True)
 class ToolMatch:
-    """A tool call that a question asks for."""
+    """The tool call for a question, or for a part of it."""
 
     tool: str
     arguments: dict[str, Any]
@@ -65,7 +65,7 @@ class ToolMatch:
 def match_tools(
     question: str, declarations: Mapping[str, Sequence[Any]], answers: Sequence[str] = ()
 ) -> list[ToolMatch]:
-    """Return the calls that a question asks for, in its order; [] if it matches nothing.
+    """Return the calls for a question, in the order of its parts; [] if nothing matches.
 
     Returns several only if each part of the question is matched completely. Otherwise the result is
     that of `match_tool`.
@@ -73,16 +73,16 @@ def match_tools(
     text = question.strip()
     pieces = _CONJUNCTION.split(text) if len(text) <= QUESTION_LIMIT_CHARS else []
     if 1 < len(pieces) <= _PIECES_LIMIT:
-        found = [_find_best(piece, declarations, answers) for piece in pieces]
+        candidates = [_find_best(piece, declarations, answers) for piece in pieces]
         matches = [
-            one[1]
-            for piece, one in zip(pieces, found, strict=True)
-            if one is not None and one[0] == len(piece)
+            match[1]
+            for piece, match in zip(pieces, candidates, strict=True)
+            if match is not None and match[0] == len(piece)
         ]
         if len(matches) == len(pieces):
             return matches
-    whole = match_tool(question, declarations, answers)
-    return [whole] if whole else []
+    single = match_tool(question, declarations, answers)
+    return [single] if single else []
 
 
 def match_tool(
@@ -106,9 +106,9 @@ def _find_best(
     """Return the longest match and its length."""
     best: tuple[int, ToolMatch] | None = None
     for tool, rules in declarations.items():
-        found = _match_tool(text, tool, rules, answers)
-        if found is not None and (best is None or found[0] > best[0]):
-            best = found
+        match = _match_tool(text, tool, rules, answers)
+        if match is not None and (best is None or match[0] > best[0]):
+            best = match
     return best
 
 
@@ -135,12 +135,12 @@ def _match_tool(
 ) -> tuple[int, ToolMatch] | None:
     for rule in rules:
         try:
-            found = _compile(rule["pattern"]).search(text)
-            if found is None:
+            match = _compile(rule["pattern"]).search(text)
+            if match is None:
                 continue
-            arguments = _arguments(found, rule.get("arguments", {}), answers)
+            arguments = _arguments(match, rule.get("arguments", {}), answers)
             answer = rule.get("answer", "")
-            return found.end() - found.start(), ToolMatch(tool, arguments, str(answer))
+            return match.end() - match.start(), ToolMatch(tool, arguments, str(answer))
         except _MissingAnswers:
             continue
         except _DECLARATION_ERRORS as error:
@@ -163,29 +163,29 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 
 def _arguments(
-    found: re.Match[str], specs: Mapping[str, Any], answers: Sequence[str]
+    groups: re.Match[str], specs: Mapping[str, Any], answers: Sequence[str]
 ) -> dict[str, Any]:
     arguments = {}
     for name, spec in specs.items():
         try:
-            arguments[name] = _argument(found, spec, answers)
+            arguments[name] = _argument(groups, spec, answers)
         except _MissingGroup:
             if isinstance(spec, Mapping) and "default" in spec:
                 arguments[name] = spec["default"]
     return arguments
 
 
-def _argument(found: re.Match[str], spec: object, answers: Sequence[str]) -> object:
+def _argument(groups: re.Match[str], spec: object, answers: Sequence[str]) -> object:
     """Return an argument's value, from a template, a literal, a list of both, or a table."""
     match spec:
         case str():
-            return _fill(found, spec, {}, answers)
+            return _fill(groups, spec, {}, answers)
         case Mapping() if "from" in spec:
-            return _map_value(_fill(found, spec["from"], spec, answers), spec)
+            return _map_value(_fill(groups, spec["from"], spec, answers), spec)
         case Mapping():
             return spec["default"]
         case list():
-            return [_argument(found, one, answers) for one in spec]
+            return [_argument(groups, item, answers) for item in spec]
         case _:
             return spec
 
@@ -197,7 +197,7 @@ def _map_value(text: str, spec: Mapping[str, Any]) -> object:
 
 
 def _fill(
-    found: re.Match[str], template: str, spec: Mapping[str, Any], answers: Sequence[str]
+    groups: re.Match[str], template: str, spec: Mapping[str, Any], answers: Sequence[str]
 ) -> str:
     def group(field: re.Match[str]) -> str:
         name = field[1]
@@ -205,7 +205,7 @@ def _fill(
             earlier = _earlier(spec, answers)
             return earlier[-1] if name == "answer" else str(spec.get("join", ", ")).join(earlier)
         try:
-            value = found[int(name)] if name.isdecimal() else found[name]
+            value = groups[int(name)] if name.isdecimal() else groups[name]
         except IndexError:
             # Patterns of one tool may share arguments and still have different groups.
             value = None
