@@ -1,4 +1,4 @@
-"""Content too big for an event: files beside the journal, named by references in parts."""
+"""Files beside a journal, for content too large for an event. Parts refer to them by URL."""
 
 from trunkline.artifacts.blob_store import Blob, BlobStore, blob_folder
 from trunkline.artifacts.references import Reference, parse_reference

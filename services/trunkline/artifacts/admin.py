@@ -11,7 +11,7 @@ from trunkline.errors import ArtifactNotFoundError, JournalUnavailableError
 
 
 def is_blob_file(path: Path) -> bool:
-    """Return whether a path in a data directory is in a folder of tasks' files."""
+    """Return whether a path is in a folder of tasks' files."""
     return any(folder.name.endswith(FOLDER_SUFFIX) for folder in path.parents)
 
 
@@ -21,7 +21,7 @@ def find_blob_folders(folder: Path) -> list[Path]:
 
 
 def check_blobs(blobs: BlobStore, references: Iterable[str]) -> Iterator[str]:
-    """Yield damaged files, and references of tasks to missing files, as one line each."""
+    """Yield a line for each damaged file, and for each reference to a missing file."""
     yield from blobs.find_damage()
     for url in sorted(references):
         reference = parse_reference(url)
@@ -31,31 +31,36 @@ def check_blobs(blobs: BlobStore, references: Iterable[str]) -> Iterator[str]:
             blobs.get_sync(reference)
         except ArtifactNotFoundError:
             yield f"task {reference.task_id}: file {reference.blob_id} is missing"
-        except (JournalUnavailableError, OSError, ValueError):
-            continue  # Named above.
+        except (JournalUnavailableError, OSError):
+            continue  # `find_damage` reports it.
 
 
 def copy_blobs(folder: Path, target: Path) -> int:
-    """Copy complete files. Return the number of bytes. JournalUnavailableError."""
+    """Copy the complete files of a folder. Return the number of bytes, without metadata.
+
+    Raises:
+        JournalUnavailableError: a file can't be read, or the copy can't be written.
+    """
     size_bytes = 0
     with translate_errors(target):
         for path in sorted(folder.glob("*/*")):
             # Metadata is copied with its file, and incomplete files are not copied.
             if path.suffix in (".part", ".json"):
                 continue
-            into = target / path.relative_to(folder)
-            into.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            copy = target / path.relative_to(folder)
+            copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             try:
-                for one in (path, metadata_path(path)):
-                    shutil.copy2(one, into.with_name(one.name))
+                # Metadata alone is no file, but a file without metadata is damaged.
+                shutil.copy2(metadata_path(path), metadata_path(copy))
+                shutil.copy2(path, copy)
             except FileNotFoundError:
-                continue  # Its task is past retention since just now.
-            size_bytes += into.stat().st_size
+                continue  # Retention deleted its task meanwhile.
+            size_bytes += copy.stat().st_size
     return size_bytes
 
 
 def prune_blobs(blobs: BlobStore, task_ids: Container[str]) -> int:
-    """Delete the files of all tasks that are not in `task_ids`. Return how many tasks it were."""
+    """Delete the files of all tasks that are not in `task_ids`. Return the number of tasks."""
     obsolete = [task_id for task_id in blobs.list_task_ids() if task_id not in task_ids]
     blobs.remove(obsolete)
     return len(obsolete)

@@ -1,4 +1,4 @@
-"""Stores the files beside one journal: written once, in order, and readable from any offset."""
+"""Stores the files beside one journal. A file is written once, and is read from any offset."""
 
 import asyncio
 import contextlib
@@ -27,13 +27,13 @@ from trunkline.v1 import part_pb2
 LIMIT_BYTES: Final = 4 * 1024 * 1024 * 1024
 """The largest size of one file. A file that would fill the disk is refused earlier."""
 
-# The age at which an unfinished upload is deleted.
+# The time after its last write at which an unfinished upload is deleted.
 _ABANDONED_S: Final = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """A complete file, and the facts about it that need no reading of its content."""
+    """The metadata of a complete file."""
 
     reference: Reference
     size_bytes: int
@@ -52,11 +52,12 @@ class Blob:
 
 
 class BlobStore:
-    """Content of the tasks of one journal, a folder for each task.
+    """The files of one journal's tasks, a folder for each task.
 
-    A file is visible only when it is complete. It never changes, and it is deleted with its task.
-    An incomplete upload can be resumed for a day. All methods raise JournalUnavailableError if the
-    disk is full, or can't be read or written.
+    Readers see a file when it is complete. It never changes, and it is deleted with its task. An
+    incomplete upload can be resumed within a day of its last write. All methods raise
+    JournalUnavailableError if a file is damaged, or if the disk is full or can't be read or
+    written.
     """
 
     def __init__(self, folder: Path, *, limit_bytes: int = LIMIT_BYTES) -> None:
@@ -64,11 +65,15 @@ class BlobStore:
         self.folder = folder
         self._limit_bytes = limit_bytes
         self._writers: dict[Reference, BlobWriter] = {}
-        # A lock exists while a put holds it or waits for it.
-        self._puts: WeakValueDictionary[Reference, asyncio.Lock] = WeakValueDictionary()
+        # An entry exists while a call of `put` holds the lock or waits for it.
+        self._put_locks: WeakValueDictionary[Reference, asyncio.Lock] = WeakValueDictionary()
 
     async def get(self, reference: Reference) -> Blob:
-        """Return the facts about a file. ArtifactNotFoundError: it is missing or incomplete."""
+        """Return the metadata of a file.
+
+        Raises:
+            ArtifactNotFoundError: the file is missing or incomplete.
+        """
         with translate_errors(self.folder):
             return await asyncio.to_thread(self.get_sync, reference)
 
@@ -78,13 +83,13 @@ class BlobStore:
         """Yield a file's bytes from an offset on, in chunks. Length 0: up to the end.
 
         Raises:
-            ArtifactNotFoundError: there is none.
+            ArtifactNotFoundError: the file is missing or incomplete.
         """
         with translate_errors(self.folder):
             blob = await self.get(reference)
             remaining = blob.size_bytes - offset
             remaining = min(remaining, length) if length else remaining
-            # Opened on the loop: if the caller is canceled, a file opened in a thread stays open.
+            # Opened on the loop: if a thread opened it, cancellation would lose the open file.
             with self._open(reference, offset) as file:
                 while remaining > 0:
                     chunk = await run_in_thread(file.read, min(CHUNK_BYTES, remaining))
@@ -99,13 +104,14 @@ class BlobStore:
     async def open_writer(
         self, reference: Reference, *, media_type: str = "", filename: str = ""
     ) -> AsyncIterator[BlobWriter]:
-        """Open a new file for writing, after what was written to it before.
+        """Open an incomplete file for writing, after the bytes that it already has.
 
-        A writer that ends before `finish` can be resumed. An earlier open writer is closed.
+        Without `finish`, a later writer resumes the upload. If another writer has the file open, it
+        is closed, and its methods raise PeerUnavailableError.
         """
-        before = self._writers.get(reference)
-        if before is not None:
-            await before.close()
+        earlier = self._writers.get(reference)
+        if earlier is not None:
+            await earlier.close()
         writer = BlobWriter(self._path(reference), limit_bytes=self._limit_bytes)
         self._writers[reference] = writer
         try:
@@ -128,18 +134,22 @@ class BlobStore:
         """Write a complete file. A file that exists already is not changed.
 
         Of concurrent calls for one file, the first writes and the others wait.
+
+        Raises:
+            InvalidArgumentError: the content is too large.
+            PeerUnavailableError: a writer was opened for the file meanwhile.
         """
-        async with self._puts.setdefault(reference, asyncio.Lock()):
+        async with self._put_locks.setdefault(reference, asyncio.Lock()):
             with contextlib.suppress(ArtifactNotFoundError):
                 return await self.get(reference)
             async with self.open_writer(
                 reference, media_type=media_type, filename=filename
             ) as writer:
                 try:
-                    # Discard the rest of an earlier attempt.
+                    # An interrupted attempt may have stored bytes.
                     await writer.write(b"", at=0)
-                    async for piece in iter_chunks(content):
-                        await writer.write(piece)
+                    async for chunk in iter_chunks(content):
+                        await writer.write(chunk)
                 except BaseException:
                     await writer.discard()
                     raise
@@ -147,21 +157,28 @@ class BlobStore:
             return await self.get(reference)
 
     def list_task_ids(self) -> list[str]:
-        """Return the tasks that have files. It blocks."""
+        """Return the ids of the tasks that have files. It blocks."""
         with translate_errors(self.folder):
             if not self.folder.is_dir():
                 return []
             return sorted(entry.name for entry in self.folder.iterdir() if entry.is_dir())
 
     def remove(self, task_ids: Iterable[str]) -> None:
-        """Delete all files of tasks. It blocks."""
+        """Delete all files of tasks. It blocks.
+
+        Raises:
+            InvalidArgumentError: a task id is malformed.
+        """
         for task_id in task_ids:
-            shutil.rmtree(
-                self.folder / Reference.create(task_id, "all").task_id, ignore_errors=True
-            )
+            # A malformed id could name a folder elsewhere.
+            checked = Reference.create(task_id, "unused")
+            shutil.rmtree(self.folder / checked.task_id, ignore_errors=True)
 
     def remove_abandoned(self, now_s: float) -> None:
-        """Delete uploads begun a day before `now_s` of the wall clock. It blocks."""
+        """Delete uploads without a write in the day before `now_s`. It blocks.
+
+        `now_s` is the wall time in seconds since 1970.
+        """
         for path in self.folder.glob("*/*.part"):
             with contextlib.suppress(OSError):
                 if path.stat().st_mtime < now_s - _ABANDONED_S:
@@ -176,22 +193,36 @@ class BlobStore:
                 try:
                     blob = self.get_sync(Reference.create(task_id, path.name))
                     is_sound = hash_file(path).hexdigest() == blob.sha256
-                except (OSError, ValueError, ArtifactNotFoundError, InvalidArgumentError):
+                except (
+                    OSError,
+                    ArtifactNotFoundError,
+                    InvalidArgumentError,
+                    JournalUnavailableError,
+                ):
                     is_sound = False
                 if not is_sound:
                     yield f"task {task_id}: file {path.name} is damaged"
 
     def get_sync(self, reference: Reference) -> Blob:
-        """Return the facts about a file. It blocks. ArtifactNotFoundError: it does not exist."""
+        """Return the metadata of a file. It blocks.
+
+        Raises:
+            ArtifactNotFoundError: the file is missing or incomplete.
+            JournalUnavailableError: the file or its metadata is damaged.
+            OSError: the file can't be read.
+        """
         path = self._path(reference)
+        problem = "it is damaged; restore a copy"
         try:
             size_bytes = path.stat().st_size
-            facts = json.loads(metadata_path(path).read_bytes())
+            blob = Blob(reference, **json.loads(metadata_path(path).read_bytes()))
         except FileNotFoundError:
             raise ArtifactNotFoundError(reference.task_id, reference.blob_id) from None
-        if facts["size_bytes"] != size_bytes:
-            raise JournalUnavailableError(display_name(path), "it is damaged; restore a copy")
-        return Blob(reference, **facts)
+        except (TypeError, ValueError) as error:
+            raise JournalUnavailableError(display_name(path), problem) from error
+        if blob.size_bytes != size_bytes:
+            raise JournalUnavailableError(display_name(path), problem)
+        return blob
 
     def _open(self, reference: Reference, offset: int) -> BinaryIO:
         try:
@@ -206,5 +237,8 @@ class BlobStore:
 
 
 def blob_folder(journal_path: Path) -> Path:
-    """Return the folder for the files of a journal's tasks. Its suffix is not a journal's."""
+    """Return the folder for the files of a journal's tasks.
+
+    It does not end in `.db`, so searches for journals skip it.
+    """
     return Path(f"{journal_path}{FOLDER_SUFFIX}")

@@ -1,4 +1,4 @@
-"""Writes one file beside a journal: in order, resumable, and visible only when complete."""
+"""Writes one file beside a journal in order. Readers see it when it is complete."""
 
 import asyncio
 import contextlib
@@ -15,8 +15,8 @@ from trunkline.artifacts.content import CHUNK_BYTES, run_in_thread
 from trunkline.errors import InvalidArgumentError, JournalUnavailableError, PeerUnavailableError
 
 FOLDER_SUFFIX: Final = ".artifacts"
-"""The suffix of the names of folders beside journals."""
-# The space that files leave on the disk, so that the journal can still be written.
+"""The suffix of the folder beside a journal that contains its tasks' files."""
+# The free disk space reserved for the journal: no file may use it.
 _RESERVED_BYTES: Final = 16 * 1024 * 1024
 
 
@@ -50,13 +50,17 @@ class BlobWriter:
         return self._hash.hexdigest()
 
     async def open(self) -> None:
-        """Open the file and read what was written before. JournalUnavailableError."""
+        """Open the file, and hash the bytes that an earlier writer stored.
+
+        Raises:
+            JournalUnavailableError: the file can't be opened or read.
+        """
         async with self._lock:
             with translate_errors(self._path):
                 await run_in_thread(self._open)
 
     async def write(self, data: bytes, *, at: int | None = None) -> None:
-        """Write bytes at the end. With an `at` before the end, the file is first cut there.
+        """Append bytes. With an offset `at` before the end, the file is first truncated there.
 
         Raises:
             InvalidArgumentError: bytes are missing before `at`, or the file becomes too large.
@@ -64,9 +68,9 @@ class BlobWriter:
             JournalUnavailableError: the disk is full, or can't be written.
         """
         async with self._lock:
-            file = self._taken()
+            file = self._require_file()
             if at is not None and at != self.offset:
-                await self._go_back(file, at)
+                await self._truncate(file, at)
             if self.offset + len(data) > self._limit_bytes:
                 problem = f"is larger than {self._limit_bytes} bytes; send it in several"
                 raise InvalidArgumentError("artifact", problem)
@@ -79,35 +83,37 @@ class BlobWriter:
 
         Raises:
             InvalidArgumentError: the content has another checksum. It is deleted.
+            PeerUnavailableError: another writer has been opened for the file.
+            JournalUnavailableError: the disk is full, or can't be written.
         """
         async with self._lock:
-            file = self._taken()
+            file = self._require_file()
             if sha256 and sha256.lower() != self.sha256:
                 await run_in_thread(self._discard)
-                problem = f"is {sha256[:64]}, but what came has {self.sha256}; send it again"
+                problem = f"is {sha256[:64]}, but the content's is {self.sha256}; send it again"
                 raise InvalidArgumentError("sha256", problem)
             with translate_errors(self._path):
                 await run_in_thread(self._finish, file)
 
     async def discard(self) -> None:
-        """Delete what was written."""
+        """Delete the bytes written so far."""
         async with self._lock:
             await run_in_thread(self._discard)
 
     async def close(self) -> None:
-        """Stop writing. What was written stays, so that the upload can be resumed."""
+        """Stop writing. The bytes written so far stay, so that the upload can be resumed."""
         async with self._lock:
             file, self._file = self._file, None
             if file is not None:
                 with contextlib.suppress(OSError):
                     await run_in_thread(file.close)
 
-    def _taken(self) -> BinaryIO:
+    def _require_file(self) -> BinaryIO:
         if self._file is None:
             raise PeerUnavailableError("this host", "another call has taken over this upload")
         return self._file
 
-    async def _go_back(self, file: BinaryIO, at: int) -> None:
+    async def _truncate(self, file: BinaryIO, at: int) -> None:
         if at > self.offset:
             problem = f"is {at}, but {self.offset} bytes are stored; continue there"
             raise InvalidArgumentError("offset", problem)
@@ -123,7 +129,7 @@ class BlobWriter:
         folder.mkdir(exist_ok=True, mode=0o700)
         path = partial_path(self._path)
         fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        # Unbuffered: bytes reach the file at once, for a later writer that resumes.
+        # Unbuffered: a writer that resumes must see all bytes that were acknowledged.
         file = os.fdopen(fd, "r+b", buffering=0)
         self._hash = hash_file(path)
         self.offset = file.seek(0, os.SEEK_END)
@@ -145,10 +151,10 @@ class BlobWriter:
 
     def _finish(self, file: BinaryIO) -> None:
         os.fsync(file.fileno())
-        about = {"size_bytes": self.offset, "sha256": self.sha256, **self.metadata}
+        metadata = {"size_bytes": self.offset, "sha256": self.sha256, **self.metadata}
         fd = os.open(metadata_path(self._path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(fd, "w", encoding="utf-8") as beside:
-            beside.write(json.dumps(about))
+        with os.fdopen(fd, "w", encoding="utf-8") as metadata_file:
+            metadata_file.write(json.dumps(metadata))
         partial_path(self._path).rename(self._path)
         file.close()
         self._file = None
@@ -163,17 +169,21 @@ class BlobWriter:
 
 
 def hash_file(path: Path) -> "hashlib._Hash":
-    """Return the SHA-256 object of a file's content. It blocks. OSError."""
-    checksum = hashlib.sha256()
+    """Return the SHA-256 object of a file's content. It blocks.
+
+    Raises:
+        OSError: the file can't be read.
+    """
+    digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(CHUNK_BYTES):
-            checksum.update(chunk)
-    return checksum
+            digest.update(chunk)
+    return digest
 
 
 @contextlib.contextmanager
 def translate_errors(path: Path) -> Iterator[None]:
-    """Translate errors of the system to JournalUnavailableError with advice."""
+    """Translate an OSError to a JournalUnavailableError that says what to do."""
     try:
         yield
     except OSError as error:
@@ -182,7 +192,7 @@ def translate_errors(path: Path) -> Iterator[None]:
 
 
 def display_name(path: Path) -> str:
-    """Return the name of a file in errors. Callers read them, so it has no local folders."""
+    """Return a file's name for error texts, without folders, because remote callers read them."""
     folders = [folder.name for folder in (path, *path.parents)]
     return next((name for name in folders if name.endswith(FOLDER_SUFFIX)), path.name)
 

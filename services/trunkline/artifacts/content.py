@@ -1,4 +1,4 @@
-"""Reads content in chunks, and runs file operations in threads so that no file stays open."""
+"""Reads content in chunks, and runs blocking file operations in threads."""
 
 import asyncio
 import contextlib
@@ -18,15 +18,19 @@ _Result = TypeVar("_Result")
 
 
 async def iter_chunks(content: FileContent) -> AsyncGenerator[bytes]:
-    """Yield content in chunks of at most CHUNK_BYTES. OSError: a file can't be read."""
+    """Yield content in chunks of at most CHUNK_BYTES.
+
+    Raises:
+        OSError: the file can't be read.
+    """
     if isinstance(content, bytes):
         for offset in range(0, len(content), CHUNK_BYTES):
             yield content[offset : offset + CHUNK_BYTES]
     elif isinstance(content, Path):
-        # Opened on the loop: if the caller is canceled, a file opened in a thread stays open.
+        # Opened on the loop: if a thread opened it, cancellation would lose the open file.
         with content.open("rb") as file:
-            while piece := await run_in_thread(file.read, CHUNK_BYTES):
-                yield piece
+            while chunk := await run_in_thread(file.read, CHUNK_BYTES):
+                yield chunk
     else:
         async for piece in content:
             for offset in range(0, len(piece), CHUNK_BYTES):
@@ -34,11 +38,11 @@ async def iter_chunks(content: FileContent) -> AsyncGenerator[bytes]:
 
 
 async def run_in_thread(
-    work: Callable[_P, _Result], *given: _P.args, **named: _P.kwargs
+    work: Callable[_P, _Result], *args: _P.args, **kwargs: _P.kwargs
 ) -> _Result:
-    """Run a blocking function in a thread. Cancellation takes effect after its end."""
+    """Run a blocking function in a thread. Cancellation takes effect after it has returned."""
     loop = asyncio.get_running_loop()
-    running = loop.run_in_executor(None, partial(work, *given, **named))
+    running = loop.run_in_executor(None, partial(work, *args, **kwargs))
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:

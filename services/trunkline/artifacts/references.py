@@ -19,7 +19,7 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\]+")
 
 
 class Reference(NamedTuple):
-    """The task whose journal a file lies beside, and the file's id there."""
+    """The key of a file: the id of its task, and the id of the file within the task."""
 
     task_id: str
     blob_id: str
@@ -31,9 +31,15 @@ class Reference(NamedTuple):
 
     @classmethod
     def create(cls, task_id: str, blob_id: str) -> Self:
-        """Return a reference of untrusted ids. InvalidArgumentError: they are malformed."""
+        """Return a reference made of ids from a request.
+
+        Raises:
+            InvalidArgumentError: an id is malformed.
+        """
         if _TASK.fullmatch(task_id) is None:
-            raise InvalidArgumentError("task_id", "is no task's id")
+            raise InvalidArgumentError(
+                "task_id", "must be 1 to 200 letters, digits, hyphens and underscores"
+            )
         if _BLOB.fullmatch(blob_id) is None:
             problem = "must be 1 to 100 letters, digits, hyphens and underscores"
             raise InvalidArgumentError("artifact_id", problem)
@@ -62,7 +68,10 @@ def exceeds_inline_limit(part: part_pb2.Part) -> bool:
 
 
 def sanitize_filename(name: str) -> str:
-    """Return a name without folders and control characters. It may be empty."""
+    """Return the last 200 characters of a name without folders and control characters.
+
+    The result may be empty.
+    """
     return _UNSAFE.sub(" ", name.replace("\\", "/").rpartition("/")[2]).strip(" .")[
         -_FILENAME_LENGTH:
     ]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from trunkline.artifacts import BlobStore, Reference, parse_reference
+from trunkline.artifacts.admin import check_blobs, copy_blobs
 from trunkline.artifacts.references import sanitize_filename
 from trunkline.errors import (
     ArtifactNotFoundError,
@@ -123,6 +124,33 @@ async def test_damage_is_found_by_reads_and_by_checks(blobs: BlobStore) -> None:
     path.write_bytes(_CONTENT[:-1])
     with pytest.raises(JournalUnavailableError, match="damaged"):
         await blobs.get(_REFERENCE)
+    assert list(blobs.find_damage()) == ["task j1-1: file a is damaged"]
+
+
+@pytest.mark.parametrize("metadata", [b"", b"{}", b"[]", b'{"size_bytes": 1, "x": 1}'])
+async def test_damaged_metadata_is_reported_by_reads_and_by_checks(
+    blobs: BlobStore, metadata: bytes
+) -> None:
+    await blobs.put(_REFERENCE, _CONTENT)
+    (blobs.folder / "j1-1" / "a.json").write_bytes(metadata)
+
+    with pytest.raises(JournalUnavailableError, match="damaged"):
+        await blobs.get(_REFERENCE)
+    assert list(check_blobs(blobs, [_REFERENCE.url])) == ["task j1-1: file a is damaged"]
+
+
+async def test_a_file_that_is_deleted_during_a_copy_is_not_copied(
+    blobs: BlobStore, tmp_path: Path
+) -> None:
+    await blobs.put(_REFERENCE, _CONTENT)
+    await blobs.put(Reference.create("j1-2", "b"), b"well")
+    (blobs.folder / "j1-1" / "a.json").unlink()
+
+    assert copy_blobs(blobs.folder, tmp_path / "copy") == len(b"well")
+
+    copy = BlobStore(tmp_path / "copy")
+    assert list(copy.find_damage()) == []
+    assert (await copy.get(Reference.create("j1-2", "b"))).size_bytes == len(b"well")
 
 
 async def test_an_abandoned_upload_is_removed_after_a_day(blobs: BlobStore) -> None:
