@@ -16,7 +16,7 @@ from harness.journal.watched_store import watched_journal
 from trunkline.errors import CursorExpiredError, FencedError, JournalUnavailableError
 from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
-from trunkline.journal.sqlite import SqliteStore
+from trunkline.journal.sqlite import SqliteStore, statements
 from trunkline.journal.sqlite.owner import OwnerProcess, _start_by_ps, process_start
 
 
@@ -144,7 +144,7 @@ def test_closing_after_a_takeover_does_not_release_the_new_owners_journal(path: 
 
 def test_a_file_that_is_no_database_is_reported(path: Path) -> None:
     path.write_text("no database " * 1000)
-    assert "no SQLite database" in open_and_get_problem(path)
+    assert "not a SQLite database" in open_and_get_problem(path)
 
 
 def test_another_programs_database_is_refused(path: Path) -> None:
@@ -252,3 +252,14 @@ async def test_reading_events_past_retention_raises_cursor_expired(path: Path) -
     assert caught.value.snapshot_sequence == "2"
     assert len(journal.read(task_id, 2)) == 1
     journal.close()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [statements.SELECT_UNSETTLED, statements.SELECT_ENDED, statements.SELECT_COMPACTED_IDS],
+)
+def test_a_query_by_stage_uses_an_index(tmp_path: Path, query: str) -> None:
+    store = SqliteStore.open(tmp_path / "journal.db")
+    plan = store._reader.execute(f"EXPLAIN QUERY PLAN {query}", [1] * query.count("?")).fetchall()
+    store.close()
+    assert ["INDEX tasks_" in detail for *_, detail in plan] == [True], plan

@@ -17,9 +17,9 @@ _MAGIC: Final = b"SQLite format 3\x00"
 
 
 def find_sqlite_files(folder: Path) -> list[Path]:
-    """Return the SQLite files below a folder: by content, or by name if the content is damaged.
+    """Return the SQLite files below a folder, also those with a damaged header and a name in `.db`.
 
-    This process must not have them open: closing a file drops SQLite's locks on it.
+    This process must not have them open: reading a file drops SQLite's locks on it.
     """
     return sorted(path for path in folder.rglob("*") if path.is_file() and _is_database(path))
 
@@ -27,8 +27,8 @@ def find_sqlite_files(folder: Path) -> list[Path]:
 def back_up_file(path: Path, target: Path) -> None:
     """Copy a SQLite file to a new file. Other processes may write to it meanwhile.
 
-    A copy of a journal has all events acknowledged before the call. It looks abandoned by its
-    owner, so opening it increases the epoch. Cursors of later events are then refused.
+    A copy of a journal has all events that were acknowledged before the call. It looks abandoned by
+    its owner, so opening it increases the epoch. Cursors of events after the copy are then refused.
 
     Raises:
         JournalUnavailableError: the file can't be read, or the copy can't be written.
@@ -42,24 +42,25 @@ def back_up_file(path: Path, target: Path) -> None:
         copy = sqlite3.connect(target, isolation_level=None)
         opened.enter_context(contextlib.closing(copy))
         source.backup(copy)
-        # A single file: then a plain copy of it is complete.
+        # Without a write-ahead log, the copy is a single file.
         copy.execute("PRAGMA journal_mode = DELETE")
         mark_abandoned(copy)
 
 
 def _is_database(path: Path) -> bool:
     with path.open("rb") as file:
-        begin = file.read(len(_MAGIC))
-    # If the beginning is damaged, only the name tells. An empty file has no content yet.
-    return begin == _MAGIC or (path.suffix == ".db" and begin != b"")
+        header = file.read(len(_MAGIC))
+    # An empty file is a database without content.
+    return header == _MAGIC or (path.suffix == ".db" and header != b"")
 
 
-_BITE_BYTES: Final = 1 << 20
+# The amount of work in one write.
+_STEP_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class PruneResult:
-    """The number of tasks that were compacted, deleted, or skipped because they are damaged."""
+    """The numbers of tasks that were compacted, deleted, and skipped because they are damaged."""
 
     compacted: int
     deleted: int
@@ -69,40 +70,45 @@ class PruneResult:
 def prune_journal(path: Path, retention: Retention) -> PruneResult:
     """Compact and delete all tasks whose retention time is over, and free the disk space.
 
-    A journal that waits for a takeover keeps waiting for one.
+    A journal that waits for a takeover still waits for one afterwards.
 
     Raises:
         JournalUnavailableError: a process has it open, or it can't be read or written.
     """
     store = SqliteStore.open(path)
     try:
-        retiring = Compactor(store, retention)
+        compactor = Compactor(store, retention)
         damaged = 0
-        while store.has_backlog() or _finds(retiring):
+        while store.has_backlog() or _scan(compactor):
             if store.has_backlog():
-                store.settle(budget_bytes=_BITE_BYTES)
+                store.settle(budget_bytes=_STEP_BYTES)
                 continue
             try:
-                bite = retiring.next_step(_BITE_BYTES)
+                step = compactor.next_step(_STEP_BYTES)
             except (JournalUnavailableError, InvalidAgentResponseError):
                 damaged += 1
                 continue
-            if bite is not None:
-                bite.write()
-                retiring.confirm(bite)
-        if retiring.compacted_count or retiring.deleted_count:
+            if step is not None:
+                step.write()
+                compactor.confirm(step)
+        if compactor.compacted_count or compactor.deleted_count:
             store.vacuum()
-        return PruneResult(retiring.compacted_count, retiring.deleted_count, damaged)
+        return PruneResult(compactor.compacted_count, compactor.deleted_count, damaged)
     finally:
         store.close(for_takeover=store.was_lost)
 
 
 def list_task_ids(path: Path) -> set[str]:
-    """Return the task ids of a journal. JournalUnavailableError: it can't be read."""
+    """Return the task ids of a journal.
+
+    Raises:
+        JournalUnavailableError: it can't be read.
+    """
     with open_read_only(path) as connection:
         return {task_id for (task_id,) in connection.execute("SELECT task_id FROM tasks")}
 
 
-def _finds(retiring: Compactor) -> bool:
-    retiring.scan()
-    return retiring.has_work
+def _scan(compactor: Compactor) -> bool:
+    """Find tasks whose retention time is over. Return whether there is work."""
+    compactor.scan()
+    return compactor.has_work

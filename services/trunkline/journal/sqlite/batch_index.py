@@ -19,7 +19,7 @@ class BatchPosition(NamedTuple):
     size_bytes: int
 
 
-class _Entries:
+class _TaskPositions:
     """The positions of one task's batches, 32 bytes each."""
 
     __slots__ = ("commits", "firsts", "head", "offsets", "sizes")
@@ -31,85 +31,87 @@ class _Entries:
         self.sizes = array("q")
         self.head = 0
 
-    def place(self, index: int) -> BatchPosition:
+    def position(self, index: int) -> BatchPosition:
         return BatchPosition(self.commits[index], self.offsets[index], self.sizes[index])
 
 
 class BatchIndex:
-    """The positions of batches by task and sequence, and the commits that are no longer needed.
+    """The positions of unsettled tasks' batches, by task and sequence.
 
-    One thread may write while another reads. A lock is held for the short time of each access.
+    It counts the batches that need each commit, and returns commits that no batch needs. One thread
+    may write while another reads.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._tasks: dict[str, _Entries] = {}
-        # The number of unreleased batches by commit.
-        self._needed_by: Counter[int] = Counter()
-        # Commits of dropped tasks' batches.
+        self._tasks: dict[str, _TaskPositions] = {}
+        # The number of batches that need each commit.
+        self._batch_counts: Counter[int] = Counter()
+        # The commit ids of dropped tasks' batches, one for each batch.
         self._dropped: list[array[int]] = []
 
     def add(
-        self, commit_id: int, batches: Sequence[SealedBatch], places: Iterable[tuple[int, int]]
+        self, commit_id: int, batches: Sequence[SealedBatch], spans: Iterable[tuple[int, int]]
     ) -> None:
         """Add the batches of a commit, in the order of their sequences.
 
-        `places` are their offsets and sizes in the commit.
+        `spans` are their offsets and sizes in the commit, in bytes.
         """
         tasks = self._tasks
         with self._lock:
-            for batch, (offset, size_bytes) in zip(batches, places, strict=True):
-                entries = tasks.get(batch.task_id)
-                if entries is None:
-                    entries = tasks[batch.task_id] = _Entries()
-                entries.firsts.append(batch.first_sequence)
-                entries.commits.append(commit_id)
-                entries.offsets.append(offset)
-                entries.sizes.append(size_bytes)
-                entries.head = batch.first_sequence + batch.count - 1
+            for batch, (offset, size_bytes) in zip(batches, spans, strict=True):
+                positions = tasks.get(batch.task_id)
+                if positions is None:
+                    positions = tasks[batch.task_id] = _TaskPositions()
+                positions.firsts.append(batch.first_sequence)
+                positions.commits.append(commit_id)
+                positions.offsets.append(offset)
+                positions.sizes.append(size_bytes)
+                positions.head = batch.first_sequence + batch.count - 1
             if batches:
-                self._needed_by[commit_id] += len(batches)
+                self._batch_counts[commit_id] += len(batches)
 
     def head(self, task_id: str) -> int | None:
         """Return the last sequence of a task. None: the task is not in the index."""
-        entries = self._tasks.get(task_id)
-        return None if entries is None else entries.head
+        positions = self._tasks.get(task_id)
+        return None if positions is None else positions.head
 
     def find(self, task_id: str, after: int, *, limit_bytes: int) -> list[BatchPosition] | None:
-        """Return positions of batches that end after `after`: one, and more up to the limit.
+        """Return the positions of batches that end after the sequence `after`.
 
-        None: the task is not in the index.
+        They are at least one, unless `after` is the last sequence, and more up to the limit. None:
+        the task is not in the index.
         """
         with self._lock:
-            entries = self._tasks.get(task_id)
-            if entries is None:
+            positions = self._tasks.get(task_id)
+            if positions is None:
                 return None
-            if after >= entries.head:
+            if after >= positions.head:
                 return []
-            index = max(0, bisect_right(entries.firsts, after + 1) - 1)
-            found = [entries.place(index)]
-            total = found[0].size_bytes
-            for behind in range(index + 1, len(entries.firsts)):
-                total += entries.sizes[behind]
+            index = max(0, bisect_right(positions.firsts, after + 1) - 1)
+            batches = [positions.position(index)]
+            total = batches[0].size_bytes
+            for following in range(index + 1, len(positions.firsts)):
+                total += positions.sizes[following]
                 if total > limit_bytes:
                     break
-                found.append(entries.place(behind))
-            return found
+                batches.append(positions.position(following))
+            return batches
 
     def drop(self, task_ids: Iterable[str]) -> None:
-        """Remove tasks. `release` then releases their commits in steps."""
+        """Remove tasks. Later calls of `release` return the commits that only they needed."""
         with self._lock:
             for task_id in task_ids:
                 self._dropped.append(self._tasks.pop(task_id).commits)
 
     @property
     def has_dropped(self) -> bool:
-        """Some commits of dropped tasks are not released yet."""
+        """Some batches of dropped tasks are not released yet."""
         return bool(self._dropped)
 
     def release(self, limit: int) -> list[int]:
-        """Release up to `limit` batches of dropped tasks. Return the unneeded commits."""
-        free: list[int] = []
+        """Release up to `limit` batches of dropped tasks. Return the commits no longer needed."""
+        unneeded: list[int] = []
         with self._lock:
             while self._dropped and limit > 0:
                 commits = self._dropped[-1]
@@ -119,36 +121,37 @@ class BatchIndex:
                 if not commits:
                     self._dropped.pop()
                 for commit_id in released:
-                    self._needed_by[commit_id] -= 1
-                    if not self._needed_by[commit_id]:
-                        del self._needed_by[commit_id]
-                        free.append(commit_id)
-        return free
+                    self._batch_counts[commit_id] -= 1
+                    if not self._batch_counts[commit_id]:
+                        del self._batch_counts[commit_id]
+                        unneeded.append(commit_id)
+        return unneeded
 
     def needs_commit(self, commit_id: int) -> bool:
         """Return whether any batch in a commit is still needed."""
-        return commit_id in self._needed_by
+        return commit_id in self._batch_counts
 
 
-_FRAME: Final = struct.Struct(">I")
+# The length before each batch in a payload.
+_LENGTH_PREFIX: Final = struct.Struct(">I")
 
 
 def pack_batches(batches: Iterable[bytes]) -> tuple[bytearray, list[tuple[int, int]]]:
     """Pack batches into one payload. Return it with the offset and size of each batch."""
     payload = bytearray()
-    places = []
+    spans = []
     for sealed in batches:
-        payload += _FRAME.pack(len(sealed))
-        places.append((len(payload), len(sealed)))
+        payload += _LENGTH_PREFIX.pack(len(sealed))
+        spans.append((len(payload), len(sealed)))
         payload += sealed
-    return payload, places
+    return payload, spans
 
 
 def unpack_spans(payload: bytes) -> Iterator[tuple[int, int]]:
     """Yield the offset and size of each batch in a payload."""
     offset = 0
     while offset < len(payload):
-        (size_bytes,) = _FRAME.unpack_from(payload, offset)
-        offset += _FRAME.size
+        (size_bytes,) = _LENGTH_PREFIX.unpack_from(payload, offset)
+        offset += _LENGTH_PREFIX.size
         yield offset, size_bytes
         offset += size_bytes

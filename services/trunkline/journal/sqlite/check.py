@@ -13,17 +13,15 @@ from trunkline.errors import InvalidAgentResponseError, JournalUnavailableError
 from trunkline.journal.batches import parse_batch
 from trunkline.journal.events import parse_header
 from trunkline.journal.fold import Fold
-from trunkline.journal.sqlite import statements as rows
-from trunkline.journal.sqlite import statements as webhooks
 from trunkline.journal.sqlite.batch_index import unpack_spans
 from trunkline.journal.sqlite.connection import DAMAGED, open_read_only
-from trunkline.journal.sqlite.schema import read_ownership
+from trunkline.journal.sqlite.schema import TaskStage, read_ownership
+from trunkline.journal.sqlite.statements import find_webhooks, select_tasks
 from trunkline.journal.store import TaskRow
 from trunkline.v1 import snapshot_pb2, task_pb2, webhook_service_pb2
 
-# More problems add no information.
-_PROBLEMS: Final = 20
-_COMPACTED_STAGE: Final = 2
+# The largest number of problems in a report. More would add no information.
+_MAX_PROBLEMS: Final = 20
 
 
 @dataclass(slots=True)
@@ -33,13 +31,13 @@ class CheckReport:
     path: Path
     journal_id: str = ""
     owner_pid: int = 0
-    """The process that has it open. 0: none, or one that has died."""
+    """The pid of the process that has the journal open. 0: none."""
     task_count: int = 0
     event_count: int = 0
     references: set[str] = field(default_factory=set)
     """References from the artifacts and messages of tasks to the tasks' own files."""
     problems: list[str] = field(default_factory=list)
-    """The damage that was found."""
+    """The damage, one text for each problem."""
 
 
 def check_journal(path: Path) -> CheckReport:
@@ -56,7 +54,7 @@ def check_journal(path: Path) -> CheckReport:
             _check(connection, report)
     except JournalUnavailableError as error:
         report.problems.append(error.problem)
-    del report.problems[_PROBLEMS:]
+    del report.problems[_MAX_PROBLEMS:]
     return report
 
 
@@ -74,15 +72,16 @@ def _check(connection: sqlite3.Connection, report: CheckReport) -> None:
     report.journal_id = ownership.journal_id
     report.owner_pid = ownership.owner.pid if ownership.owner.is_alive else 0
     report.problems += _integrity(connection)
-    found = connection.execute(rows.select_tasks("ORDER BY task_id")).fetchall()
+    rows = connection.execute(select_tasks("ORDER BY task_id")).fetchall()
     stages = dict(connection.execute("SELECT task_id, stage FROM tasks").fetchall())
-    tasks = {row.task_id: row for row in (TaskRow(*one) for one in found)}
+    tasks = {row.task_id: row for row in (TaskRow(*columns) for columns in rows)}
     report.task_count = len(tasks)
-    _check_unsettled(connection, report, {one: tasks[one] for one in tasks if not stages[one]})
+    unsettled = {key: row for key, row in tasks.items() if stages[key] == TaskStage.UNSETTLED}
+    _check_unsettled(connection, report, unsettled)
     for task_id, row in tasks.items():
-        if stages[task_id] >= _COMPACTED_STAGE:
+        if stages[task_id] >= TaskStage.COMPACTED:
             _check_compacted(connection, report, row)
-        elif stages[task_id]:
+        elif stages[task_id] == TaskStage.SETTLED:
             _check_settled(connection, report, row)
     _check_webhooks(connection, report, tasks.keys())
 
@@ -96,7 +95,10 @@ def _integrity(connection: sqlite3.Connection) -> Iterator[str]:
 def _check_unsettled(
     connection: sqlite3.Connection, report: CheckReport, tasks: dict[str, TaskRow]
 ) -> None:
-    """Check tasks whose events are in `commits`. Other tasks' batches need only be readable."""
+    """Check tasks whose events are in `commits`.
+
+    Batches of other tasks there are not needed any more. They must only be readable.
+    """
     folds = {task_id: Fold(task_id) for task_id in tasks}
     damaged: set[str] = set()
     for commit_id, payload in connection.execute("SELECT id, payload FROM commits ORDER BY id"):
@@ -109,20 +111,20 @@ def _check_unsettled(
                     if problem:
                         damaged.add(task_id)
                         report.problems.append(f"task {task_id}: {problem}")
-        except (DecodeError, ValueError, ArithmeticError, JournalUnavailableError):
+        except (DecodeError, ValueError, ArithmeticError):
             report.problems.append(f"commit {commit_id}: {DAMAGED}")
         except Exception as error:  # noqa: BLE001  Any error of damaged content is reported.
             report.problems.append(f"commit {commit_id}: {type(error).__name__}")
     for task_id in tasks.keys() - damaged:
-        _compare(report, tasks[task_id], folds[task_id].snapshot(), is_ended_only=True)
+        _compare(report, tasks[task_id], folds[task_id].snapshot())
 
 
 def _check_settled(connection: sqlite3.Connection, report: CheckReport, row: TaskRow) -> None:
     fold = Fold(row.task_id)
-    found = connection.execute(
+    rows = connection.execute(
         "SELECT payload FROM settled WHERE task_id = ? ORDER BY first_sequence", (row.task_id,)
     )
-    for (payload,) in found:
+    for (payload,) in rows:
         try:
             batches = [payload[offset : offset + size] for offset, size in unpack_spans(payload)]
         except Exception:  # noqa: BLE001  Any error of damaged content is reported.
@@ -136,14 +138,14 @@ def _check_settled(connection: sqlite3.Connection, report: CheckReport, row: Tas
 
 
 def _check_compacted(connection: sqlite3.Connection, report: CheckReport, row: TaskRow) -> None:
-    found = connection.execute(
+    columns = connection.execute(
         "SELECT snapshot FROM folds WHERE task_id = ?", (row.task_id,)
     ).fetchone()
-    if found is None:
-        report.problems.append(f"task {row.task_id}: its fold is not there")
+    if columns is None:
+        report.problems.append(f"task {row.task_id}: its fold is missing")
         return
     try:
-        snapshot = snapshot_pb2.TaskSnapshot.FromString(found[0])
+        snapshot = snapshot_pb2.TaskSnapshot.FromString(columns[0])
     except DecodeError:
         report.problems.append(f"task {row.task_id}: its fold can't be read")
         return
@@ -153,14 +155,16 @@ def _check_compacted(connection: sqlite3.Connection, report: CheckReport, row: T
 def _check_webhooks(
     connection: sqlite3.Connection, report: CheckReport, task_ids: Container[str]
 ) -> None:
-    for row in webhooks.find_webhooks(connection, task_id="", states=(), limit=None):
+    for row in find_webhooks(connection, task_id="", states=(), limit=None):
         try:
             config = webhook_service_pb2.Webhook.FromString(row.content).config
         except DecodeError:
-            report.problems.append(f"task {row.task_id}: a webhook of it can't be read")
+            report.problems.append(f"task {row.task_id}: one of its webhooks can't be read")
             continue
         if (config.task_id, config.id) != row.key or row.task_id not in task_ids:
-            report.problems.append(f"task {row.task_id}: a webhook of it is of another task")
+            report.problems.append(
+                f"task {row.task_id}: one of its webhooks names another task or webhook"
+            )
 
 
 def _apply(fold: Fold, sealed: bytes) -> str:
@@ -170,36 +174,31 @@ def _apply(fold: Fold, sealed: bytes) -> str:
     except InvalidAgentResponseError as error:
         return error.problem
     except Exception:  # noqa: BLE001  Any error of damaged content is reported.
-        return f"what follows event {fold.sequence} can't be read"
+        return f"the events after event {fold.sequence} can't be read"
     return ""
 
 
 def _references(task: task_pb2.Task) -> Iterator[str]:
-    kept = [*(one.parts for one in task.artifacts), *(one.parts for one in task.history)]
-    for part in chain(*kept, task.status.message.parts):
+    of_artifacts = [artifact.parts for artifact in task.artifacts]
+    of_messages = [message.parts for message in (*task.history, task.status.message)]
+    for part in chain(*of_artifacts, *of_messages):
         if part.url.startswith(f"trunkline:{task.id}/"):
             yield part.url
 
 
-def _compare(
-    report: CheckReport,
-    row: TaskRow,
-    snapshot: snapshot_pb2.TaskSnapshot,
-    *,
-    is_ended_only: bool = False,
-) -> None:
+def _compare(report: CheckReport, row: TaskRow, snapshot: snapshot_pb2.TaskSnapshot) -> None:
     """Check that a row agrees with the events. An unfinished task's row may have an older head."""
     report.event_count += snapshot.sequence
     report.references |= set(_references(snapshot.task))
-    head = row.head if row.is_ended or not is_ended_only else snapshot.sequence
-    said = (head, row.state, row.agent, row.account, row.context_id)
+    head = row.head if row.is_ended else snapshot.sequence
+    in_row = (head, row.state, row.agent, row.account, row.context_id)
     task = snapshot.task
-    made = (
+    in_events = (
         snapshot.sequence,
         task.status.state,
         snapshot.agent,
         snapshot.account,
         task.context_id,
     )
-    if said != made or row.head > snapshot.sequence:
+    if in_row != in_events or row.head > snapshot.sequence:
         report.problems.append(f"task {row.task_id}: its row and its events differ")

@@ -11,13 +11,14 @@ from google.protobuf.message import DecodeError
 
 from trunkline.errors import JournalUnavailableError
 
+# The time to wait for a lock on a file, and on a file that is only read.
 _BUSY_S: Final = 5.0
-_LOOK_S: Final = 1.0
+_READ_ONLY_BUSY_S: Final = 1.0
 _WRITTEN_BY_OTHERS: Final = (
     "another process is writing to it; stop it or use another data directory"
 )
 _PROBLEMS: Final = {
-    sqlite3.SQLITE_NOTADB: "it is no SQLite database; move it away or use another data directory",
+    sqlite3.SQLITE_NOTADB: "it is not a SQLite database; move it or use another data directory",
     sqlite3.SQLITE_CORRUPT: "it is damaged; restore a copy or use another data directory",
     sqlite3.SQLITE_FULL: "the disk is full; free some space",
     sqlite3.SQLITE_IOERR: "the disk can't be read or written; check it, and the space on it",
@@ -29,7 +30,7 @@ _PROBLEMS: Final = {
     ),
     sqlite3.SQLITE_BUSY: _WRITTEN_BY_OTHERS,
     sqlite3.SQLITE_LOCKED: _WRITTEN_BY_OTHERS,
-    sqlite3.SQLITE_PROTOCOL: "others keep it locked; stop them or use another data directory",
+    sqlite3.SQLITE_PROTOCOL: "other processes lock it; stop them or use another data directory",
 }
 DAMAGED: Final = _PROBLEMS[sqlite3.SQLITE_CORRUPT]
 
@@ -43,13 +44,19 @@ def connect(path: Path) -> sqlite3.Connection:
 
 @contextlib.contextmanager
 def open_read_only(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open another process's file for reading.
+    """Open a file for reading, which another process may have open.
 
-    Never open such a file by other means: closing any handle drops this process's locks on it.
+    Read such files only with SQLite: closing any other handle of a file drops all locks that this
+    process has on it.
+
+    Raises:
+        JournalUnavailableError: the file can't be read, or its content is damaged.
     """
     with translate_all_errors(path):
         address = f"{path.absolute().as_uri()}?mode=ro"
-        connection = sqlite3.connect(address, uri=True, isolation_level=None, timeout=_LOOK_S)
+        connection = sqlite3.connect(
+            address, uri=True, isolation_level=None, timeout=_READ_ONLY_BUSY_S
+        )
         with contextlib.closing(connection):
             yield connection
 
@@ -67,7 +74,7 @@ def translate_errors(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def translate_all_errors(path: Path) -> Iterator[None]:
-    """Do the same for a file of unknown content: values of a wrong type count as damage, too."""
+    """Translate errors for a file that may not be a journal: wrong types count as damage, too."""
     try:
         with translate_errors(path):
             yield

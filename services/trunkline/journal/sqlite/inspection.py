@@ -1,4 +1,4 @@
-"""Finds journals whose owner is gone or has lost its lease, and deletes empty ones."""
+"""Reads journals that this process does not own, and deletes empty ones."""
 
 import contextlib
 import logging
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OrphanedJournal:
-    """A journal that was not released and whose lease has expired."""
+    """A journal whose owner did not release it and whose lease has expired."""
 
     path: Path
     journal_id: str
@@ -36,31 +36,31 @@ def find_orphaned_journals(
 ) -> list[OrphanedJournal]:
     """Return the journals in a folder that can be taken over, the longest expired first.
 
-    It only reads. Files that can't be read are left out; `trunkline data check` names them.
-    `leases` is a cache for repeated calls: it gets the end of each valid lease by the monotonic
-    clock, and a journal is not opened again before that.
+    It changes nothing. It skips files that can't be read; `trunkline data check` names them.
+    `leases` is a cache for repeated calls: this function stores the end of each valid lease in it,
+    by the monotonic clock, and does not open the journal again before that time.
     """
     leases = {} if leases is None else leases
-    found: list[OrphanedJournal] = []
+    orphans: list[OrphanedJournal] = []
     for path in sorted(folder.glob("*.db")):
         if leases.get(path, 0.0) > time.monotonic():
             continue
         try:
             if (orphan := _read_orphaned_journal(path, leases)) is not None:
-                found.append(orphan)
+                orphans.append(orphan)
         except JournalUnavailableError as error:
             logger.debug("journal.not_read", extra={"path": str(path), "problem": error.problem})
-    return sorted(found, key=lambda one: one.lost_for_s, reverse=True)
+    return sorted(orphans, key=lambda orphan: orphan.lost_for_s, reverse=True)
 
 
-def _read_orphaned_journal(path: Path, held: dict[Path, float]) -> OrphanedJournal | None:
+def _read_orphaned_journal(path: Path, leases: dict[Path, float]) -> OrphanedJournal | None:
     with open_read_only(path) as connection:
         ownership = read_ownership(connection, path)
         if ownership.is_released:
             return None
         lost_for_s = ownership.expired_for_s
         if lost_for_s < 0:
-            held[path] = time.monotonic() - lost_for_s
+            leases[path] = time.monotonic() - lost_for_s
             return None
         if ownership.owner.is_this_process:
             return None
@@ -77,23 +77,28 @@ def _read_orphaned_journal(path: Path, held: dict[Path, float]) -> OrphanedJourn
 
 
 def _unfinished(connection: sqlite3.Connection) -> list[tuple[str, int]]:
-    """Return the agents of unfinished tasks with their states."""
+    """Return the agents of unfinished tasks with the tasks' states, without duplicates."""
+    # A literal, so that SQLite uses the partial index. Unfinished tasks are unsettled.
     rows = connection.execute("SELECT DISTINCT agent, state FROM tasks WHERE stage = 0")
     return [(agent, state) for agent, state in rows if state not in TERMINAL]
 
 
 @dataclass(frozen=True, slots=True)
 class JournalContents:
-    """The contents of a journal whose host has ended."""
+    """The contents of a journal that no process has open."""
 
     was_lost: bool
-    """The host did not release the journal."""
+    """The last owner did not release the journal."""
     agents: frozenset[str]
     """The agents of its unfinished tasks."""
 
 
 def inspect_journal(path: Path) -> JournalContents:
-    """Return the contents of a journal without an owner. JournalUnavailableError."""
+    """Return the contents of a journal that no process has open.
+
+    Raises:
+        JournalUnavailableError: it can't be read.
+    """
     with open_read_only(path) as connection:
         ownership = read_ownership(connection, path)
         agents = frozenset(agent for agent, _ in _unfinished(connection))
@@ -101,7 +106,7 @@ def inspect_journal(path: Path) -> JournalContents:
 
 
 def is_leased(folder: Path, journal_id: str) -> bool:
-    """Return whether a living process holds a lease on the journal of this id in a folder."""
+    """Return whether a living process has a valid lease on the journal with this id."""
     for path in sorted(folder.glob("*.db")):
         try:
             with open_read_only(path) as connection:
@@ -114,7 +119,7 @@ def is_leased(folder: Path, journal_id: str) -> bool:
 
 
 def has_live_owner(path: Path) -> bool:
-    """Return whether a journal's owner is alive. False, too, if the journal can't be read."""
+    """Return whether a journal's owner is alive. False also if the journal can't be read."""
     try:
         with open_read_only(path) as connection:
             return read_ownership(connection, path).owner.is_alive
@@ -123,7 +128,7 @@ def has_live_owner(path: Path) -> bool:
 
 
 def delete_if_empty(path: Path) -> bool:
-    """Delete a journal without an owner if it contains no tasks. Return whether it was deleted.
+    """Delete a journal if it contains no tasks. Return whether it was deleted.
 
     Raises:
         JournalUnavailableError: it can't be read, or its owner is alive.
@@ -132,13 +137,13 @@ def delete_if_empty(path: Path) -> bool:
         if not _is_empty(connection):
             return False
     with translate_all_errors(path), contextlib.closing(connect(path)) as connection:
-        # Now this process is the owner, so no other process opens the journal.
-        claimed = claim_journal(connection, path)
+        # While this process is the owner, no other process opens the journal.
+        claim = claim_journal(connection, path)
         if not _is_empty(connection):
-            release_journal(connection, claimed.epoch, for_takeover=claimed.was_lost)
+            release_journal(connection, claim.epoch, for_takeover=claim.was_lost)
             return False
-    for name in (path, f"{path}-wal", f"{path}-shm"):
-        Path(name).unlink(missing_ok=True)
+    for file in (path, f"{path}-wal", f"{path}-shm"):
+        Path(file).unlink(missing_ok=True)
     return True
 
 

@@ -16,7 +16,8 @@ logger = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.002
 _PROC = Path("/proc")
-# Field numbers in /proc/<pid>/stat after the name, which may contain spaces and parentheses.
+# Indexes of the fields in /proc/<pid>/stat that follow the process's name. The name may contain
+# spaces and parentheses.
 _STATE_FIELD = 0
 _START_FIELD = 19
 
@@ -27,6 +28,7 @@ class OwnerProcess:
 
     pid: int
     started: str
+    """The start time; see `process_start`. Empty: there is no such process."""
 
     @classmethod
     def this_process(cls) -> Self:
@@ -36,7 +38,7 @@ class OwnerProcess:
 
     @property
     def is_alive(self) -> bool:
-        """The same process still exists. A stopped process does."""
+        """The process exists, also if it is stopped. A zombie does not count."""
         return self.started != "" and process_start(self.pid) == self.started
 
     @property
@@ -46,14 +48,14 @@ class OwnerProcess:
 
     @property
     def is_from_this_boot(self) -> bool:
-        """It was started in this boot, as far as the start time tells: that of `ps` does not."""
+        """The process was started since the machine's boot. True if the system has no boot id."""
         return not boot_id() or self.started.startswith(f"{boot_id()}/")
 
     def kill(self, *, timeout_s: float) -> bool:
-        """Kill the process if it still exists. Return whether it is gone within the time.
+        """Kill the process if it exists, also if it is stopped. Wait for its end.
 
-        A stopped process is killed, too. A zombie counts as gone. The reason is logged here,
-        because a killed process cannot log it.
+        Return whether it has ended within the time. The reason is logged here, because a killed
+        process cannot log it.
         """
         deadline_s = time.monotonic() + timeout_s
         if self.is_alive:
@@ -69,7 +71,11 @@ class OwnerProcess:
 
 
 def process_start(pid: int) -> str:
-    """Return the start time of a process as text that differs after a reboot. Empty: no process."""
+    """Return a text that identifies the start of a process, also across reboots.
+
+    It is the boot id and the ticks since boot, or the start time by `ps` on systems without /proc.
+    Empty: there is no such process.
+    """
     if (_PROC / "self/stat").exists():
         return _start_by_proc(pid)
     return _start_by_ps(pid)
@@ -80,7 +86,7 @@ def _start_by_proc(pid: int) -> str:
         fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
         return ""
-    # A zombie runs no code. It only waits for its parent.
+    # A zombie runs no code.
     if fields[_STATE_FIELD] in "ZX":
         return ""
     return f"{boot_id()}/{fields[_START_FIELD]}"
@@ -90,7 +96,7 @@ def _start_by_ps(pid: int) -> str:
     """Return the start time from `ps`, on systems without /proc."""
     command = ["ps", "-o", "lstart=", "-p", str(pid)]
     try:
-        listing = subprocess.run(command, capture_output=True, text=True, check=False, timeout=5)
+        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=5)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return listing.stdout.strip()
+    return result.stdout.strip()

@@ -1,7 +1,8 @@
 """The tables of a journal's file, and its ownership by one process.
 
 The events of one transaction are one row of `commits`. The events of an ended task are moved to
-rows of `settled`, and some time later replaced by a row of `folds`.
+rows of `settled`. Some time later, a row of `folds` replaces them. `TaskStage` says how far a task
+is.
 
 A lease is measured by the machine's monotonic clock. It counts from boot and is the same in all
 processes, so changes of the wall clock do not affect leases.
@@ -12,6 +13,7 @@ import sqlite3
 import string
 import time
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 from typing import Final
 
@@ -24,11 +26,12 @@ SCHEMA_VERSION: Final = 4
 _APPLICATION_ID: Final = 0x54524E4B
 _ID_ALPHABET: Final = string.ascii_lowercase + string.digits
 _ID_LENGTH: Final = 8
-# The lease before its first renewal, and the longest one.
+# The lease before its first renewal. A stored lease longer than the longest one is from an
+# earlier boot.
 _FIRST_LEASE_S: Final = 10.0
 _LONGEST_LEASE_S: Final = 3600.0
-# The owner of an abandoned journal: a pid that always exists, stored with another start time than
-# its own, so that a takeover kills no process.
+# The owner's pid in an abandoned journal. The stored start time is not that process's, so a
+# takeover kills no process.
 _ABANDONED_PID: Final = 1
 
 _TABLES: Final = (
@@ -113,9 +116,22 @@ _TABLES: Final = (
 )
 
 
+class TaskStage(IntEnum):
+    """The values of `tasks.stage`: the place of a task's events."""
+
+    UNSETTLED = 0
+    """Its events are in `commits`. It may not have ended."""
+    SETTLED = 1
+    """It has ended, and its events are in `settled`."""
+    COMPACTED = 2
+    """Its fold is in `folds`. Some of its events may still be in `settled`."""
+    CLEARED = 3
+    """Its fold is in `folds`, and its events are deleted."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """The owner of a journal, and the end of its lease."""
+    """The owner of a journal, and the end of its lease by the monotonic clock."""
 
     journal_id: str
     epoch: int
@@ -129,17 +145,19 @@ class Ownership:
 
     @property
     def expired_for_s(self) -> float:
-        """Seconds since the end of the lease. Negative: the lease still holds for that time."""
+        """Seconds since the end of the lease, or since boot if the lease is from an earlier one.
+
+        Negative: the lease holds for that time.
+        """
         now_s = time.monotonic()
         if not self.owner.is_from_this_boot or self.lease_until_s > now_s + _LONGEST_LEASE_S:
-            # The lease is from an earlier boot, whose uptime clock means nothing now.
             return now_s
         return now_s - self.lease_until_s
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A journal that this process owns now."""
+    """The result of claiming a journal: this process owns it."""
 
     journal_id: str
     epoch: int
@@ -171,15 +189,15 @@ def read_ownership(connection: sqlite3.Connection, path: Path) -> Ownership:
 def claim_journal(connection: sqlite3.Connection, path: Path) -> Claim:
     """Create the tables if there are none, and become the owner, in one transaction.
 
-    If the previous owner did not release the journal, the epoch increases. Its writes are then
-    refused.
+    If the previous owner did not release the journal, the epoch increases, so that writes of that
+    owner fail.
 
     Raises:
         JournalUnavailableError: the file is not a journal, has another schema version, or its owner
             is alive.
     """
     connection.execute("BEGIN IMMEDIATE")
-    _make_tables(connection, path)
+    _create_tables(connection, path)
     ownership = read_ownership(connection, path)
     if ownership.owner.is_alive:
         raise JournalUnavailableError(
@@ -187,10 +205,10 @@ def claim_journal(connection: sqlite3.Connection, path: Path) -> Claim:
             f"process {ownership.owner.pid} has it open; stop it, or use another data directory",
         )
     epoch = ownership.epoch if ownership.is_released else ownership.epoch + 1
-    here = OwnerProcess.this_process()
+    owner = OwnerProcess.this_process()
     connection.execute(
         "UPDATE meta SET epoch = ?, owner_pid = ?, owner_started = ?, lease_until_s = ?",
-        (epoch, here.pid, here.started, time.monotonic() + _FIRST_LEASE_S),
+        (epoch, owner.pid, owner.started, time.monotonic() + _FIRST_LEASE_S),
     )
     connection.execute("COMMIT")
     return Claim(ownership.journal_id, epoch, was_lost=not ownership.is_released)
@@ -201,7 +219,7 @@ def release_journal(
 ) -> None:
     """Release a journal, so that its next owner needs no takeover.
 
-    With `for_takeover` it is left as if its owner had died just now.
+    With `for_takeover`, it looks as if its owner died just now, so that another host takes it over.
     """
     pid, started = (_ABANDONED_PID, f"{boot_id()}/left") if for_takeover else (0, "")
     connection.execute(
@@ -211,7 +229,7 @@ def release_journal(
 
 
 def mark_abandoned(connection: sqlite3.Connection) -> None:
-    """Make a copy of a journal look abandoned by its owner. Other databases are not changed."""
+    """Make a copy of a journal look abandoned by its owner. Do nothing to other databases."""
     if connection.execute("PRAGMA application_id").fetchone()[0] == _APPLICATION_ID:
         connection.execute(
             "UPDATE meta SET owner_pid = ?, owner_started = 'copied', lease_until_s = 0",
@@ -220,7 +238,7 @@ def mark_abandoned(connection: sqlite3.Connection) -> None:
 
 
 def read_clock(connection: sqlite3.Connection) -> ClockReading:
-    """Return the stored reading of the journal's clock."""
+    """Return the last reading of the journal's clock that was stored."""
     return ClockReading(
         *connection.execute(
             "SELECT time_ns, age_ns, noted_ns, noted_boot, noted_since_boot_ns FROM meta"
@@ -229,16 +247,23 @@ def read_clock(connection: sqlite3.Connection) -> ClockReading:
 
 
 def write_clock(connection: sqlite3.Connection, clock: Clock, epoch: int) -> None:
-    """Store the reading of the journal's clock."""
-    now = clock.reading()
+    """Store a reading of the journal's clock, unless the epoch has changed."""
+    reading = clock.reading()
     connection.execute(
         "UPDATE meta SET time_ns = ?, age_ns = ?, noted_ns = ?, noted_boot = ?, "
         "noted_since_boot_ns = ? WHERE epoch = ?",
-        (now.time_ns, now.age_ns, now.wall_ns, now.boot, now.since_boot_ns, epoch),
+        (
+            reading.time_ns,
+            reading.age_ns,
+            reading.wall_ns,
+            reading.boot,
+            reading.since_boot_ns,
+            epoch,
+        ),
     )
 
 
-def _make_tables(connection: sqlite3.Connection, path: Path) -> None:
+def _create_tables(connection: sqlite3.Connection, path: Path) -> None:
     application_id = connection.execute("PRAGMA application_id").fetchone()[0]
     if application_id == _APPLICATION_ID:
         return

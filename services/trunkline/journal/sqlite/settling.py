@@ -1,4 +1,4 @@
-"""Moves the events of ended tasks into rows by task, and deletes rows that are no longer needed."""
+"""Moves the events of ended tasks into rows by task, and deletes rows that are not needed."""
 
 import itertools
 import sqlite3
@@ -10,28 +10,31 @@ from trunkline.errors import JournalUnavailableError
 from trunkline.journal.events import parse_header
 from trunkline.journal.sqlite.batch_index import BatchIndex, BatchPosition, pack_batches
 from trunkline.journal.sqlite.connection import DAMAGED
+from trunkline.journal.sqlite.schema import TaskStage
 
 # The size of a row of `settled`: large enough for few rows, small enough to read a part of a task.
 _CHUNK_BYTES: Final = 16 * 1024
-# Limits of one step, beside its budget: the step blocks the event loop while it runs.
-_SETTLED_TASKS: Final = 32
-_DELETED_COMMITS: Final = 128
-_DELETED_CHUNKS: Final = 32
-_RELEASED_BATCHES: Final = 512
-# Reads many batches in one statement, which costs a quarter of a statement for each. The positions
-# are JSON by commit: the offset in the upper half of a number, the size in the lower.
-_SLICES: Final = (
-    "SELECT substr(payload, (place.value >> 32) + 1, place.value & 4294967295) "
-    "FROM json_each(?) AS place CROSS JOIN commits ON commits.id = CAST(place.key AS INTEGER)"
+# Limits of one step, besides its budget: a step may run on the event loop.
+_TASKS_PER_STEP: Final = 32
+_COMMITS_PER_STEP: Final = 128
+_ROWS_PER_STEP: Final = 32
+_BATCHES_PER_STEP: Final = 512
+# Reads many batches in one statement, which costs a quarter of one statement for each batch. Its
+# parameter is a JSON object of positions: the key is the commit's id. The value has the offset in
+# the upper 32 bits and the size in the lower 32.
+_SELECT_BATCHES: Final = (
+    "SELECT substr(payload, (position.value >> 32) + 1, position.value & 4294967295) "
+    "FROM json_each(?) AS position CROSS JOIN commits "
+    "ON commits.id = CAST(position.key AS INTEGER)"
 )
-# The size of the latest commits in memory. A task that ends soon is settled from there.
-_LATEST_BYTES: Final = 512 * 1024
+# The limit of the commits in memory. A short task is settled from there, without a read.
+_RECENT_BYTES: Final = 512 * 1024
 
 
 class RecentCommits:
     """The payloads of the latest commits."""
 
-    def __init__(self, limit_bytes: int = _LATEST_BYTES) -> None:
+    def __init__(self, limit_bytes: int = _RECENT_BYTES) -> None:
         self._limit_bytes = limit_bytes
         self._payloads: OrderedDict[int, bytearray] = OrderedDict()
         self._size_bytes = 0
@@ -45,21 +48,22 @@ class RecentCommits:
         while self._size_bytes > self._limit_bytes:
             self._size_bytes -= len(self._payloads.popitem(last=False)[1])
 
-    def read_batches(self, places: Sequence[BatchPosition]) -> list[bytes] | None:
-        """Return the batches at these positions. None: some of them are not here."""
+    def read_batches(self, positions: Sequence[BatchPosition]) -> list[bytes] | None:
+        """Return the batches at these positions. None: some of their commits were dropped."""
         payloads = self._payloads
-        if not all(one.commit_id in payloads for one in places):
+        if not all(position.commit_id in payloads for position in positions):
             return None
         return [
-            bytes(payloads[one.commit_id][one.offset : one.offset + one.size_bytes])
-            for one in places
+            bytes(payloads[commit_id][offset : offset + size_bytes])
+            for commit_id, offset, size_bytes in positions
         ]
 
 
 class Settler:
     """Moves and deletes events in steps of one transaction each.
 
-    `confirm` takes a step's tasks off the queues after its transaction is committed.
+    Call `confirm` after the transaction of a step is committed. Only then is its work removed from
+    the queues, so a step that fails is repeated.
     """
 
     def __init__(self, path: str, batch_index: BatchIndex) -> None:
@@ -69,22 +73,22 @@ class Settler:
         # Ended tasks that are not settled yet, and the last settled sequence of the first of them.
         self._ended: deque[str] = deque()
         self._settled_to = 0
-        # Unneeded commits. They are deleted one write later, when readers that had looked up a
-        # position have read it.
+        # Commits that no batch needs. The next step deletes them, so that a reader that has looked
+        # up a position can still read it.
         self._unused: deque[int] = deque()
-        # Compacted tasks whose events are not all deleted yet.
+        # Compacted tasks that still have rows of `settled`.
         self._compacted: deque[str] = deque()
-        # The work of the current step.
-        self._moved: list[str] = []
-        self._deleted = 0
-        self._cleared: list[str] = []
-        self._next_position = 0
+        # The work of the current step, which `confirm` removes from the queues.
+        self._step_settled: list[str] = []
+        self._step_deleted_count = 0
+        self._step_cleared: list[str] = []
+        self._step_settled_to = 0
         self.has_more: bool = False
         """The last step left enough work for another one."""
 
     @property
     def has_work(self) -> bool:
-        """There is something to move or to delete."""
+        """There are events to move, or rows to delete."""
         return bool(self._ended or self._unused or self._compacted or self._batch_index.has_dropped)
 
     @property
@@ -105,73 +109,81 @@ class Settler:
         self._compacted.extend(task_ids)
 
     def run_step(self, connection: sqlite3.Connection, budget_bytes: int) -> None:
-        """Run one step in the caller's transaction."""
-        self._move(connection, budget_bytes)
-        free = list(itertools.islice(self._unused, _DELETED_COMMITS))
-        connection.executemany("DELETE FROM commits WHERE id = ?", [(one,) for one in free])
-        self._deleted = len(free)
-        self._clear(connection)
+        """Run one step in the caller's transaction. It moves about this many bytes."""
+        self._settle_tasks(connection, budget_bytes)
+        unused = list(itertools.islice(self._unused, _COMMITS_PER_STEP))
+        connection.executemany(
+            "DELETE FROM commits WHERE id = ?", [(commit_id,) for commit_id in unused]
+        )
+        self._step_deleted_count = len(unused)
+        self._clear_compacted(connection)
 
     def confirm(self) -> None:
         """Record that the step's transaction is committed."""
-        self._settled_to = self._next_position
-        for _ in self._moved:
+        self._settled_to = self._step_settled_to
+        for _ in self._step_settled:
             self._ended.popleft()
-        for _ in range(self._deleted):
+        for _ in range(self._step_deleted_count):
             self._unused.popleft()
-        for _ in self._cleared:
+        for _ in self._step_cleared:
             self._compacted.popleft()
-        self._batch_index.drop(self._moved)
-        self._unused.extend(self._batch_index.release(_RELEASED_BATCHES))
+        self._batch_index.drop(self._step_settled)
+        self._unused.extend(self._batch_index.release(_BATCHES_PER_STEP))
         self.has_more = (
             bool(self._ended or self._compacted or self._batch_index.has_dropped)
-            or self._deleted == _DELETED_COMMITS
+            or self._step_deleted_count == _COMMITS_PER_STEP
         )
 
-    def _move(self, connection: sqlite3.Connection, budget_bytes: int) -> None:
+    def _settle_tasks(self, connection: sqlite3.Connection, budget_bytes: int) -> None:
         chunks: list[tuple[str, int, int, bytes]] = []
-        moved: list[str] = []
-        position = self._settled_to
-        for task_id in list(itertools.islice(self._ended, _SETTLED_TASKS)):
-            while budget_bytes > 0 and (chunk := self._chunk(connection, task_id, position)):
+        settled: list[str] = []
+        sequence = self._settled_to
+        for task_id in list(itertools.islice(self._ended, _TASKS_PER_STEP)):
+            while budget_bytes > 0 and (chunk := self._next_chunk(connection, task_id, sequence)):
                 chunks.append(chunk)
-                position = chunk[2]
+                sequence = chunk[2]
                 budget_bytes -= len(chunk[3])
-            if position < (self._batch_index.head(task_id) or 0):
+            if sequence < (self._batch_index.head(task_id) or 0):
                 break
-            moved.append(task_id)
-            position = 0
+            settled.append(task_id)
+            sequence = 0
         connection.executemany("INSERT INTO settled VALUES (?, ?, ?, ?)", chunks)
         connection.executemany(
-            "UPDATE tasks SET stage = 1 WHERE task_id = ?", [(one,) for one in moved]
+            "UPDATE tasks SET stage = ? WHERE task_id = ?",
+            [(TaskStage.SETTLED, task_id) for task_id in settled],
         )
-        self._moved, self._next_position = moved, position
+        self._step_settled, self._step_settled_to = settled, sequence
 
-    def _clear(self, connection: sqlite3.Connection) -> None:
-        """Delete some events, each task's oldest first: readers check that the first one exists."""
-        self._cleared = []
-        left = _DELETED_CHUNKS
-        for task_id in list(itertools.islice(self._compacted, _SETTLED_TASKS)):
+    def _clear_compacted(self, connection: sqlite3.Connection) -> None:
+        """Delete some events of compacted tasks, the oldest of each task first.
+
+        A reader checks only that the first batch of a read is there.
+        """
+        self._step_cleared = []
+        remaining_rows = _ROWS_PER_STEP
+        for task_id in list(itertools.islice(self._compacted, _TASKS_PER_STEP)):
             cursor = connection.execute(
                 "DELETE FROM settled WHERE rowid IN (SELECT rowid FROM settled WHERE task_id = ? "
                 "ORDER BY first_sequence LIMIT ?)",
-                (task_id, left),
+                (task_id, remaining_rows),
             )
-            left -= cursor.rowcount
-            if left <= 0:
+            remaining_rows -= cursor.rowcount
+            if remaining_rows <= 0:
                 break
-            connection.execute("UPDATE tasks SET stage = 3 WHERE task_id = ?", (task_id,))
-            self._cleared.append(task_id)
+            connection.execute(
+                "UPDATE tasks SET stage = ? WHERE task_id = ?", (TaskStage.CLEARED, task_id)
+            )
+            self._step_cleared.append(task_id)
 
-    def _chunk(
+    def _next_chunk(
         self, connection: sqlite3.Connection, task_id: str, after: int
     ) -> tuple[str, int, int, bytes] | None:
-        """Return the next row of `settled` for a task, if any events are left."""
-        places = self._batch_index.find(task_id, after, limit_bytes=_CHUNK_BYTES)
-        if not places:
+        """Return the row of `settled` after a sequence. None: the task has no further events."""
+        positions = self._batch_index.find(task_id, after, limit_bytes=_CHUNK_BYTES)
+        if not positions:
             return None
-        batches = self.recent_commits.read_batches(places) or read_batches(
-            connection, places, self._path
+        batches = self.recent_commits.read_batches(positions) or read_batches(
+            connection, positions, self._path
         )
         first, last = parse_header(batches[0]), parse_header(batches[-1])
         payload, _ = pack_batches(batches)
@@ -179,14 +191,18 @@ class Settler:
 
 
 def read_batches(
-    connection: sqlite3.Connection, places: Sequence[BatchPosition], path: str
+    connection: sqlite3.Connection, positions: Sequence[BatchPosition], path: str
 ) -> list[bytes]:
-    """Read batches of commits, in order. JournalUnavailableError: one is missing."""
-    if not places:
+    """Read batches of commits, in the order of their positions.
+
+    Raises:
+        JournalUnavailableError: a commit is missing.
+    """
+    if not positions:
         return []
-    first, last = places[0].commit_id, places[-1].commit_id
-    if last - first >= 2 * len(places):
-        return _read_each(connection, places, path)
+    first, last = positions[0].commit_id, positions[-1].commit_id
+    if last - first >= 2 * len(positions):
+        return _read_each(connection, positions, path)
     # Most commits in the range contain the task's batches, so one query reads them all.
     payloads = dict(
         connection.execute(
@@ -195,18 +211,20 @@ def read_batches(
     )
     try:
         return [
-            payloads[place.commit_id][place.offset : place.offset + place.size_bytes]
-            for place in places
+            payloads[commit_id][offset : offset + size_bytes]
+            for commit_id, offset, size_bytes in positions
         ]
     except KeyError as error:
         raise JournalUnavailableError(path, DAMAGED) from error
 
 
 def _read_each(
-    connection: sqlite3.Connection, places: Sequence[BatchPosition], path: str
+    connection: sqlite3.Connection, positions: Sequence[BatchPosition], path: str
 ) -> list[bytes]:
-    said = ",".join([f'"{one.commit_id}":{one.offset << 32 | one.size_bytes}' for one in places])
-    found = [sealed for (sealed,) in connection.execute(_SLICES, (f"{{{said}}}",))]
-    if len(found) != len(places):
+    members = ",".join(
+        [f'"{commit_id}":{offset << 32 | size}' for commit_id, offset, size in positions]
+    )
+    batches = [sealed for (sealed,) in connection.execute(_SELECT_BATCHES, (f"{{{members}}}",))]
+    if len(batches) != len(positions):
         raise JournalUnavailableError(path, DAMAGED)
-    return found
+    return batches

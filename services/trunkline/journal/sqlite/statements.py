@@ -1,4 +1,4 @@
-"""SQL statements of the tables `tasks`, `aliases` and `webhooks`."""
+"""Reads and writes the tables `tasks`, `aliases` and `webhooks`."""
 
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,11 +6,12 @@ from typing import Final
 
 from trunkline.journal.store import AliasRecord, TaskFilter, TaskRow, WebhookKey, WebhookRow
 
-# In the order of TaskRow's fields.
+# In the order of TaskRow's fields, so that `TaskRow(*row)` works.
 TASK_COLUMNS: Final = (
     "task_id, context_id, account, agent, state, status_time_ns, create_time_ns, "
     "parent_task_id, head, metadata, first_available, ended_ns"
 )
+# A new task's stage is 0, `TaskStage.UNSETTLED`.
 INSERT_TASK: Final = "INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)"
 UPDATE_TASK: Final = (
     "UPDATE tasks SET state = ?, status_time_ns = ?, head = ?, metadata = ?, ended_ns = ? "
@@ -24,6 +25,12 @@ def select_tasks(rest: str) -> str:
 
 
 SELECT_TASK: Final = select_tasks("WHERE task_id = ?")
+# SQLite uses a partial index only if the query repeats the condition of the index literally.
+SELECT_UNSETTLED: Final = select_tasks("WHERE stage = 0 ORDER BY create_time_ns")
+SELECT_ENDED: Final = select_tasks(
+    "WHERE stage > 0 AND stage = ? AND ended_ns <= ? ORDER BY ended_ns LIMIT ?"
+)
+SELECT_COMPACTED_IDS: Final = "SELECT task_id FROM tasks WHERE stage > 0 AND stage = ?"
 
 
 def insert_values(row: TaskRow) -> tuple[object, ...]:
@@ -56,38 +63,42 @@ def update_values(row: TaskRow) -> tuple[object, ...]:
     )
 
 
-def filter_conditions(wanted: TaskFilter) -> tuple[str, list[object]]:
-    """Return the WHERE clause of a filter, of its set fields only so that an index fits."""
-    possible = {
-        "account = ?": wanted.account,
-        "agent = ?": wanted.agent or None,
-        "context_id = ?": wanted.context_id or None,
-        "state = ?": wanted.state,
-        "status_time_ns >= ?": wanted.status_after_ns,
+def filter_conditions(task_filter: TaskFilter) -> tuple[str, list[object]]:
+    """Return the conditions and values of a filter.
+
+    They contain only the fields that are set, so that SQLite can use an index.
+    """
+    conditions = {
+        "account = ?": task_filter.account,
+        "agent = ?": task_filter.agent or None,
+        "context_id = ?": task_filter.context_id or None,
+        "state = ?": task_filter.state,
+        "status_time_ns >= ?": task_filter.status_after_ns,
     }
-    asked = {text: value for text, value in possible.items() if value is not None}
-    return " AND ".join(asked), list(asked.values())
+    present = {text: value for text, value in conditions.items() if value is not None}
+    return " AND ".join(present), list(present.values())
 
 
+# The age at which an alias without a task is deleted: a day.
 _UNPROVEN_LIFE_NS: Final = 24 * 60 * 60 * 1_000_000_000
 
 
 def write_aliases(
-    connection: sqlite3.Connection, bound: Iterable[AliasRecord], *, age_ns: int
+    connection: sqlite3.Connection, records: Iterable[AliasRecord], *, age_ns: int
 ) -> None:
-    """Bind aliases, or bind them anew."""
+    """Bind aliases. They replace bindings of the same names."""
     connection.executemany(
         "INSERT OR REPLACE INTO aliases VALUES (?, ?, ?, ?)",
-        [(one.account, one.alias, one.task_id, age_ns) for one in bound],
+        [(record.account, record.alias, record.task_id, age_ns) for record in records],
     )
 
 
 def find_alias(connection: sqlite3.Connection, account: str, alias: str) -> str | None:
     """Return the id of the task that an alias is bound to."""
-    found = connection.execute(
+    row = connection.execute(
         "SELECT task_id FROM aliases WHERE account = ? AND alias = ?", (account, alias)
     ).fetchone()
-    return None if found is None else found[0]
+    return None if row is None else row[0]
 
 
 def delete_aliases(connection: sqlite3.Connection, task_ids: Iterable[str]) -> None:
@@ -98,9 +109,10 @@ def delete_aliases(connection: sqlite3.Connection, task_ids: Iterable[str]) -> N
 
 
 def expire_aliases(connection: sqlite3.Connection, *, journal_id: str, age_ns: int) -> None:
-    """Delete aliases of tasks of this journal that do not exist after a day.
+    """Delete day-old aliases whose task would be in this journal but does not exist.
 
-    An alias is bound before its task is created, which may fail. Each alias is examined once.
+    An alias is bound before its task is created, which may fail. Each alias is examined once:
+    `unproven_ns`, the journal's age at the binding, is then NULL.
     """
     until_ns = age_ns - _UNPROVEN_LIFE_NS
     connection.execute(
@@ -114,7 +126,7 @@ def expire_aliases(connection: sqlite3.Connection, *, journal_id: str, age_ns: i
 def write_webhooks(
     connection: sqlite3.Connection, changed: Mapping[WebhookKey, WebhookRow | None]
 ) -> None:
-    """Store or delete webhooks. A new one gets the next number."""
+    """Store or delete webhooks. A new one gets the next number, which is their order."""
     connection.executemany(
         "INSERT INTO webhooks (task_id, config_id, state, content) VALUES (?, ?, ?, ?) "
         "ON CONFLICT (task_id, config_id) "
@@ -144,8 +156,8 @@ def find_webhooks(
     values: list[object] = [task_id] if task_id else []
     # In SQLite, a negative limit is no limit.
     values += [*states, -1 if limit is None else limit]
-    found = connection.execute(" ".join((query, "ORDER BY number DESC LIMIT ?")), values)
-    return [WebhookRow(*row) for row in found]
+    rows = connection.execute(" ".join((query, "ORDER BY number DESC LIMIT ?")), values)
+    return [WebhookRow(*row) for row in rows]
 
 
 def delete_webhooks(connection: sqlite3.Connection, task_ids: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""Stores a journal in one SQLite file: one row a commit; events of ended tasks in rows by task."""
+"""Stores a journal in one SQLite file; see `schema` for its tables."""
 
 import contextlib
 import json
@@ -12,9 +12,7 @@ from typing import Any, Final, Self
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.clock import Clock
 from trunkline.journal.events import parse_header
-from trunkline.journal.sqlite import statements as aliases
-from trunkline.journal.sqlite import statements as rows
-from trunkline.journal.sqlite import statements as webhooks
+from trunkline.journal.sqlite import statements
 from trunkline.journal.sqlite.batch_index import BatchIndex, pack_batches, unpack_spans
 from trunkline.journal.sqlite.connection import (
     connect,
@@ -24,6 +22,7 @@ from trunkline.journal.sqlite.connection import (
 )
 from trunkline.journal.sqlite.schema import (
     Claim,
+    TaskStage,
     claim_journal,
     read_clock,
     read_ownership,
@@ -45,7 +44,7 @@ from trunkline.journal.store import (
     WebhookRow,
 )
 
-# The time that a killed process has for ending.
+# The time to wait for the end of a killed process.
 _KILL_S: Final = 10.0
 
 
@@ -56,16 +55,16 @@ class SqliteStore:
     failure, and each commit waits for the disk: call `commit` in a thread then.
     """
 
-    def __init__(self, path: Path, claimed: Claim, synchronous: Synchronous) -> None:
-        """Use a claimed file. To claim one, call `open` or `take_over`."""
+    def __init__(self, path: Path, claim: Claim, synchronous: Synchronous) -> None:
+        """Use a claimed file. `open` and `take_over` claim one."""
         self._path = path
-        self.id: str = claimed.journal_id
-        self.epoch: int = claimed.epoch
+        self.id: str = claim.journal_id
+        self.epoch: int = claim.epoch
         self.needs_checkpoint: bool = False
-        self.was_lost: bool = claimed.was_lost
+        self.was_lost: bool = claim.was_lost
         """The previous owner did not release the journal."""
         with contextlib.ExitStack() as undo:
-            self._writer = SqliteWriter(path, claimed.epoch, synchronous, claimed.journal_id)
+            self._writer = SqliteWriter(path, claim.epoch, synchronous, claim.journal_id)
             undo.callback(self._writer.connection.close)
             self._reader = connect(path)
             undo.callback(self._reader.close)
@@ -91,12 +90,12 @@ class SqliteStore:
             # The owner and the epoch must survive a power failure. Otherwise two owners could write
             # different events under the same epoch.
             connection.execute("PRAGMA synchronous = FULL")
-            claimed = claim_journal(connection, path)
+            claim = claim_journal(connection, path)
             try:
-                return cls(path, claimed, synchronous)
+                return cls(path, claim, synchronous)
             except BaseException:
-                # A journal that waits for a takeover keeps waiting: the next attempt may succeed.
-                release_journal(connection, claimed.epoch, for_takeover=claimed.was_lost)
+                # A journal that waits for a takeover must wait for the next attempt.
+                release_journal(connection, claim.epoch, for_takeover=claim.was_lost)
                 raise
 
     @classmethod
@@ -130,7 +129,7 @@ class SqliteStore:
         if not group.batches:
             self._commit_rows(group)
             return
-        payload, places = pack_batches(batch.sealed for batch in group.batches)
+        payload, spans = pack_batches(batch.sealed for batch in group.batches)
         if group.created or group.changed or group.keys or group.aliases or group.webhooks:
             with self._writer.transaction(payload) as commit_id:
                 self._write_rows(group)
@@ -139,16 +138,16 @@ class SqliteStore:
         self._settler.recent_commits.add(commit_id, payload)
         self._task_ids.add(group.created)
         self.needs_checkpoint = self._checkpointer.add_written(len(payload))
-        self._batch_index.add(commit_id, group.batches, places)
+        self._batch_index.add(commit_id, group.batches, spans)
         if group.changed:
             self._settler.add_ended(row.task_id for row in group.changed.values() if row.is_ended)
 
     def read(self, task_id: str, after: int, *, limit_bytes: int) -> list[bytes]:
-        """Return batches that end behind `after`; see `JournalStore`."""
+        """Return batches that end after the sequence `after`; see `JournalStore`."""
         with translate_errors(self._path):
-            places = self._batch_index.find(task_id, after, limit_bytes=limit_bytes)
-            if places is not None:
-                return read_batches(self._reader, places, str(self._path))
+            positions = self._batch_index.find(task_id, after, limit_bytes=limit_bytes)
+            if positions is not None:
+                return read_batches(self._reader, positions, str(self._path))
             return self._read_settled(task_id, after, limit_bytes)
 
     def find_row(self, task_id: str) -> TaskRow | None:
@@ -156,47 +155,49 @@ class SqliteStore:
         if not self._task_ids.might_contain(task_id):
             return None
         with translate_errors(self._path):
-            found = self._reader.execute(rows.SELECT_TASK, (task_id,)).fetchone()
-        return None if found is None else self._row(found)
+            columns = self._reader.execute(statements.SELECT_TASK, (task_id,)).fetchone()
+        return None if columns is None else self._row(columns)
 
     def find_key(self, key: str, *, now_ns: int) -> SubmissionKey | None:
         """Return an idempotency key unless it has expired."""
         with translate_errors(self._path):
-            found = self._reader.execute(
+            columns = self._reader.execute(
                 "SELECT key, content_hash, task_id, expires_ns FROM keys "
                 "WHERE key = ? AND expires_ns > ?",
                 (key, now_ns),
             ).fetchone()
-        return None if found is None else SubmissionKey(*found)
+        return None if columns is None else SubmissionKey(*columns)
 
     def find_fold(self, task_id: str) -> StoredFold | None:
         """Return the fold of a compacted task."""
         with translate_errors(self._path):
-            found = self._reader.execute(
+            columns = self._reader.execute(
                 "SELECT snapshot, epoch, forwarded FROM folds WHERE task_id = ?", (task_id,)
             ).fetchone()
-        if found is None:
+        if columns is None:
             return None
-        snapshot, epoch, forwarded = found
+        snapshot, epoch, forwarded = columns
         return StoredFold(snapshot, epoch, json.loads(forwarded))
 
     def find_alias(self, account: str, alias: str) -> str | None:
         """Return the id of the task that an alias is bound to."""
         with translate_errors(self._path):
-            return aliases.find_alias(self._reader, account, alias)
+            return statements.find_alias(self._reader, account, alias)
 
     def find_webhooks(
         self, *, task_id: str = "", states: Sequence[int] = (), limit: int | None = None
     ) -> list[WebhookRow]:
         """Return webhooks, the newest first; see `JournalStore`."""
         with translate_errors(self._path):
-            return webhooks.find_webhooks(self._reader, task_id=task_id, states=states, limit=limit)
+            return statements.find_webhooks(
+                self._reader, task_id=task_id, states=states, limit=limit
+            )
 
     def list_rows(
         self, task_filter: TaskFilter, *, limit: int, after: tuple[int, str] | None = None
     ) -> TaskPage:
         """Return a page of rows; see `JournalStore`."""
-        where, values = rows.filter_conditions(task_filter)
+        where, values = statements.filter_conditions(task_filter)
         with translate_errors(self._path):
             (total,) = self._reader.execute(
                 " ".join(("SELECT count(*) FROM tasks WHERE", where)), values
@@ -205,10 +206,10 @@ class SqliteStore:
                 where += " AND (status_time_ns < ? OR (status_time_ns = ? AND task_id > ?))"
                 values += [after[0], after[0], after[1]]
             order = "ORDER BY status_time_ns DESC, task_id LIMIT ?"
-            found = self._reader.execute(
-                rows.select_tasks(" ".join(("WHERE", where, order))), [*values, limit]
+            rows = self._reader.execute(
+                statements.select_tasks(" ".join(("WHERE", where, order))), [*values, limit]
             ).fetchall()
-        return TaskPage([self._row(row) for row in found], total)
+        return TaskPage([self._row(columns) for columns in rows], total)
 
     def list_unfinished(self) -> list[TaskRow]:
         """Return the rows of all unfinished tasks, the oldest first."""
@@ -217,21 +218,21 @@ class SqliteStore:
     def list_ended(self, age_ns: int, *, is_compacted: bool, limit: int) -> list[TaskRow]:
         """Return rows of tasks that ended long ago; see `JournalStore`."""
         with translate_errors(self._path):
-            found = self._reader.execute(
-                rows.select_tasks("WHERE stage = ? AND ended_ns <= ? ORDER BY ended_ns LIMIT ?"),
-                (3 if is_compacted else 1, age_ns, limit),
+            rows = self._reader.execute(
+                statements.SELECT_ENDED,
+                (TaskStage.CLEARED if is_compacted else TaskStage.SETTLED, age_ns, limit),
             ).fetchall()
-        return [self._row(row) for row in found]
+        return [self._row(columns) for columns in rows]
 
     def has_backlog(self) -> bool:
-        """Return whether there is anything to settle or to delete."""
+        """Return whether `settle` has work; see `JournalStore`."""
         return self._settler.has_work
 
     def settle(self, *, budget_bytes: int) -> bool:
         """Settle some ended tasks and delete unneeded rows; see `JournalStore`."""
         with self._writer.transaction():
             if self._settler.has_unused_commits:
-                # The time of the latest event may be stored only in a row that is deleted now.
+                # The clock's latest time may be stored only in a row that this step deletes.
                 write_clock(self._writer.connection, self.clock, self.epoch)
             self._settler.run_step(self._writer.connection, budget_bytes)
         self._settler.confirm()
@@ -244,43 +245,43 @@ class SqliteStore:
             self._writer.connection.executemany(
                 "INSERT OR REPLACE INTO folds VALUES (?, ?, ?, ?)",
                 [
-                    (task_id, one.epoch, one.snapshot, json.dumps(dict(one.forwarded)))
-                    for task_id, one in folds.items()
+                    (task_id, fold.epoch, fold.snapshot, json.dumps(dict(fold.forwarded)))
+                    for task_id, fold in folds.items()
                 ],
             )
             self._writer.connection.executemany(
-                "UPDATE tasks SET stage = 2, first_available = head + 1 WHERE task_id = ?",
-                [(task_id,) for task_id in folds],
+                "UPDATE tasks SET stage = ?, first_available = head + 1 WHERE task_id = ?",
+                [(TaskStage.COMPACTED, task_id) for task_id in folds],
             )
         self._settler.add_compacted(folds)
         self.needs_checkpoint = self._checkpointer.add_written(
-            sum(len(one.snapshot) for one in folds.values())
+            sum(len(fold.snapshot) for fold in folds.values())
         )
 
     def delete_tasks(self, task_ids: Sequence[str]) -> None:
         """Delete compacted tasks; see `JournalStore`."""
         with self._writer.transaction():
-            values = [(one,) for one in task_ids]
+            values = [(task_id,) for task_id in task_ids]
             self._writer.connection.executemany("DELETE FROM folds WHERE task_id = ?", values)
             self._writer.connection.executemany("DELETE FROM tasks WHERE task_id = ?", values)
-            aliases.delete_aliases(self._writer.connection, task_ids)
-            webhooks.delete_webhooks(self._writer.connection, task_ids)
+            statements.delete_aliases(self._writer.connection, task_ids)
+            statements.delete_webhooks(self._writer.connection, task_ids)
         self.needs_checkpoint = self._checkpointer.add_written(0)
 
     def checkpoint(self) -> bool:
         """Move the write-ahead log into the file; see `JournalStore`."""
-        is_all = self._checkpointer.run()
-        if is_all:
+        is_complete = self._checkpointer.run()
+        if is_complete:
             self.needs_checkpoint = False
-        return is_all
+        return is_complete
 
     def vacuum(self) -> None:
-        """Return unused space to the file system. It rewrites the whole file."""
+        """Rewrite the whole file without its unused space. The caller has the file alone."""
         with self._writer.exclusive() as connection:
             connection.execute("VACUUM")
 
     def renew_lease(self, lease_s: float) -> None:
-        """Extend the lease, and delete some expired keys and aliases."""
+        """Extend the lease, and delete expired keys and aliases; see `JournalStore`."""
         self._writer.check_file()
         with self._writer.transaction():
             until_s = time.monotonic() + lease_s
@@ -291,16 +292,16 @@ class SqliteStore:
                 "(SELECT rowid FROM keys WHERE expires_ns <= ? LIMIT 1000)",
                 (self.clock.age_ns(),),
             )
-            aliases.expire_aliases(
+            statements.expire_aliases(
                 self._writer.connection, journal_id=self.id, age_ns=self.clock.age_ns()
             )
 
-    def add_orphaned_child(self, stray: OrphanedChild) -> None:
+    def add_orphaned_child(self, child: OrphanedChild) -> None:
         """Store a child of an ended task."""
         with self._writer.transaction():
             self._writer.connection.execute(
                 "INSERT OR REPLACE INTO strays VALUES (?, ?, ?)",
-                (stray.task_id, stray.account, stray.until_s),
+                (child.task_id, child.account, child.until_s),
             )
 
     def delete_orphaned_child(self, task_id: str) -> None:
@@ -311,8 +312,8 @@ class SqliteStore:
     def list_orphaned_children(self) -> list[OrphanedChild]:
         """Return the stored children of ended tasks."""
         with translate_errors(self._path):
-            found = self._reader.execute("SELECT task_id, account, until_s FROM strays").fetchall()
-        return [OrphanedChild(*row) for row in found]
+            rows = self._reader.execute("SELECT task_id, account, until_s FROM strays").fetchall()
+        return [OrphanedChild(*row) for row in rows]
 
     def close(self, *, for_takeover: bool = False) -> None:
         """Release the journal; see `JournalStore`."""
@@ -326,7 +327,7 @@ class SqliteStore:
                 connection.close()
 
     def _commit_rows(self, group: CommitGroup) -> None:
-        """Write a group without events."""
+        """Write a group that has only aliases or webhooks."""
         with self._writer.transaction():
             self._write_rows(group)
         self.needs_checkpoint = self._checkpointer.add_written(0)
@@ -335,26 +336,26 @@ class SqliteStore:
         connection = self._writer.connection
         if group.created:
             connection.executemany(
-                rows.INSERT_TASK, map(rows.insert_values, group.created.values())
+                statements.INSERT_TASK, map(statements.insert_values, group.created.values())
             )
         if group.changed:
             connection.executemany(
-                rows.UPDATE_TASK, map(rows.update_values, group.changed.values())
+                statements.UPDATE_TASK, map(statements.update_values, group.changed.values())
             )
         if group.keys:
             connection.executemany(
                 "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?)",
-                [(one.key, one.content_hash, one.task_id, one.expires_ns) for one in group.keys],
+                [(key.key, key.content_hash, key.task_id, key.expires_ns) for key in group.keys],
             )
         if group.aliases:
-            aliases.write_aliases(connection, group.aliases, age_ns=self.clock.age_ns())
+            statements.write_aliases(connection, group.aliases, age_ns=self.clock.age_ns())
         if group.webhooks:
-            webhooks.write_webhooks(connection, group.webhooks)
+            statements.write_webhooks(connection, group.webhooks)
 
     def _load(self) -> None:
         """Index the batches of all unsettled tasks, and queue what can be settled or deleted.
 
-        Rows of `settled` of such tasks are deleted: settling them starts again.
+        Rows of `settled` of such tasks are deleted, because settling starts again.
         """
         self._writer.connection.execute(
             "DELETE FROM settled WHERE task_id IN (SELECT task_id FROM tasks WHERE stage = 0)"
@@ -364,46 +365,48 @@ class SqliteStore:
         for commit_id, payload in self._reader.execute(
             "SELECT id, payload FROM commits ORDER BY id"
         ):
-            batches, places = [], []
+            batches, spans = [], []
             for offset, size_bytes in unpack_spans(payload):
                 header = parse_header(payload[offset : offset + size_bytes])
                 if header.task_id in unsettled:
                     batches.append(
                         SealedBatch(header.task_id, header.first_sequence, header.count, b"")
                     )
-                    places.append((offset, size_bytes))
-            self._batch_index.add(commit_id, batches, places)
+                    spans.append((offset, size_bytes))
+            self._batch_index.add(commit_id, batches, spans)
             if not self._batch_index.needs_commit(commit_id):
                 self._settler.add_unused_commit(commit_id)
         if header is not None:
             self.clock.advance_to(header.time.ToNanoseconds())
         self._settler.add_ended(row.task_id for row in self._unsettled() if row.is_ended)
-        self._task_ids.add(one for (one,) in self._reader.execute("SELECT task_id FROM tasks"))
-        compacted = self._reader.execute("SELECT task_id FROM tasks WHERE stage = 2").fetchall()
+        self._task_ids.add(
+            task_id for (task_id,) in self._reader.execute("SELECT task_id FROM tasks")
+        )
+        compacted = self._reader.execute(
+            statements.SELECT_COMPACTED_IDS, (TaskStage.COMPACTED,)
+        ).fetchall()
         self._settler.add_compacted(task_id for (task_id,) in compacted)
 
     def _unsettled(self) -> list[TaskRow]:
         with translate_errors(self._path):
-            found = self._reader.execute(
-                rows.select_tasks("WHERE stage = 0 ORDER BY create_time_ns")
-            ).fetchall()
-        return [self._row(row) for row in found]
+            rows = self._reader.execute(statements.SELECT_UNSETTLED).fetchall()
+        return [self._row(columns) for columns in rows]
 
-    def _row(self, found: tuple[Any, ...]) -> TaskRow:
-        """Return a row with its current head. Not every commit updates an unsettled task's row."""
-        row = TaskRow(*found)
+    def _row(self, columns: tuple[Any, ...]) -> TaskRow:
+        """Return a row with its current head, because most commits do not update the row."""
+        row = TaskRow(*columns)
         head = self._batch_index.head(row.task_id)
         return row if head is None or head == row.head else replace(row, head=head)
 
     def _read_settled(self, task_id: str, after: int, limit_bytes: int) -> list[bytes]:
         batches: list[bytes] = []
-        found = self._reader.execute(
+        rows = self._reader.execute(
             "SELECT payload FROM settled WHERE task_id = ? AND last_sequence > ? "
             "ORDER BY first_sequence",
             (task_id, after),
         )
-        with contextlib.closing(found):
-            for (payload,) in found:
+        with contextlib.closing(rows):
+            for (payload,) in rows:
                 for offset, size_bytes in unpack_spans(payload):
                     sealed = payload[offset : offset + size_bytes]
                     header = parse_header(sealed)

@@ -11,19 +11,19 @@ from typing import Final, Literal
 from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.sqlite.connection import connect, convert_error, translate_errors
 
-# The length of the log at which a checkpoint is due: 8 MB.
-_LONG_PAGES: Final = 2000
+# The length of the write-ahead log at which a checkpoint is due: 8 MB.
+_CHECKPOINT_PAGES: Final = 2000
 _PAGE_BYTES: Final = 4096
-# The estimated number of pages that a write touches besides those of its content.
-_PAGES_OF_A_WRITE: Final = 2
+# The estimated number of pages that a write changes besides those of its content.
+_EXTRA_PAGES: Final = 2
 
 
 class Checkpointer:
-    """Runs checkpoints separately. SQLite's automatic ones would delay one commit in many.
+    """Runs checkpoints on a separate connection. SQLite's automatic ones would delay some commits.
 
-    A checkpoint may run in a thread beside commits. The log restarts only after all of it was
-    moved, and a concurrent commit prevents that. The small rest is then moved without concurrent
-    writes.
+    A checkpoint may run in a thread while commits run. SQLite reuses the log only after a
+    checkpoint that moves all of it, which a concurrent commit prevents. The caller then runs
+    another checkpoint without concurrent writes.
     """
 
     def __init__(self, path: Path) -> None:
@@ -32,19 +32,23 @@ class Checkpointer:
         self._pages = 0
 
     def add_written(self, size_bytes: int) -> bool:
-        """Count a write. Return whether the log is long enough for a checkpoint."""
-        self._pages += _PAGES_OF_A_WRITE + size_bytes // _PAGE_BYTES
-        return self._pages >= _LONG_PAGES
+        """Count a write of this size. Return whether the log is long enough for a checkpoint."""
+        self._pages += _EXTRA_PAGES + size_bytes // _PAGE_BYTES
+        return self._pages >= _CHECKPOINT_PAGES
 
     def run(self) -> bool:
-        """Move the log into the file. Return whether all was moved. JournalUnavailableError."""
-        counted = self._pages
+        """Move the log into the file. Return whether all of it was moved.
+
+        Raises:
+            JournalUnavailableError: the file can't be read or written.
+        """
+        pages_before = self._pages
         with translate_errors(self._path):
             _, pages, moved_pages = self._connection.execute(
                 "PRAGMA wal_checkpoint(PASSIVE)"
             ).fetchone()
         # SQLite counts the pages up to the end of the log at the start of the checkpoint.
-        is_all: bool = pages == moved_pages and self._pages == counted
+        is_all: bool = pages == moved_pages and self._pages == pages_before
         if is_all:
             self._pages = 0
         return is_all
@@ -66,9 +70,10 @@ Synchronous = Literal["normal", "full"]
 
 
 class SqliteWriter:
-    """Serialises the writes of one journal.
+    """Writes to one journal's file, one write at a time.
 
     Each write holds a lock, because the loop renews the lease while a thread may be committing.
+    After a takeover, writes raise FencedError.
     """
 
     def __init__(self, path: Path, epoch: int, synchronous: Synchronous, journal_id: str) -> None:
@@ -87,10 +92,14 @@ class SqliteWriter:
         self._log_inode = os.stat(self._log_file).st_ino  # noqa: PTH116
 
     def insert_commit(self, payload: bytearray) -> int:
-        """Write one row of `commits`, and return its id. FencedError after a takeover.
+        """Write one row of `commits` without a further change, and return its id.
 
-        Most commits are this single statement, so it checks the epoch, too. It does not check that
-        the files are still in place: `transaction` does, and each task begins and ends with one.
+        Most commits are this single statement, which checks the epoch, too. It does not check that
+        the log is still in its place. `transaction` does, and each task begins and ends with one.
+
+        Raises:
+            FencedError: another process has taken over.
+            JournalUnavailableError: the file can't be written.
         """
         with self._lock:
             try:
@@ -102,14 +111,16 @@ class SqliteWriter:
 
     @contextlib.contextmanager
     def transaction(self, payload: bytearray | None = None) -> Iterator[int]:
-        """Run a transaction. FencedError after a takeover.
+        """Run a transaction. Yield the id of the payload's row of `commits`; 0 without a payload.
 
-        It yields the id of the row of `commits` that the payload was written to, if there is one.
+        Raises:
+            FencedError: another process has taken over.
+            JournalUnavailableError: the file can't be written, or its log was moved.
         """
         with self._lock, translate_errors(self._path):
             if self.connection.in_transaction:
                 self._reconnect()
-            # SQLite keeps writing into deleted files.
+            # If the log was deleted or replaced, SQLite would still write to the old one.
             self._check(self._log_file, self._log_inode)
             self.connection.execute("BEGIN IMMEDIATE")
             try:
@@ -125,7 +136,11 @@ class SqliteWriter:
                 raise
 
     def check_file(self) -> None:
-        """Check that the file is still in its place. JournalUnavailableError."""
+        """Check that the file is still in its place.
+
+        Raises:
+            JournalUnavailableError: it was moved, replaced or deleted.
+        """
         self._check(self._file, self._inode)
 
     @contextlib.contextmanager
@@ -136,10 +151,10 @@ class SqliteWriter:
 
     def _check(self, file: str, inode: int) -> None:
         try:
-            is_there = os.stat(file).st_ino == inode  # noqa: PTH116
+            is_in_place = os.stat(file).st_ino == inode  # noqa: PTH116
         except OSError:
-            is_there = False
-        if not is_there:
+            is_in_place = False
+        if not is_in_place:
             raise JournalUnavailableError(str(self._path), _MOVED)
 
     def _insert(self, payload: bytearray) -> int:
