@@ -1,4 +1,4 @@
-"""`trunkline ask` and `chat`: send a message to an agent, print its answer while it streams."""
+"""`trunkline ask` and `chat`: sends messages to an agent and prints its answers as they stream."""
 
 import asyncio
 import sys
@@ -11,10 +11,17 @@ from typing import Any, TypeAlias
 from trunkline.cli.agent_client import AgentClient
 from trunkline.cli.attachments import read_parts, save_files
 from trunkline.cli.ephemeral_mesh import open_mesh
-from trunkline.cli.exits import ExitCode, complain
+from trunkline.cli.exits import ExitCode, print_error
 from trunkline.cli.options import build_agent_url
 from trunkline.cli.streamed_answer import StreamedAnswer
-from trunkline.cli.terminal import is_text, note, print_json, say, state_name, write
+from trunkline.cli.terminal import (
+    is_text,
+    print_json,
+    print_progress,
+    print_stderr,
+    state_name,
+    write,
+)
 from trunkline.errors import (
     InvalidArgumentError,
     PeerTimeoutError,
@@ -24,12 +31,12 @@ from trunkline.errors import (
 
 # The mesh ends a task at its deadline. The command waits this much longer for the status.
 TIMEOUT_GRACE_S = 5.0
-# The time limit for canceling the task of a command that gave up on the answer.
-CANCEL_LIMIT_S = 2.0
+# The time limit for canceling the task when the command stops before the answer is complete.
+_CANCEL_TIMEOUT_S = 2.0
 
 Parts: TypeAlias = Sequence[Mapping[str, Any]]
 
-_EXITS = {
+_EXIT_CODES = {
     "completed": ExitCode.OK,
     "canceled": ExitCode.CANCELED,
     "input-required": ExitCode.INPUT_REQUIRED,
@@ -39,7 +46,11 @@ _EXITS = {
 
 @dataclass(frozen=True, slots=True)
 class TurnReport:
-    """The result of a turn. Its fields are the output of `--json`."""
+    """The result of a turn. `--json` prints its fields.
+
+    `agent`, `confidence` and `reasons` are the route that the mesh chose. Ids are "" if the server
+    did not send them.
+    """
 
     state: str
     answer: str
@@ -53,12 +64,7 @@ class TurnReport:
     @property
     def exit_code(self) -> ExitCode:
         """The exit code: 0 only if the task completed."""
-        return _EXITS.get(self.state, ExitCode.FAILED)
-
-    @property
-    def is_waiting(self) -> bool:
-        """True if the task waits for the next message."""
-        return self.exit_code is ExitCode.INPUT_REQUIRED
+        return _EXIT_CODES.get(self.state, ExitCode.FAILED)
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as a JSON object."""
@@ -75,10 +81,10 @@ async def send_turn(
     timeout_s: float | None = None,
     files: Sequence[Mapping[str, Any]] = (),
 ) -> None:
-    """Send a message with `files`, and feed `answer` until the turn ends.
+    """Send a message with files, and add the responses to `answer` until the turn ends.
 
     Raises:
-        PeerTimeoutError: the deadline has passed and no final status came.
+        PeerTimeoutError: no final status arrived by some seconds after `timeout_s`.
     """
     limit_s = None if timeout_s is None else timeout_s + TIMEOUT_GRACE_S
     stream = client.stream(
@@ -99,13 +105,13 @@ async def send_turn(
 async def build_report(
     client: AgentClient, answer: StreamedAnswer, *, agent: str | None
 ) -> TurnReport:
-    """Return the result of a turn, with the route that the mesh chose."""
+    """Return the result of a turn. The task's route is read from the mesh."""
     route: dict[str, Any] = {}
     if answer.task_id:
         try:
             task = await client.get_task(answer.task_id)
         except TrunklineError:
-            # The answer is complete. The route is not worth a failure.
+            # The answer is complete, so a missing route is no error.
             task = {}
         route = task.get("metadata", {}).get("trunkline/route", {})
     return TurnReport(
@@ -121,23 +127,23 @@ async def build_report(
 
 
 def terminal_answer(*, continues: bool) -> StreamedAnswer:
-    """Create an answer that streams to stdout, with progress on a terminal's stderr."""
-    return StreamedAnswer(write=write, note=note, continues=continues)
+    """Return an answer that is printed to stdout, and its progress to stderr on a terminal."""
+    return StreamedAnswer(write=write, print_progress=print_progress, continues=continues)
 
 
 def show_end(answer: StreamedAnswer) -> None:
-    """Print the end of a turn that did not complete: a question to stdout, a failure to stderr."""
+    """Print the status of a turn that did not complete: a question to stdout, else to stderr."""
     state = turn_state(answer)
-    if _EXITS.get(state) is ExitCode.INPUT_REQUIRED:
+    if _EXIT_CODES.get(state) is ExitCode.INPUT_REQUIRED:
         write(f"{answer.status_text or state}\n")
     elif state != "completed":
         status = " ".join(answer.status_text.split())
-        say(f"{state}: {status}" if status else state)
+        print_stderr(f"{state}: {status}" if status else state)
 
 
 def turn_exit_code(answer: StreamedAnswer) -> ExitCode:
     """Return the exit code for the end of a turn."""
-    return _EXITS.get(turn_state(answer), ExitCode.FAILED)
+    return _EXIT_CODES.get(turn_state(answer), ExitCode.FAILED)
 
 
 def turn_state(answer: StreamedAnswer) -> str:
@@ -151,23 +157,30 @@ class Question:
 
     text: str
     agent: str | None
+    """The name of the agent; None: the default one."""
     task_id: str
+    """The earlier task to continue, or ""."""
     context_id: str
+    """The context to continue, or ""."""
     timeout_s: float | None
+    """The time after which the mesh ends the task; None: its own limit."""
     files: tuple[str, ...] = ()
     """Paths and URLs of files to send."""
     save: Path | None = None
-    """The folder for the files of the answer."""
+    """The folder for the files of the answer; None: they are not saved."""
     api_key: str = field(default="", repr=False)
 
 
 async def ask(question: Question, *, url: str | None, as_json: bool) -> ExitCode:
-    """Ask the mesh at `url`, or the default one, or an ephemeral one; print the answer.
+    """Ask a mesh as `open_mesh` finds it, and print the answer. Return the turn's exit code.
 
-    Ctrl-C or a passed time limit cancels the task.
+    Ctrl-C or an expired `timeout_s` cancels the task.
 
     Raises:
-        InvalidArgumentError: the question is empty.
+        InvalidArgumentError: the question is empty, or a file can't be read or is too large.
+        ConfigurationError: the URL is invalid, or a file of the answer can't be saved.
+        PeerTimeoutError: the answer did not end in time.
+        PeerUnavailableError: no mesh answers, or the stream broke.
     """
     if not question.text.strip():
         raise InvalidArgumentError("QUESTION", "is empty; ask something")
@@ -192,7 +205,7 @@ async def _ask(client: AgentClient, question: Question, files: Parts, *, advice:
     show_end(answer)
     code = turn_exit_code(answer)
     if code is ExitCode.INPUT_REQUIRED:
-        say(advice.replace("ID", f'{answer.task_id} "…"'))
+        print_stderr(advice.replace("ID", f'{answer.task_id} "…"'))
     return code
 
 
@@ -219,18 +232,18 @@ async def _send_question(
         )
     except (asyncio.CancelledError, PeerTimeoutError):
         answer.break_off()
-        say(await _cancel(client, answer.task_id or question.task_id))
+        print_stderr(await _cancel(client, answer.task_id or question.task_id))
         raise
     if question.save is not None:
         await save_files(client, answer.files, question.save)
 
 
 async def _cancel(client: AgentClient, task_id: str) -> str:
-    """Cancel an abandoned task; return a line about the result."""
+    """Cancel an abandoned task; return a text that reports the result."""
     if not task_id:
         return "stopped before the mesh created a task"
     try:
-        async with asyncio.timeout(CANCEL_LIMIT_S):
+        async with asyncio.timeout(_CANCEL_TIMEOUT_S):
             await client.cancel_task(task_id)
     except TaskNotCancelableError:
         return f"task {task_id} had ended"
@@ -247,9 +260,10 @@ def _target_options(url: str | None, agent: str | None) -> str:
 
 
 def chat(agent: str | None, *, url: str | None, api_key: str = "", as_json: bool) -> ExitCode:
-    """Read lines from stdin until it ends. Each line is a turn of one conversation.
+    """Send each line of stdin as a turn of one conversation until stdin ends.
 
-    Ctrl-C cancels the running turn. Stdin may be a terminal or a pipe.
+    Ctrl-C cancels the running turn. Stdin may be a terminal or a pipe. The errors of a turn are
+    printed. The exit code tells only whether a mesh was found.
     """
     # One event loop serves the whole conversation and runs only during turns. While input() waits
     # for a line, the terminal handles Ctrl-C and line editing as usual.
@@ -258,11 +272,11 @@ def chat(agent: str | None, *, url: str | None, api_key: str = "", as_json: bool
         code = ExitCode.OK
         try:
             runner.run(conversation.open(url))
-            while (line := _next_line()) is not None:
+            while (line := _read_line()) is not None:
                 if line.strip():
                     _run_line(runner, conversation, line)
         except TrunklineError as error:
-            code = complain(error)
+            code = print_error(error)
         except KeyboardInterrupt:
             code = ExitCode.CANCELED
         finally:
@@ -277,13 +291,13 @@ def _run_line(runner: asyncio.Runner, conversation: "_Conversation", line: str) 
             raise InvalidArgumentError("the line", problem)
         runner.run(conversation.turn(line))
     except KeyboardInterrupt:
-        say("canceling the turn")
+        print_stderr("canceling the turn")
         runner.run(conversation.cancel())
     except TrunklineError as error:
-        complain(error)
+        print_error(error)
 
 
-def _next_line() -> str | None:
+def _read_line() -> str | None:
     """Return the next line, or None at the end of the input."""
     if not sys.stdin.isatty():
         return sys.stdin.readline() or None
@@ -297,7 +311,7 @@ def _next_line() -> str | None:
             print()
             return None
         except KeyboardInterrupt:
-            say("\n(Ctrl-D leaves)")
+            print_stderr("\n(Ctrl-D leaves)")
 
 
 @dataclass
@@ -310,16 +324,16 @@ class _Conversation:
     task_id: str = ""
 
     def __post_init__(self) -> None:
-        self._open = AsyncExitStack()
+        self._exit_stack = AsyncExitStack()
         self._running: StreamedAnswer | None = None
 
     async def open(self, url: str | None) -> None:
-        mesh = await self._open.enter_async_context(open_mesh(url))
+        mesh = await self._exit_stack.enter_async_context(open_mesh(url))
         client = AgentClient(build_agent_url(mesh.http, self.agent), api_key=self.api_key)
-        self._client = await self._open.enter_async_context(client)
+        self._client = await self._exit_stack.enter_async_context(client)
 
     async def close(self) -> None:
-        await self._open.aclose()
+        await self._exit_stack.aclose()
 
     async def turn(self, text: str) -> None:
         continues = bool(self.task_id)
@@ -353,4 +367,4 @@ class _Conversation:
             # The task ended before the cancellation.
             return
         except TrunklineError as error:
-            complain(error)
+            print_error(error)

@@ -1,4 +1,4 @@
-"""The command line's view of the A2A client: text in, A2A's JSON out, errors for a terminal."""
+"""The A2A client of the command line: results are A2A's JSON, errors say what to do next."""
 
 import uuid
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
@@ -25,6 +25,7 @@ from trunkline.errors import (
     TrunklineError,
 )
 from trunkline.v1 import message_pb2, part_pb2
+from trunkline_bridge import errors as kinds
 from trunkline_bridge.client.a2a_client import A2AClient
 from trunkline_bridge.client.errors import NotProcessedError, RpcError, ServerBusyError
 from trunkline_bridge.client.interfaces import Interface, ProtocolBinding
@@ -34,23 +35,23 @@ from trunkline_bridge.protocol import V1_0
 from trunkline_bridge.versions.v1_0 import json_writer
 
 STREAM_IDLE_S: Final = 60.0
-"""A stream that sends nothing for so long, not even a heartbeat, is broken."""
+"""A stream without events and heartbeats for so long is taken as broken."""
 MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
-# Every command is a new attempt of a person, so no attempt is refused because others failed.
+# A circuit breaker that never opens: a person starts each attempt.
 _NO_BREAKER: Final = BreakerSettings(failures=1_000_000_000)
 _START_A_MESH: Final = "no mesh answers there; start one with `trunkline up`, or give another --url"
 
 
 class AgentClient:
-    """One agent at a mesh's public address, called as any A2A v1.0 client calls it.
+    """A client of one agent at a mesh's public address, over A2A 1.0 and JSON-RPC.
 
-    Results are A2A's JSON as dicts. Every method raises TrunklineErrors only.
+    Results are A2A's JSON as dicts. The calls raise TrunklineErrors only.
     """
 
     def __init__(self, url: str, *, api_key: str = "") -> None:
         self.url = url
         self.trace_id = ""
-        """The trace of the last message sent, if the server named it."""
+        """The trace id of the last message, or "" if the server did not send it."""
         headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         self._client = A2AClient(
             RemoteSettings(url=url, headers=headers, breaker=_NO_BREAKER),
@@ -82,11 +83,11 @@ class AgentClient:
     ) -> AsyncGenerator[dict[str, Any]]:
         """Send a message and yield A2A's stream responses until the turn ends.
 
-        `files` are parts sent beside the text. `timeout_s` is the task's deadline from now. A
-        broken stream is resumed. Closing the generator leaves the task running.
+        `files` are file parts to send with the text. The mesh ends the task after `timeout_s`. A
+        broken stream is resumed. Closing the generator does not cancel the task.
 
         Raises:
-            PeerUnavailableError: The mesh can't be reached, or the stream can't be resumed.
+            PeerUnavailableError: the mesh can't be reached, or the stream can't be resumed.
         """
         request = a2a_pb2.SendMessageRequest()
         message = request.message
@@ -107,7 +108,7 @@ class AgentClient:
         """Return a task.
 
         Raises:
-            TaskNotFoundError: This agent has no such task.
+            TaskNotFoundError: this agent has no such task.
         """
         with self._translate_errors(task_id):
             return json_writer.task_json(await self._client.get_task(task_id))
@@ -116,7 +117,7 @@ class AgentClient:
         """Cancel a task and return it.
 
         Raises:
-            TaskNotCancelableError: The task had ended.
+            TaskNotCancelableError: the task had ended.
         """
         with self._translate_errors(task_id):
             return json_writer.task_json(await self._client.cancel_task(task_id))
@@ -126,10 +127,10 @@ class AgentClient:
         return urlsplit(url)[:2] == urlsplit(self.url)[:2]
 
     async def download(self, url: str) -> AsyncGenerator[bytes]:
-        """Yield a file in pieces; a broken download is resumed where it broke.
+        """Yield a file in pieces. A broken download is resumed at the byte where it broke.
 
         Raises:
-            PeerUnavailableError: It can't be read, or the download can't be resumed.
+            PeerUnavailableError: the file can't be read, or the download can't be resumed.
         """
         with self._translate_errors():
             async with aclosing(self._client.download(url, is_resumed=True)) as pieces:
@@ -175,14 +176,14 @@ def _rpc_error(url: str, error: RpcError, task_id: str) -> TrunklineError:
     if error.refusal in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
         return InvalidArgumentError("--api-key or TRUNKLINE_API_KEY", text)
     match error.error.code:
-        case -32001:
+        case kinds.TASK_NOT_FOUND.rpc_code:
             return TaskNotFoundError(task_id)
-        case -32002:
+        case kinds.TASK_NOT_CANCELABLE.rpc_code:
             return TaskNotCancelableError(task_id, metadata.get("state", "?"))
-        case -32603 if metadata.get("traceId"):
+        case kinds.INTERNAL_ERROR.rpc_code if metadata.get("traceId"):
             return InternalError(metadata["traceId"])
-        case -32602 if list(metadata) == ["agent"]:
+        case kinds.INVALID_PARAMS.rpc_code if list(metadata) == ["agent"]:
             return AgentNotFoundError(metadata["agent"])
-        case -32000:
+        case kinds.UNAVAILABLE.rpc_code:
             return PeerUnavailableError(url, text)
     return InvalidArgumentError("the request", text)

@@ -1,7 +1,7 @@
 """The command line: its commands, in the order in which help lists them.
 
-`commands/` holds the arguments and options of each command. The module of the same subject beside
-it holds the work and is imported when the command runs, so that `--help` stays fast.
+`commands/` holds the arguments and options of each command. A module of this package does the
+command's work. It is imported when the command runs, so that `--help` stays fast.
 """
 
 import sys
@@ -9,10 +9,9 @@ from typing import Annotated
 
 import typer
 
-from trunkline.cli.commands import a2a, identity, inspect, serve, storage
+from trunkline.cli.commands import a2a, identity, inspect, project, serve, storage
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.plugins import PluginGroup
-from trunkline.cli.project import new
 from trunkline.cli.terminal import accept_any_text
 from trunkline.cli.usage import QuestionCommand, parse_and_run
 
@@ -48,17 +47,17 @@ app.add_typer(inspect.webhooks, name="webhooks")
 app.add_typer(storage.data, name="data")
 app.add_typer(identity.keys, name="keys")
 app.add_typer(identity.card, name="card")
-app.add_typer(new, name="new")
+app.add_typer(project.new, name="new")
 
 
 def run_command() -> int:
-    """Run the command that the arguments name; return its exit code."""
+    """Run the command of the process arguments; return its exit code."""
     accept_any_text()
     return parse_and_run(app)
 
 
 @app.callback(invoke_without_command=True)
-def _before_any_command(
+def _main_callback(
     context: typer.Context,
     *,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,

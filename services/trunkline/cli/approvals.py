@@ -22,8 +22,8 @@ from trunkline.tasks.approvals import (
 from trunkline.tasks.lifecycle import TERMINAL
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2, task_service_pb2
 
-_PAGE: Final = 100
-_OPEN: Final = (
+_PAGE_SIZE: Final = 100
+_UNFINISHED_STATES: Final = (
     task_pb2.TASK_STATE_INPUT_REQUIRED,
     task_pb2.TASK_STATE_AUTH_REQUIRED,
     task_pb2.TASK_STATE_WORKING,
@@ -32,7 +32,7 @@ _OPEN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PendingApproval:
-    """A pending approval, and the root task that led to it."""
+    """A pending approval, and the root task of the task that requested it."""
 
     requested: event_pb2.ApprovalRequested
     root: snapshot_pb2.TaskSnapshot
@@ -61,16 +61,17 @@ def build_rejection(approval_id: str, *, account: str, reason: str) -> DecisionR
 
 
 async def list_approvals(mesh: str | None, *, account: str, as_json: bool) -> ExitCode:
-    """Print the pending approvals of all tasks of an account, oldest first.
+    """Print the pending approvals of an account.
 
-    A host that does not answer is named on stderr.
+    They are sorted by the time at which their root task reached its state, oldest first. An error
+    of a host is printed to stderr and sets the exit code.
     """
     async with open_mesh_view(mesh) as view:
         approvals, code = await query_hosts(view, lambda host: _list_on_host(host, account))
         pending = [one for one in approvals if await _is_still_waiting(view, one, account)]
     pending.sort(key=lambda one: one.root.task.status.timestamp.ToNanoseconds())
     if as_json:
-        print_json([_fields(one) for one in pending])
+        print_json([_as_json(one) for one in pending])
     else:
         rows = [
             (
@@ -86,39 +87,42 @@ async def list_approvals(mesh: str | None, *, account: str, as_json: bool) -> Ex
     return code
 
 
-async def answer_approval(mesh: str | None, decided: DecisionRequest, *, as_json: bool) -> ExitCode:
-    """Answer an approval; print the decision.
+async def answer_approval(
+    mesh: str | None, decision: DecisionRequest, *, as_json: bool
+) -> ExitCode:
+    """Answer an approval; print the recorded decision.
 
     Raises:
         ApprovalNotFoundError: there is no such approval.
         ApprovalAnsweredError: it has a different answer.
         TaskEndedError: its task has ended.
         ConfigurationError: the changed arguments are not a JSON object.
+        PeerUnavailableError: no mesh or no host of the task answers.
     """
     request = task_service_pb2.AnswerApprovalRequest(
-        task_id=approval_task_id(decided.approval_id),
-        account=decided.account,
-        approval_id=decided.approval_id,
-        decision=decided.decision,
-        reason=decided.reason,
+        task_id=approval_task_id(decision.approval_id),
+        account=decision.account,
+        approval_id=decision.approval_id,
+        decision=decision.decision,
+        reason=decision.reason,
     )
-    if decided.edit:
+    if decision.edit:
         request.decision = event_pb2.APPROVAL_DECISION_EDITED
-        request.arguments.CopyFrom(_arguments(decided.edit))
+        request.arguments.CopyFrom(_parse_edit(decision.edit))
     async with open_mesh_view(mesh) as view:
         try:
             approval = await view.task_host_client(request.task_id).answer_approval(request)
         except TaskNotFoundError:
-            raise ApprovalNotFoundError(decided.approval_id) from None
-    decision = render_decision(approval.answered.decision)
+            raise ApprovalNotFoundError(decision.approval_id) from None
+    recorded = render_decision(approval.answered.decision)
     if as_json:
-        print_json({"approval_id": decided.approval_id, "decision": decision})
+        print_json({"approval_id": decision.approval_id, "decision": recorded})
     else:
-        print(f"{decided.approval_id}: {decision}")
+        print(f"{decision.approval_id}: {recorded}")
     return ExitCode.OK
 
 
-def _arguments(text: str) -> struct_pb2.Struct:
+def _parse_edit(text: str) -> struct_pb2.Struct:
     try:
         return parse_arguments(text)
     except ValueError:
@@ -127,17 +131,21 @@ def _arguments(text: str) -> struct_pb2.Struct:
 
 
 async def _list_on_host(host: HostClient, account: str) -> list[PendingApproval]:
-    """Return the pending approvals of a host's root tasks."""
+    """Return the approvals that an account's root tasks on a host show as pending."""
     return [
         PendingApproval(one.requested, task)
-        async for task in _open_roots(host, account)
+        async for task in _list_open_root_tasks(host, account)
         for one in pending_approvals(task.approvals)
     ]
 
 
-async def _open_roots(host: HostClient, account: str) -> AsyncIterator[snapshot_pb2.TaskSnapshot]:
-    for state in _OPEN:
-        request = task_service_pb2.ListTasksRequest(account=account, state=state, page_size=_PAGE)
+async def _list_open_root_tasks(
+    host: HostClient, account: str
+) -> AsyncIterator[snapshot_pb2.TaskSnapshot]:
+    for state in _UNFINISHED_STATES:
+        request = task_service_pb2.ListTasksRequest(
+            account=account, state=state, page_size=_PAGE_SIZE
+        )
         while True:
             page = await host.list_tasks(request)
             for row in page.tasks:
@@ -149,7 +157,10 @@ async def _open_roots(host: HostClient, account: str) -> AsyncIterator[snapshot_
 
 
 async def _is_still_waiting(view: MeshView, pending: PendingApproval, account: str) -> bool:
-    """Return whether the requesting task still waits: it may have ended apart from its root."""
+    """Return whether the requesting task still waits. It may have ended without its root's notice.
+
+    A task that can't be read counts as waiting.
+    """
     task_id = approval_task_id(pending.requested.approval_id)
     if task_id == pending.root.task.id:
         return True
@@ -162,7 +173,7 @@ async def _is_still_waiting(view: MeshView, pending: PendingApproval, account: s
     return task.task.status.state not in TERMINAL
 
 
-def _fields(pending: PendingApproval) -> dict[str, Any]:
+def _as_json(pending: PendingApproval) -> dict[str, Any]:
     requested = pending.requested
     return {
         "approval_id": requested.approval_id,

@@ -1,26 +1,27 @@
-"""Reads the files sent with a question, and saves those of an answer."""
+"""Reads the files to send with a question, and saves the files of an answer."""
 
 import asyncio
 import base64
 import mimetypes
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from trunkline.artifacts.references import sanitize_filename
-from trunkline.cli.terminal import say
+from trunkline.cli.terminal import print_stderr
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from trunkline.cli.agent_client import AgentClient
 
 LIMIT_BYTES: Final = 3_000_000
-"""The limit for all files of a question. In base64 they fit a bridge's default request limit."""
+"""The limit on the sum of a question's files. As base64, it is below the bridge's default limit."""
 
 
 def read_parts(files: Sequence[str]) -> list[dict[str, Any]]:
-    """Convert files, each a path or a URL, to parts of a message.
+    """Convert files, each a path or a URL, to A2A parts. The content at a URL is not read.
 
     Raises:
         InvalidArgumentError: one can't be read, or together they are too large.
@@ -49,9 +50,9 @@ def read_parts(files: Sequence[str]) -> list[dict[str, Any]]:
 async def save_files(
     client: "AgentClient", parts: Sequence[Mapping[str, Any]], folder: Path
 ) -> None:
-    """Save the files of an answer in a folder, under names that are not used there yet.
+    """Save the files of an answer in a folder under unused names; print their paths.
 
-    Files on other hosts are not saved; their URLs are printed.
+    Files on other hosts are not saved: their URLs are printed.
 
     Raises:
         ConfigurationError: the folder is not writable.
@@ -61,34 +62,37 @@ async def save_files(
         await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
         for part in parts:
             if "url" in part and not client.has_origin_of(part["url"]):
-                say(f"not saved, it is on another host: {part['url']}")
+                print_stderr(f"not saved, it is on another host: {part['url']}")
                 continue
             path = _unused_path(folder, sanitize_filename(part.get("filename", "")) or "file")
-            try:
-                with path.open("xb") as file:
+            with path.open("xb") as file:
+                try:
                     if "url" in part:
                         async for piece in client.download(part["url"]):
                             file.write(piece)
                     else:
                         file.write(base64.b64decode(part.get("raw", "")))
-            except BaseException:
-                # Delete a partial file, because it looks like a complete one.
-                path.unlink(missing_ok=True)
-                raise
-            say(f"saved {path}")
+                except BaseException:
+                    # Delete a partial file, because it looks like a complete one.
+                    path.unlink(missing_ok=True)
+                    raise
+            print_stderr(f"saved {path}")
     except OSError as error:
         raise ConfigurationError("--save", f"{folder}: {error.strerror or error}") from error
 
 
 def _add_metadata(part: dict[str, Any], path: str) -> dict[str, Any]:
+    """Return a part with the file name and the media type of a path, if it has them."""
     name = sanitize_filename(path)
-    kind = mimetypes.guess_type(name)[0]
-    return part | ({"filename": name} if name else {}) | ({"mediaType": kind} if kind else {})
+    media_type = mimetypes.guess_type(name)[0]
+    metadata = {"filename": name, "mediaType": media_type}
+    return part | {key: value for key, value in metadata.items() if value}
 
 
 def _unused_path(folder: Path, name: str) -> Path:
     path, number = folder / name, 1
-    while path.exists():
+    # `exists` would follow a link, and a broken one counts as used too.
+    while os.path.lexists(path):
         number += 1
         path = folder / f"{Path(name).stem}-{number}{Path(name).suffix}"
     return path

@@ -13,7 +13,7 @@ from trunkline.cli.terminal import BOLD, paint, print_json
 from trunkline.cli.trace import fetch_trace, render_trace
 from trunkline.traces.tree import TraceTree
 
-# Two agents answer the last question in parallel. Its trace is shown.
+# Two agents answer the last question in parallel, so its trace is the one to show.
 QUESTIONS = (
     "what is 1+2",
     "solve x^2-5x+6=0",
@@ -36,10 +36,10 @@ async def demo(*, as_json: bool) -> ExitCode:
             spans = await fetch_trace(view.trace_client(), reports[-1].trace_id)
     tree = TraceTree.build(spans)
     if as_json:
-        print_json([one.to_json() for one in reports])
+        print_json([report.to_json() for report in reports])
     else:
         print("\n".join(["", *render_trace(tree)]), flush=True)
-    is_ok = tree.is_complete and all(one.exit_code is ExitCode.OK for one in reports)
+    is_ok = tree.is_complete and all(report.exit_code is ExitCode.OK for report in reports)
     return ExitCode.OK if is_ok else ExitCode.FAILED
 
 

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 
+# ExitCode.CANCELED, which is slow to import.
 _CANCELED = 130
 
 
@@ -16,9 +17,9 @@ def main() -> None:
     if sys.argv[1:2] in (["up"], ["serve"], ["join"]):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: os._exit(0))
-    # What imports create stays, so collections during the start free nothing and take time.
+    # Imports create many objects that live as long as the process. Rarer collections start faster.
     gc.set_threshold(50_000, 20, 50)
-    # Must be set before gRPC is imported. Otherwise it logs every closed connection.
+    # gRPC reads this when it is imported. Without it, gRPC logs every closed connection.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     try:
         from trunkline.cli.app import run_command

@@ -1,4 +1,4 @@
-"""Runs a mesh in a child process for as long as one command needs it."""
+"""Runs a temporary mesh in a child process while a command needs one."""
 
 import asyncio
 import json
@@ -12,14 +12,15 @@ from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from trunkline.cli.options import resolve_base_url
-from trunkline.cli.terminal import say
+from trunkline.cli.terminal import print_stderr
 from trunkline.errors import PeerTimeoutError, PeerUnavailableError
 from trunkline.network import is_this_machine
 from trunkline.settings import ENV_PREFIX
 
-START_LIMIT_S = 60.0
-# A mesh without running tasks stops much faster.
-STOP_LIMIT_S = 10.0
+_START_TIMEOUT_S = 60.0
+# A mesh without running tasks stops much faster. After this time it is killed.
+_STOP_TIMEOUT_S = 10.0
+_PROBE_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +28,19 @@ class MeshAddresses:
     """The addresses of a mesh."""
 
     http: str
+    """The base URL of A2A over HTTP."""
     mesh: str
+    """The gRPC address, or "" unless the mesh is ephemeral."""
     is_ephemeral: bool = True
+    """True if the mesh runs only as long as the command."""
 
 
 @asynccontextmanager
 async def start_ephemeral_mesh() -> AsyncGenerator[MeshAddresses]:
-    """Start a mesh on free ports and in a temporary folder. Stops it and deletes the folder.
+    """Run a mesh on free ports and in a temporary folder while a block runs.
 
     Raises:
-        PeerUnavailableError: it did not start. It printed the reason to stderr.
+        PeerUnavailableError: it did not start, and printed the reason to stderr.
         PeerTimeoutError: it took too long to start.
     """
     with tempfile.TemporaryDirectory(prefix="trunkline-") as folder:
@@ -49,28 +53,36 @@ async def start_ephemeral_mesh() -> AsyncGenerator[MeshAddresses]:
 
 @asynccontextmanager
 async def open_mesh(url: str | None, *, may_start: bool = True) -> AsyncGenerator[MeshAddresses]:
-    """Yield the mesh at `url`, or the default one.
+    """Yield the addresses of the mesh at `url`, or of the default one.
 
-    If no mesh answers at an address of this machine, an ephemeral one is started, unless
-    `may_start` is false.
+    If `may_start`, and no server listens at an address of this machine, an ephemeral mesh runs
+    instead.
+
+    Raises:
+        ConfigurationError: the URL is not an HTTP URL.
+        PeerUnavailableError: the ephemeral mesh did not start.
+        PeerTimeoutError: the ephemeral mesh took too long to start.
     """
     base = resolve_base_url(url)
     if not (may_start and is_this_machine(base)) or await _is_port_open(base):
         yield MeshAddresses(http=base, mesh="", is_ephemeral=False)
         return
-    say(f"no mesh at {base}: starting an ephemeral one (`trunkline up` starts one that stays)")
+    print_stderr(
+        f"no mesh at {base}: starting an ephemeral one (`trunkline up` starts one that stays)"
+    )
     async with start_ephemeral_mesh() as addresses:
-        # The URL may be an agent's.
+        # The path may select an agent.
         yield replace(addresses, http=addresses.http + urlsplit(base).path)
 
 
 async def _is_port_open(base: str) -> bool:
     parts = urlsplit(base)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
-        async with asyncio.timeout(5):
-            _, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        async with asyncio.timeout(_PROBE_TIMEOUT_S):
+            _, writer = await asyncio.open_connection(parts.hostname, port)
     except TimeoutError:
-        # The port is in use by a slow server.
+        # Something drops or delays the connection, so the address is not free.
         return True
     except OSError:
         return False
@@ -79,23 +91,24 @@ async def _is_port_open(base: str) -> bool:
 
 
 async def _spawn(folder: str) -> Process:
-    free = "127.0.0.1:0"
-    addresses = ("--http", free, "--a2a-grpc", free, "--mesh", free)
+    free_port = "127.0.0.1:0"
+    addresses = ("--http", free_port, "--a2a-grpc", free_port, "--mesh", free_port)
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "trunkline.cli", "up", *addresses),
         *("--data", folder, "--json", "--attached"),
-        # Held open and never written to: the mesh stops when this process ends for any reason.
+        # Nothing is written to it. It closes when this process ends for any reason, and the mesh
+        # stops then.
         stdin=PIPE,
         stdout=PIPE,
-        # The first question follows at once, and no task is left when the mesh stops. Only the user
-        # who started the mesh can reach it, so no authentication is needed.
+        # PREWARM: the first question follows at once. DRAIN_GRACE_S: no task runs when the mesh
+        # stops. ANONYMOUS: the mesh listens on this machine only and serves one command.
         env={
             **os.environ,
             f"{ENV_PREFIX}PREWARM": "true",
             f"{ENV_PREFIX}DRAIN_GRACE_S": "0",
             f"{ENV_PREFIX}ANONYMOUS": "true",
         },
-        # Ctrl-C is for the command, which stops the mesh itself.
+        # Ctrl-C signals the command alone, which then stops the mesh.
         start_new_session=True,
     )
 
@@ -105,10 +118,10 @@ async def _wait_until_ready(process: Process) -> MeshAddresses:
     if process.stdout is None:
         raise PeerUnavailableError(peer, "it has no output")
     try:
-        async with asyncio.timeout(START_LIMIT_S):
+        async with asyncio.timeout(_START_TIMEOUT_S):
             line = await process.stdout.readline()
     except TimeoutError:
-        raise PeerTimeoutError(peer, f"it did not start within {START_LIMIT_S:g} s") from None
+        raise PeerTimeoutError(peer, f"it did not start within {_START_TIMEOUT_S:g} s") from None
     if not line:
         raise PeerUnavailableError(peer, "it did not start; its output above says why")
     ready = json.loads(line)
@@ -119,7 +132,7 @@ async def _stop(process: Process) -> None:
     if process.returncode is None:
         process.terminate()
     try:
-        async with asyncio.timeout(STOP_LIMIT_S):
+        async with asyncio.timeout(_STOP_TIMEOUT_S):
             await process.wait()
     except TimeoutError:
         process.kill()

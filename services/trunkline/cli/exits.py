@@ -1,4 +1,4 @@
-"""Ends a command: with an exit code, and one line about an error."""
+"""Exit codes of commands, and the line that reports an error."""
 
 import logging
 import os
@@ -17,25 +17,33 @@ logger = logging.getLogger(__name__)
 
 
 class ExitCode(IntEnum):
-    """Exit codes."""
+    """The exit codes of all commands."""
 
     OK = 0
     FAILED = 1
     USAGE = 2
+    """The arguments are wrong."""
     INPUT_REQUIRED = 3
+    """The task waits for another message."""
     UNREACHABLE = 4
+    """The mesh, or a host of it, did not answer or failed."""
     CANCELED = 130
+    """Ctrl-C, or the task was canceled. 128 + SIGINT, as in shells."""
 
 
 def run(work: Coroutine[Any, Any, int]) -> None:
-    """Run a command's coroutine and exit as `finish` does."""
+    """Run a command's coroutine and raise `typer.Exit` as `finish` does."""
     import asyncio
 
     finish(lambda: asyncio.run(work))
 
 
 def finish(work: Callable[[], int]) -> None:
-    """Run a command's work and exit with its code, without a traceback."""
+    """Run a command's function.
+
+    Raises:
+        typer.Exit: always, with the returned code, or the code of an error, which is printed.
+    """
     import asyncio
 
     try:
@@ -44,29 +52,30 @@ def finish(work: Callable[[], int]) -> None:
     except (KeyboardInterrupt, asyncio.CancelledError):
         code = ExitCode.CANCELED
     except BrokenPipeError:
-        # The reader closed the pipe. Without this, the interpreter would flush and fail again.
+        # The reader closed the pipe. The interpreter flushes stdout at its exit, which would fail
+        # again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = ExitCode.FAILED
-    # Defects also end with one line for people. The log has the traceback.
+    # An unexpected error is also one line. The log has its traceback.
     except Exception as error:  # noqa: BLE001
-        code = complain(error)
+        code = print_error(error)
     raise typer.Exit(code)
 
 
-def complain(error: Exception) -> ExitCode:
+def print_error(error: Exception) -> ExitCode:
     """Print an error as one line to stderr; return the exit code for it."""
-    reason = _find_cause(error)
-    if isinstance(reason, TrunklineError):
-        text = " ".join(str(reason).split())
-        if reason.hint:
-            text += f"; {reason.hint}"
+    cause = _find_cause(error)
+    if isinstance(cause, TrunklineError):
+        text = " ".join(str(cause).split())
+        if cause.hint:
+            text += f"; {cause.hint}"
     else:
-        # Only the system's own text: other texts may contain user content.
-        cause = f" ({reason.strerror})" if isinstance(reason, OSError) and reason.strerror else ""
-        text = f"unexpected {type(reason).__name__}{cause}; TRUNKLINE_LOG_LEVEL=debug shows where"
+        # Only the operating system's text. The texts of other errors may contain user content.
+        details = f" ({cause.strerror})" if isinstance(cause, OSError) and cause.strerror else ""
+        text = f"unexpected {type(cause).__name__}{details}; TRUNKLINE_LOG_LEVEL=debug shows where"
         _log(error)
     print(f"error: {text}", file=sys.stderr, flush=True)
-    return ExitCode.UNREACHABLE if isinstance(reason, PeerError) else ExitCode.FAILED
+    return ExitCode.UNREACHABLE if isinstance(cause, PeerError) else ExitCode.FAILED
 
 
 def _log(error: Exception) -> None:
@@ -81,8 +90,8 @@ def _log(error: Exception) -> None:
 
 
 def _find_cause(error: Exception) -> Exception:
-    """Return the cause of an error: in a group, the first mesh error or else the first one."""
+    """Return the error to report: of a group, the first TrunklineError, else the first one."""
     if not isinstance(error, ExceptionGroup):
         return error
-    reasons = [_find_cause(inner) for inner in error.exceptions]
-    return next((reason for reason in reasons if isinstance(reason, TrunklineError)), reasons[0])
+    causes = [_find_cause(inner) for inner in error.exceptions]
+    return next((cause for cause in causes if isinstance(cause, TrunklineError)), causes[0])

@@ -1,10 +1,10 @@
 """`trunkline card` and `keys`: shows and verifies agent cards, and manages API keys."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from trunkline.cli.exits import ExitCode
-from trunkline.cli.terminal import print_json, print_table, say
+from trunkline.cli.terminal import print_json, print_stderr, print_table
 from trunkline.errors import ConfigurationError, InvalidArgumentError, PeerProtocolError
 from trunkline.settings import load_settings
 from trunkline.v1 import agent_card_pb2
@@ -22,8 +22,8 @@ from trunkline_bridge.protocol import CARD_PATH
 from trunkline_bridge.versions.card_json import parse_card
 from trunkline_bridge.versions.v1_0.json_writer import agent_card_json
 
-# Notes that explain the signed forms of a card.
-_FORMS = {
+# The descriptions of `Signature.form`: the bytes of the card that the signature covers.
+_FORM_NAMES = {
     "specified": "in the specification's form",
     "pruned": "in the form of a2a-sdk, which doesn't cover what is empty",
     "as sent": "in the form in which it was sent",
@@ -34,11 +34,12 @@ async def show_card(url: str, *, as_json: bool) -> ExitCode:
     """Print a card.
 
     Raises:
+        InvalidArgumentError: the URL is not an HTTP URL.
         PeerUnavailableError: there is no card, or no server answers.
         PeerProtocolError: the document is not a card.
     """
     address = _card_url(url)
-    card = _read(address, await fetch_document(address))
+    card = _parse_card(address, await fetch_document(address))
     if as_json:
         print_json(agent_card_json(card))
     else:
@@ -47,10 +48,13 @@ async def show_card(url: str, *, as_json: bool) -> ExitCode:
 
 
 async def verify_card(url: str, trusted: str, *, as_json: bool) -> ExitCode:
-    """Print whether a card is signed by a trusted key, and in which form.
+    """Print whether a card has a valid signature by a trusted key, and over which form of it.
+
+    `trusted` is the file or URL of the trusted keys. Without one, or without a valid signature, a
+    line on stderr says so and the exit code is not 0.
 
     Raises:
-        InvalidArgumentError: no key is trusted, or a key can't be read.
+        InvalidArgumentError: the trusted keys can't be parsed, or the URL is not an HTTP URL.
         PeerUnavailableError: there is no card, or no server answers.
         PeerProtocolError: the document is not a card.
     """
@@ -62,7 +66,7 @@ async def verify_card(url: str, trusted: str, *, as_json: bool) -> ExitCode:
     )
 
     if not trusted:
-        say("error: give a trusted key by --key or --jwks; a card can't vouch for itself")
+        print_stderr("error: give a trusted key by --key or --jwks; a card can't vouch for itself")
         return ExitCode.USAGE
     try:
         keys = parse_trusted_keys(await fetch_document(trusted))
@@ -75,7 +79,7 @@ async def verify_card(url: str, trusted: str, *, as_json: bool) -> ExitCode:
     except InvalidSignatureError as error:
         if as_json:
             print_json({"url": address, "verified": False, "problem": str(error)})
-        say(f"not verified: {error}")
+        print_stderr(f"not verified: {error}")
         return ExitCode.FAILED
     except ValueError as error:
         raise PeerProtocolError(address, str(error)) from error
@@ -87,7 +91,7 @@ async def verify_card(url: str, trusted: str, *, as_json: bool) -> ExitCode:
         }
         print_json({"url": address, "verified": True, **facts})
     else:
-        form = _FORMS[signature.form]
+        form = _FORM_NAMES[signature.form]
         print(f"verified: signed by {signature.key_id} ({signature.algorithm}), {form}")
     return ExitCode.OK
 
@@ -98,7 +102,7 @@ def _card_url(url: str) -> str:
     return url if "/.well-known/" in url else url.rstrip("/") + CARD_PATH
 
 
-def _read(url: str, content: bytes) -> agent_card_pb2.AgentCard:
+def _parse_card(url: str, content: bytes) -> agent_card_pb2.AgentCard:
     try:
         return parse_card(content)
     except ValueError as error:
@@ -108,19 +112,20 @@ def _read(url: str, content: bytes) -> agent_card_pb2.AgentCard:
 def _describe(card: agent_card_pb2.AgentCard) -> Iterator[str]:
     yield f"name       {card.name} {card.version}".rstrip()
     yield f"says       {' '.join(card.description.split())}"
-    for place in card.supported_interfaces:
-        tenant = f" as {place.tenant}" if place.tenant else ""
-        yield f"answers    {place.protocol_binding} {place.protocol_version} {place.url}{tenant}"
-    can = [
+    for interface in card.supported_interfaces:
+        tenant = f" as {interface.tenant}" if interface.tenant else ""
+        protocol = f"{interface.protocol_binding} {interface.protocol_version}"
+        yield f"answers    {protocol} {interface.url}{tenant}"
+    capabilities = [
         name
-        for name, does in (
+        for name, is_supported in (
             ("streams", card.capabilities.streaming),
             ("webhooks", card.capabilities.push_notifications),
             ("extended card", card.capabilities.extended_agent_card),
         )
-        if does
+        if is_supported
     ]
-    yield f"can        {', '.join(can) or 'nothing more'}"
+    yield f"can        {', '.join(capabilities) or 'nothing more'}"
     for requirement in card.security_requirements:
         yield f"asks for   {' and '.join(sorted(requirement.schemes)) or 'nothing'}"
     for skill in card.skills:
@@ -129,14 +134,16 @@ def _describe(card: agent_card_pb2.AgentCard) -> Iterator[str]:
 
 
 def add_key(name: str, file: Path | None, *, account: str, as_json: bool) -> ExitCode:
-    """Create a key, store its SHA-256, and print the key.
+    """Create a key, store its SHA-256 in the keys file, and print the key.
+
+    The default of `file` is in the settings.
 
     Raises:
-        ConfigurationError: the file is invalid.
-        InvalidArgumentError: a name is taken or invalid.
+        ConfigurationError: no file is named, or it is invalid.
+        InvalidArgumentError: the name is taken, or a name is invalid.
     """
-    path = _path(file)
-    keys = _known(path)
+    path = _keys_file(file)
+    keys = load_keys(path) if path.exists() else []
     if not is_caller_name(name) or any(key.name == name for key in keys):
         raise InvalidArgumentError("NAME", f"{name!r} is taken or not a valid name; choose another")
     if not is_account_name(account):
@@ -149,13 +156,17 @@ def add_key(name: str, file: Path | None, *, account: str, as_json: bool) -> Exi
         print_json({"name": name, "account": account, "key": key, "file": str(path)})
     else:
         print(key)
-        say(f"key {name!r} of account {account!r} is in {path}; it is shown only once")
+        print_stderr(f"key {name!r} of account {account!r} is in {path}; it is shown only once")
     return ExitCode.OK
 
 
 def list_keys(file: Path | None, *, as_json: bool) -> ExitCode:
-    """Print names and accounts. Raises ConfigurationError if the file is invalid."""
-    keys = load_keys(_path(file))
+    """Print the names and accounts of the keys.
+
+    Raises:
+        ConfigurationError: no file is named, or it is invalid.
+    """
+    keys = load_keys(_keys_file(file))
     if as_json:
         print_json([{"name": key.name, "account": key.account} for key in keys])
     else:
@@ -164,13 +175,13 @@ def list_keys(file: Path | None, *, as_json: bool) -> ExitCode:
 
 
 def remove_key(name: str, file: Path | None, *, as_json: bool) -> ExitCode:
-    """Remove a key.
+    """Remove a key from the keys file.
 
     Raises:
-        ConfigurationError: the file is invalid.
+        ConfigurationError: no file is named, or it is invalid.
         InvalidArgumentError: there is no such key.
     """
-    path = _path(file)
+    path = _keys_file(file)
     keys = load_keys(path)
     remaining = [key for key in keys if key.name != name]
     if len(remaining) == len(keys):
@@ -179,17 +190,13 @@ def remove_key(name: str, file: Path | None, *, as_json: bool) -> ExitCode:
     if as_json:
         print_json({"name": name, "removed": True})
     else:
-        say(f"key {name!r} is gone")
+        print_stderr(f"key {name!r} is gone")
     return ExitCode.OK
 
 
-def _path(file: Path | None) -> Path:
+def _keys_file(file: Path | None) -> Path:
     path = file or load_settings().api_keys_file
     if path is None:
         problem = "name the file of keys here, or in trunkline.toml as api_keys_file"
         raise ConfigurationError("--file", problem)
     return path
-
-
-def _known(path: Path) -> Sequence[ApiKey]:
-    return load_keys(path) if path.exists() else []

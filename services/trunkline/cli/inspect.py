@@ -22,24 +22,26 @@ from trunkline.v1 import (
     tool_service_pb2,
 )
 
-_PAGE = 100
+_PAGE_SIZE = 100
+# The limit on the characters of a text that is part of a line.
+_EXCERPT_LENGTH = 160
 
 
 async def list_agents(mesh: str | None, *, as_json: bool) -> ExitCode:
     """Print the agents on the mesh with their hosts and descriptions."""
     async with open_mesh_view(mesh) as view:
-        agents = [_agent(host, agent.card) for host in view.hosts for agent in host.agents]
+        agents = [_agent_json(host, agent.card) for host in view.hosts for agent in host.agents]
     agents.sort(key=lambda agent: agent["name"])
     if as_json:
         print_json(agents)
     else:
-        rows = [(one["name"], one["address"], one["description"]) for one in agents]
+        rows = [(agent["name"], agent["address"], agent["description"]) for agent in agents]
         print_table(("AGENT", "HOST", "DESCRIPTION"), rows)
     return ExitCode.OK
 
 
 async def list_tools(mesh: str | None, *, as_json: bool) -> ExitCode:
-    """Print the callable tools, and the unavailable servers."""
+    """Print the tools of ready servers, and the other servers with their errors."""
     async with open_mesh_view(mesh) as view:
         listing = await view.tool_client().list_tools()
     if as_json:
@@ -57,7 +59,7 @@ async def list_tools(mesh: str | None, *, as_json: bool) -> ExitCode:
 
 @dataclass(frozen=True, slots=True)
 class TaskQuery:
-    """The tasks to list. Empty names match everything, except for the account."""
+    """Selects the tasks of an account. An empty agent or context matches all."""
 
     account: str
     agent: str
@@ -65,23 +67,28 @@ class TaskQuery:
     limit: int
 
 
-async def list_tasks(mesh: str | None, which: TaskQuery, *, as_json: bool) -> ExitCode:
-    """Print the latest tasks of all hosts. A host that does not answer is named on stderr."""
+async def list_tasks(mesh: str | None, query: TaskQuery, *, as_json: bool) -> ExitCode:
+    """Print the latest tasks of all hosts, newest status first.
+
+    An error of a host is printed to stderr and sets the exit code.
+    """
     request = task_service_pb2.ListTasksRequest(
-        account=which.account, agent=which.agent, context_id=which.context_id
+        account=query.account, agent=query.agent, context_id=query.context_id
     )
     async with open_mesh_view(mesh) as view:
         tasks, code = await query_hosts(
-            view, lambda host: _fetch_tasks(host, request, limit=which.limit)
+            view, lambda host: _fetch_tasks(host, request, limit=query.limit)
         )
     tasks.sort(key=lambda task: task.status.timestamp.ToNanoseconds(), reverse=True)
-    latest = [_task(task) for task in tasks[: which.limit]]
+    latest = [_task_json(task) for task in tasks[: query.limit]]
     if as_json:
         print_json(latest)
     else:
         rows = [
-            (one["task_id"], one["agent"], one["state"], one["status_time"], one["parent_task_id"])
-            for one in latest
+            tuple(
+                task[key] for key in ("task_id", "agent", "state", "status_time", "parent_task_id")
+            )
+            for task in latest
         ]
         print_table(("TASK", "AGENT", "STATE", "SINCE", "PARENT"), rows)
     return code
@@ -97,7 +104,7 @@ async def _fetch_tasks(
     request = task_service_pb2.ListTasksRequest()
     request.CopyFrom(query)
     while len(tasks) < limit:
-        request.page_size = min(_PAGE, limit - len(tasks))
+        request.page_size = min(_PAGE_SIZE, limit - len(tasks))
         page = await host.list_tasks(request)
         tasks += page.tasks
         request.page_token = page.next_page_token
@@ -106,7 +113,7 @@ async def _fetch_tasks(
     return tasks
 
 
-def _agent(host: registry_service_pb2.Host, card: Any) -> dict[str, Any]:  # noqa: ANN401
+def _agent_json(host: registry_service_pb2.Host, card: Any) -> dict[str, Any]:  # noqa: ANN401
     return {
         "name": card.name,
         "description": card.description,
@@ -118,12 +125,12 @@ def _agent(host: registry_service_pb2.Host, card: Any) -> dict[str, Any]:  # noq
     }
 
 
-def _task(task: snapshot_pb2.TaskSummary) -> dict[str, str]:
+def _task_json(task: snapshot_pb2.TaskSummary) -> dict[str, str]:
     return {
         "task_id": task.task_id,
         "context_id": task.context_id,
         "agent": task.agent,
-        "state": state_name(task_pb2.TaskState.Name(task.status.state)),
+        "state": _state_name(task.status.state),
         "status_time": task.status.timestamp.ToJsonString(),
         "create_time": task.create_time.ToJsonString(),
         "parent_task_id": task.parent_task_id,
@@ -131,22 +138,18 @@ def _task(task: snapshot_pb2.TaskSummary) -> dict[str, str]:
 
 
 def _server_state(server: tool_service_pb2.ToolServer) -> str:
-    """Return the state of a server. An open breaker counts more than the server's own state."""
+    """Return the state of a server, or that of its circuit breaker unless it is closed."""
     if server.breaker not in ("", "closed"):
         return server.breaker
     name = tool_service_pb2.ToolServerState.Name(server.state)
     return name.removeprefix("TOOL_SERVER_STATE_").lower()
 
 
-# The length of a text on one line.
-_EXCERPT = 160
-
-
 async def show_task(task_id: str, mesh: str | None, *, account: str, as_json: bool) -> ExitCode:
     """Print a task of an account: its state, route, calls and artifacts.
 
     Raises:
-        TaskNotFoundError: no running host has it.
+        TaskNotFoundError: no running host has it, or it is another account's.
     """
     async with open_mesh_view(mesh) as view:
         snapshot = await view.task_host_client(task_id).get_task(task_id, account=account)
@@ -161,13 +164,13 @@ async def cancel_task(task_id: str, mesh: str | None, *, account: str, as_json: 
     """Cancel a task of an account with its children; print its final state.
 
     Raises:
-        TaskNotFoundError: no running host has it.
-        TaskNotCancelableError: it had ended.
+        TaskNotFoundError: no running host has it, or it is another account's.
+        TaskNotCancelableError: it has ended.
     """
     async with open_mesh_view(mesh) as view:
         client = view.task_host_client(task_id)
         snapshot = await client.cancel_task(task_id, account=account, reason="by the command line")
-    state = _state(snapshot.task.status.state)
+    state = _state_name(snapshot.task.status.state)
     if as_json:
         print_json({"task_id": task_id, "state": state})
     else:
@@ -176,11 +179,11 @@ async def cancel_task(task_id: str, mesh: str | None, *, account: str, as_json: 
 
 
 def describe(snapshot: snapshot_pb2.TaskSnapshot) -> Iterator[str]:
-    """Yield the lines that describe a task."""
+    """Yield the lines that describe a task: a label in ten columns, then its value."""
     status = snapshot.task.status
     text = _text(status.message.parts)
     yield f"task      {snapshot.task.id}"
-    yield f"state     {_state(status.state)}" + (f": {text}" if text else "")
+    yield f"state     {_state_name(status.state)}" + (f": {text}" if text else "")
     yield f"agent     {snapshot.agent}, turn {snapshot.turn}"
     yield f"context   {snapshot.task.context_id}"
     yield f"created   {snapshot.create_time.ToJsonString()}"
@@ -189,9 +192,9 @@ def describe(snapshot: snapshot_pb2.TaskSnapshot) -> Iterator[str]:
     yield from _plans(snapshot.plans)
     yield from _routes(snapshot.routes)
     for child in snapshot.children:
-        began = child.started
-        state = _state(child.finished.state) if child.HasField("finished") else "working"
-        yield f"child     {began.task_id} {began.agent} {state}"
+        started = child.started
+        state = _state_name(child.finished.state) if child.HasField("finished") else "working"
+        yield f"child     {started.task_id} {started.agent} {state}"
     for call in snapshot.tool_calls:
         yield f"tool      {_tool_call(call)}"
     for approval in snapshot.approvals:
@@ -204,10 +207,10 @@ def _plans(plans: Iterable[snapshot_pb2.PlanInfo]) -> Iterator[str]:
     for plan in plans:
         numbers = {step.step_id: number for number, step in enumerate(plan.steps, start=1)}
         for step in plan.steps:
-            earlier = ", ".join(str(numbers.get(one, one)) for one in step.after)
-            behind = f" (after {earlier})" if earlier else ""
+            earlier = ", ".join(str(numbers.get(step_id, step_id)) for step_id in step.after)
+            order = f" (after {earlier})" if earlier else ""
             agent = step.agent or "no agent"
-            yield f"plan      {numbers[step.step_id]}. {agent}: {_excerpt(step.text)}{behind}"
+            yield f"plan      {numbers[step.step_id]}. {agent}: {_excerpt(step.text)}{order}"
 
 
 def _routes(routes: Iterable[event_pb2.RouteDecided]) -> Iterator[str]:
@@ -231,8 +234,8 @@ def _tool_call(call: snapshot_pb2.ToolCallInfo) -> str:
 def _approval(approval: snapshot_pb2.ApprovalInfo) -> str:
     requested, answered = approval.requested, approval.answered
     state = render_decision(answered.decision) if approval.HasField("answered") else "waits"
-    why = f" ({_excerpt(answered.reason)})" if answered.reason else ""
-    return f"{requested.approval_id} {requested.tool} {state}{why}"
+    reason = f" ({_excerpt(answered.reason)})" if answered.reason else ""
+    return f"{requested.approval_id} {requested.tool} {state}{reason}"
 
 
 def _artifact(artifact: artifact_pb2.Artifact) -> str:
@@ -257,8 +260,8 @@ def _text(parts: Iterable[part_pb2.Part]) -> str:
 
 def _excerpt(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= _EXCERPT else f"{line[: _EXCERPT - 1]}…"
+    return line if len(line) <= _EXCERPT_LENGTH else f"{line[: _EXCERPT_LENGTH - 1]}…"
 
 
-def _state(state: int) -> str:
+def _state_name(state: int) -> str:
     return state_name(task_pb2.TaskState.Name(task_pb2.TaskState.ValueType(state)))

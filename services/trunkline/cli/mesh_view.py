@@ -1,4 +1,4 @@
-"""Connects to a mesh over gRPC, at the address of `--mesh`."""
+"""Connects commands to a mesh and its hosts over gRPC."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import grpc
 
-from trunkline.cli.exits import ExitCode, complain
+from trunkline.cli.exits import ExitCode, print_error
 from trunkline.cli.options import resolve_mesh_address
 from trunkline.client import ChannelPool, HostClient, RegistryClient, ToolClient, TraceClient
 from trunkline.errors import PeerError, PeerUnavailableError, TaskNotFoundError
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class MeshView:
-    """A snapshot of a mesh's hosts, with clients for them."""
+    """The hosts of a mesh when the command began, and clients for them."""
 
     hosts: Sequence[registry_service_pb2.Host]
     _address: str
@@ -49,16 +49,16 @@ class MeshView:
         return TraceClient(self._service_channel("trunkline.v1.TraceService"))
 
     def _service_channel(self, service: str) -> grpc.aio.Channel:
-        serving = (host.address for host in self.hosts if service in host.services)
-        return self._channels.get(next(serving, self._address))
+        addresses = (host.address for host in self.hosts if service in host.services)
+        return self._channels.get(next(addresses, self._address))
 
 
 async def query_hosts(
-    view: MeshView, ask: Callable[[HostClient], Awaitable[Iterable[T]]]
+    view: MeshView, query: Callable[[HostClient], Awaitable[Iterable[T]]]
 ) -> tuple[list[T], ExitCode]:
-    """Query every host that has tasks, and return all results.
+    """Query every host that has a journal, and return all results.
 
-    A host that does not answer is named on stderr and sets the exit code.
+    An error of a host is printed to stderr and sets the exit code.
     """
     results: list[T] = []
     code = ExitCode.OK
@@ -66,17 +66,18 @@ async def query_hosts(
         if not host.journal_ids:
             continue
         try:
-            results += await ask(view.host_client(host))
+            results += await query(view.host_client(host))
         except PeerError as error:
-            code = complain(error)
+            code = print_error(error)
     return results, code
 
 
 @asynccontextmanager
 async def open_mesh_view(mesh: str | None) -> AsyncGenerator[MeshView]:
-    """Yield a view of the mesh at an address, or at the default one.
+    """Yield a view of the mesh at an address; None: the one in the settings.
 
     Raises:
+        ConfigurationError: the address is invalid.
         PeerUnavailableError: no mesh answers there.
     """
     address = resolve_mesh_address(mesh)

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import typer
 
 from trunkline.errors import ConfigurationError
-from trunkline.settings import HostPort, Settings, load_settings
+from trunkline.settings import Settings, load_settings
 
 _URL_VARIABLE = "TRUNKLINE_URL"
 _KEY_VARIABLE = "TRUNKLINE_API_KEY"
@@ -105,48 +105,46 @@ ApprovalIdArgument = Annotated[
 
 
 def resolve_base_url(url: str | None, *, settings: Settings | None = None) -> str:
-    """Return the URL from the flag or the environment, or the default address of `up`.
+    """Return the URL from the flag or the environment, else the address in the settings.
 
     Raises:
-        ConfigurationError: it is not an HTTP URL.
+        ConfigurationError: it is not an HTTP URL, or the settings are invalid.
     """
-    where = "--url"
+    source = "--url"
     if url is None:
-        where, url = _URL_VARIABLE, os.environ.get(_URL_VARIABLE) or None
+        source, url = _URL_VARIABLE, os.environ.get(_URL_VARIABLE) or None
     if url is None:
         return f"http://{(settings or load_settings()).http}"
     try:
         parts = urlsplit(url)
-        usable = parts.scheme in {"http", "https"} and bool(parts.hostname)
+        # `port` raises ValueError if it is not a port number.
+        is_valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        usable = False
-    if not usable:
+        is_valid = False
+    if not is_valid:
         problem = f"{url!r} is not a URL that starts with http:// or https://"
-        raise ConfigurationError(where=where, problem=problem)
+        raise ConfigurationError(where=source, problem=problem)
     return url.rstrip("/")
 
 
-def resolve_api_key(given: str | None) -> str:
+def resolve_api_key(flag: str | None) -> str:
     """Return the key from the flag or the environment, or "" for an anonymous caller."""
-    return given if given is not None else os.environ.get(_KEY_VARIABLE, "")
+    return flag if flag is not None else os.environ.get(_KEY_VARIABLE, "")
 
 
 def build_agent_url(base: str, agent: str | None) -> str:
-    """Return the URL of an agent, or the base URL without a name."""
+    """Return the URL of an agent of a mesh. Without a name, it is the default agent's: the base."""
     return f"{base}/agents/{agent}" if agent else base
 
 
 def resolve_mesh_address(mesh: str | None) -> str:
-    """Return the gRPC address from the flag, the environment, the file or the default.
+    """Return the gRPC address from the flag, else from the settings.
 
     Raises:
-        ConfigurationError: it is not HOST:PORT.
+        ConfigurationError: it is not HOST:PORT, its port is 0, or the settings are invalid.
     """
-    return str(_connectable(load_settings({"mesh": mesh}).mesh))
-
-
-def _connectable(address: HostPort) -> HostPort:
+    address = load_settings({"mesh": mesh}).mesh
     if address.port == 0:
         problem = f"{address} is where a mesh picks a port; give the one that it printed"
         raise ConfigurationError(where="--mesh", problem=problem)
-    return address
+    return str(address)

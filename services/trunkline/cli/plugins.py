@@ -1,7 +1,7 @@
-"""Commands and names that installed packages add to the command line.
+"""Adds the commands and agent names of installed packages to the command line.
 
-The modules `exits`, `options`, `terminal` and `usage` are public for the commands of plugins. Entry
-points are looked up only when a command needs them, because that takes a tenth of a second.
+Such packages may import `exits`, `options`, `terminal` and `usage`. Entry points are looked up only
+when a command needs them, because that takes a tenth of a second.
 """
 
 import logging
@@ -12,27 +12,27 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 COMMAND_GROUP = "trunkline.commands"
-"""The entry-point group of packages that bring a command; each refers to a `typer.Typer`."""
+"""The entry-point group of commands. Each entry point refers to a `typer.Typer`."""
 
 logger = logging.getLogger(__name__)
 
 
 class PluginGroup(TyperGroup):
-    """A group of commands that also has those of installed packages.
+    """A group of built-in commands and of commands from installed packages.
 
-    A command of a package never replaces one of ours.
+    A package's command never replaces a built-in one of the same name.
     """
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 typer has no name for it
-        """Return the names of our commands, then those of packages."""
-        own = super().list_commands(ctx)
-        return [*own, *(name for name in sorted(_find_commands()) if name not in own)]
+        """Return the names of the built-in commands, then those of packages."""
+        built_in = super().list_commands(ctx)
+        return [*built_in, *(name for name in sorted(_find_commands()) if name not in built_in)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401
-        """Return a command, or None; a package's command that can't be loaded is logged."""
-        own = super().get_command(ctx, cmd_name)
-        if own is not None or cmd_name not in (points := _find_commands()):
-            return own
+        """Return a command, or None if there is none. A load error of a package is logged."""
+        built_in = super().get_command(ctx, cmd_name)
+        if built_in is not None or cmd_name not in (points := _find_commands()):
+            return built_in
         try:
             loaded = points[cmd_name].load()
             if not isinstance(loaded, typer.Typer):
@@ -48,7 +48,7 @@ class PluginGroup(TyperGroup):
 
 
 class AgentNamesCommand(TyperCommand):
-    """A command whose help lists the installed agents behind `{agents}`."""
+    """A command whose help replaces `{agents}` by the names of the installed agents."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
         """Write the help."""

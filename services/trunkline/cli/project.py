@@ -1,20 +1,18 @@
-"""The command `trunkline new agent`: creates a project with an agent, its settings and tests."""
+"""`trunkline new agent`: creates a project with an agent, its settings and tests."""
 
 import keyword
 import re
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
-import typer
-
-from trunkline.cli.exits import finish
-from trunkline.cli.options import JsonOption
+from trunkline.cli.exits import ExitCode
 from trunkline.cli.terminal import print_json
 from trunkline.errors import ConfigurationError
 from trunkline.settings import ENV_PREFIX
 
+# The example message on the new agent's card, which its test sends.
 _EXAMPLE: Final = "Ada"
-# Templates and their targets. KIND is replaced by the kind of the project.
+# The templates and the paths of the files made from them. KIND is `function` or `langgraph`.
 _FILES: Final = {
     "pyproject.toml": "pyproject.toml",
     "README.md": "README.md",
@@ -24,40 +22,16 @@ _FILES: Final = {
     "KIND.agent.py": "{module}/agent.py",
     "KIND.test_agent.py": "tests/test_agent.py",
 }
-# Names that a project already uses, whether installed here or not.
+# Names that collide with the supervisor or with packages that every project uses.
 _RESERVED: Final = {"supervisor", "tests", "pytest", "hatchling"}
 
 
-new = typer.Typer(help="Create a project to begin with.", rich_markup_mode=None)
-
-
-@new.callback()
-def _group() -> None:
-    """Create a project to begin with."""
-
-
-@new.command("agent")
-def new_agent(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="The agent's name.", show_default=False)
-    ],
-    folder: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="The folder to create. [NAME]")
-    ] = None,
-    *,
-    langgraph: Annotated[bool, typer.Option("--langgraph", help="Use a LangGraph graph.")] = False,
-    json: JsonOption = False,
-) -> None:
-    """Create a project for an agent: code, settings, tests, and how to run them."""
-    finish(lambda: create_project(name, folder, with_graph=langgraph, as_json=json))
-
-
-def create_project(name: str, folder: Path | None, *, with_graph: bool, as_json: bool) -> int:
-    """Create the project in a folder, by default one called NAME.
+def create_project(name: str, folder: Path | None, *, with_graph: bool, as_json: bool) -> ExitCode:
+    """Create a project in a folder, by default one with the agent's name; print its files.
 
     Raises:
-        ConfigurationError: the name does not suit an agent and a Python package, or the folder is
-            not empty.
+        ConfigurationError: the name is invalid for an agent or a Python package, or in use; or the
+            folder is not empty.
     """
     from importlib import metadata
 
@@ -78,8 +52,8 @@ def create_project(name: str, folder: Path | None, *, with_graph: bool, as_json:
         path.format(module=module): _render_template(source.replace("KIND", kind), values)
         for source, path in _FILES.items()
     }
-    settings = "" if with_graph else _render_template("function.trunkline.toml", values)
-    contents["trunkline.toml"] = _render_template("trunkline.toml", values) + settings
+    agent_settings = "" if with_graph else _render_template("function.trunkline.toml", values)
+    contents["trunkline.toml"] = _render_template("trunkline.toml", values) + agent_settings
     for path, text in contents.items():
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -89,23 +63,22 @@ def create_project(name: str, folder: Path | None, *, with_graph: bool, as_json:
     else:
         for path in sorted(contents):
             print(folder / path)
-    return 0
+    return ExitCode.OK
 
 
 def _check_name(name: str, module: str) -> None:
     from importlib.util import find_spec
 
-    where = f"agent {name!r}"
-    # The name must be valid for an agent, a package and, with underscores, a Python module.
+    source = f"agent {name!r}"
     if not re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?", name):
         problem = (
             "a name is made of lower-case letters, digits and hyphens, begins with a letter and "
             "does not end with a hyphen"
         )
-        raise ConfigurationError(where, problem)
+        raise ConfigurationError(source, problem)
     is_reserved = module in _RESERVED or find_spec(f"trunkline_agents.{module}")
     if keyword.iskeyword(module) or is_reserved or find_spec(module):
-        raise ConfigurationError(where, "the name is taken; choose another")
+        raise ConfigurationError(source, "the name is taken; choose another")
 
 
 def _render_template(name: str, values: dict[str, str]) -> str:

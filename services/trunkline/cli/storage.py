@@ -9,41 +9,59 @@ from pathlib import Path
 from typing import Any
 
 from trunkline.artifacts import BlobStore, blob_folder
-from trunkline.artifacts.admin import check_blobs, copy_blobs, find_blob_folders, is_blob_file
-from trunkline.artifacts.admin import prune_blobs as prune_files
-from trunkline.cli.exits import ExitCode, complain
+from trunkline.artifacts.admin import (
+    check_blobs,
+    copy_blobs,
+    find_blob_folders,
+    is_blob_file,
+    prune_blobs,
+)
+from trunkline.cli.exits import ExitCode, print_error
 from trunkline.cli.terminal import print_json
 from trunkline.errors import ConfigurationError, JournalUnavailableError
 from trunkline.journal.retention import Retention
-from trunkline.journal.sqlite.admin import back_up_file, find_sqlite_files, list_task_ids
-from trunkline.journal.sqlite.admin import prune_journal as prune_journal
-from trunkline.journal.sqlite.check import CheckReport, is_sound
-from trunkline.journal.sqlite.check import check_journal as check_journal
+from trunkline.journal.sqlite.admin import (
+    back_up_file,
+    find_sqlite_files,
+    list_task_ids,
+    prune_journal,
+)
+from trunkline.journal.sqlite.check import CheckReport, check_journal, is_sound
 from trunkline.settings import Settings, load_settings
 
-_JOURNALS = "journals"
-# The number of problems to report for one journal.
-_PROBLEMS = 20
+_JOURNAL_FOLDER = "journals"
+# The limit on reported problems with the files of one journal.
+_MAX_FILE_PROBLEMS = 20
 _DAY_S = 24 * 3600.0
 _ADVICE = "restore a backup, or move it away: the other journals stay usable"
 
 
 def check_data(data: Path | None, *, as_json: bool) -> ExitCode:
-    """Check every journal and the files of tasks. The mesh may be running."""
+    """Check every SQLite database and the files of tasks. The mesh may be running.
+
+    The exit code is not 0 if one is damaged.
+
+    Raises:
+        ConfigurationError: there is no data directory.
+    """
     folder = _require_folder(_settings(data))
     reports = [_check_database(path, folder) for path in _databases(folder)]
     if as_json:
         print_json(reports)
     else:
         for report in reports:
-            print(_line(report))
+            print(_format_report(report))
         if not reports:
             print(f"{folder}: no journals here")
     return ExitCode.FAILED if any(report["problems"] for report in reports) else ExitCode.OK
 
 
 def back_up_data(target: Path, data: Path | None, *, as_json: bool) -> ExitCode:
-    """Copy all data to a new folder. The mesh may be running."""
+    """Copy the databases and the files of tasks to a folder. The mesh may be running.
+
+    Raises:
+        ConfigurationError: there is no data directory, or the folder is not empty.
+    """
     folder = _require_folder(_settings(data))
     _check_empty(target, "choose a new folder for the backup")
     copied = []
@@ -51,14 +69,19 @@ def back_up_data(target: Path, data: Path | None, *, as_json: bool) -> ExitCode:
         name = path.relative_to(folder)
         back_up_file(path, target / name)
         copied.append({"file": str(name), "bytes": (target / name).stat().st_size})
-    # Copied after the journals, so that everything they refer to is included.
+    # Copied last, so that the copy has every file to which the copied journals refer.
     copied += _copy_files(folder, target)
     _print_files(copied, as_json=as_json, done=f"copied to {target}")
     return ExitCode.OK
 
 
 def restore_data(source: Path, data: Path | None, *, as_json: bool) -> ExitCode:
-    """Restore a backup, completely or not at all, into an empty or missing folder."""
+    """Restore a backup into an empty or missing data directory, completely or not at all.
+
+    Raises:
+        ConfigurationError: the source is not a backup, or it is damaged; or the data directory is
+            not empty, or can't be written.
+    """
     settings = _settings(data)
     folder = settings.data_dir
     files = _databases(source) if source.is_dir() else []
@@ -93,7 +116,13 @@ def restore_data(source: Path, data: Path | None, *, as_json: bool) -> ExitCode:
 
 
 def prune_data(data: Path | None, *, older_than_days: float | None, as_json: bool) -> ExitCode:
-    """Apply retention now. The mesh must be stopped."""
+    """Compact and delete old tasks by the settings' retention. The mesh must be stopped.
+
+    A journal that a process uses is reported, skipped, and sets the exit code.
+
+    Raises:
+        ConfigurationError: there is no data directory.
+    """
     settings = _settings(data)
     retention = Retention(compact_after_s=settings.compact_after_s, retain_s=settings.retain_s)
     if older_than_days is not None:
@@ -105,9 +134,9 @@ def prune_data(data: Path | None, *, older_than_days: float | None, as_json: boo
         before_bytes = path.stat().st_size
         try:
             pruned = prune_journal(path, retention)
-            prune_files(BlobStore(blob_folder(path)), list_task_ids(path))
+            prune_blobs(BlobStore(blob_folder(path)), list_task_ids(path))
         except JournalUnavailableError as error:
-            code = complain(error)
+            code = print_error(error)
             continue
         reports.append(
             {
@@ -126,7 +155,7 @@ def prune_data(data: Path | None, *, older_than_days: float | None, as_json: boo
             print(
                 f"{report['file']}: {report['forgotten']} tasks forgotten, "
                 f"{report['compacted']} compacted, "
-                f"{_size(report['bytes_before'])} -> {_size(report['bytes'])}"
+                f"{_format_size(report['bytes_before'])} -> {_format_size(report['bytes'])}"
             )
     return code
 
@@ -152,20 +181,20 @@ def _databases(folder: Path) -> list[Path]:
 
 
 def _copy_files(folder: Path, target: Path) -> list[dict[str, Any]]:
-    """Copy the files of all tasks; return the size for each journal."""
+    """Copy the files of tasks; return the size of each journal's files in bytes."""
     folders = [(path.relative_to(folder), path) for path in find_blob_folders(folder)]
     return [{"file": str(name), "bytes": copy_blobs(path, target / name)} for name, path in folders]
 
 
 def _journals(folder: Path) -> Iterator[Path]:
-    yield from sorted((folder / _JOURNALS).glob("*.db"))
+    yield from sorted((folder / _JOURNAL_FOLDER).glob("*.db"))
 
 
 def _check_database(path: Path, folder: Path) -> dict[str, Any]:
-    if path.parent == folder / _JOURNALS and path.suffix == ".db":
+    if path.parent == folder / _JOURNAL_FOLDER and path.suffix == ".db":
         report = check_journal(path)
         blobs = BlobStore(blob_folder(path))
-        report.problems += islice(check_blobs(blobs, report.references), _PROBLEMS)
+        report.problems += islice(check_blobs(blobs, report.references), _MAX_FILE_PROBLEMS)
     else:
         report = CheckReport(path, problems=[] if is_sound(path) else ["SQLite finds it damaged"])
     return {
@@ -178,26 +207,26 @@ def _check_database(path: Path, folder: Path) -> dict[str, Any]:
     }
 
 
-def _line(one: dict[str, Any]) -> str:
-    if one["problems"]:
-        first, *others = one["problems"]
+def _format_report(report: dict[str, Any]) -> str:
+    if report["problems"]:
+        first, *others = report["problems"]
         more = f" (and {len(others)} more)" if others else ""
-        return f"{one['file']}: DAMAGED: {first}{more}; {_ADVICE}"
-    if not one["journal_id"]:
-        return f"{one['file']}: ok"
-    owner = f", in use by process {one['owner_pid']}" if one["owner_pid"] else ""
-    return f"{one['file']}: ok, {one['tasks']} tasks, {one['events']} events{owner}"
+        return f"{report['file']}: DAMAGED: {first}{more}; {_ADVICE}"
+    if not report["journal_id"]:
+        return f"{report['file']}: ok"
+    owner = f", in use by process {report['owner_pid']}" if report["owner_pid"] else ""
+    return f"{report['file']}: ok, {report['tasks']} tasks, {report['events']} events{owner}"
 
 
 def _print_files(files: list[dict[str, Any]], *, as_json: bool, done: str) -> None:
     if as_json:
         print_json(files)
         return
-    for one in files:
-        print(f"{one['file']}: {_size(one['bytes'])} {done}")
+    for file in files:
+        print(f"{file['file']}: {_format_size(file['bytes'])} {done}")
     if not files:
         print(f"nothing to be {done}")
 
 
-def _size(size_bytes: int) -> str:
+def _format_size(size_bytes: int) -> str:
     return f"{size_bytes / 1e6:.1f} MB"

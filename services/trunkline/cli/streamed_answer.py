@@ -1,8 +1,9 @@
 """Extracts the answer from the stream of a turn, and prints it while it arrives.
 
 The answer is the text of a task's artifacts, except those that report progress. Artifacts are
-printed one after the other, each while it grows: in the order of the plan's steps, else in the
-order of their first pieces. An artifact that begins before its turn is held back.
+printed one after the other, each while it grows, in the order of the plan's steps. Artifacts
+without a step come first, in the order of their first pieces. The text of an artifact is buffered
+until the artifacts before it are complete.
 """
 
 import json
@@ -11,11 +12,12 @@ from typing import Any
 
 # Artifact names that the bridge uses for progress.
 _PROGRESS = ("execution_plan_", "tool_notification_", "current_result")
-_FINAL_ANSWER = "partial_result"
-# The metadata key of a part that requests approvals. Another part has the same as text.
-_FOR_APPROVALS = "trunkline/approvals"
+# The name of the artifact with the merged answers of all steps. It replaces the other artifacts.
+_MERGED_ANSWER = "partial_result"
+# The metadata key of a data part that requests approvals. A text part says the same.
+_APPROVALS_KEY = "trunkline/approvals"
 # The metadata key of an artifact's step in the plan: `step-1`, `step-2`, ….
-_STEP = "trunkline/step"
+_STEP_KEY = "trunkline/step"
 
 
 class StreamedAnswer:
@@ -25,12 +27,12 @@ class StreamedAnswer:
         self,
         *,
         write: Callable[[str], object],
-        note: Callable[[str], object] = lambda text: None,
+        print_progress: Callable[[str], object] = lambda text: None,
         continues: bool = False,
     ) -> None:
-        """Print text with `write` as it arrives, and progress with `note` between its lines.
+        """Print the answer with `write`, and progress with `print_progress` between its lines.
 
-        With `continues` the task is an earlier one, and what it held before is not printed again.
+        With `continues` the turn belongs to an earlier task, whose artifacts are not printed again.
         """
         self.task_id = ""
         self.context_id = ""
@@ -39,24 +41,30 @@ class StreamedAnswer:
         self.status_text = ""
         """The text of the status message, or of the direct reply."""
         self._out = _Printer(write)
-        self._note = note
-        self._skips_old = continues
+        self._print_progress = print_progress
+        self._skips_earlier = continues
         self._artifacts: dict[str, _Artifact] = {}
         self._progress: set[str] = set()
-        # The artifacts to print in order, and how many of them are finished.
+        # The artifacts in the order of printing, and the index of the first incomplete one.
         self._order: list[_Artifact] = []
-        self._live = 0
+        self._current = 0
         self._last_step = 0
-        self._whole: str | None = None
+        self._merged: str | None = None
 
     @property
     def text(self) -> str:
-        """The artifacts' text if the task completed, else the text of the status."""
-        if self._whole is not None:
-            content = self._whole
+        """The text of the artifacts or of the status.
+
+        The artifacts' text is preferred if the task completed, else that of the status. If the
+        preferred one is empty, it is the other one.
+        """
+        if self._merged is not None:
+            content = self._merged
         else:
-            content = _lines(artifact.text for artifact in self._order)
-        return content or self.status_text if self.is_completed else self.status_text or content
+            content = _join_lines(artifact.text for artifact in self._order)
+        if self.is_completed:
+            return content or self.status_text
+        return self.status_text or content
 
     @property
     def files(self) -> list[Mapping[str, Any]]:
@@ -69,7 +77,7 @@ class StreamedAnswer:
         return self.state in {"", "TASK_STATE_COMPLETED"}
 
     def apply(self, result: Mapping[str, Any]) -> None:
-        """Handle one stream response."""
+        """Add one A2A stream response, and print what it completes."""
         if "task" in result:
             self._handle_task(result["task"])
         elif "artifactUpdate" in result:
@@ -85,18 +93,18 @@ class StreamedAnswer:
             self.status_text = render_parts(result["message"].get("parts", ()))
 
     def finish(self) -> None:
-        """Print what is still held back, and end the line. Call it when the turn has ended."""
+        """Print the rest of the answer and end the line. The turn must have ended."""
         for artifact in self._order:
             artifact.complete()
             self._show_one(artifact)
-        if self._whole is not None:
-            self._out.replace_with(self._whole)
+        if self._merged is not None:
+            self._out.replace_with(self._merged)
         if self.is_completed and not self._out.text:
             self._out.write(self.status_text)
         self._out.end_line()
 
     def break_off(self) -> None:
-        """End the line of an abandoned turn. What is held back is not printed."""
+        """End the line of an abandoned turn. Buffered text is not printed."""
         self._out.end_line()
 
     def _handle_task(self, task: Mapping[str, Any]) -> None:
@@ -105,16 +113,16 @@ class StreamedAnswer:
         self._handle_status(task.get("status", {}))
         for artifact in task.get("artifacts", ()):
             self._handle_artifact(artifact, appends=False, is_last=False)
-        if self._skips_old:
+        if self._skips_earlier:
             self._artifacts.clear()
             self._order.clear()
-            self._whole = None
-            self._skips_old = False
+            self._merged = None
+            self._skips_earlier = False
         self._show()
 
-    def _handle_ids(self, said: Mapping[str, Any]) -> None:
-        self.task_id = said.get("taskId") or self.task_id
-        self.context_id = said.get("contextId") or self.context_id
+    def _handle_ids(self, event: Mapping[str, Any]) -> None:
+        self.task_id = event.get("taskId") or self.task_id
+        self.context_id = event.get("contextId") or self.context_id
 
     def _handle_status(self, status: Mapping[str, Any]) -> None:
         self.state = status.get("state", "")
@@ -122,13 +130,13 @@ class StreamedAnswer:
         if self.status_text and self.state == "TASK_STATE_WORKING":
             self._show_progress(self.status_text)
 
-    def _handle_artifact(self, said: Mapping[str, Any], *, appends: bool, is_last: bool) -> None:
-        key, name, parts = said["artifactId"], said.get("name", ""), said.get("parts", ())
-        if name == _FINAL_ANSWER:
-            self._whole = render_parts(parts)
+    def _handle_artifact(self, update: Mapping[str, Any], *, appends: bool, is_last: bool) -> None:
+        key, name, parts = update["artifactId"], update.get("name", ""), update.get("parts", ())
+        if name == _MERGED_ANSWER:
+            self._merged = render_parts(parts)
             return
         if name.startswith(_PROGRESS):
-            # Its artifact id may belong to an artifact that is still being written.
+            # Progress may arrive in pieces. Only a complete text is shown.
             if is_last and (text := render_parts(parts).rstrip()):
                 self._show_progress(text)
             self._progress.add(key)
@@ -136,10 +144,12 @@ class StreamedAnswer:
             return
         artifact = self._artifacts.get(key)
         if artifact is None:
-            artifact = self._artifacts[key] = _Artifact(step=_read_step(said))
+            artifact = self._artifacts[key] = _Artifact(step=_parse_step(update))
             self._order.append(artifact)
-            # Finished artifacts stay first. The sort is stable, so first pieces keep their order.
-            self._order[self._live :] = sorted(self._order[self._live :], key=_by_step)
+            # Complete artifacts stay first. The sort is stable: equal steps keep their order.
+            self._order[self._current :] = sorted(
+                self._order[self._current :], key=lambda artifact: artifact.step
+            )
         if not appends:
             artifact.files.clear()
         artifact.files += [part for part in parts if "raw" in part or "url" in part]
@@ -150,25 +160,26 @@ class StreamedAnswer:
         if is_last:
             artifact.complete()
 
-    def _show_progress(self, news: str) -> None:
+    def _show_progress(self, text: str) -> None:
         # In the middle of a line it would look like a part of the answer.
         if self._out.is_at_line_start:
-            self._note(news)
+            self._print_progress(text)
 
     def _show(self) -> None:
         """Print the current artifact, and the next ones if it is complete."""
-        while self._live < len(self._order):
-            artifact = self._order[self._live]
+        while self._current < len(self._order):
+            artifact = self._order[self._current]
+            # An earlier step has not sent its first piece yet.
             if artifact.step > self._last_step + 1:
                 break
             self._show_one(artifact)
             if not artifact.is_complete:
                 break
-            self._live += 1
+            self._current += 1
             self._last_step = max(self._last_step, artifact.step)
 
     def _show_one(self, artifact: "_Artifact") -> None:
-        starts_line = not artifact.is_begun or artifact.starts_over
+        starts_line = not artifact.has_output or artifact.starts_over
         if text := artifact.take_unwritten():
             if starts_line:
                 self._out.end_line()
@@ -184,14 +195,16 @@ class _Artifact:
         self.files: list[Mapping[str, Any]] = []
         """Its file parts."""
         self.is_complete = False
-        self.is_begun = False
+        self.has_output = False
+        """True once some of its text was printed."""
         self.starts_over = False
         """True if printed text was wrong, so that the whole text is printed again."""
         self.ends_line = True
+        """True if the text is empty or ends with a line break."""
         self._written: list[str] = []
         self._unwritten: list[str] = []
-        # Text that was printed before the artifact was cut back, and is expected again.
-        self._ahead = ""
+        # Printed text after the end of a shorter replacement. The next pieces should repeat it.
+        self._expected = ""
 
     @property
     def text(self) -> str:
@@ -201,22 +214,22 @@ class _Artifact:
         if not text:
             return
         self.ends_line = text.endswith("\n")
-        if self._ahead:
-            size = min(len(text), len(self._ahead))
-            if text[:size] != self._ahead[:size]:
+        if self._expected:
+            size = min(len(text), len(self._expected))
+            if text[:size] != self._expected[:size]:
                 self._start_over()
             else:
                 self._written.append(text[:size])
-                self._ahead = self._ahead[size:]
+                self._expected = self._expected[size:]
                 text = text[size:]
         if text:
             self._unwritten.append(text)
 
     def replace(self, text: str) -> None:
-        shown = "".join(self._written) + self._ahead
-        self._written, self._unwritten, self._ahead = [], [], ""
+        shown = "".join(self._written) + self._expected
+        self._written, self._unwritten, self._expected = [], [], ""
         if shown.startswith(text):
-            self._written, self._ahead = [text], shown[len(text) :]
+            self._written, self._expected = [text], shown[len(text) :]
         elif text.startswith(shown):
             self._written, self._unwritten = [shown], [text[len(shown) :]]
         else:
@@ -224,7 +237,7 @@ class _Artifact:
         self.ends_line = not text or text.endswith("\n")
 
     def complete(self) -> None:
-        if self._ahead:
+        if self._expected:
             self._start_over()
         self.is_complete = True
 
@@ -232,13 +245,13 @@ class _Artifact:
         text = "".join(self._unwritten)
         self._written += self._unwritten
         self._unwritten = []
-        self.is_begun = self.is_begun or bool(text)
+        self.has_output = self.has_output or bool(text)
         self.starts_over = False
         return text
 
     def _start_over(self) -> None:
         self._unwritten = [*self._written, *self._unwritten]
-        self._written, self._ahead, self.starts_over = [], "", True
+        self._written, self._expected, self.starts_over = [], "", True
 
 
 class _Printer:
@@ -258,14 +271,14 @@ class _Printer:
             self._pieces.append(text)
 
     def replace_with(self, text: str) -> None:
-        """Print the rest of `text`. If other text was printed, print all of it on a new line.
+        """Print the rest of `text`, if the printed text is its beginning.
 
-        Text that streamed after the merged answers may be the same text.
+        Otherwise print all of it on a new line, unless the printed text ends with it.
         """
-        there = self.text
-        if text.startswith(there):
-            self.write(text[len(there) :])
-        elif not f"\n{there.rstrip()}".endswith(f"\n{text.rstrip()}"):
+        printed = self.text
+        if text.startswith(printed):
+            self.write(text[len(printed) :])
+        elif not f"\n{printed.rstrip()}".endswith(f"\n{text.rstrip()}"):
             self.end_line()
             self.write(text)
 
@@ -279,10 +292,10 @@ class _Printer:
 
 
 def render_parts(parts: Iterable[Mapping[str, Any]], *, at_line_start: bool = True) -> str:
-    """Render parts as text. Files and data get a line each, except data meant for programs."""
+    """Render parts as text. Files and data get a line each. Requests of approvals are left out."""
     text = ""
     for part in parts:
-        if "data" in part and _FOR_APPROVALS in (part.get("metadata") or {}):
+        if "data" in part and _APPROVALS_KEY in (part.get("metadata") or {}):
             continue
         if "text" in part:
             text += part["text"]
@@ -293,16 +306,13 @@ def render_parts(parts: Iterable[Mapping[str, Any]], *, at_line_start: bool = Tr
     return text
 
 
-def _read_step(said: Mapping[str, Any]) -> int:
-    number = str(said.get("metadata", {}).get(_STEP, "")).rpartition("-")[2]
+def _parse_step(artifact: Mapping[str, Any]) -> int:
+    """Return the number of the plan's step, or 0."""
+    number = str(artifact.get("metadata", {}).get(_STEP_KEY, "")).rpartition("-")[2]
     return int(number) if number.isascii() and number.isdecimal() else 0
 
 
-def _by_step(artifact: _Artifact) -> int:
-    return artifact.step
-
-
-def _lines(texts: Iterable[str]) -> str:
+def _join_lines(texts: Iterable[str]) -> str:
     """Join texts, with a line break between them."""
     joined = ""
     for text in texts:

@@ -11,16 +11,16 @@ from typing import TextIO
 
 DIM, RED, BOLD = "2", "31", "1"
 
-# Control characters, and characters that change the direction of text. Our own colours, tabs and
-# newlines are allowed.
-_OBEYED = re.compile(r"(\x1b\[(?:0|1|2|31)m)|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202d\u202e]")
+# Our own colours, as group 1. Then control characters except tab and newline, and characters that
+# change the direction of text.
+_CONTROL_SEQUENCES = re.compile(r"(\x1b\[(?:0|1|2|31)m)|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202d\u202e]")
 
 
-class _Screen(io.TextIOWrapper):
-    """A terminal stream that drops control characters, since others wrote most of the text."""
+class _FilteredTerminal(io.TextIOWrapper):
+    """A terminal stream that drops control characters. Models and tools write most of the text."""
 
     def write(self, text: str, /) -> int:
-        super().write(_OBEYED.sub(r"\1", text))
+        super().write(_CONTROL_SEQUENCES.sub(r"\1", text))
         return len(text)
 
 
@@ -37,21 +37,21 @@ def accept_any_text() -> None:
     ):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=errors)
-    sys.stdout, sys.stderr = _guarded(sys.stdout), _guarded(sys.stderr)
+    sys.stdout, sys.stderr = _filter_terminal(sys.stdout), _filter_terminal(sys.stderr)
 
 
-def _guarded(stream: TextIO) -> TextIO:
+def _filter_terminal(stream: TextIO) -> TextIO:
     if not isinstance(stream, io.TextIOWrapper) or not stream.isatty():
         return stream
-    return _Screen(
+    return _FilteredTerminal(
         stream.buffer, encoding=stream.encoding, errors=stream.errors, line_buffering=True
     )
 
 
-def is_text(read: str) -> bool:
+def is_text(text: str) -> bool:
     """Return whether input from stdin or an argument was valid in its encoding."""
     try:
-        read.encode()
+        text.encode()
     except UnicodeEncodeError:
         return False
     return True
@@ -73,25 +73,25 @@ def write(text: str) -> None:
     sys.stdout.flush()
 
 
-def note(text: str) -> None:
+def print_progress(text: str) -> None:
     """Show a line of progress on stderr, if that is a terminal."""
     if sys.stderr.isatty():
         print(paint(text, DIM, sys.stderr), file=sys.stderr, flush=True)
 
 
-def say(text: str) -> None:
+def print_stderr(text: str) -> None:
     """Print a line to stderr."""
     print(f"{text}\n", end="", file=sys.stderr, flush=True)
 
 
-def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print rows in columns. On a terminal, lines are cut at its width."""
     table = [[" ".join(cell.split()) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(heads, *table, strict=True)]
-    edge = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for number, row in enumerate([list(heads), *table]):
+    widths = [max(map(len, column)) for column in zip(headers, *table, strict=True)]
+    max_width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for number, row in enumerate([list(headers), *table]):
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        line = "  ".join(cells).rstrip()[:edge]
+        line = "  ".join(cells).rstrip()[:max_width]
         print(paint(line, BOLD, sys.stdout) if number == 0 else line)
 
 
@@ -105,5 +105,5 @@ def print_json(value: object) -> None:
 
 
 def state_name(state: str) -> str:
-    """Return a state of the wire or the contract in the form for people."""
+    """Convert the name of a `TaskState`, as in A2A or the contract, to the one that is printed."""
     return state.removeprefix("TASK_STATE_").lower().replace("_", "-")

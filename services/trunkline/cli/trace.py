@@ -17,16 +17,16 @@ from trunkline.errors import TraceNotFoundError
 from trunkline.traces.tree import SpanNode, TraceTree
 from trunkline.v1 import trace_service_pb2
 
-# Spans arrive in batches. Some may arrive this long after the work.
+# Spans arrive in batches. A trace whose last span ended this long ago is taken as complete.
 _ARRIVAL_S = 1.0
-_WAIT_LIMIT_S = 3.0
-_RETRY_S = 0.2
-_LISTED = 20
+_WAIT_TIMEOUT_S = 3.0
+_RETRY_INTERVAL_S = 0.2
+_PAGE_SIZE = 20
 _TRACE_ID_DIGITS = 32
 
 
 async def show_trace(trace_or_task_id: str, mesh: str | None, *, as_json: bool) -> ExitCode:
-    """Print the tree of a trace. Waits briefly for late spans.
+    """Print the tree of a trace. Waits up to 3 s for late spans.
 
     Raises:
         TraceNotFoundError: no such trace, and no trace of a task with this id.
@@ -35,7 +35,7 @@ async def show_trace(trace_or_task_id: str, mesh: str | None, *, as_json: bool) 
         spans = await fetch_trace(view.trace_client(), trace_or_task_id)
     tree = TraceTree.build(spans)
     if as_json:
-        print_json([_as_json(depth, node) for depth, node in tree.walk()])
+        print_json([_span_json(depth, node) for depth, node in tree.walk()])
     else:
         print("\n".join(render_trace(tree)))
     return ExitCode.OK
@@ -44,7 +44,7 @@ async def show_trace(trace_or_task_id: str, mesh: str | None, *, as_json: bool) 
 async def list_traces(mesh: str | None, *, as_json: bool) -> ExitCode:
     """Print the latest traces."""
     async with open_mesh_view(mesh) as view:
-        listing = await view.trace_client().list_traces(page_size=_LISTED)
+        listing = await view.trace_client().list_traces(page_size=_PAGE_SIZE)
     if as_json:
         rows = [
             json_format.MessageToDict(trace, preserving_proto_field_name=True)
@@ -68,44 +68,44 @@ async def list_traces(mesh: str | None, *, as_json: bool) -> ExitCode:
 
 
 async def fetch_trace(client: TraceClient, trace_or_task_id: str) -> list[trace_service_pb2.Span]:
-    """Return the spans of a trace or of a task's trace. Waits for late spans.
+    """Return the spans of a trace or of a task's trace. Waits up to 3 s for late spans.
 
     Raises:
         TraceNotFoundError: no span arrived.
     """
-    deadline = time.monotonic() + _WAIT_LIMIT_S
+    deadline = time.monotonic() + _WAIT_TIMEOUT_S
     is_trace_id = len(trace_or_task_id) == _TRACE_ID_DIGITS and "-" not in trace_or_task_id
-    name = "trace_id" if is_trace_id else "task_id"
+    parameter = "trace_id" if is_trace_id else "task_id"
     while True:
         try:
-            spans = await client.get_trace(**{name: trace_or_task_id})
+            spans = await client.get_trace(**{parameter: trace_or_task_id})
         except TraceNotFoundError:
             if time.monotonic() > deadline:
                 raise
         else:
-            if _has_arrived(spans) or time.monotonic() > deadline:
+            if _looks_complete(spans) or time.monotonic() > deadline:
                 return spans
-        # The store does not know when a trace is complete. Waiting makes it more likely.
-        await asyncio.sleep(_RETRY_S)
+        await asyncio.sleep(_RETRY_INTERVAL_S)
 
 
-def _has_arrived(spans: Sequence[trace_service_pb2.Span]) -> bool:
-    ended = max(span.end_time.ToDatetime(UTC) for span in spans)
-    is_old = (datetime.now(UTC) - ended).total_seconds() > _ARRIVAL_S
+def _looks_complete(spans: Sequence[trace_service_pb2.Span]) -> bool:
+    """Return whether more spans are unlikely. The store does not know when a trace is complete."""
+    end = max(span.end_time.ToDatetime(UTC) for span in spans)
+    is_old = (datetime.now(UTC) - end).total_seconds() > _ARRIVAL_S
     return is_old and TraceTree.build(spans).is_complete
 
 
 def render_trace(tree: TraceTree) -> Iterator[str]:
-    """Yield a headline, and a line for each span: start, duration, service, name, error."""
+    """Yield a summary, the column titles, and a line for each span."""
     nodes = list(tree.walk())
     spans = [node.span for _, node in nodes]
     start = min(_ms(span.start_time) for span in spans)
-    took = max(_ms(span.end_time) for span in spans) - start
+    duration_ms = max(_ms(span.end_time) for span in spans) - start
     services = len({span.service for span in spans})
     errors = sum(span.is_error for span in spans)
     yield (
         f"trace {spans[0].trace_id}: {len(spans)} spans of {services} services "
-        f"in {took:.1f} ms, {errors} failed"
+        f"in {duration_ms:.1f} ms, {errors} failed"
     )
     yield f"{'start':>9} {'took ms':>9}"
     for depth, node in nodes:
@@ -116,7 +116,7 @@ def render_trace(tree: TraceTree) -> Iterator[str]:
 
 
 def _http_details(span: trace_service_pb2.Span) -> str:
-    """Render the server, the status and the attempt of a span for a plain HTTP call."""
+    """Render the server, status and attempt of an HTTP client call; "" for other spans."""
     attributes = span.attributes.fields
     if (
         telemetry.HTTP_REQUEST_METHOD not in attributes
@@ -134,14 +134,14 @@ def _http_details(span: trace_service_pb2.Span) -> str:
 
 
 def _problem_text(node: SpanNode) -> str:
-    remark = "  (its parent is missing)" if node.is_orphan else ""
+    text = "  (its parent is missing)" if node.is_orphan else ""
     if node.span.is_error:
         kind = node.span.attributes.fields[telemetry.ERROR_TYPE].string_value or "failed"
-        remark += paint(f"  ! {kind}", RED, sys.stdout)
-    return remark
+        text += paint(f"  ! {kind}", RED, sys.stdout)
+    return text
 
 
-def _as_json(depth: int, node: SpanNode) -> dict[str, object]:
+def _span_json(depth: int, node: SpanNode) -> dict[str, object]:
     span = json_format.MessageToDict(node.span, preserving_proto_field_name=True)
     return {"depth": depth, **span}
 

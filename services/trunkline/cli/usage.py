@@ -1,4 +1,4 @@
-"""Parses arguments: usage errors on one line, and questions that begin with a dash."""
+"""Parses the arguments. Prints usage errors on one line, and accepts questions like `-5+3`."""
 
 import re
 import sys
@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from trunkline.cli.exits import ExitCode
-from trunkline.cli.terminal import is_text, say
+from trunkline.cli.terminal import is_text, print_stderr
 
 # The base class of the parser's usage errors, for which typer has no public name.
 _UsageError: type[Any] = typer.BadParameter.__mro__[1]
@@ -17,10 +17,10 @@ _OPTION = re.compile(r"--?[A-Za-z][A-Za-z-]*(=.*)?|--?", re.DOTALL)
 
 
 class QuestionCommand(TyperCommand):
-    """A command whose argument may begin with a dash, like `-5+3`, if it is not an option."""
+    """A command that reads words which can't be options, like `-5+3`, as arguments."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
-        """Parse the arguments. Words that can't be options are arguments."""
+        """Parse the arguments."""
         if any(word.startswith("-") and not _OPTION.fullmatch(word) for word in args):
             ctx.ignore_unknown_options = True
             # Without this, the `h` in `-3h` would print the help.
@@ -29,10 +29,13 @@ class QuestionCommand(TyperCommand):
 
 
 def parse_and_run(app: Callable[..., Any]) -> int:
-    """Run the command in the arguments; return its exit code. A usage error is one line."""
+    """Run the command of the process arguments; return its exit code.
+
+    A usage error is printed as one line.
+    """
     for number, word in enumerate(sys.argv[1:], start=1):
         if not is_text(word):
-            return _complain(f"argument {number} is not UTF-8 text", "trunkline")
+            return _print_usage_error(f"argument {number} is not UTF-8 text", "trunkline")
     try:
         return app(prog_name="trunkline", standalone_mode=False) or ExitCode.OK
     except _UsageError as error:
@@ -40,9 +43,9 @@ def parse_and_run(app: Callable[..., Any]) -> int:
         if problem.startswith("No such option"):
             problem += " (put a text that begins with a dash after `--`)"
         command = error.ctx.command_path if error.ctx else "trunkline"
-        return _complain(problem[:1].lower() + problem[1:], command)
+        return _print_usage_error(problem[:1].lower() + problem[1:], command)
 
 
-def _complain(problem: str, command: str) -> int:
-    say(f"error: {problem}; see '{command} --help'")
+def _print_usage_error(problem: str, command: str) -> int:
+    print_stderr(f"error: {problem}; see '{command} --help'")
     return ExitCode.USAGE

@@ -1,4 +1,4 @@
-"""`trunkline webhooks`: lists webhooks, shows their delivery, and sends failed ones again."""
+"""`trunkline webhooks`: lists webhooks, shows their delivery, and delivers failed events again."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ from trunkline.settings import load_settings
 from trunkline.v1 import webhook_service_pb2
 
 _PREFIX: Final = "WEBHOOK_STATE_"
-# States by their names on the command line.
+# The states that `--state` selects, by name.
 STATES: Final = {
     name.removeprefix(_PREFIX).lower(): value
     for name, value in webhook_service_pb2.WebhookState.items()
@@ -23,9 +23,9 @@ STATES: Final = {
 
 
 async def list_webhooks(mesh: str | None, *, state: str, as_json: bool) -> ExitCode:
-    """Print the webhooks of all hosts, or those in one state.
+    """Print the webhooks of all hosts in a state, newest first; all states if it is "".
 
-    A host that does not answer is named on stderr.
+    An error of a host is printed to stderr and sets the exit code.
     """
     webhook_state = STATES[state] if state else webhook_service_pb2.WEBHOOK_STATE_UNSPECIFIED
     async with open_mesh_view(mesh) as view:
@@ -34,13 +34,13 @@ async def list_webhooks(mesh: str | None, *, state: str, as_json: bool) -> ExitC
         )
     webhooks.sort(key=lambda webhook: webhook.created.ToNanoseconds(), reverse=True)
     if as_json:
-        print_json([_fields(webhook) for webhook in webhooks])
+        print_json([_as_json(webhook) for webhook in webhooks])
     else:
         rows = [
             (
                 webhook.config.task_id,
                 webhook.config.id,
-                _state(webhook),
+                _state_name(webhook),
                 webhook.cursor or "-",
                 webhook.config.url,
             )
@@ -53,7 +53,7 @@ async def list_webhooks(mesh: str | None, *, state: str, as_json: bool) -> ExitC
 async def show_webhooks(
     task_id: str, config_id: str, mesh: str | None, *, as_json: bool
 ) -> ExitCode:
-    """Print the webhooks of a task.
+    """Print the webhooks of a task, or only the one with an id.
 
     Raises:
         TaskNotFoundError: no running host has the task's journal.
@@ -61,20 +61,20 @@ async def show_webhooks(
     """
     async with open_mesh_view(mesh) as view:
         webhooks = await view.task_host_client(task_id).list_webhooks(task_id)
-    found = [one for one in webhooks if config_id in ("", one.config.id)]
-    if not found:
-        raise _no_webhook(task_id, config_id)
+    selected = [webhook for webhook in webhooks if config_id in ("", webhook.config.id)]
+    if not selected:
+        raise _webhook_not_found(task_id, config_id)
     if as_json:
-        print_json([_fields(webhook) for webhook in found])
+        print_json([_as_json(webhook) for webhook in selected])
     else:
-        print("\n\n".join("\n".join(_describe(webhook)) for webhook in found))
+        print("\n\n".join("\n".join(_describe(webhook)) for webhook in selected))
     return ExitCode.OK
 
 
 async def replay_webhooks(
     task_id: str, config_id: str, mesh: str | None, *, from_start: bool, as_json: bool
 ) -> ExitCode:
-    """Deliver webhooks of a task again; print their number.
+    """Resume the failed webhooks of a task, or all if `from_start`; print their number.
 
     Raises:
         TaskNotFoundError: no running host has the task's journal.
@@ -85,7 +85,7 @@ async def replay_webhooks(
         try:
             count = await client.replay_webhook(task_id, config_id, from_start=from_start)
         except TaskNotFoundError:
-            raise _no_webhook(task_id, config_id) from None
+            raise _webhook_not_found(task_id, config_id) from None
     if as_json:
         print_json({"task_id": task_id, "webhooks": count})
     elif count:
@@ -96,7 +96,7 @@ async def replay_webhooks(
 
 
 def print_secret(data: Path | None) -> ExitCode:
-    """Print the secret from the settings, or the one that `trunkline up` created.
+    """Print the secret that signs webhooks: from the settings, else from the data directory.
 
     Raises:
         ConfigurationError: there is no secret yet.
@@ -112,9 +112,9 @@ def print_secret(data: Path | None) -> ExitCode:
     return ExitCode.OK
 
 
-def _no_webhook(task_id: str, config_id: str) -> ConfigurationError:
-    named = f"webhook {config_id!r}" if config_id else "webhook"
-    problem = f"has no {named}; see `trunkline webhooks list`"
+def _webhook_not_found(task_id: str, config_id: str) -> ConfigurationError:
+    webhook = f"webhook {config_id!r}" if config_id else "webhook"
+    problem = f"has no {webhook}; see `trunkline webhooks list`"
     return ConfigurationError(f"task {task_id!r}", problem)
 
 
@@ -125,17 +125,17 @@ def _describe(webhook: webhook_service_pb2.Webhook) -> Iterator[str]:
     yield f"account   {webhook.account}"
     yield f"url       {webhook.config.url}"
     yield f"version   {webhook.version}"
-    yield f"state     {_state(webhook)}"
+    yield f"state     {_state_name(webhook)}"
     yield f"sent      {f'up to event {webhook.cursor}' if webhook.cursor else 'nothing'}"
-    yield f"created   {_time(webhook.created)}"
+    yield f"created   {_format_time(webhook.created)}"
     if webhook.attempts:
-        since = _time(webhook.failing_since)
+        since = _format_time(webhook.failing_since)
         yield f"failing   since {since}, attempts: {webhook.attempts}, last: {webhook.last_error}"
     if webhook.HasField("next_attempt"):
-        yield f"next try  {_time(webhook.next_attempt)}"
+        yield f"next try  {_format_time(webhook.next_attempt)}"
 
 
-def _fields(webhook: webhook_service_pb2.Webhook) -> dict[str, Any]:
+def _as_json(webhook: webhook_service_pb2.Webhook) -> dict[str, Any]:
     return {
         "task_id": webhook.config.task_id,
         "webhook_id": webhook.config.id,
@@ -143,21 +143,21 @@ def _fields(webhook: webhook_service_pb2.Webhook) -> dict[str, Any]:
         "agent": webhook.agent,
         "account": webhook.account,
         "version": webhook.version,
-        "state": _state(webhook),
+        "state": _state_name(webhook),
         "cursor": webhook.cursor,
         "attempts": webhook.attempts,
         "last_error": webhook.last_error,
-        "failing_since": _time(webhook.failing_since),
-        "next_attempt": _time(webhook.next_attempt),
-        "created": _time(webhook.created),
+        "failing_since": _format_time(webhook.failing_since),
+        "next_attempt": _format_time(webhook.next_attempt),
+        "created": _format_time(webhook.created),
     }
 
 
-def _state(webhook: webhook_service_pb2.Webhook) -> str:
+def _state_name(webhook: webhook_service_pb2.Webhook) -> str:
     name = webhook_service_pb2.WebhookState.Name(webhook.state)
     return name.removeprefix(_PREFIX).lower()
 
 
-def _time(stamp: timestamp_pb2.Timestamp) -> str:
-    """Return a time, or "" if it is not set."""
+def _format_time(stamp: timestamp_pb2.Timestamp) -> str:
+    """Return a time in ISO 8601, or "" if it is not set."""
     return stamp.ToJsonString() if stamp.ToNanoseconds() else ""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trunkline.cli.exits import ExitCode
-from trunkline.cli.terminal import note, print_json, print_table, say
+from trunkline.cli.terminal import print_json, print_progress, print_stderr, print_table
 from trunkline.errors import InvalidArgumentError
 from trunkline.settings import Settings, load_plugin_settings, load_settings
 from trunkline_agents.research.documents.adding import add_documents, find_documents
@@ -34,7 +34,7 @@ def add(paths: Sequence[Path], data: Path | None, *, as_json: bool) -> ExitCode:
     index = _open_index(settings)
     with DocumentStore.open(_store_path(settings)) as store:
         report = add_documents(
-            store, paths, index=index, on_file=lambda name: note(f"reading {name}")
+            store, paths, index=index, on_file=lambda name: print_progress(f"reading {name}")
         )
     if as_json:
         print_json(asdict(report))
@@ -46,9 +46,9 @@ def add(paths: Sequence[Path], data: Path | None, *, as_json: bool) -> ExitCode:
         if report.unchanged:
             print(f"unchanged: {_count(len(report.unchanged))}")
         if not any((report.added, report.removed, report.unchanged, report.refused)):
-            say("nothing to add: there is no Markdown, text, HTML or PDF")
+            print_stderr("nothing to add: there is no Markdown, text, HTML or PDF")
     for path, problem in report.refused.items():
-        say(f"not added: {path}: {problem}")
+        print_stderr(f"not added: {path}: {problem}")
     has_documents = report.added or report.unchanged or report.removed
     return ExitCode.OK if has_documents and not report.refused else ExitCode.FAILED
 
@@ -73,7 +73,7 @@ def list_all(data: Path | None, *, as_json: bool) -> ExitCode:
         ]
         print_table(("NAME", "TITLE", "PASSAGES", "ADDED", "FILE"), rows)
     else:
-        say("there are no documents; `trunkline docs add PATH` adds some")
+        print_stderr("there are no documents; `trunkline docs add PATH` adds some")
     return ExitCode.OK
 
 
@@ -125,7 +125,7 @@ def search(query: str, data: Path | None, *, limit: int, as_json: bool) -> ExitC
             print(f"{hit.title}, {hit.place or 'whole'} ({hit.path})")
             print(f"    {' '.join(hit.text.split())}\n")
         if not hits:
-            say("nothing fits")
+            print_stderr("nothing fits")
     return ExitCode.OK if hits else ExitCode.FAILED
 
 

@@ -8,10 +8,10 @@ import sys
 import pytest
 import typer
 
-from trunkline.cli.exits import ExitCode, complain, run
+from trunkline.cli.exits import ExitCode, print_error, run
 from trunkline.cli.inspect import describe
 from trunkline.cli.options import build_agent_url, resolve_base_url, resolve_mesh_address
-from trunkline.cli.terminal import RED, has_colour, note, paint, print_table
+from trunkline.cli.terminal import RED, has_colour, paint, print_progress, print_table
 from trunkline.cli.trace import render_trace
 from trunkline.errors import ConfigurationError, PeerUnavailableError, TaskNotFoundError
 from trunkline.logs import JsonFormatter, PlainFormatter, configure_logging
@@ -144,7 +144,7 @@ def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     for stream, shown in ((Terminal(), "working\n"), (io.StringIO(), "")):
         monkeypatch.setattr(sys, "stderr", stream)
-        note("working")
+        print_progress("working")
         assert stream.getvalue() == shown
 
 
@@ -165,7 +165,7 @@ def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_error_is_one_line_and_an_exit_code(
     capsys: pytest.CaptureFixture[str], error: Exception, line: str, code: int
 ) -> None:
-    assert complain(error) == code
+    assert print_error(error) == code
 
     async def work() -> ExitCode:
         raise error

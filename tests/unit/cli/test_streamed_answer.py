@@ -25,7 +25,9 @@ def show(
     results: Iterable[dict[str, Any]], *, continues: bool = False
 ) -> tuple[Screen, StreamedAnswer]:
     screen = Screen()
-    answer = StreamedAnswer(write=screen.write, note=screen.notes.append, continues=continues)
+    answer = StreamedAnswer(
+        write=screen.write, print_progress=screen.notes.append, continues=continues
+    )
     for result in results:
         answer.apply(result)
     answer.finish()

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, cast
 import pytest
 
 from trunkline.agents.process import _print_state
-from trunkline.cli.terminal import RED, accept_any_text, paint, print_json, say, write
+from trunkline.cli.terminal import RED, accept_any_text, paint, print_json, print_stderr, write
 
 HOSTILE = (
     "red \x1b[31m, title \x1b]0;owned\x07, away \x1b[2J\x9b2J\r, hidden \x1b[8m, turned \u202e"
@@ -87,7 +87,7 @@ def test_a_pipe_gets_unchanged_text(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("stdout", lambda: _print_state("ready", {"agent": "hello"})),
         ("stdout", lambda: print_json({"http": "http://127.0.0.1:8000"})),
-        ("stderr", lambda: say("waiting for a mesh")),
+        ("stderr", lambda: print_stderr("waiting for a mesh")),
     ],
 )
 def test_a_line_reaches_an_unbuffered_stream_in_one_piece(

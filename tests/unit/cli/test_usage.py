@@ -77,6 +77,8 @@ def test_an_invalid_url_is_reported_by_its_source(monkeypatch: pytest.MonkeyPatc
         resolve_base_url(None)
     with pytest.raises(ConfigurationError, match=r"^--url: 'other' is not a URL"):
         resolve_base_url("other")
+    with pytest.raises(ConfigurationError, match=r"^--url: 'http://localhost:99999' is not a URL"):
+        resolve_base_url("http://localhost:99999")
     monkeypatch.setenv("TRUNKLINE_URL", "http://example.com/")
     assert resolve_base_url(None) == "http://example.com"
 

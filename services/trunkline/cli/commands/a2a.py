@@ -1,4 +1,4 @@
-"""The commands that call a mesh over A2A, as any client does: ask, chat and demo."""
+"""The commands that call a mesh as an A2A client: ask, chat and demo."""
 
 from typing import Annotated
 
@@ -38,7 +38,7 @@ def ask(
     """Ask the mesh and stream the answer. Exits 0 only if the task completed."""
     from trunkline.cli import a2a as command
 
-    asked = command.Question(
+    request = command.Question(
         text=question,
         agent=agent,
         task_id=task,
@@ -48,7 +48,7 @@ def ask(
         save=save,
         api_key=resolve_api_key(key),
     )
-    run(command.ask(asked, url=url, as_json=json))
+    run(command.ask(request, url=url, as_json=json))
 
 
 def chat(

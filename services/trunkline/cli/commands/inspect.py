@@ -49,8 +49,8 @@ def tasks(
     """List the latest tasks."""
     from trunkline.cli import inspect as command
 
-    wanted = command.TaskQuery(account=account, agent=agent, context_id=context, limit=limit)
-    run(command.list_tasks(mesh, wanted, as_json=json))
+    query = command.TaskQuery(account=account, agent=agent, context_id=context, limit=limit)
+    run(command.list_tasks(mesh, query, as_json=json))
 
 
 def task(
@@ -103,8 +103,8 @@ def approve(
     """Approve a tool call that waits."""
     from trunkline.cli import approvals as command
 
-    decided = command.build_approval(approval_id, account=account, reason=reason, edit=edit)
-    run(command.answer_approval(mesh, decided, as_json=json))
+    request = command.build_approval(approval_id, account=account, reason=reason, edit=edit)
+    run(command.answer_approval(mesh, request, as_json=json))
 
 
 def reject(
@@ -118,8 +118,8 @@ def reject(
     """Reject a tool call that waits. Its agent continues without it."""
     from trunkline.cli import approvals as command
 
-    decided = command.build_rejection(approval_id, account=account, reason=reason)
-    run(command.answer_approval(mesh, decided, as_json=json))
+    request = command.build_rejection(approval_id, account=account, reason=reason)
+    run(command.answer_approval(mesh, request, as_json=json))
 
 
 def trace(
@@ -143,7 +143,7 @@ webhooks = typer.Typer(help="Show the delivery of webhooks, and repeat what fail
 
 
 class WebhookState(StrEnum):
-    """States of webhooks, with the names of the contract."""
+    """States of webhooks. Not read from the contract, because protobuf is slow to import."""
 
     IDLE = "idle"
     PENDING = "pending"

@@ -1,4 +1,4 @@
-"""The commands that serve until they are stopped: a mesh, one service, a remote agent."""
+"""The commands that serve a mesh, one service of it or a remote agent until they are stopped."""
 
 from collections.abc import Coroutine
 from typing import Annotated, Any
