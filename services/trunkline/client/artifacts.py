@@ -1,4 +1,4 @@
-"""Downloads and uploads of content that is too large for events, on whichever host has it."""
+"""Downloads and uploads of content that is too large for events, on the host that has it."""
 
 import asyncio
 import hashlib
@@ -26,7 +26,7 @@ from trunkline.v1 import artifact_service_pb2, artifact_service_pb2_grpc, part_p
 
 __all__ = ["ArtifactClient", "Download", "Reference", "parse_reference", "sanitize_filename"]
 
-# The size of one call. With flow control alone, megabytes would wait for a slow reader.
+# The size of one download call. With flow control alone, megabytes would wait for a slow reader.
 _PIECE_BYTES: Final = 512 * 1024
 # A host that sends nothing for this long is gone or frozen.
 _IDLE_TIMEOUT_S: Final = 20.0
@@ -36,14 +36,16 @@ class Download:
     """Content that is being read: its attributes, and its bytes, which can be read once."""
 
     def __init__(
-        self, first: artifact_service_pb2.DownloadArtifactResponse, chunks: AsyncGenerator[bytes]
+        self,
+        first_response: artifact_service_pb2.DownloadArtifactResponse,
+        chunks: AsyncGenerator[bytes],
     ) -> None:
-        self.size_bytes: int = first.size_bytes
+        self.size_bytes: int = first_response.size_bytes
         """The size of the whole content, even if only a range was requested."""
-        self.sha256: str = first.sha256
+        self.sha256: str = first_response.sha256
         """The checksum of the whole content, in hexadecimal."""
-        self.media_type: str = first.media_type
-        self.filename: str = first.filename
+        self.media_type: str = first_response.media_type
+        self.filename: str = first_response.filename
         self._chunks = chunks
 
     def __aiter__(self) -> AsyncIterator[bytes]:
@@ -53,8 +55,8 @@ class Download:
 class ArtifactClient:
     """Reads and writes the content stored with tasks. Raises TrunklineErrors only.
 
-    A call that is cut continues where it stopped, on whichever host serves the task then, until
-    nothing has arrived for `patience_s`.
+    A call that is cut continues where it stopped, on the host that then serves the task. It fails
+    once nothing has arrived for `patience_s` seconds.
     """
 
     def __init__(self, directory: Directory, *, patience_s: float = PATIENCE_S) -> None:
@@ -75,11 +77,11 @@ class ArtifactClient:
             PeerUnavailableError, PeerTimeoutError, JournalUnavailableError: it can't be read now.
             PeerProtocolError: the content does not match its checksum.
         """
-        reading = self._read(reference, account, offset, length)
-        async with aclosing(reading) as responses:
-            first = await anext(responses)
+        stream = self._read(reference, account, offset, length)
+        async with aclosing(stream) as responses:
+            first_response = await anext(responses)
             async with aclosing(_data(responses)) as chunks:
-                yield Download(first, chunks)
+                yield Download(first_response, chunks)
 
     async def upload(
         self,
@@ -101,7 +103,7 @@ class ArtifactClient:
             PeerUnavailableError, PeerTimeoutError, JournalUnavailableError: it can't be stored now.
             OSError: the file can't be read.
         """
-        begin = artifact_service_pb2.UploadArtifactRequest(
+        start_request = artifact_service_pb2.UploadArtifactRequest(
             task_id=task_id,
             account=account,
             artifact_id=Reference.new(task_id).blob_id,
@@ -110,9 +112,9 @@ class ArtifactClient:
         )
         retries = RetryWindow(self._patience_s)
         while True:
-            upload = _Upload(begin, content)
+            upload = _Upload(start_request, content)
             try:
-                stored = await upload.run(self._channel(task_id), retries)
+                response = await upload.run(self._channel(task_id), retries)
                 break
             except CUT_ERRORS as error:
                 if not isinstance(content, bytes | Path):
@@ -122,49 +124,53 @@ class ArtifactClient:
                 if not retries.is_retrying:
                     raise
                 await asyncio.sleep(retries.next_pause_s(error))
-        part = part_pb2.Part(url=stored.url, media_type=media_type, filename=filename)
-        part.metadata.update({"size_bytes": stored.size_bytes, "sha256": stored.sha256})
+        part = part_pb2.Part(url=response.url, media_type=media_type, filename=filename)
+        part.metadata.update({"size_bytes": response.size_bytes, "sha256": response.sha256})
         return part
 
     async def _read(
         self, reference: Reference, account: str, offset: int, length: int
     ) -> AsyncGenerator[artifact_service_pb2.DownloadArtifactResponse]:
-        """Yield the first response, then those with data, each byte once.
+        """Yield the first response, then the responses with data. Each byte is yielded once.
 
-        One piece is requested at a time, so at most one waits for a slow reader.
+        Requests one piece at a time, so at most one piece waits for a slow reader.
         """
         retries = RetryWindow(self._patience_s)
         sha256 = hashlib.sha256()
-        first: artifact_service_pb2.DownloadArtifactResponse | None = None
-        at, end = offset, offset + (length or _PIECE_BYTES)
-        while first is None or at < end:
+        first_response: artifact_service_pb2.DownloadArtifactResponse | None = None
+        position, end = offset, offset + (length or _PIECE_BYTES)
+        while first_response is None or position < end:
             request = artifact_service_pb2.DownloadArtifactRequest(
                 task_id=reference.task_id,
                 account=account,
                 artifact_id=reference.blob_id,
-                offset=at,
-                length=min(_PIECE_BYTES, end - at),
+                offset=position,
+                length=min(_PIECE_BYTES, end - position),
             )
-            until = at + request.length
+            piece_end = position + request.length
             try:
-                async with aclosing(_responses(self._channel(reference.task_id), request)) as got:
-                    async for response in got:
+                async with aclosing(
+                    _responses(self._channel(reference.task_id), request)
+                ) as responses:
+                    async for response in responses:
                         retries.reset()
-                        if first is None:
-                            first = response
-                            end = min(end, first.size_bytes) if length else first.size_bytes
-                            yield first
+                        if first_response is None:
+                            first_response = response
+                            size_bytes = response.size_bytes
+                            end = min(end, size_bytes) if length else size_bytes
+                            yield first_response
                         if response.data:
-                            at += len(response.data)
+                            position += len(response.data)
                             sha256.update(response.data)
                             yield response
-                if first is None or at < min(until, end):
+                if first_response is None or position < min(piece_end, end):
                     raise PeerUnavailableError("the file's host", "it ended the file early")
             except (*CUT_ERRORS, TaskNotFoundError) as error:
                 if isinstance(error, TaskNotFoundError) and not retries.is_retrying:
                     raise
                 await asyncio.sleep(retries.next_pause_s(error))
-        if offset == 0 and at == first.size_bytes and sha256.hexdigest() != first.sha256:
+        is_complete = offset == 0 and position == first_response.size_bytes
+        if is_complete and sha256.hexdigest() != first_response.sha256:
             raise PeerProtocolError("the file's host", "the file does not match its checksum")
 
     def _channel(self, task_id: str) -> grpc.aio.Channel:
@@ -172,14 +178,14 @@ class ArtifactClient:
 
 
 class _Upload:
-    """One try at an upload: asks the host for the size that it has, and sends the rest."""
+    """One try at an upload: asks the host how many bytes it has stored, and sends the rest."""
 
     def __init__(
         self,
-        begin: artifact_service_pb2.UploadArtifactRequest,
+        start_request: artifact_service_pb2.UploadArtifactRequest,
         content: FileContent,
     ) -> None:
-        self._begin = begin
+        self._start_request = start_request
         self._content = content
 
     async def run(
@@ -187,34 +193,36 @@ class _Upload:
     ) -> artifact_service_pb2.UploadArtifactResponse:
         stub = artifact_service_pb2_grpc.ArtifactServiceStub(channel)
         with translate_errors(peer_address(channel)):
-            held = artifact_service_pb2.UploadArtifactResponse()
+            state = artifact_service_pb2.UploadArtifactResponse()
             if isinstance(self._content, bytes | Path):
-                held = await stub.UploadArtifact(_single(self._begin), timeout=_IDLE_TIMEOUT_S)
+                state = await stub.UploadArtifact(
+                    _single(self._start_request), timeout=_IDLE_TIMEOUT_S
+                )
             retries.reset()
-            if held.url:
-                return held
+            if state.url:
+                return state
             # No deadline: keepalive pings detect a host that is gone or frozen.
-            answer = await stub.UploadArtifact(self._requests(held.size_bytes))
-        if not answer.url:
+            response = await stub.UploadArtifact(self._requests(state.size_bytes))
+        if not response.url:
             raise PeerUnavailableError(peer_address(channel), "it ended the upload early")
-        return answer
+        return response
 
     async def _requests(
-        self, held_bytes: int
+        self, stored_bytes: int
     ) -> AsyncGenerator[artifact_service_pb2.UploadArtifactRequest]:
-        yield self._begin
+        yield self._start_request
         sha256 = hashlib.sha256()
-        at = 0
+        position = 0
         async with aclosing(iter_chunks(self._content)) as pieces:
             async for piece in pieces:
                 sha256.update(piece)
-                unheld = piece[max(0, held_bytes - at) :]
-                if unheld:
+                missing = piece[max(0, stored_bytes - position) :]
+                if missing:
                     yield artifact_service_pb2.UploadArtifactRequest(
-                        offset=at + len(piece) - len(unheld), data=unheld
+                        offset=position + len(piece) - len(missing), data=missing
                     )
-                at += len(piece)
-        yield artifact_service_pb2.UploadArtifactRequest(offset=at, sha256=sha256.hexdigest())
+                position += len(piece)
+        yield artifact_service_pb2.UploadArtifactRequest(offset=position, sha256=sha256.hexdigest())
 
 
 async def _single(

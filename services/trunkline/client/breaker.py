@@ -46,8 +46,8 @@ class Breaker:
 
     An open breaker refuses every call at once. After `open_s` it is half-open: it lets one call at
     a time through as a probe. `successes` of these close it, and a failure opens it again. Report a
-    call by `check` and then one of `on_success`, `on_failure` and `on_abandon`, or use `guard`,
-    which does all of it. Not thread-safe.
+    call by `check` and then one of `on_success`, `on_failure` and `on_abandon`; `guard` does both.
+    Not thread-safe.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Breaker:
         logger.log(level, "breaker.opened", extra=extra)
 
     def on_abandon(self) -> None:
-        """Record a call that says nothing about the peer, because its caller left."""
+        """Record a call that says nothing about the peer, because its caller ended it."""
         self._probe_until = -math.inf
 
     def allow_probe(self) -> None:
@@ -171,7 +171,7 @@ class Breaker:
         except TrunklineError as error:
             if has_deadline and isinstance(error, PeerTimeoutError):
                 self.on_abandon()
-            elif is_peer_failure(error, of=self.name):
+            elif is_peer_failure(error, peer=self.name):
                 self.on_failure(error.metadata()["problem"])
             else:
                 self.on_success()
@@ -189,8 +189,8 @@ class Breaker:
         logger.info("breaker.half_open", extra={"peer": self.name})
 
     def _history(self) -> str:
-        last = f", at last: {self._problem}" if self._problem else ""
-        return f"it kept failing{last}"
+        suffix = f", at last: {self._problem}" if self._problem else ""
+        return f"it kept failing{suffix}"
 
 
 class Breakers:
@@ -234,8 +234,8 @@ class Breakers:
         return {name: self._breakers[name].state for name in sorted(self._breakers)}
 
 
-def is_peer_failure(error: BaseException, *, of: str) -> bool:
-    """Return True if an error is a failure of the peer `of`."""
+def is_peer_failure(error: BaseException, *, peer: str) -> bool:
+    """Return True if an error is a failure of `peer`, and not of another one."""
     if isinstance(error, PeerUnavailableError | PeerTimeoutError | PeerProtocolError):
-        return error.peer == of
+        return error.peer == peer
     return False

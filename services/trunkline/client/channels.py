@@ -201,7 +201,7 @@ class MeshChannel(grpc.aio.Channel):
 class ChannelPool:
     """The channels of a process, one for each address. Leaving the block closes them all.
 
-    `aliases` maps addresses of this process to its Unix socket. `breakers` are the settings of the
+    `aliases` maps addresses of this process to its Unix socket. `breakers` has the settings of the
     peers' breakers. A peer that sends nothing for `ping_s` seconds, although it was pinged, has
     failed. Channels have trunks only inside the block.
     """

@@ -35,7 +35,7 @@ _HOST_LEFT = (
     "the task's host has left the mesh, and no host has its journal; try again when it is back"
 )
 # Journals of hosts that left, to distinguish their tasks from tasks that never existed.
-_REMEMBERED_JOURNALS = 1000
+_MAX_JOURNALS = 1000
 
 
 class Directory:
@@ -56,14 +56,14 @@ class Directory:
             str, tuple[registry_service_pb2.Host, registry_service_pb2.AgentRegistration]
         ] = {}
         self._problem: TrunklineError | None = None
-        self._changed = asyncio.Event()
-        self._open = AsyncExitStack()
+        self._change_event = asyncio.Event()
+        self._exit_stack = AsyncExitStack()
         self.hosts: tuple[registry_service_pb2.Host, ...] = ()
         self.revision: int = 0
         """The number of updates so far; 0 before the first."""
 
     async def __aenter__(self) -> Self:
-        await self._open.enter_async_context(run_in_background(self._watch_registry()))
+        await self._exit_stack.enter_async_context(run_in_background(self._watch_registry()))
         return self
 
     async def __aexit__(
@@ -72,12 +72,11 @@ class Directory:
         exc_val: BaseException | None,
         exc_tb: TracebackType | None,
     ) -> bool | None:
-        return await self._open.__aexit__(exc_type, exc_val, exc_tb)
+        return await self._exit_stack.__aexit__(exc_type, exc_val, exc_tb)
 
     def list_agents(self) -> dict[str, registry_service_pb2.AgentRegistration]:
         """Return the agents by name, sorted."""
-        found = {agent.card.name: agent for host in self.hosts for agent in host.agents}
-        return dict(sorted(found.items()))
+        return {name: agent for name, (_, agent) in sorted(self._agents.items())}
 
     def get_agent(self, name: str) -> registry_service_pb2.AgentRegistration:
         """Return an agent's registration.
@@ -109,7 +108,7 @@ class Directory:
         raise TaskNotFoundError(task_id)
 
     def knows_task_host(self, task_id: str) -> bool:
-        """Return True if a host serves a task's journal, or did and another may take over."""
+        """Return True if a host serves the task's journal, or served it before."""
         return task_id.partition("-")[0] in self._journals
 
     def client_for_agent(self, name: str) -> HostClient:
@@ -135,7 +134,7 @@ class Directory:
             PeerUnavailableError: no live host serves it.
         """
         self._check_ready()
-        # The newest: a host that was killed stays listed until its lease ends.
+        # Prefer the newest host: one that was killed stays listed until its lease ends.
         for host in reversed(self.hosts):
             if full_name in host.services:
                 return self._channels.get(host.address)
@@ -166,8 +165,8 @@ class Directory:
         """Watch a task's events after a cursor, or from the head, until the task has ended.
 
         Enter the stream to open it. A stream that is cut is reopened after the last event read, on
-        whichever host serves the task then. After `patience_s` seconds without news the cut is
-        raised; other errors are raised at once.
+        the host that then serves the task. After `patience_s` seconds without a new event it
+        raises the error of the cut. Other errors are raised at once.
         """
         return WatchStream(
             self,
@@ -189,8 +188,8 @@ class Directory:
     ) -> ResumingStream:
         """Submit a message to an agent and watch the turn until it is over, as `watch` does.
 
-        The message arrives once however often the stream is cut: a new task gets its id before it
-        is submitted, unless `submission` names it already.
+        The message arrives once, however often the stream is cut: a new task gets its id before the
+        message is submitted, unless `submission` has one.
         """
         return SubmitStream(self, agent, message, submission, patience_s)
 
@@ -200,13 +199,13 @@ class Directory:
         """Wait until the predicate is true of the directory.
 
         Raises:
-            PeerUnavailableError: it was not in time, and the registry can't be reached.
-            PeerTimeoutError: it was not in time, by the registry's latest update.
+            PeerUnavailableError: it did not become true in time, and the registry can't be reached.
+            PeerTimeoutError: it did not become true in time, although the registry answers.
         """
         try:
             async with asyncio.timeout(timeout_s):
                 while not predicate(self):
-                    await self._changed.wait()
+                    await self._change_event.wait()
         except TimeoutError:
             if self._problem is not None:
                 raise self._unavailable() from None
@@ -217,17 +216,17 @@ class Directory:
     async def wait_for_change(self, revision: int) -> int:
         """Wait for an update later than `revision`; return its number."""
         while self.revision <= revision:
-            await self._changed.wait()
+            await self._change_event.wait()
         return self.revision
 
     def _find_agent(
         self, name: str
     ) -> tuple[registry_service_pb2.Host, registry_service_pb2.AgentRegistration]:
         self._check_ready()
-        found = self._agents.get(name)
-        if found is None:
+        entry = self._agents.get(name)
+        if entry is None:
             raise AgentNotFoundError(name)
-        return found
+        return entry
 
     def _client(self, address: str) -> HostClient:
         client = self._clients.get(address)
@@ -255,7 +254,7 @@ class Directory:
                 async with aclosing(self._registry.watch_agents()) as updates:
                     async for update in updates:
                         backoff.reset()
-                        missing = _still_missing(missing, update)
+                        missing = _find_missing_hosts(missing, update)
                         self._apply((*update.hosts, *missing))
                 problem: TrunklineError = PeerUnavailableError(
                     self._registry_name, "it is going away"
@@ -269,9 +268,9 @@ class Directory:
 
     def _apply(self, hosts: Sequence[registry_service_pb2.Host]) -> None:
         self._problem = None
-        left = {host.address for host in self.hosts} - {host.address for host in hosts}
+        unused_addresses = {host.address for host in self.hosts} - {host.address for host in hosts}
         self.hosts = tuple(hosts)
-        # If several hosts have one agent, the first counts.
+        # If several hosts have one agent, the first host is used.
         self._agents = {
             agent.card.name: (host, agent) for host in reversed(hosts) for agent in host.agents
         }
@@ -279,25 +278,27 @@ class Directory:
             for journal_id in host.journal_ids:
                 self._journals.pop(journal_id, None)
                 self._journals[journal_id] = host.address
-        while len(self._journals) > _REMEMBERED_JOURNALS:
+        while len(self._journals) > _MAX_JOURNALS:
             del self._journals[next(iter(self._journals))]
         addresses = {host.address for host in hosts}
-        self._clients = {at: client for at, client in self._clients.items() if at in addresses}
-        for address in left - {self._registry_address}:
+        self._clients = {
+            address: client for address, client in self._clients.items() if address in addresses
+        }
+        for address in unused_addresses - {self._registry_address}:
             self._channels.retire(address)
         # A restarted host need not wait for its breaker.
         self._channels.breakers.allow_probes(addresses)
         self.revision += 1
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+        event, self._change_event = self._change_event, asyncio.Event()
+        event.set()
 
 
-def _still_missing(
+def _find_missing_hosts(
     missing: Sequence[registry_service_pb2.Host], update: registry_service_pb2.WatchAgentsResponse
 ) -> tuple[registry_service_pb2.Host, ...]:
-    """Return the hosts known before a restart of the registry that may still register again.
+    """Return the hosts that have not registered again since a restart of the registry.
 
-    A host that another one has replaced is not among them.
+    Excludes hosts that another one has replaced. Returns () once the update is complete.
     """
     if not update.is_partial:
         return ()

@@ -119,8 +119,8 @@ class HostClient:
     ) -> snapshot_pb2.TaskSnapshot | message_pb2.Message:
         """Submit a message to an agent; return the task when its turn is over, or a direct reply.
 
-        With `return_immediately`, return as soon as the task exists. The end of the call, a
-        timeout included, does not end the task.
+        With `return_immediately`, return as soon as the task exists. The task continues when the
+        call ends, also after a timeout.
         """
         request = message_service_pb2.SendMessageRequest(
             agent=agent,
@@ -141,13 +141,13 @@ class HostClient:
     async def get_task(self, task_id: str, *, account: str) -> snapshot_pb2.TaskSnapshot:
         """Return a task's snapshot."""
         request = task_service_pb2.GetTaskRequest(task_id=task_id, account=account)
-        return (await self._read(self._get, request)).snapshot
+        return (await self._call_idempotent(self._get, request)).snapshot
 
     async def list_tasks(
         self, request: task_service_pb2.ListTasksRequest
     ) -> task_service_pb2.ListTasksResponse:
         """Return a page of the host's tasks."""
-        return await self._read(self._list, request)
+        return await self._call_idempotent(self._list, request)
 
     async def cancel_task(
         self, task_id: str, *, account: str, reason: str = ""
@@ -190,27 +190,27 @@ class HostClient:
     ) -> snapshot_pb2.ApprovalInfo:
         """Answer an approval that a task or one of its descendants requests; return its new state.
 
-        The same answer again is harmless.
+        Repeating the same answer is harmless.
 
         Raises:
             ApprovalNotFoundError: the task does not request this approval.
             ApprovalAnsweredError: it was answered differently before.
             TaskEndedError: the task no longer waits for it.
         """
-        return (await self._read(self._answer_approval, request)).approval
+        return (await self._call_idempotent(self._answer_approval, request)).approval
 
     async def set_task_alias(
         self, account: str, alias: str, task_id: str, replaces: str = ""
     ) -> str:
         """Bind an id that a client chose to a task, which need not exist yet.
 
-        An alias that is bound already stays bound, unless to `replaces`. Return the id of the task
-        that it is bound to now. The same call again is harmless.
+        An alias that is bound to a task stays bound to it, unless that task is `replaces`. Return
+        the id of the task that the alias is bound to now. Repeating the call is harmless.
         """
         request = task_service_pb2.SetTaskAliasRequest(
             account=account, alias=alias, task_id=task_id, replaces=replaces
         )
-        return (await self._read(self._set_alias, request)).task_id
+        return (await self._call_idempotent(self._set_alias, request)).task_id
 
     async def resolve_task_alias(self, account: str, alias: str) -> str:
         """Return the id of the task that an alias is bound to; the task need not exist yet.
@@ -219,20 +219,20 @@ class HostClient:
             TaskNotFoundError: the alias is not bound on this host.
         """
         request = task_service_pb2.ResolveTaskAliasRequest(account=account, alias=alias)
-        return (await self._read(self._resolve_alias, request)).task_id
+        return (await self._call_idempotent(self._resolve_alias, request)).task_id
 
     async def set_push_config(
         self, config: PushConfig, *, account: str, version: str
     ) -> PushConfig:
         """Register a webhook for the task in `config`; return it with its id, without secrets.
 
-        It replaces a webhook with the same id. An identical one continues; the same call again is
-        harmless.
+        It replaces a webhook with the same id. An identical one continues where it is, so repeating
+        the call is harmless.
         """
         request = task_service_pb2.SetPushNotificationConfigRequest(
             account=account, config=config, version=version
         )
-        return (await self._read(self._set_config, request)).config
+        return (await self._call_idempotent(self._set_config, request)).config
 
     async def get_push_config(self, task_id: str, config_id: str, account: str) -> PushConfig:
         """Return a webhook without its secrets; without an id, the task's oldest one.
@@ -244,21 +244,21 @@ class HostClient:
         request = task_service_pb2.GetPushNotificationConfigRequest(
             account=account, task_id=task_id, config_id=config_id
         )
-        return (await self._read(self._get_config, request)).config
+        return (await self._call_idempotent(self._get_config, request)).config
 
     async def list_push_configs(self, task_id: str, account: str) -> list[PushConfig]:
         """Return all webhooks of a task without their secrets, oldest first."""
         request = task_service_pb2.ListPushNotificationConfigsRequest(
             account=account, task_id=task_id
         )
-        return list((await self._read(self._list_configs, request)).configs)
+        return list((await self._call_idempotent(self._list_configs, request)).configs)
 
     async def delete_push_config(self, task_id: str, config_id: str, account: str) -> None:
-        """Remove a webhook. The same call again is harmless."""
+        """Remove a webhook. Repeating the call is harmless."""
         request = task_service_pb2.DeletePushNotificationConfigRequest(
             account=account, task_id=task_id, config_id=config_id
         )
-        await self._read(self._delete_config, request)
+        await self._call_idempotent(self._delete_config, request)
 
     async def claim_webhooks(
         self, claimant: str, *, limit: int, lease_s: float, wait_s: float
@@ -313,7 +313,7 @@ class HostClient:
     ) -> Sequence[webhook_service_pb2.Webhook]:
         """Return webhooks of one task or of all without their secrets, newest first."""
         request = webhook_service_pb2.ListWebhooksRequest(task_id=task_id, state=state)
-        return (await self._read(self._list_webhooks, request)).webhooks
+        return (await self._call_idempotent(self._list_webhooks, request)).webhooks
 
     async def replay_webhook(
         self, task_id: str, config_id: str = "", *, from_start: bool = False
@@ -330,8 +330,8 @@ class HostClient:
         )
         return (await self._call(self._replay, request)).count
 
-    async def _read(self, method: _Method[_Response], request: Message) -> _Response:
-        """Call an idempotent method: a second time if the trunk breaks during the first."""
+    async def _call_idempotent(self, method: _Method[_Response], request: Message) -> _Response:
+        """Call an idempotent method, and repeat the call once if the trunk breaks."""
         try:
             return await self._call(method, request)
         except PeerUnavailableError as error:
@@ -364,23 +364,23 @@ class HostClient:
 
     @asynccontextmanager
     async def open_stream(self, request: StreamRequest) -> AsyncIterator[TaskStream]:
-        """Submit a message and watch its turn, or watch a task, by the type of the request."""
+        """Open the stream of a request: submit a message and watch its turn, or watch a task."""
         method = self._streams[type(request)]
         serialized = request.SerializeToString()
         trunk = self._trunk
         if trunk is not None and trunk.is_supported and len(serialized) <= REQUEST_BYTES:
             async with AsyncExitStack() as stack:
                 try:
-                    first, batches = await stack.enter_async_context(
+                    first_response, batches = await stack.enter_async_context(
                         trunk.open_stream(method.name, serialized)
                     )
                 except UnsupportedOperationError:
                     if trunk.is_supported:
                         raise
                 else:
-                    stream = TaskStream(self._parse(method, first), batches)
+                    stream = TaskStream(self._parse(method, first_response), batches)
                     # The first response may hold a large snapshot; the stream may last for days.
-                    del first
+                    del first_response
                     self._check_start(request, stream)
                     yield stream
                     return
@@ -389,7 +389,7 @@ class HostClient:
             yield stream
 
     def _check_start(self, request: StreamRequest, stream: TaskStream) -> None:
-        """Check that a message is answered by a task or a direct reply."""
+        """Check that the stream of a submitted message starts with a task or a direct reply."""
         is_submitted = isinstance(request, message_service_pb2.StreamMessageRequest)
         if is_submitted and stream.snapshot is None and stream.message is None:
             problem = "its stream began with neither a snapshot nor a message"

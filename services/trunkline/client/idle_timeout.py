@@ -49,11 +49,11 @@ class IdleTimeout:
         self._timer = self._loop.call_later(delay_s, self._check)
 
     def _check(self) -> None:
-        left_s = self._since_s + self._limit_s - self._loop.time()
+        remaining_s = self._since_s + self._limit_s - self._loop.time()
         if not self._is_running:
             self._schedule(self._limit_s)
-        elif left_s > 0:
-            self._schedule(left_s)
+        elif remaining_s > 0:
+            self._schedule(remaining_s)
         else:
             self._timer = None
             self._timeout.reschedule(self._loop.time())

@@ -1,4 +1,4 @@
-"""Streams of tasks that survive cuts: reopened on whichever host serves the task then."""
+"""Streams of tasks that survive cuts: reopened on the host that then serves the task."""
 
 import asyncio
 import contextlib
@@ -86,11 +86,11 @@ def allocate_task_id(host: registry_service_pb2.Host) -> str:
 class ResumingStream(TaskStream):
     """A task's events after a cursor, each once and in order, however often the stream is cut.
 
-    Iterating raises every error that is no cut, for example CursorExpiredError, and the last cut
-    once nothing has arrived for `patience_s`.
+    Iterating raises the last cut once nothing has arrived for `patience_s` seconds. Errors that are
+    no cuts, for example CursorExpiredError, are raised at once.
     """
 
-    _ends: ClassVar[frozenset[task_pb2.TaskState.ValueType]] = TERMINAL
+    _end_states: ClassVar[frozenset[task_pb2.TaskState.ValueType]] = TERMINAL
     """The states that end the stream."""
 
     def __init__(
@@ -101,7 +101,7 @@ class ResumingStream(TaskStream):
         """The task's id. If the mesh chooses it, it is empty until the stream is open."""
         self._directory = directory
         self._account = account
-        # Tries to open the stream since something arrived.
+        # Tries to open the stream since the last batch or snapshot.
         self._tries = 0
         # True once the task exists for certain.
         self._has_started = False
@@ -141,10 +141,10 @@ class ResumingStream(TaskStream):
 
     @abstractmethod
     async def _next_request(self) -> StreamRequest:
-        """Return the request that opens the next stream; after the first, from the cursor on."""
+        """Return the request that opens the next stream. A reopened stream starts at the cursor."""
 
     def _is_final(self, _error: TrunklineError) -> bool:
-        """True if a cut on opening is raised at once."""
+        """Return True if an error on opening is raised at once, without a retry."""
         return False
 
     def _watch(
@@ -155,7 +155,7 @@ class ResumingStream(TaskStream):
         with_snapshot: bool = True,
         until_turn_ends: bool = False,
     ) -> task_service_pb2.WatchTaskRequest:
-        """Return the request for a watch: after the cursor once it is known, else as told."""
+        """Return the request for a watch: from the cursor once there is one, else from `after`."""
         if self._has_started:
             epoch, after = self.cursor
             with_snapshot = False
@@ -182,7 +182,7 @@ class ResumingStream(TaskStream):
             except CUT_ERRORS as error:
                 problem = error
             self._update_cursor()
-            if self._state in self._ends:
+            if self._state in self._end_states:
                 return
             if time.monotonic() - self._opened_at_s >= _STABLE_S:
                 self._note_progress()
@@ -227,10 +227,10 @@ class ResumingStream(TaskStream):
             self._note_progress()
 
     def _offer(self, batches: list[bytes]) -> int:
-        taken = self._sink(batches) if self._sink is not None else 0
-        if taken:
-            self._note_batches(batches[:taken])
-        return taken
+        count = self._sink(batches) if self._sink is not None else 0
+        if count:
+            self._note_batches(batches[:count])
+        return count
 
     def _note_batches(self, batches: list[bytes]) -> None:
         # Parsed only when the cursor is needed, which is rare.
@@ -262,11 +262,13 @@ class ResumingStream(TaskStream):
     async def _is_over(self) -> bool:
         """Return True if a stream that ended without error has delivered the last event."""
         self._update_cursor()
-        if self._state in self._ends:
+        if self._state in self._end_states:
             return True
         client = self._directory.client_for_task(self.task_id)
         snapshot = await client.get_task(self.task_id, account=self._account)
-        return snapshot.task.status.state in self._ends and snapshot.sequence <= self._sequence
+        return (
+            snapshot.task.status.state in self._end_states and snapshot.sequence <= self._sequence
+        )
 
     async def _close(self) -> None:
         self._stream = None
@@ -274,7 +276,7 @@ class ResumingStream(TaskStream):
         await connection.aclose()
 
     async def _pause(self, problem: TrunklineError) -> None:
-        """Wait before the next try, or until the directory changes; raise when patience is out."""
+        """Wait before the next try, or until the directory changes; raise after `patience_s`."""
         pause_s = self._retries.next_pause_s(problem)
         logger.info("stream.reopened", extra={"task_id": self.task_id, "reason": problem.reason})
         with contextlib.suppress(TimeoutError):
@@ -313,7 +315,7 @@ class WatchStream(ResumingStream):
 class SubmitStream(ResumingStream):
     """Submits a message once and then watches the turn that it starts."""
 
-    _ends = TURN_END
+    _end_states = TURN_END
 
     def __init__(
         self,
@@ -373,11 +375,11 @@ class SubmitStream(ResumingStream):
     async def _has_arrived(self) -> bool:
         """Return True if an earlier try opened the turn.
 
-        The same message again could answer a later question of the task.
+        Sending the message again could answer a later question of the task.
         """
         message = self._request.message
         task_id = message.task_id
         client = self._directory.client_for_task(task_id)
         client.allow_probe()
         snapshot = await client.get_task(task_id, account=self._account)
-        return any(known.message_id == message.message_id for known in snapshot.task.history)
+        return any(earlier.message_id == message.message_id for earlier in snapshot.task.history)

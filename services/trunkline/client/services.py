@@ -60,7 +60,7 @@ class RegistryClient:
         return response.lease.ToNanoseconds() / 1e9
 
     async def hold_lease(self, host_id: str, *, every_s: float) -> None:
-        """Renew a lease now and then every `every_s` seconds, aligned, until canceled.
+        """Renew a lease at once, then at each multiple of `every_s` seconds, until canceled.
 
         Raises:
             HostNotFoundError: the lease has ended or the registry was restarted; register again.
@@ -73,15 +73,15 @@ class RegistryClient:
             await sleep_until_tick(every_s)
 
     async def _hold(self, call: _HoldLeaseCall, host_id: str, every_s: float) -> None:
-        loop, over = asyncio.get_running_loop(), asyncio.Event()
-        call.add_done_callback(lambda _: over.set())
+        loop, end_event = asyncio.get_running_loop(), asyncio.Event()
+        call.add_done_callback(lambda _: end_event.set())
         request = registry_service_pb2.HoldLeaseRequest(host_id=host_id)
         try:
-            while not over.is_set():
+            while not end_event.is_set():
                 await self._renew(call, request)
                 with suppress(TimeoutError):
                     async with asyncio.timeout_at(next_tick(loop.time(), every_s)):
-                        await over.wait()
+                        await end_event.wait()
             await call
             raise PeerUnavailableError(self.peer, "it ended the stream of renewals")
         except asyncio.CancelledError:
@@ -108,7 +108,7 @@ class RegistryClient:
             return
 
     async def deregister(self, host_id: str) -> None:
-        """Remove a host from the mesh. The same call again is harmless."""
+        """Remove a host from the mesh. Repeating the call is harmless."""
         request = registry_service_pb2.DeregisterRequest(host_id=host_id)
         with translate_errors(self.peer):
             await self._stub.Deregister(request, timeout=REGISTRY_TIMEOUT_S)
@@ -191,8 +191,8 @@ def remaining_s(request: tool_service_pb2.CallToolRequest) -> float | None:
     """Return the seconds left until a call's deadline, at least 0; None without a deadline."""
     if not request.HasField("deadline"):
         return None
-    left = request.deadline.ToDatetime(tzinfo=UTC) - datetime.now(UTC)
-    return max(left.total_seconds(), 0.0)
+    remaining = request.deadline.ToDatetime(tzinfo=UTC) - datetime.now(UTC)
+    return max(remaining.total_seconds(), 0.0)
 
 
 class TraceClient:

@@ -21,7 +21,7 @@ from trunkline.errors import (
 )
 from trunkline.v1 import trunk_service_pb2
 
-_CLASS_OF_REASON = {cls.reason: cls for cls in error_classes()}
+_ERROR_CLASSES = {cls.reason: cls for cls in error_classes()}
 
 
 def _unavailable(peer: str, problem: str) -> TrunklineError:
@@ -40,7 +40,7 @@ def _invalid(_peer: str, problem: str) -> TrunklineError:
 
 
 # Statuses without our ErrorInfo: from grpc itself, the network, or third-party servers.
-_MAKE_BY_CODE: dict[grpc.StatusCode, Callable[[str, str], TrunklineError]] = {
+_ERROR_FACTORIES: dict[grpc.StatusCode, Callable[[str, str], TrunklineError]] = {
     grpc.StatusCode.OK: _protocol,
     grpc.StatusCode.CANCELLED: _unavailable,
     grpc.StatusCode.UNKNOWN: _protocol,
@@ -71,18 +71,18 @@ def from_rpc_error(error: grpc.aio.AioRpcError, *, peer: str) -> TrunklineError:
     selects the class, and the error names the peer.
     """
     info = _error_info(error)
-    if info is not None and info.domain == ERROR_DOMAIN and info.reason in _CLASS_OF_REASON:
-        return _CLASS_OF_REASON[info.reason].from_metadata(dict(info.metadata))
+    if info is not None and info.domain == ERROR_DOMAIN and info.reason in _ERROR_CLASSES:
+        return _ERROR_CLASSES[info.reason].from_metadata(dict(info.metadata))
     code = error.code()
-    return _MAKE_BY_CODE[code](peer, error.details() or code.name)
+    return _ERROR_FACTORIES[code](peer, error.details() or code.name)
 
 
 def from_trunk_end(end: trunk_service_pb2.TrunkEnd, *, peer: str) -> TrunklineError:
     """Return the error that ended a call on a trunk, as `from_rpc_error` does."""
-    if end.reason in _CLASS_OF_REASON:
-        return _CLASS_OF_REASON[end.reason].from_metadata(dict(end.metadata))
+    if end.reason in _ERROR_CLASSES:
+        return _ERROR_CLASSES[end.reason].from_metadata(dict(end.metadata))
     code = _CODES.get(end.code, grpc.StatusCode.UNKNOWN)
-    return _MAKE_BY_CODE[code](peer, end.message or code.name)
+    return _ERROR_FACTORIES[code](peer, end.message or code.name)
 
 
 @contextmanager
@@ -98,7 +98,7 @@ def translate_errors(peer: str) -> Iterator[None]:
 
 def _error_info(error: grpc.aio.AioRpcError) -> error_details_pb2.ErrorInfo | None:
     try:
-        # Written for calls; an AioRpcError answers the same questions.
+        # Typed for calls, but an AioRpcError has the methods that it uses.
         status = rpc_status.from_call(error)  # type: ignore[arg-type]
         for detail in status.details if status is not None else ():
             info = error_details_pb2.ErrorInfo()

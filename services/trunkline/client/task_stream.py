@@ -37,18 +37,18 @@ class TaskStream:
     """
 
     def __init__(
-        self, first: TaskStreamResponse | None, batches: AsyncIterator[list[bytes]]
+        self, first_response: TaskStreamResponse | None, batches: AsyncIterator[list[bytes]]
     ) -> None:
-        """`first` is the first response. Batches inside it are ignored."""
+        """Batches in `first_response` are ignored: `batches` yields them."""
         self._batches = batches
         self.snapshot: snapshot_pb2.TaskSnapshot | None = None
         self.message: message_pb2.Message | None = None
-        if first is not None and first.HasField("snapshot"):
-            self.snapshot = first.snapshot
-        if isinstance(first, message_service_pb2.StreamMessageResponse) and first.HasField(
-            "message"
-        ):
-            self.message = first.message
+        if first_response is not None and first_response.HasField("snapshot"):
+            self.snapshot = first_response.snapshot
+        if isinstance(
+            first_response, message_service_pb2.StreamMessageResponse
+        ) and first_response.HasField("message"):
+            self.message = first_response.message
 
     def take_snapshot(self) -> snapshot_pb2.TaskSnapshot | None:
         """Return the snapshot and release it."""
@@ -79,8 +79,8 @@ async def open_plain_stream(start: Callable[[], _Call], *, peer: str) -> AsyncIt
         call = start()
     try:
         # An invalid request fails on the first read.
-        first = await _read_response(call, peer=peer)
-        yield TaskStream(first, _read_batches(call, first, peer=peer))
+        first_response = await _read_response(call, peer=peer)
+        yield TaskStream(first_response, _read_batches(call, first_response, peer=peer))
     finally:
         call.cancel()
 

@@ -57,9 +57,9 @@ class MethodTracer:
 def end_span(span: Span, code: str, *, is_stream: bool) -> None:
     """End the span of a call by the code it ended with."""
     span.set_attribute(telemetry.RPC_STATUS_CODE, code)
-    # A reader may leave a stream at any time, so this is no failure.
-    has_left = is_stream and code == "CANCELLED"
-    if code != "OK" and not has_left:
+    # A reader may cancel a stream at any time, which is no failure.
+    is_canceled_by_reader = is_stream and code == "CANCELLED"
+    if code != "OK" and not is_canceled_by_reader:
         telemetry.mark_error(span, code)
     span.end()
 

@@ -164,7 +164,7 @@ class Trunk:
                 self.is_supported = False
             if self._is_closed or connection.failure is None:
                 self.breaker.on_abandon()
-            elif is_peer_failure(connection.failure, of=self.peer):
+            elif is_peer_failure(connection.failure, peer=self.peer):
                 self.breaker.on_failure(connection.failure.metadata()["problem"])
 
     def _on_message(self) -> None:

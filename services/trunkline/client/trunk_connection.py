@@ -27,11 +27,11 @@ _MESSAGE_BYTES: Final = 256 * 1024
 # A silent peer is pinged after this part of `ping_s`. The rest is split into this many checks.
 _QUIET_PART: Final = 2 / 3
 _CHECKS: Final = 3
-# gRPC's text for a write to a call that has ended. The reason shows only on the next try.
+# gRPC's text for a write to a call that has ended. The next connection attempt has the reason.
 _WRITE_AFTER_END: Final = "Internal error from Core"
 
 BatchSink: TypeAlias = Callable[[list[bytes]], int]
-"""Takes batches from the front without waiting and returns how many; it must not raise."""
+"""Handles some of the first batches at once and returns their number. Must not raise."""
 # Responses are raw bytes: gRPC would report unparsable ones as the end of the stream.
 ConnectCall: TypeAlias = grpc.aio.StreamStreamCall[trunk_service_pb2.ConnectRequest, bytes]
 ConnectCallable: TypeAlias = grpc.aio.StreamStreamMultiCallable[
@@ -64,17 +64,17 @@ class TrunkUnaryCall:
 class TrunkStreamCall:
     """A streaming call on a trunk. Iterating yields lists of batches, in order.
 
-    A reader returns credit for what it has read when it asks for more, so at most one window waits
-    for a slow reader. While the reader waits, batches go to `sink` first if one is set; the reader
-    wakes only for the rest.
+    A reader that asks for more returns the credit of what it has read, so at most one window of
+    batches waits for a slow reader. While the reader waits, batches go to `sink` first if one is
+    set. The reader wakes only for the rest.
     """
 
     __slots__ = (
         "_batches",
         "_connection",
         "_error",
-        "_first",
-        "_owed_bytes",
+        "_first_response",
+        "_unreturned_bytes",
         "_waiter",
         "call_id",
         "is_over",
@@ -87,9 +87,9 @@ class TrunkStreamCall:
         """True once the peer or the trunk has ended the call."""
         self.sink: BatchSink | None = None
         self._connection = connection
-        self._first: bytes | None = None
+        self._first_response: bytes | None = None
         self._batches: list[bytes] = []
-        self._owed_bytes = 0
+        self._unreturned_bytes = 0
         self._error: TrunklineError | None = None
         self._waiter: asyncio.Future[None] | None = None
 
@@ -110,7 +110,7 @@ class TrunkStreamCall:
             else:
                 self._batches.extend(frame.batches)
         if frame.HasField("response"):
-            self._first = frame.response
+            self._first_response = frame.response
         if frame.HasField("end"):
             self.is_over = True
             if frame.end.code:
@@ -132,13 +132,13 @@ class TrunkStreamCall:
         Raises:
             TrunklineError: the peer's error.
         """
-        while self._first is None:
+        while self._first_response is None:
             if self.is_over:
                 peer = self._connection.peer
                 raise self._error or PeerUnavailableError(peer, "it sent no response")
             await self._wait()
-        first, self._first = self._first, b""
-        return first
+        response, self._first_response = self._first_response, b""
+        return response
 
     def __aiter__(self) -> "TrunkStreamCall":
         return self
@@ -152,26 +152,26 @@ class TrunkStreamCall:
                 raise StopAsyncIteration
             await self._wait()
         batches, self._batches = self._batches, []
-        self._owed_bytes += sum(map(len, batches))
+        self._unreturned_bytes += sum(map(len, batches))
         return batches
 
     def _return_credit(self) -> None:
-        owed_bytes = self._owed_bytes
-        if owed_bytes * 2 >= WINDOW_BYTES and not self.is_over:
-            self._owed_bytes = 0
-            self._connection.grant_credit(self.call_id, owed_bytes)
+        size_bytes = self._unreturned_bytes
+        if size_bytes * 2 >= WINDOW_BYTES and not self.is_over:
+            self._unreturned_bytes = 0
+            self._connection.grant_credit(self.call_id, size_bytes)
 
     @property
     def _is_awaited(self) -> bool:
-        """True while the reader waits and nothing is left for it."""
+        """True while the reader waits and there is no batch for it."""
         return self._waiter is not None and not self._waiter.done()
 
     def _offer(self, sink: BatchSink, batches: list[bytes]) -> list[bytes]:
         """Pass batches to the sink; return the rest."""
-        taken = sink(batches)
-        self._owed_bytes += sum(map(len, batches[:taken]))
+        count = sink(batches)
+        self._unreturned_bytes += sum(map(len, batches[:count]))
         self._return_credit()
-        return batches[taken:]
+        return batches[count:]
 
     async def _wait(self) -> None:
         self._waiter = asyncio.get_running_loop().create_future()
@@ -226,8 +226,8 @@ class TrunkClientConnection:
         self._quiet_s = ping_s * _QUIET_PART
         self._check_s = (ping_s - self._quiet_s) / _CHECKS
         self._checks_to_connect = max(_CHECKS, round((connect_s - self._quiet_s) / self._check_s))
-        self._heard_at_s = 0.0
-        # Checks since the ping, without an answer.
+        self._last_message_s = 0.0
+        # Checks without an answer since the ping.
         self._checks = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -274,7 +274,7 @@ class TrunkClientConnection:
         return self._last_id
 
     def remove_call(self, call_id: int) -> None:
-        """Forget a call that is over."""
+        """Remove a call that has ended."""
         self._calls.pop(call_id, None)
         if not self._calls:
             self.idle.set()
@@ -301,9 +301,9 @@ class TrunkClientConnection:
             return error
         try:
             async with asyncio.TaskGroup() as group:
-                writing = group.create_task(self._write(stream))
+                writer = group.create_task(self._write(stream))
                 reason = await self._read(stream)
-                writing.cancel()
+                writer.cancel()
             return reason
         finally:
             stream.cancel()
@@ -346,7 +346,7 @@ class TrunkClientConnection:
         return error
 
     async def _write(self, stream: ConnectCall) -> None:
-        """Send what is pending, one message per turn of the event loop."""
+        """Send pending calls, credits, cancellations and pings in as few messages as possible."""
         try:
             while True:
                 await self._has_work.wait()
@@ -375,7 +375,7 @@ class TrunkClientConnection:
         return None
 
     def _note_message(self) -> None:
-        self._heard_at_s = asyncio.get_running_loop().time()
+        self._last_message_s = asyncio.get_running_loop().time()
         self._checks = 0
 
     def _schedule_check(self, delay_s: float) -> None:
@@ -384,16 +384,16 @@ class TrunkClientConnection:
     def _check(self) -> None:
         """Ping a silent peer, and close the connection if it stays silent.
 
-        Failure is decided by the number of checks and not by time: a process that was stopped or
-        blocked itself makes one check and does not blame its peer.
+        The number of checks decides, not the time: a process that was stopped or blocked makes only
+        one check when it continues, so it does not blame its peer for its own pause.
         """
         self._timer = None
         if not self._calls:
             return
         if not self._checks:
-            left_s = self._heard_at_s + self._quiet_s - asyncio.get_running_loop().time()
-            if left_s > 0:
-                self._schedule_check(left_s)
+            remaining_s = self._last_message_s + self._quiet_s - asyncio.get_running_loop().time()
+            if remaining_s > 0:
+                self._schedule_check(remaining_s)
                 return
             self._must_ping = True
             self._has_work.set()

@@ -1,6 +1,7 @@
 """The servicer of trunkline.v1.ArtifactService: content that is too large for events, in chunks."""
 
 import hashlib
+import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, suppress
 from typing import Any, Final, TypeAlias
@@ -10,6 +11,7 @@ import grpc
 from trunkline.artifacts import Blob, Reference, parse_reference
 from trunkline.artifacts.content import CHUNK_BYTES
 from trunkline.errors import ArtifactNotFoundError, InvalidArgumentError
+from trunkline.tasks.content import to_json
 from trunkline.tasks.host import TaskHost
 from trunkline.v1 import artifact_pb2, artifact_service_pb2, artifact_service_pb2_grpc, part_pb2
 
@@ -17,8 +19,8 @@ _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 SERVICE: Final = artifact_service_pb2.DESCRIPTOR.services_by_name["ArtifactService"].full_name
 
-_PAGE: Final = 50
-_LARGEST_PAGE: Final = 100
+_PAGE_SIZE: Final = 50
+_MAX_PAGE_SIZE: Final = 100
 
 
 class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
@@ -54,19 +56,19 @@ class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
         requests: AsyncIterator[artifact_service_pb2.UploadArtifactRequest],
         _context: _Context,
     ) -> artifact_service_pb2.UploadArtifactResponse:
-        first = await anext(requests, None)
-        if first is None:
+        first_request = await anext(requests, None)
+        if first_request is None:
             raise InvalidArgumentError(
                 "request", "is missing: the first request must name the task"
             )
-        blobs = self._host.blobs(first.task_id, account=first.account)
-        reference = Reference.create(first.task_id, first.artifact_id)
+        blobs = self._host.blobs(first_request.task_id, account=first_request.account)
+        reference = Reference.create(first_request.task_id, first_request.artifact_id)
         with suppress(ArtifactNotFoundError):
-            return _whole(await blobs.get(reference))
+            return _stored_response(await blobs.get(reference))
         async with blobs.open_writer(
-            reference, media_type=first.media_type, filename=first.filename
+            reference, media_type=first_request.media_type, filename=first_request.filename
         ) as writer:
-            request = first
+            request = first_request
             while True:
                 if len(request.data) > CHUNK_BYTES:
                     raise InvalidArgumentError("data", f"is larger than {CHUNK_BYTES} bytes")
@@ -74,25 +76,27 @@ class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
                     await writer.write(request.data, at=request.offset)
                 if request.sha256:
                     await writer.finish(request.sha256)
-                    return _whole(await blobs.get(reference))
-                following = await anext(requests, None)
-                if following is None:
+                    return _stored_response(await blobs.get(reference))
+                next_request = await anext(requests, None)
+                if next_request is None:
                     return artifact_service_pb2.UploadArtifactResponse(
                         size_bytes=writer.offset, sha256=writer.sha256
                     )
-                request = following
+                request = next_request
 
     async def ListArtifacts(
         self, request: artifact_service_pb2.ListArtifactsRequest, _context: _Context
     ) -> artifact_service_pb2.ListArtifactsResponse:
         snapshot = await self._host.snapshot(request.task_id, account=request.account)
-        begin = int(request.page_token) if request.page_token.isdecimal() else 0
-        end = begin + (min(request.page_size, _LARGEST_PAGE) if request.page_size > 0 else _PAGE)
-        found = snapshot.task.artifacts
-        response = artifact_service_pb2.ListArtifactsResponse(
-            artifacts=[_without_content(one) for one in found[begin:end]]
+        start = int(request.page_token) if request.page_token.isdecimal() else 0
+        end = start + (
+            min(request.page_size, _MAX_PAGE_SIZE) if request.page_size > 0 else _PAGE_SIZE
         )
-        if end < len(found):
+        artifacts = snapshot.task.artifacts
+        response = artifact_service_pb2.ListArtifactsResponse(
+            artifacts=[_without_content(artifact) for artifact in artifacts[start:end]]
+        )
+        if end < len(artifacts):
             response.next_page_token = str(end)
         return response
 
@@ -107,10 +111,10 @@ class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
         snapshot = await self._host.snapshot(request.task_id, account=request.account)
         for artifact in snapshot.task.artifacts:
             if artifact.artifact_id == request.artifact_id and request.part < len(artifact.parts):
-                return await self._of_part(request, artifact.parts[request.part])
+                return await self._open_part(request, artifact.parts[request.part])
         raise ArtifactNotFoundError(request.task_id, request.artifact_id)
 
-    async def _of_part(
+    async def _open_part(
         self, request: artifact_service_pb2.DownloadArtifactRequest, part: part_pb2.Part
     ) -> tuple[Blob, bytes | None]:
         if part.HasField("url"):
@@ -119,11 +123,16 @@ class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
                 raise InvalidArgumentError("part", f"is not here; fetch it from {part.url}")
             blobs = self._host.blobs(request.task_id, account=request.account)
             return await blobs.get(target), None
-        content = part.raw or part.text.encode()
+        media_type = part.media_type
+        if part.HasField("data"):
+            content = json.dumps(to_json(part.data), ensure_ascii=False).encode()
+            media_type = media_type or "application/json"
+        else:
+            content = part.raw or part.text.encode()
         sha256 = hashlib.sha256(content).hexdigest()
         reference = Reference.create(request.task_id, request.artifact_id)
-        known = Blob(reference, len(content), sha256, part.media_type, part.filename)
-        return known, content
+        blob = Blob(reference, len(content), sha256, media_type, part.filename)
+        return blob, content
 
     async def _chunks(
         self,
@@ -133,8 +142,8 @@ class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
     ) -> AsyncGenerator[bytes]:
         if inline is None:
             blobs = self._host.blobs(request.task_id, account=request.account)
-            reading = blobs.read(blob.reference, offset=request.offset, length=request.length)
-            async with aclosing(reading) as chunks:
+            stream = blobs.read(blob.reference, offset=request.offset, length=request.length)
+            async with aclosing(stream) as chunks:
                 async for chunk in chunks:
                     yield chunk
             return
@@ -143,16 +152,16 @@ class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
             yield inline[offset : min(offset + CHUNK_BYTES, end)]
 
 
-def _whole(blob: Blob) -> artifact_service_pb2.UploadArtifactResponse:
+def _stored_response(blob: Blob) -> artifact_service_pb2.UploadArtifactResponse:
     return artifact_service_pb2.UploadArtifactResponse(
         size_bytes=blob.size_bytes, sha256=blob.sha256, url=blob.reference.url
     )
 
 
 def _without_content(artifact: artifact_pb2.Artifact) -> artifact_pb2.Artifact:
-    listed = artifact_pb2.Artifact()
-    listed.CopyFrom(artifact)
-    for part in listed.parts:
+    stripped = artifact_pb2.Artifact()
+    stripped.CopyFrom(artifact)
+    for part in stripped.parts:
         for content in ("text", "raw", "data"):
             part.ClearField(content)
-    return listed
+    return stripped

@@ -63,16 +63,16 @@ class ServerCall:
         """Record that the call was answered."""
         self._end("OK")
 
-    def fail(self, raised: BaseException, *, code: str) -> BaseException:
-        """Record what ended the call; return the error for its caller.
+    def fail(self, cause: BaseException, *, code: str) -> BaseException:
+        """Record the exception that ended the call; return the error for its caller.
 
         A defect is logged and becomes an InternalError without details. `code` is the status of
         cancellations, and of errors that the handler has sent by gRPC itself.
         """
-        error = self._to_known_error(raised)
+        error = self._to_known_error(cause)
         if isinstance(error, TrunklineError):
             code = error.code.value
-        # A reader may leave a stream at any time, so this is no failure.
+        # A reader may cancel a stream at any time, which is no failure.
         if not (self._is_stream and code == "CANCELLED"):
             telemetry.mark_error(self._span, error)
         self._end(code)

@@ -43,13 +43,13 @@ _LENGTH_DELIMITED = 2
 class OpenStream:
     """An open stream: its first response, without batches, and the watch of what follows.
 
-    Without a watch the first response is all there is: a direct reply.
+    Without a watch the first response is the whole stream, for example a direct reply.
     """
 
-    first: bytes
+    first_response: bytes
     watch: TaskWatch | None = None
     on_sent: Callable[[], None] | None = None
-    """Called when the first response is sent; never, if the reader leaves before."""
+    """Called when the first response is sent. Never called if the reader cancels before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +71,17 @@ class TaskStreamMethod(Generic[_Request]):
     async def _stream(self, request: _Request, _context: object) -> AsyncIterator[bytes]:
         stream = await self.open(request)
         if stream.watch is None:
-            yield stream.first
+            yield stream.first_response
             return
-        first: bytes | None = stream.first
+        first_response: bytes | None = stream.first_response
         async for batches in stream.watch:
-            for response in encode_responses(batches, self.batches_field, first=first):
+            for response in encode_responses(
+                batches, self.batches_field, first_response=first_response
+            ):
                 yield response
-            if first is not None and stream.on_sent is not None:
+            if first_response is not None and stream.on_sent is not None:
                 stream.on_sent()
-            first = None
+            first_response = None
 
 
 def parse_request(parse: Callable[[bytes], _Request], serialized: bytes) -> _Request:
@@ -91,15 +93,15 @@ def parse_request(parse: Callable[[bytes], _Request], serialized: bytes) -> _Req
 
 
 def encode_responses(
-    batches: Sequence[bytes], batches_field: int, *, first: bytes | None = None
+    batches: Sequence[bytes], batches_field: int, *, first_response: bytes | None = None
 ) -> Iterator[bytes]:
     """Yield the responses for batches that are ready together: one, or several if they are large.
 
-    `first` is the stream's first response, with which batches travel. Even empty it is sent: the
-    first event may take long, and the reader must learn that the stream is open.
+    `first_response` is sent with the first batches. It is sent even if it is empty: the first event
+    may take long, and the reader must learn that the stream is open.
     """
-    pending = [] if first is None else [first]
-    size_bytes = len(first or b"")
+    pending = [] if first_response is None else [first_response]
+    size_bytes = len(first_response or b"")
     for batch in batches:
         if size_bytes and size_bytes + len(batch) > MESSAGE_BYTES:
             yield b"".join(pending)

@@ -22,7 +22,7 @@ from trunkline.errors import (
 from trunkline.server.calls import ServerCall
 from trunkline.server.status import abort
 
-# Methods whose streams stay open until the caller leaves.
+# Methods whose streams stay open until the caller cancels them.
 _ENDLESS = tuple(
     method for method in telemetry.QUIET_METHODS if method != "trunkline.v1.TrunkService/"
 )
@@ -32,7 +32,7 @@ _TRACE_KEYS = ("traceparent", "tracestate")
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 # Quoted, because the class is not generic at run time.
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
-_FoundHandler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
+_OptionalHandler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):
@@ -48,7 +48,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     async def intercept_service(
         self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_FoundHandler]],
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_OptionalHandler]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> _Handler:
         """Return the wrapped handler; for an unknown method, one that answers UNIMPLEMENTED."""
@@ -163,28 +163,31 @@ async def _serve_call(method: str, context: _Context, *, is_stream: bool) -> Asy
     try:
         with call.activate():
             yield
-    except BaseException as raised:
+    except BaseException as exception:
         error = call.fail(
-            _convert_unimplemented(raised, method, context), code=_status_name(raised, context)
+            _convert_unimplemented(exception, method, context),
+            code=_status_name(exception, context),
         )
         if isinstance(error, TrunklineError):
             await abort(context, error)
-        if error is raised:
+        if error is exception:
             raise
-        raise error from raised
+        raise error from exception
     call.succeed()
 
 
-def _convert_unimplemented(raised: BaseException, method: str, context: _Context) -> BaseException:
+def _convert_unimplemented(
+    exception: BaseException, method: str, context: _Context
+) -> BaseException:
     """Convert the error of a method that a servicer does not implement."""
-    if isinstance(raised, NotImplementedError) and _code_name(context.code()) == "UNIMPLEMENTED":
+    if isinstance(exception, NotImplementedError) and _code_name(context.code()) == "UNIMPLEMENTED":
         return UnsupportedOperationError(method, "this host doesn't serve it")
-    return raised
+    return exception
 
 
-def _status_name(raised: BaseException, context: _Context) -> str:
+def _status_name(exception: BaseException, context: _Context) -> str:
     """Return the status name of an exception that is no TrunklineError."""
-    if isinstance(raised, grpc.aio.AbortError):
+    if isinstance(exception, grpc.aio.AbortError):
         # Third-party handlers abort calls directly.
         return _code_name(context.code())
     return "DEADLINE_EXCEEDED" if _remaining_s(context) == 0 else "CANCELLED"

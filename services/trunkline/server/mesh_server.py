@@ -123,8 +123,8 @@ class MeshServer:
     async def start(self, *addresses: str) -> tuple[str, ...]:
         """Serve on these addresses too; bind and return them as `bind` does."""
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        described = (*self._services, HEALTH, reflection.SERVICE_NAME)
-        reflection.add_reflection(described, self._server)
+        described_services = (*self._services, HEALTH, reflection.SERVICE_NAME)
+        reflection.add_reflection(described_services, self._server)
         bound = self.bind(*addresses)
         await self._server.start()
         for service in ("", *self._services):
@@ -180,18 +180,18 @@ _IN_USE = (
 
 
 def _find_problem(address: str) -> str:
-    """Return why an address can't be listened on, or nothing; grpc gives no reason."""
+    """Return the reason why an address can't be bound, or ""; grpc gives none."""
     if address.startswith("unix:"):
         return _find_socket_problem(Path(address.removeprefix("unix:").removeprefix("//")))
     host, separator, port = address.rpartition(":")
     if not separator or not port.isdecimal() or int(port) > 0xFFFF:
         return "is not HOST:PORT"
     try:
-        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-        family, kind, protocol, _, place = found[0]
+        infos = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+        family, kind, protocol, _, socket_address = infos[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(place)
+            probe.bind(socket_address)
     except OSError as error:
         return _IN_USE if error.errno == errno.EADDRINUSE else f"{error.strerror}; choose another"
     return ""

@@ -13,7 +13,7 @@ SERVICE = message_service_pb2.DESCRIPTOR.services_by_name["MessageService"].full
 
 
 class MessageServicer:
-    """Submits messages to a host's agents. A task continues when its caller leaves."""
+    """Submits messages to a host's agents. A task continues when its caller disconnects."""
 
     def __init__(self, host: TaskHost) -> None:
         self._host = host
@@ -21,39 +21,39 @@ class MessageServicer:
     async def SendMessage(
         self, request: message_service_pb2.SendMessageRequest, context: UnaryContext
     ) -> message_service_pb2.SendMessageResponse:
-        accepted = await self._host.submit(
+        result = await self._host.submit(
             request.agent,
             request.message,
             request.submission,
             is_held=request.return_immediately,
         )
-        if isinstance(accepted, message_pb2.Message):
-            return message_service_pb2.SendMessageResponse(message=accepted)
+        if isinstance(result, message_pb2.Message):
+            return message_service_pb2.SendMessageResponse(message=result)
         if not request.return_immediately:
-            snapshot = await self._host.wait_turn(accepted.task_id)
+            snapshot = await self._host.wait_turn(result.task_id)
             return message_service_pb2.SendMessageResponse(snapshot=snapshot)
-        context.add_done_callback(lambda _: accepted.start())
-        snapshot = accepted.snapshot or await self._host.snapshot(
-            accepted.task_id, account=request.submission.account
+        context.add_done_callback(lambda _: result.start())
+        snapshot = result.snapshot or await self._host.snapshot(
+            result.task_id, account=request.submission.account
         )
         return message_service_pb2.SendMessageResponse(snapshot=snapshot)
 
     async def StreamMessage(self, request: message_service_pb2.StreamMessageRequest) -> OpenStream:
         submission = request.submission
-        accepted = await self._host.submit(request.agent, request.message, submission, is_held=True)
-        if isinstance(accepted, message_pb2.Message):
-            reply = message_service_pb2.StreamMessageResponse(message=accepted)
+        result = await self._host.submit(request.agent, request.message, submission, is_held=True)
+        if isinstance(result, message_pb2.Message):
+            reply = message_service_pb2.StreamMessageResponse(message=result)
             return OpenStream(reply.SerializeToString())
         watch = self._host.watch(
-            accepted.task_id,
+            result.task_id,
             account=submission.account,
-            after=accepted.after,
+            after=result.after,
             with_snapshot=True,
             until_turn_ends=True,
         )
-        snapshot = accepted.snapshot or await watch.snapshot()
+        snapshot = result.snapshot or await watch.snapshot()
         response = message_service_pb2.StreamMessageResponse(snapshot=snapshot)
-        return OpenStream(response.SerializeToString(), watch, accepted.start)
+        return OpenStream(response.SerializeToString(), watch, result.start)
 
     def streams(self) -> dict[str, TaskStreamMethod[Any]]:
         """Return the streaming methods by name."""

@@ -20,24 +20,26 @@ def add_reflection(services: Iterable[str], server: grpc.aio.Server) -> None:
     """
     services = tuple(services)
     pool = descriptor_pool.DescriptorPool()
-    seen: set[str] = set()
+    copied_files: set[str] = set()
     for service in services:
         try:
-            described = descriptor_pool.Default().FindServiceByName(service)
+            descriptor = descriptor_pool.Default().FindServiceByName(service)
         except KeyError:
             continue
-        _copy(described.file, pool, seen)
+        _copy(descriptor.file, pool, copied_files)
     reflection_pb2_grpc.add_ServerReflectionServicer_to_server(  # type: ignore[no-untyped-call]
         reflection.ReflectionServicer(services, pool=pool), server
     )
 
 
-def _copy(file: FileDescriptor, pool: descriptor_pool.DescriptorPool, seen: set[str]) -> None:
-    if file.name in seen:
+def _copy(
+    file: FileDescriptor, pool: descriptor_pool.DescriptorPool, copied_files: set[str]
+) -> None:
+    if file.name in copied_files:
         return
-    seen.add(file.name)
+    copied_files.add(file.name)
     for dependency in file.dependencies:
-        _copy(dependency, pool, seen)
+        _copy(dependency, pool, copied_files)
     content = descriptor_pb2.FileDescriptorProto()
     file.CopyToProto(content)
     pool.Add(content)

@@ -19,7 +19,7 @@ _PATH_LIMIT_BYTES: Final = 103
 
 @contextlib.contextmanager
 def socket_address() -> Iterator[str]:
-    """Yield `unix:PATH` for a socket that only this user can reach; remove it after the block.
+    """Yield `unix:PATH` for a socket that only this user can reach. Removed after the block.
 
     Its folder is in the temporary directory, or in `/tmp` if the path would be too long for a
     socket. Folders of this user's processes that were killed are removed first.
@@ -28,30 +28,30 @@ def socket_address() -> Iterator[str]:
     _remove_abandoned(parent)
     with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=parent) as name:
         folder = Path(name)
-        owner = _lock(folder)
+        lock = _lock(folder)
         try:
             yield f"unix:{folder / _SOCKET}"
         finally:
-            os.close(owner)
+            os.close(lock)
 
 
 def _choose_parent() -> Path:
-    usual = Path(tempfile.gettempdir())
+    default = Path(tempfile.gettempdir())
     # `mkdtemp` adds eight letters to the prefix.
-    longest = usual / f"{_PREFIX}{'x' * 8}" / _SOCKET
+    longest = default / f"{_PREFIX}{'x' * 8}" / _SOCKET
     if len(os.fsencode(longest)) <= _PATH_LIMIT_BYTES:
-        return usual
+        return default
     # Folders in it have unguessable names and are private to this user.
     short = Path("/tmp")  # noqa: S108
-    return short if os.access(short, os.W_OK | os.X_OK) else usual
+    return short if os.access(short, os.W_OK | os.X_OK) else default
 
 
 def _lock(folder: Path) -> int:
     # The lock file gets its name when it is locked. A folder without it is never removed.
-    fresh = folder / f"{_OWNER}.new"
-    lock = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    new_file = folder / f"{_OWNER}.new"
+    lock = os.open(new_file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    fresh.rename(folder / _OWNER)
+    new_file.rename(folder / _OWNER)
     return lock
 
 

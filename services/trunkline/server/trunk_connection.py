@@ -48,7 +48,7 @@ class TrunkMethods:
     """The methods of a trunk by full name. They take serialized requests."""
 
     unary: dict[str, UnaryMethod]
-    """Their streams have a first response alone."""
+    """The OpenStream that they return has a first response and no watch."""
     streams: dict[str, TaskStreamMethod[Any]]
 
 
@@ -93,7 +93,7 @@ class TrunkServerConnection:
         self._ready: dict[_Stream, None] = {}
         self._unsent: deque[_UnsentFrame] = deque()
         self._unsent_bytes = 0
-        # Calls for when the next message is sent.
+        # Callbacks for when the next message is sent.
         self._on_sent: list[Callable[[], None]] = []
         self._has_room = asyncio.Event()
         self._has_room.set()
@@ -167,7 +167,7 @@ class TrunkServerConnection:
         stream_method = self._methods.streams.get(request.method)
         call = ServerCall(
             request.method,
-            _carrier(request),
+            _trace_carrier(request),
             remaining_s=timeout_s,
             is_stream=stream_method is not None,
         )
@@ -183,19 +183,19 @@ class TrunkServerConnection:
                         )
                     else:
                         stream = await self._find_unary(request)(request.request)
-                    _check_size(stream.first)
+                    _check_size(stream.first_response)
         except asyncio.CancelledError as canceled:
             call.fail(canceled, code="CANCELLED")
             raise
-        except Exception as raised:  # noqa: BLE001  every error is the caller's answer
-            error = _timeout_error() if deadline.expired() else raised
+        except Exception as exception:  # noqa: BLE001  every error is the caller's answer
+            error = _timeout_error() if deadline.expired() else exception
             self._end(request.call_id, call, error, frame)
             return
-        frame.response = stream.first
+        frame.response = stream.first_response
         if stream.watch is None:
             self._end(request.call_id, call, None, frame, on_sent=stream.on_sent)
             return
-        self._put(frame, on_sent=stream.on_sent)
+        self._enqueue(frame, on_sent=stream.on_sent)
         self._start(_Stream(request, stream.watch, call), timeout_s)
 
     def _check_room(self) -> None:
@@ -228,17 +228,17 @@ class TrunkServerConnection:
         self,
         call_id: int,
         call: ServerCall,
-        raised: Exception | None,
+        error: Exception | None,
         frame: trunk_service_pb2.TrunkFrame,
         *,
         on_sent: Callable[[], None] | None = None,
     ) -> None:
         """Send a call's last frame."""
         self._calls.pop(call_id, None)
-        _set_end(frame, call, raised)
-        self._put(frame, on_sent=on_sent)
+        _set_end(frame, call, error)
+        self._enqueue(frame, on_sent=on_sent)
 
-    def _put(
+    def _enqueue(
         self, frame: trunk_service_pb2.TrunkFrame, *, on_sent: Callable[[], None] | None = None
     ) -> None:
         size_bytes = frame.ByteSize()
@@ -254,7 +254,7 @@ class TrunkServerConnection:
             self._has_work.set()
 
     async def _send(self) -> None:
-        """Send what is ready, one message per turn of the event loop."""
+        """Send unsent frames and ready batches, as many as fit into each message."""
         while True:
             if not (self._unsent or self._ready or self._is_pinged):
                 if self._is_draining and not self._calls:
@@ -274,15 +274,15 @@ class TrunkServerConnection:
         response = trunk_service_pb2.ConnectResponse()
         size = 0
         while self._unsent:
-            unsent = self._unsent[0]
-            if size and size + unsent.size_bytes > MAX_MESSAGE_BYTES:
+            next_frame = self._unsent[0]
+            if size and size + next_frame.size_bytes > MAX_MESSAGE_BYTES:
                 return response
             self._unsent.popleft()
-            self._unsent_bytes -= unsent.size_bytes
-            response.frames.append(unsent.frame)
-            size += unsent.size_bytes
-            if unsent.on_sent is not None:
-                self._on_sent.append(unsent.on_sent)
+            self._unsent_bytes -= next_frame.size_bytes
+            response.frames.append(next_frame.frame)
+            size += next_frame.size_bytes
+            if next_frame.on_sent is not None:
+                self._on_sent.append(next_frame.on_sent)
         self._has_room.set()
         for _ in range(len(self._ready)):
             if size + STREAM_QUANTUM_BYTES > MAX_MESSAGE_BYTES:
@@ -291,14 +291,14 @@ class TrunkServerConnection:
             del self._ready[stream]
             # Filled in place, because adding a filled frame would copy it.
             frame = response.frames.add(call_id=stream.call_id)
-            taken_bytes = self._fill(frame, stream)
-            if taken_bytes > STREAM_QUANTUM_BYTES and size:
+            stream_bytes = self._fill(frame, stream)
+            if stream_bytes > STREAM_QUANTUM_BYTES and size:
                 # A single large batch travels alone in the next message.
-                self._unsent.append(_UnsentFrame(response.frames.pop(), taken_bytes))
-                self._unsent_bytes += taken_bytes
+                self._unsent.append(_UnsentFrame(response.frames.pop(), stream_bytes))
+                self._unsent_bytes += stream_bytes
                 break
             if frame.batches or frame.HasField("end"):
-                size += taken_bytes
+                size += stream_bytes
             else:
                 del response.frames[-1]
         return response
@@ -306,35 +306,35 @@ class TrunkServerConnection:
     def _fill(self, frame: trunk_service_pb2.TrunkFrame, stream: _Stream) -> int:
         """Move a stream's next batches into a frame; return their size."""
         watch = stream.watch
-        raised: Exception | None = None
-        taken_bytes = 0
+        failure: Exception | None = None
+        size_bytes = 0
         try:
             batches = watch.take(STREAM_QUANTUM_BYTES)
         except Exception as error:  # noqa: BLE001  every error is the caller's answer
-            raised = error
+            failure = error
         else:
-            taken_bytes = sum(map(len, batches))
+            size_bytes = sum(map(len, batches))
             frame.batches.extend(batches)
-            stream.credit_bytes -= taken_bytes
-        if raised is not None or watch.is_over:
+            stream.credit_bytes -= size_bytes
+        if failure is not None or watch.is_over:
             stream.close()
             self._calls.pop(stream.call_id, None)
-            _set_end(frame, stream.call, raised)
+            _set_end(frame, stream.call, failure)
         elif stream.credit_bytes > 0 and not watch.is_at_head:
             self._ready[stream] = None
-        return taken_bytes
+        return size_bytes
 
 
 def _set_end(
-    frame: trunk_service_pb2.TrunkFrame, call: ServerCall, raised: Exception | None
+    frame: trunk_service_pb2.TrunkFrame, call: ServerCall, cause: Exception | None
 ) -> None:
-    """Record how a call ended, and make `frame` its last."""
-    if raised is None:
+    """Record the end of a call, and make `frame` its last frame."""
+    if cause is None:
         call.succeed()
         frame.end.SetInParent()
         return
     frame.ClearField("response")
-    error = call.fail(raised, code="INTERNAL")
+    error = call.fail(cause, code="INTERNAL")
     if isinstance(error, TrunklineError):
         frame.end.CopyFrom(to_trunk_end(error))
     if isinstance(error, PeerTimeoutError) and error.peer == _THIS_HOST:
@@ -342,7 +342,7 @@ def _set_end(
         frame.end.ClearField("reason")
 
 
-def _carrier(request: trunk_service_pb2.TrunkCall) -> dict[str, str]:
+def _trace_carrier(request: trunk_service_pb2.TrunkCall) -> dict[str, str]:
     carrier = {"traceparent": request.traceparent} if request.traceparent else {}
     if request.tracestate:
         carrier["tracestate"] = request.tracestate

@@ -85,7 +85,7 @@ class _TrunkContext:
 def _call_serialized(
     handler: "grpc.RpcMethodHandler[Any, Any]",
 ) -> Callable[[bytes], Awaitable[OpenStream]]:
-    # Typed by the handler's maker.
+    # Any, because grpc's handler does not keep the types of its method.
     function: Any = handler.unary_unary
     parse: Any = handler.request_deserializer
     serialize: Any = handler.response_serializer

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -53,6 +54,13 @@ async def mesh(tmp_path: Path) -> AsyncIterator[SmallMesh]:
         await opened.join(_maker)
         await opened.join(_reader)
         yield opened
+
+
+@agent(name="tabulator", description="Writes a table.", output_modes=["*/*"])
+async def _tabulator(task: TaskContext) -> None:
+    part = part_pb2.Part()
+    part.data.list_value.extend([{"name": "Zoë", "count": 2}])
+    await task.artifact(name="table").append(part, last=True)
 
 
 async def _download(mesh: SmallMesh, part: part_pb2.Part, **where: int) -> bytes:
@@ -245,3 +253,18 @@ async def test_parts_of_artifacts_are_read_by_their_index_too(mesh: SmallMesh) -
         assert b"".join(one.data for one in responses) == content
         assert responses[0].sha256 == hashlib.sha256(content).hexdigest()
         assert max(len(one.data) for one in responses) <= 256 * 1024
+
+
+async def test_a_data_part_is_read_as_json_text(mesh: SmallMesh) -> None:
+    await mesh.join(_tabulator)
+    task = (await mesh.ask("", agent="tabulator")).task
+    request = artifact_service_pb2.DownloadArtifactRequest(
+        task_id=task.id, artifact_id=task.artifacts[0].artifact_id
+    )
+
+    responses = [response async for response in _stub(mesh, task.id).DownloadArtifact(request)]
+
+    content = b"".join(response.data for response in responses)
+    assert json.loads(content) == [{"name": "Zoë", "count": 2}]
+    assert responses[0].media_type == "application/json"
+    assert responses[0].size_bytes == len(content)

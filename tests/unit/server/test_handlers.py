@@ -55,7 +55,7 @@ def test_responses_of_either_stream_round_trip(
     sealed = [each.SerializeToString() for each in batches]
     responses = [
         kind.FromString(data)
-        for data in encode_responses(sealed, kind.BATCHES_FIELD_NUMBER, first=first)
+        for data in encode_responses(sealed, kind.BATCHES_FIELD_NUMBER, first_response=first)
     ]
     assert [each for response in responses for each in response.batches] == batches
     assert [r.snapshot for r in responses if r.HasField("snapshot")] == (
@@ -71,8 +71,8 @@ FIELD = task_service_pb2.WatchTaskResponse.BATCHES_FIELD_NUMBER
 def test_batches_that_are_ready_together_travel_in_one_message() -> None:
     first = task_service_pb2.WatchTaskResponse(snapshot=snapshot("s")).SerializeToString()
     batches = [batch(n).SerializeToString() for n in range(1, 100)]
-    assert len(list(encode_responses(batches, FIELD, first=first))) == 1
-    assert len(list(encode_responses(batches, FIELD, first=b""))) == 1
+    assert len(list(encode_responses(batches, FIELD, first_response=first))) == 1
+    assert len(list(encode_responses(batches, FIELD, first_response=b""))) == 1
 
 
 def test_many_batches_travel_in_several_messages_of_bounded_size() -> None:
@@ -85,9 +85,9 @@ def test_many_batches_travel_in_several_messages_of_bounded_size() -> None:
 def test_a_batch_larger_than_the_bound_travels_alone() -> None:
     batches = [batch(1, "x" * 200_000).SerializeToString(), batch(2).SerializeToString()]
     assert len(list(encode_responses(batches, FIELD))) == 2
-    assert len(list(encode_responses(batches, FIELD, first=b""))) == 2
+    assert len(list(encode_responses(batches, FIELD, first_response=b""))) == 2
 
 
 def test_the_first_response_is_sent_without_batches() -> None:
     assert list(encode_responses([], FIELD)) == []
-    assert list(encode_responses([], FIELD, first=b"")) == [b""]
+    assert list(encode_responses([], FIELD, first_response=b"")) == [b""]

@@ -170,7 +170,7 @@ async def test_the_first_snapshot_of_a_new_task_is_that_of_its_journal(host: Tas
     request.submission.parent.task_id = "parent-1"
     request.submission.accepted_output_modes.append("text/plain")
     stream = await MessageServicer(host).StreamMessage(request)
-    first = message_service_pb2.StreamMessageResponse.FromString(stream.first).snapshot
+    first = message_service_pb2.StreamMessageResponse.FromString(stream.first_response).snapshot
     assert stream.on_sent is not None
     stream.on_sent()
     assert first == await host.journal.snapshot(first.task.id, at=1)

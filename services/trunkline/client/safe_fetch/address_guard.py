@@ -138,7 +138,7 @@ class AllowedHost:
         host = _normalise(host.removeprefix("[").removesuffix("]"))
         is_name = _NAME.fullmatch(host) is not None and len(host) <= _NAME_LENGTH
         is_port = not port or (port.isascii() and port.isdigit() and int(port) <= _LAST_PORT)
-        if not (is_name or _literal(host)) or not is_port or (colon and text.endswith(":")):
+        if not (is_name or _parse_address(host)) or not is_port or (colon and text.endswith(":")):
             problem = f"{text!r} is not HOST or HOST:PORT, without a scheme or path"
             raise ConfigurationError(re.split("[ =]", option)[0], problem)
         return cls(host, int(port) if port else None)
@@ -211,7 +211,7 @@ class AddressGuard:
         Raises:
             AddressRefusedError: an address is refused, or there are none.
         """
-        literal = _literal(host)
+        literal = _parse_address(host)
         is_allowed = self._is_allowed(host, port)
         if literal is not None:
             addresses: Sequence[str] = (str(literal),)
@@ -234,7 +234,7 @@ class AddressGuard:
         )
 
     def _is_allowed(self, host: str, port: int) -> bool:
-        return any(one.matches(host, port) for one in self._allowed)
+        return any(allowed.matches(host, port) for allowed in self._allowed)
 
 
 def is_host_name(host: str) -> bool:
@@ -270,7 +270,7 @@ def _embedded_ipv4(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | No
     return address.ipv4_mapped or address.sixtofour
 
 
-def _literal(host: str) -> _Address | None:
+def _parse_address(host: str) -> _Address | None:
     try:
         return ipaddress.ip_address(host)
     except ValueError:
@@ -280,5 +280,5 @@ def _literal(host: str) -> _Address | None:
 def _normalise(host: str) -> str:
     """Return a host in the form in which hosts are compared. An address has several notations."""
     host = host.lower().removesuffix(".")
-    literal = _literal(host)
+    literal = _parse_address(host)
     return host if literal is None else str(literal)

@@ -11,7 +11,7 @@ TIMEOUT_S: Final = 5.0
 # Concurrent lookups, including those whose caller has timed out.
 _MAX_LOOKUPS: Final = 16
 
-_free = threading.BoundedSemaphore(_MAX_LOOKUPS)
+_slots = threading.BoundedSemaphore(_MAX_LOOKUPS)
 
 
 async def resolve(host: str, *, timeout_s: float = TIMEOUT_S) -> Sequence[str]:
@@ -20,7 +20,7 @@ async def resolve(host: str, *, timeout_s: float = TIMEOUT_S) -> Sequence[str]:
     Raises:
         OSError: the name has no address, the lookup times out, or too many lookups are running.
     """
-    if not _free.acquire(blocking=False):
+    if not _slots.acquire(blocking=False):
         raise OSError("too many names are being looked up")
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Sequence[str]] = loop.create_future()
@@ -31,7 +31,7 @@ async def resolve(host: str, *, timeout_s: float = TIMEOUT_S) -> Sequence[str]:
         except (OSError, UnicodeError) as error:
             addresses, problem = (), error
         finally:
-            _free.release()
+            _slots.release()
         try:
             loop.call_soon_threadsafe(_set_answer, answer, addresses, problem)
         except RuntimeError:

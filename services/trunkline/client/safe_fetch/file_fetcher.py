@@ -31,7 +31,7 @@ _IDLE_TIMEOUT_S: Final = 20.0
 _CONNECT_S: Final = 5.0
 _CONNECTIONS: Final = 32
 _REDIRECTS: Final = 5
-_MOVED: Final = frozenset({301, 302, 303, 307, 308})
+_REDIRECT_STATUSES: Final = frozenset({301, 302, 303, 307, 308})
 _HEADERS: Final[Mapping[str, str]] = {
     "accept": "*/*",
     # Compressed content may expand to a thousand times its size.
@@ -78,16 +78,16 @@ class FileFetcher:
         async with AsyncExitStack() as stack:
             for _ in range(_REDIRECTS + 1):
                 endpoint = self._endpoint(url)
-                opened = AsyncExitStack()
-                response = await opened.enter_async_context(self._get(endpoint))
+                attempt = AsyncExitStack()
+                response = await attempt.enter_async_context(self._get(endpoint))
                 target = _header(response, b"location")
-                if response.status not in _MOVED or not target:
-                    await stack.enter_async_context(opened)
+                if response.status not in _REDIRECT_STATUSES or not target:
+                    await stack.enter_async_context(attempt)
                     break
-                await opened.aclose()
+                await attempt.aclose()
                 url = urljoin(url, target)
             else:
-                raise PeerRefusedError(_name(endpoint), "it redirects too often", "REDIRECTS")
+                raise PeerRefusedError(_peer_name(endpoint), "it redirects too often", "REDIRECTS")
             self._check(response, endpoint)
             async with aclosing(self._pieces(response, endpoint, until_s)) as pieces:
                 yield pieces
@@ -108,26 +108,26 @@ class FileFetcher:
             except AddressRefusedError as error:
                 raise InvalidArgumentError("part.url", str(error)) from None
             except CONNECTION_ERRORS as error:
-                raise _failed(endpoint, error) from error
+                raise _to_peer_error(endpoint, error) from error
             yield response
 
     async def _pieces(
         self, response: httpcore2.Response, endpoint: CheckedUrl, until_s: float
     ) -> AsyncGenerator[bytes]:
-        left_bytes = self._limit_bytes
+        remaining_bytes = self._limit_bytes
         loop = asyncio.get_running_loop()
         try:
             async for piece in response.aiter_stream():
-                left_bytes -= len(piece)
-                if left_bytes < 0:
+                remaining_bytes -= len(piece)
+                if remaining_bytes < 0:
                     raise self._too_large()
                 if loop.time() > until_s:
                     raise PeerTimeoutError(
-                        _name(endpoint), f"it sends for over {TOTAL_TIMEOUT_S:g} s"
+                        _peer_name(endpoint), f"it sends for over {TOTAL_TIMEOUT_S:g} s"
                     )
                 yield piece
         except CONNECTION_ERRORS as error:
-            raise _failed(endpoint, error) from error
+            raise _to_peer_error(endpoint, error) from error
 
     def _endpoint(self, url: str) -> CheckedUrl:
         try:
@@ -138,12 +138,12 @@ class FileFetcher:
     def _check(self, response: httpcore2.Response, endpoint: CheckedUrl) -> None:
         status = response.status
         if status >= 500 or status == 429:
-            raise PeerUnavailableError(_name(endpoint), f"it answered {status}")
+            raise PeerUnavailableError(_peer_name(endpoint), f"it answered {status}")
         if status != 200:
-            raise PeerRefusedError(_name(endpoint), f"it answered {status}", f"HTTP_{status}")
+            raise PeerRefusedError(_peer_name(endpoint), f"it answered {status}", f"HTTP_{status}")
         if _header(response, b"content-encoding") not in ("", "identity"):
             problem = "it sent compressed content, although the request excludes it"
-            raise PeerRefusedError(_name(endpoint), problem, "CONTENT_ENCODING")
+            raise PeerRefusedError(_peer_name(endpoint), problem, "CONTENT_ENCODING")
         length = _header(response, b"content-length")
         if length.isdecimal() and int(length) > self._limit_bytes:
             raise self._too_large()
@@ -153,18 +153,20 @@ class FileFetcher:
         return InvalidArgumentError("part.url", problem)
 
 
-def _failed(endpoint: CheckedUrl, error: Exception) -> PeerUnavailableError | PeerTimeoutError:
+def _to_peer_error(
+    endpoint: CheckedUrl, error: Exception
+) -> PeerUnavailableError | PeerTimeoutError:
     if isinstance(error, httpcore2.ReadTimeout):
-        return PeerTimeoutError(_name(endpoint), "nothing came for too long")
-    return PeerUnavailableError(_name(endpoint), describe_error(error))
+        return PeerTimeoutError(_peer_name(endpoint), "nothing came for too long")
+    return PeerUnavailableError(_peer_name(endpoint), describe_error(error))
 
 
-def _name(endpoint: CheckedUrl) -> str:
+def _peer_name(endpoint: CheckedUrl) -> str:
     return f"the file's host {endpoint.host}"
 
 
 def _header(response: httpcore2.Response, name: bytes) -> str:
-    for known, value in response.headers:
-        if known.lower() == name:
+    for key, value in response.headers:
+        if key.lower() == name:
             return value.decode("latin-1").strip()
     return ""
