@@ -425,7 +425,7 @@ async def test_a_trunk_that_breaks_fails_every_call_and_the_next_one_connects_ag
 
 async def test_a_peer_that_sends_garbage_gets_a_protocol_error() -> None:
     breakers = BreakerSettings(failures=3)
-    async with serving_nonsense() as address, ChannelPool(breakers=breakers) as channels:
+    async with serving_nonsense() as address, ChannelPool(breaker_settings=breakers) as channels:
         client = HostClient(channels.get(address))
         for _ in range(3):
             with pytest.raises(PeerProtocolError, match=f"{address} broke the protocol"):

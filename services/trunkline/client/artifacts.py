@@ -80,7 +80,7 @@ class ArtifactClient:
         stream = self._read(reference, account, offset, length)
         async with aclosing(stream) as responses:
             first_response = await anext(responses)
-            async with aclosing(_data(responses)) as chunks:
+            async with aclosing(_iter_data(responses)) as chunks:
                 yield Download(first_response, chunks)
 
     async def upload(
@@ -150,7 +150,7 @@ class ArtifactClient:
             piece_end = position + request.length
             try:
                 async with aclosing(
-                    _responses(self._channel(reference.task_id), request)
+                    _iter_responses(self._channel(reference.task_id), request)
                 ) as responses:
                     async for response in responses:
                         retries.reset()
@@ -196,18 +196,18 @@ class _Upload:
             state = artifact_service_pb2.UploadArtifactResponse()
             if isinstance(self._content, bytes | Path):
                 state = await stub.UploadArtifact(
-                    _single(self._start_request), timeout=_IDLE_TIMEOUT_S
+                    _iter_single(self._start_request), timeout=_IDLE_TIMEOUT_S
                 )
             retries.reset()
             if state.url:
                 return state
             # No deadline: keepalive pings detect a host that is gone or frozen.
-            response = await stub.UploadArtifact(self._requests(state.size_bytes))
+            response = await stub.UploadArtifact(self._iter_requests(state.size_bytes))
         if not response.url:
             raise PeerUnavailableError(peer_address(channel), "it ended the upload early")
         return response
 
-    async def _requests(
+    async def _iter_requests(
         self, stored_bytes: int
     ) -> AsyncGenerator[artifact_service_pb2.UploadArtifactRequest]:
         yield self._start_request
@@ -225,13 +225,13 @@ class _Upload:
         yield artifact_service_pb2.UploadArtifactRequest(offset=position, sha256=sha256.hexdigest())
 
 
-async def _single(
+async def _iter_single(
     request: artifact_service_pb2.UploadArtifactRequest,
 ) -> AsyncGenerator[artifact_service_pb2.UploadArtifactRequest]:
     yield request
 
 
-async def _responses(
+async def _iter_responses(
     channel: grpc.aio.Channel, request: artifact_service_pb2.DownloadArtifactRequest
 ) -> AsyncGenerator[artifact_service_pb2.DownloadArtifactResponse]:
     peer = peer_address(channel)
@@ -253,7 +253,7 @@ async def _responses(
         call.cancel()
 
 
-async def _data(
+async def _iter_data(
     responses: AsyncGenerator[artifact_service_pb2.DownloadArtifactResponse],
 ) -> AsyncGenerator[bytes]:
     async for response in responses:

@@ -136,7 +136,7 @@ class MeshChannel(grpc.aio.Channel):
         )
         return cast(
             "grpc.aio.UnaryUnaryMultiCallable[_Request, _Response]",
-            self._traced(call, method, is_stream=False),
+            self._trace_method(call, method, is_stream=False),
         )
 
     def unary_stream(
@@ -152,7 +152,7 @@ class MeshChannel(grpc.aio.Channel):
         )
         return cast(
             "grpc.aio.UnaryStreamMultiCallable[_Request, _Response]",
-            self._traced(call, method, is_stream=True),
+            self._trace_method(call, method, is_stream=True),
         )
 
     def stream_unary(
@@ -168,7 +168,7 @@ class MeshChannel(grpc.aio.Channel):
         )
         return cast(
             "grpc.aio.StreamUnaryMultiCallable[_Request, _Response]",
-            self._traced(call, method, is_stream=False),
+            self._trace_method(call, method, is_stream=False),
         )
 
     def stream_stream(
@@ -184,14 +184,16 @@ class MeshChannel(grpc.aio.Channel):
         )
         return cast(
             "grpc.aio.StreamStreamMultiCallable[_Request, _Response]",
-            self._traced(call, method, is_stream=True),
+            self._trace_method(call, method, is_stream=True),
         )
 
     def _filter_options(self, options: dict[str, bool]) -> dict[str, bool]:
         # Stubs register their methods, which on a closed channel would use freed memory of grpc.
         return {} if self._is_closed else options
 
-    def _traced(self, call: Callable[..., Any], method: str, *, is_stream: bool) -> TracedMethod:
+    def _trace_method(
+        self, call: Callable[..., Any], method: str, *, is_stream: bool
+    ) -> TracedMethod:
         tracer = MethodTracer(
             method.removeprefix("/"), self.address, is_in_process=self._is_in_process
         )
@@ -201,8 +203,8 @@ class MeshChannel(grpc.aio.Channel):
 class ChannelPool:
     """The channels of a process, one for each address. Leaving the block closes them all.
 
-    `aliases` maps addresses of this process to its Unix socket. `breakers` has the settings of the
-    peers' breakers. A peer that sends nothing for `ping_s` seconds, although it was pinged, has
+    `aliases` maps addresses of this process to its Unix socket. `breaker_settings` apply to
+    the breakers of all peers. A peer that was pinged and sends nothing for `ping_s` seconds has
     failed. Channels have trunks only inside the block.
     """
 
@@ -210,10 +212,10 @@ class ChannelPool:
         self,
         *,
         aliases: Mapping[str, str] | None = None,
-        breakers: BreakerSettings = DEFAULT_SETTINGS,
+        breaker_settings: BreakerSettings = DEFAULT_SETTINGS,
         ping_s: float = PING_S,
     ) -> None:
-        self.breakers: Breakers = Breakers(breakers)
+        self.breakers: Breakers = Breakers(breaker_settings)
         self._aliases = dict(aliases or {})
         self._ping_s = ping_s
         self._channels: dict[str, MeshChannel] = {}
@@ -223,7 +225,9 @@ class ChannelPool:
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
         """Make a pool with the breaker and ping settings of a process."""
-        return cls(breakers=BreakerSettings.from_settings(settings), ping_s=settings.ping_limit_s)
+        return cls(
+            breaker_settings=BreakerSettings.from_settings(settings), ping_s=settings.ping_limit_s
+        )
 
     async def __aenter__(self) -> Self:
         self._group = asyncio.TaskGroup()

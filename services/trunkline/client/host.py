@@ -54,7 +54,7 @@ class _Method(Generic[_Response]):
     response: type[_Response]
 
 
-def _method(service: str, stub: object, response: type[_Response]) -> _Method[_Response]:
+def _find_method(service: str, stub: object, response: type[_Response]) -> _Method[_Response]:
     """Return the method of a service that answers with this response type."""
     name = response.DESCRIPTOR.name.removesuffix("Response")
     return _Method(f"trunkline.v1.{service}/{name}", getattr(stub, name), response)
@@ -71,9 +71,9 @@ class HostClient:
         self.peer: str = peer_address(channel)
         self._trunk: Trunk | None = channel.trunk if isinstance(channel, MeshChannel) else None
         service, stub = "MessageService", message_service_pb2_grpc.MessageServiceStub(channel)
-        self._send = _method(service, stub, message_service_pb2.SendMessageResponse)
+        self._send = _find_method(service, stub, message_service_pb2.SendMessageResponse)
         self._streams: dict[type[Message], _Method[Any]] = {
-            message_service_pb2.StreamMessageRequest: _method(
+            message_service_pb2.StreamMessageRequest: _find_method(
                 service, stub, message_service_pb2.StreamMessageResponse
             )
         }
@@ -83,25 +83,25 @@ class HostClient:
     def _init_tasks(self, channel: grpc.aio.Channel) -> None:
         service, stub = "TaskService", task_service_pb2_grpc.TaskServiceStub(channel)
         pb2 = task_service_pb2
-        self._get = _method(service, stub, pb2.GetTaskResponse)
-        self._list = _method(service, stub, pb2.ListTasksResponse)
-        self._cancel = _method(service, stub, pb2.CancelTaskResponse)
-        self._streams[pb2.WatchTaskRequest] = _method(service, stub, pb2.WatchTaskResponse)
-        self._answer_approval = _method(service, stub, pb2.AnswerApprovalResponse)
-        self._set_alias = _method(service, stub, pb2.SetTaskAliasResponse)
-        self._resolve_alias = _method(service, stub, pb2.ResolveTaskAliasResponse)
-        self._set_config = _method(service, stub, pb2.SetPushNotificationConfigResponse)
-        self._get_config = _method(service, stub, pb2.GetPushNotificationConfigResponse)
-        self._list_configs = _method(service, stub, pb2.ListPushNotificationConfigsResponse)
-        self._delete_config = _method(service, stub, pb2.DeletePushNotificationConfigResponse)
+        self._get = _find_method(service, stub, pb2.GetTaskResponse)
+        self._list = _find_method(service, stub, pb2.ListTasksResponse)
+        self._cancel = _find_method(service, stub, pb2.CancelTaskResponse)
+        self._streams[pb2.WatchTaskRequest] = _find_method(service, stub, pb2.WatchTaskResponse)
+        self._answer_approval = _find_method(service, stub, pb2.AnswerApprovalResponse)
+        self._set_alias = _find_method(service, stub, pb2.SetTaskAliasResponse)
+        self._resolve_alias = _find_method(service, stub, pb2.ResolveTaskAliasResponse)
+        self._set_config = _find_method(service, stub, pb2.SetPushNotificationConfigResponse)
+        self._get_config = _find_method(service, stub, pb2.GetPushNotificationConfigResponse)
+        self._list_configs = _find_method(service, stub, pb2.ListPushNotificationConfigsResponse)
+        self._delete_config = _find_method(service, stub, pb2.DeletePushNotificationConfigResponse)
 
     def _init_webhooks(self, channel: grpc.aio.Channel) -> None:
         service, stub = "WebhookService", webhook_service_pb2_grpc.WebhookServiceStub(channel)
         pb2 = webhook_service_pb2
-        self._claim = _method(service, stub, pb2.ClaimWebhooksResponse)
-        self._record = _method(service, stub, pb2.RecordDeliveryResponse)
-        self._list_webhooks = _method(service, stub, pb2.ListWebhooksResponse)
-        self._replay = _method(service, stub, pb2.ReplayWebhookResponse)
+        self._claim = _find_method(service, stub, pb2.ClaimWebhooksResponse)
+        self._record = _find_method(service, stub, pb2.RecordDeliveryResponse)
+        self._list_webhooks = _find_method(service, stub, pb2.ListWebhooksResponse)
+        self._replay = _find_method(service, stub, pb2.ReplayWebhookResponse)
 
     def allow_probe(self) -> None:
         """Let the next call through even if the breaker is open; the caller limits its rate."""

@@ -299,16 +299,16 @@ class WatchStream(ResumingStream):
         with_snapshot: bool,
     ) -> None:
         super().__init__(directory, task_id, account, patience_s)
-        self._after = after
+        self._start_sequence = after
         if after is not None:
             self._epoch, self._sequence = epoch, after
-        self._first_epoch = epoch
+        self._start_epoch = epoch
         # Without a cursor the snapshot tells where the stream starts.
         self._with_snapshot = with_snapshot or after is None
 
     async def _next_request(self) -> StreamRequest:
         return self._watch(
-            after=self._after, epoch=self._first_epoch, with_snapshot=self._with_snapshot
+            after=self._start_sequence, epoch=self._start_epoch, with_snapshot=self._with_snapshot
         )
 
 

@@ -90,11 +90,11 @@ class TracedMethod:
             raise
         # A call is done when it is answered, failed or canceled, by its reader or with its channel.
         # A stream that is only dropped stays open, so readers use the clients' context managers.
-        call.add_done_callback(partial(_end, span, self._is_stream))
+        call.add_done_callback(partial(_end_call_span, span, self._is_stream))
         return call
 
 
-def _end(span: Span, is_stream: bool, call: grpc.aio.Call) -> None:  # noqa: FBT001
+def _end_call_span(span: Span, is_stream: bool, call: grpc.aio.Call) -> None:  # noqa: FBT001
     end_span(span, _read_code(call).name, is_stream=is_stream)
 
 

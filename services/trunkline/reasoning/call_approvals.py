@@ -24,7 +24,7 @@ class PendingCalls:
     """Calls to make now, with their final arguments. Each has the id of its approval, or ""."""
     results: list[BaseMessage] = field(default_factory=list)
     """Results for rejected calls. If a person edited calls, the edited reply comes first."""
-    waiting: list[ToolCall] = field(default_factory=list)
+    awaiting_approval: list[ToolCall] = field(default_factory=list)
     """Calls that wait for a person's answer."""
     approvals: dict[str, str] = field(default_factory=dict)
     """The ids of the requested approvals, keyed by call id."""
@@ -42,18 +42,18 @@ def sort_pending_calls(turn: ReasoningTurn, state: ReasoningState) -> PendingCal
         approval = _find_approval(turn, pending, tool, call)
         if approval is None and exact_json(call["args"]):
             # The person would see rounded numbers, so the tool would get arguments nobody approved.
-            pending.results.append(_unshowable_result(tool, call))
+            pending.results.append(_build_unshowable_result(tool, call))
         elif approval is None or not approval.HasField("answered"):
-            pending.waiting.append(call)
+            pending.awaiting_approval.append(call)
         elif approval.answered.decision == event_pb2.APPROVAL_DECISION_REJECTED:
-            pending.results.append(_rejection_result(tool, call, approval.answered))
+            pending.results.append(_build_rejection_result(tool, call, approval.answered))
         else:
             if approval.answered.decision == event_pb2.APPROVAL_DECISION_EDITED:
                 call = {**call, "args": arguments_to_dict(approval.answered.arguments)}
                 edited[call["id"] or ""] = call
             pending.ready.append((call, approval.requested.approval_id))
     if edited:
-        pending.results.insert(0, _edited_reply(state["messages"], edited))
+        pending.results.insert(0, _build_edited_reply(state["messages"], edited))
     return pending
 
 
@@ -65,12 +65,12 @@ async def request_approvals(
 ) -> None:
     """Request missing approvals, and save the state that the turn of the answer continues from."""
     events = []
-    for call in pending.waiting:
-        if _key(call) not in pending.approvals:
+    for call in pending.awaiting_approval:
+        if _call_key(call) not in pending.approvals:
             tool = turn.tools.find(call["name"])
             label = f"{tool.server}/{tool.name}" if tool else call["name"]
             event = turn.task.pending_approvals.request(label, call["args"])
-            pending.approvals[_key(call)] = event.approval_requested.approval_id
+            pending.approvals[_call_key(call)] = event.approval_requested.approval_id
             events.append(event)
     if events:
         await turn.task.record(*events)
@@ -85,7 +85,7 @@ def _find_approval(
 ) -> snapshot_pb2.ApprovalInfo | None:
     """Return the approval of a call. An approval requested by an interrupted attempt counts."""
     pending_approvals = turn.task.pending_approvals
-    if (approval_id := pending.approvals.get(_key(call))) is not None:
+    if (approval_id := pending.approvals.get(_call_key(call))) is not None:
         return pending_approvals.find(approval_id)
     if turn.task.attempt == 1:
         return None
@@ -95,11 +95,11 @@ def _find_approval(
     used_ids = {*earlier, *pending.approvals.values()}
     if approval is None or approval.requested.approval_id in used_ids:
         return None
-    pending.approvals[_key(call)] = approval.requested.approval_id
+    pending.approvals[_call_key(call)] = approval.requested.approval_id
     return approval
 
 
-def _unshowable_result(tool: tool_service_pb2.Tool, call: ToolCall) -> ToolMessage:
+def _build_unshowable_result(tool: tool_service_pb2.Tool, call: ToolCall) -> ToolMessage:
     text = (
         f"{tool.server}/{tool.name} was not called: it needs approval, and whole numbers from 2^53 "
         "on can't be shown exactly for that. Give them as text if it accepts that, or answer."
@@ -107,7 +107,7 @@ def _unshowable_result(tool: tool_service_pb2.Tool, call: ToolCall) -> ToolMessa
     return ToolMessage(content=text, tool_call_id=call["id"] or "", status="error")
 
 
-def _rejection_result(
+def _build_rejection_result(
     tool: tool_service_pb2.Tool, call: ToolCall, answer: event_pb2.ApprovalAnswered
 ) -> ToolMessage:
     # Not marked as an error: the model would try to fix or work around an error.
@@ -116,10 +116,12 @@ def _rejection_result(
     return ToolMessage(content=text, tool_call_id=call["id"] or "")
 
 
-def _edited_reply(messages: Sequence[BaseMessage], edited: Mapping[str, ToolCall]) -> BaseMessage:
+def _build_edited_reply(
+    messages: Sequence[BaseMessage], edited: Mapping[str, ToolCall]
+) -> BaseMessage:
     """Return the model's reply with the arguments that a person edited."""
     reply = next(message for message in reversed(messages) if isinstance(message, AIMessage))
-    calls = [edited.get(_key(call), call) for call in reply.tool_calls]
+    calls = [edited.get(_call_key(call), call) for call in reply.tool_calls]
     return reply.model_copy(update={"tool_calls": calls})
 
 
@@ -132,5 +134,5 @@ def _merge_results(
     return [*merged, *(message for message in results if not isinstance(message, AIMessage))]
 
 
-def _key(call: ToolCall) -> str:
+def _call_key(call: ToolCall) -> str:
     return call["id"] or ""

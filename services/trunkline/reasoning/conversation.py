@@ -74,7 +74,7 @@ class ConversationHistory:
         """
         # Children of one parent run at the same time, so another turn may have added messages.
         self._read()
-        newest = Exchange(self._task.id, self._task.turn, tuple(_portable_messages(messages)))
+        newest = Exchange(self._task.id, self._task.turn, tuple(_make_portable(messages)))
         key = (newest.task_id, newest.turn)
         exchanges = [
             exchange for exchange in self._exchanges if (exchange.task_id, exchange.turn) != key
@@ -125,7 +125,7 @@ def _limit_exchanges(exchanges: Sequence[Exchange]) -> list[Exchange]:
     return newest
 
 
-def _portable_messages(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+def _make_portable(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
     """Return messages without content that only one provider understands."""
     portable: list[BaseMessage] = []
     for message in messages:
@@ -146,11 +146,11 @@ def _portable_messages(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
                     )
                 )
             case AIMessage():
-                portable.append(_portable_reply(message))
+                portable.append(_make_reply_portable(message))
     return repair_messages(portable)
 
 
-def _portable_reply(reply: AIMessage) -> AIMessage:
+def _make_reply_portable(reply: AIMessage) -> AIMessage:
     status = reply.response_metadata.get(STATUS_KEY)
     calls = [
         ToolCall(

@@ -43,10 +43,10 @@ def build_graph() -> ReasoningGraph:
     graph.add_node("tools", call_tools)
     graph.add_node("check", check_answer)
     # A question whose calls waited for approval resumes with those calls.
-    graph.add_conditional_edges(START, _at_start, ["agent", "tools"])
-    graph.add_conditional_edges("agent", _after_agent, ["tools", "check"])
-    graph.add_conditional_edges("tools", _unless_over, ["agent", END])
-    graph.add_conditional_edges("check", _unless_over, ["agent", END])
+    graph.add_conditional_edges(START, _route_start, ["agent", "tools"])
+    graph.add_conditional_edges("agent", _route_reply, ["tools", "check"])
+    graph.add_conditional_edges("tools", _route_result, ["agent", END])
+    graph.add_conditional_edges("check", _route_result, ["agent", END])
     return graph.compile()
 
 
@@ -82,7 +82,7 @@ async def run_turn(graph: ReasoningGraph, turn: ReasoningTurn, prompt: str) -> T
         )
     except BaseException as error:
         if conversation is not None and not turn.task.is_lost:
-            conversation.append(_interrupted_messages(turn, question, error))
+            conversation.append(_build_interrupted_messages(turn, question, error))
         raise
     result = _read_result(end)
     if result.status == ResultStatus.COMPLETED:
@@ -92,21 +92,21 @@ async def run_turn(graph: ReasoningGraph, turn: ReasoningTurn, prompt: str) -> T
         await turn.finish_answer()
     # A turn that waits for approval is not a finished exchange yet.
     if conversation is not None and not find_open_calls(end["messages"]):
-        conversation.append(_final_messages(end["messages"], result))
+        conversation.append(_build_final_messages(end["messages"], result))
     return result
 
 
 # These are coroutines because LangGraph runs plain functions in threads.
-async def _after_agent(state: ReasoningState) -> str:
+async def _route_reply(state: ReasoningState) -> str:
     calls = get_last_reply(state).tool_calls
     return "tools" if calls and find_result_call(calls) is None else "check"
 
 
-async def _at_start(state: ReasoningState) -> str:
+async def _route_start(state: ReasoningState) -> str:
     return "tools" if find_open_calls(state["messages"]) else "agent"
 
 
-async def _unless_over(state: ReasoningState) -> str:
+async def _route_result(state: ReasoningState) -> str:
     return END if state.get("result") else "agent"
 
 
@@ -120,14 +120,16 @@ def _load_earlier_messages(
     return messages
 
 
-def _final_messages(messages: Sequence[BaseMessage], result: TurnResult) -> Sequence[BaseMessage]:
+def _build_final_messages(
+    messages: Sequence[BaseMessage], result: TurnResult
+) -> Sequence[BaseMessage]:
     """Return the messages of a turn, with an answer as the last one."""
     if isinstance(messages[-1], AIMessage) and messages[-1].text:
         return messages
     return [*messages, build_agent_message(result.text or _NO_TEXT, result.status)]
 
 
-def _interrupted_messages(
+def _build_interrupted_messages(
     turn: ReasoningTurn, question: Sequence[BaseMessage], error: BaseException
 ) -> Sequence[BaseMessage]:
     """Return the known messages of a turn that was canceled or failed."""

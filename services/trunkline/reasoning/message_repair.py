@@ -37,7 +37,7 @@ def repair_messages(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
                 repaired.append(message)
             continue
         repaired += _build_results(open_calls)
-        open_calls = _default_results(message)
+        open_calls = _build_default_results(message)
         repaired.append(message)
     repaired += _build_results(open_calls)
     return repaired
@@ -77,7 +77,7 @@ def assign_unique_ids(reply: AIMessage, messages: Sequence[BaseMessage]) -> AIMe
     return reply.model_copy(update=update)
 
 
-def _default_results(message: BaseMessage) -> dict[str, str]:
+def _build_default_results(message: BaseMessage) -> dict[str, str]:
     """Return the results to use for a message's calls if there are none, keyed by call id."""
     if not isinstance(message, AIMessage):
         return {}

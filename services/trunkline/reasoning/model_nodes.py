@@ -88,20 +88,20 @@ async def check_answer(state: ReasoningState, runtime: Runtime[ReasoningTurn]) -
     text = turn.streamed if status == ResultStatus.COMPLETED else reply.text
     if not text.strip() and not turn.parts:
         return {"messages": [build_feedback(_NO_ANSWER)]}
-    if status == ResultStatus.COMPLETED and (objection := await _objection(turn, state, text)):
+    if status == ResultStatus.COMPLETED and (objection := await _find_objection(turn, state, text)):
         await turn.truncate_answer()
         return {"messages": [build_feedback(f"{_UNHELPFUL} {objection}")], "written": {}}
     return {"result": {"status": status.value, "text": text}}
 
 
-async def _objection(turn: ReasoningTurn, state: ReasoningState, answer: str) -> str:
+async def _find_objection(turn: ReasoningTurn, state: ReasoningState, answer: str) -> str:
     """Return what an answer lacks according to the checking model; "" if it is good.
 
     Also returns "" without a checking model, or without room for another round.
     """
     if turn.checker is None or remaining_messages(state) < _ANOTHER_ROUND:
         return ""
-    request = f"{_render_earlier(turn)}Request:\n{_question(state)}"
+    request = f"{_render_earlier(turn)}Request:\n{_get_question(state)}"
     question = f"{request}\n\nAnswer:\n{answer[:_CHARS]}\n\nY or N?"
     try:
         async with asyncio.timeout(CHECK_TIMEOUT_S):
@@ -115,7 +115,7 @@ async def _objection(turn: ReasoningTurn, state: ReasoningState, answer: str) ->
     return (explanation.strip() or "Something is missing.") if is_refused else ""
 
 
-def _question(state: ReasoningState) -> str:
+def _get_question(state: ReasoningState) -> str:
     questions = [message.text for message in state["messages"] if isinstance(message, HumanMessage)]
     return questions[0][:_CHARS] if questions else ""
 
@@ -123,12 +123,12 @@ def _question(state: ReasoningState) -> str:
 def _render_earlier(turn: ReasoningTurn) -> str:
     """Return earlier messages as context for the check, because the request may refer to them."""
     lines = [
-        f"{_speaker(message)}: {message.text[:_EARLIER_CHARS]}"
+        f"{_name_speaker(message)}: {message.text[:_EARLIER_CHARS]}"
         for message in turn.earlier_messages
         if isinstance(message, HumanMessage | AIMessage) and message.text
     ]
     return "\n".join(["Earlier:", *lines[-_EARLIER:], "", ""]) if lines else ""
 
 
-def _speaker(message: BaseMessage) -> str:
+def _name_speaker(message: BaseMessage) -> str:
     return "User" if isinstance(message, HumanMessage) else "Agent"

@@ -54,7 +54,7 @@ async def call_tools(state: ReasoningState, runtime: Runtime[ReasoningTurn]) -> 
     if not turn.model.is_rules:
         results = quote_sources([*turn.earlier_messages, *state["messages"]], results)
     update: dict[str, Any] = {"messages": results, "approvals": pending.approvals}
-    if pending.waiting:
+    if pending.awaiting_approval:
         await request_approvals(turn, state, pending, results)
         await turn.pause_answer()
         update["result"] = {"status": ResultStatus.INPUT_REQUIRED.value, "text": ""}
@@ -69,12 +69,12 @@ async def _call(
 ) -> ToolMessage:
     tool = turn.tools.find(call["name"])
     if tool is None:
-        return _failure(call, f"There is no tool {call['name']}.")
+        return _build_failure(call, f"There is no tool {call['name']}.")
     earlier_call = interrupted_calls.pop_match(tool, call["args"], approval_id)
     if earlier_call is not None and not is_safe_to_repeat(tool):
         text, has_failed = describe_interrupted_call(tool, earlier_call)
         if has_failed:
-            return _failure(call, text)
+            return _build_failure(call, text)
         return ToolMessage(content=text, tool_call_id=call["id"] or "")
     label = f"{tool.server}/{tool.name}"
     await turn.task.progress(f"Calling {label}…")
@@ -109,25 +109,27 @@ async def _execute(
         await turn.task.working(f"{label}: {status}")
 
     try:
-        request = _request(turn.task, tool, call["args"])
+        request = _build_request(turn.task, tool, call["args"])
         result = await turn.source.call_tool(request, on_progress=on_progress)
     except TrunklineError as error:
         telemetry.mark_error(span, error)
         problem = f"{label} failed: {redact_addresses(error)}."
-        return _failure(call, f"{problem} {MAY_HAVE_RUN}" if may_have_run(tool, error) else problem)
+        return _build_failure(
+            call, f"{problem} {MAY_HAVE_RUN}" if may_have_run(tool, error) else problem
+        )
     text = render_for_model(result)
     if result.is_error:
         telemetry.mark_error(span, telemetry.TOOL_ERROR)
         if result.is_mendable:
-            return _failure(call, text or f"{label} can't do that.", is_mendable=True)
-        return _failure(call, f"{label} failed: {text or 'it does not say why.'}")
+            return _build_failure(call, text or f"{label} can't do that.", is_mendable=True)
+        return _build_failure(call, f"{label} failed: {text or 'it does not say why.'}")
     turn.parts += list_result_files(result)
     artifact = {"structured": json_format.MessageToDict(result.structured_content)}
     text = text or f"{label} answered with nothing."
     return ToolMessage(content=text, tool_call_id=call["id"] or "", artifact=artifact)
 
 
-def _request(
+def _build_request(
     task: TurnRuntime, tool: tool_service_pb2.Tool, arguments: dict[str, Any]
 ) -> tool_service_pb2.CallToolRequest:
     request = tool_service_pb2.CallToolRequest(
@@ -146,7 +148,7 @@ def _request(
     return request
 
 
-def _failure(call: ModelToolCall, text: str, *, is_mendable: bool = False) -> ToolMessage:
+def _build_failure(call: ModelToolCall, text: str, *, is_mendable: bool = False) -> ToolMessage:
     return ToolMessage(
         content=text,
         tool_call_id=call["id"] or "",

@@ -30,14 +30,14 @@ def quote_sources(
     earlier_messages: Sequence[BaseMessage], results: Sequence[BaseMessage]
 ) -> list[BaseMessage]:
     """Return results with their sources quoted, numbered after those of earlier messages."""
-    number = max((number for number, _ in _citations(earlier_messages)), default=0) + 1
+    number = max((number for number, _ in _iter_citations(earlier_messages)), default=0) + 1
     quoted: list[BaseMessage] = []
     for result in results:
         sources = _find_sources(result)
         if isinstance(result, ToolMessage) and sources:
             numbered = dict(enumerate(sources, number))
             number += len(numbered)
-            quoted.append(_as_quotations(result, numbered))
+            quoted.append(_quote_result(result, numbered))
         else:
             quoted.append(result)
     return quoted
@@ -55,9 +55,9 @@ def render_sources(messages: Sequence[BaseMessage], answer: str, *, earlier: int
     Lists the sources that the answer cites. If it cites none, lists the first sources of this
     turn. The first `earlier` messages are of earlier turns.
     """
-    citations = dict(_citations(messages))
-    cited = [number for number in _cited_numbers(answer) if number in citations]
-    turn_numbers = list(dict(_citations(messages[earlier:])))
+    citations = dict(_iter_citations(messages))
+    cited = [number for number in _parse_cited_numbers(answer) if number in citations]
+    turn_numbers = list(dict(_iter_citations(messages[earlier:])))
     listed = sorted(cited) or turn_numbers[:_UNCITED_LIMIT]
     lines = [
         f"[{number}] {citations[number]}" for number in listed if citations[number] not in answer
@@ -73,7 +73,7 @@ def get_citations(message: ToolMessage) -> dict[str, Any] | None:
     return {_CITED: cited} if cited else None
 
 
-def _as_quotations(result: ToolMessage, sources: Mapping[int, Mapping[str, Any]]) -> ToolMessage:
+def _quote_result(result: ToolMessage, sources: Mapping[int, Mapping[str, Any]]) -> ToolMessage:
     artifact: dict[str, Any] = dict(result.artifact)
     notes = artifact["structured"].get("unavailable")
     unavailable = (
@@ -86,7 +86,7 @@ def _as_quotations(result: ToolMessage, sources: Mapping[int, Mapping[str, Any]]
     ]
     rule = _RULE.format(first=next(iter(sources)))
     artifact[_CITED] = {
-        str(number): _line(source["citation"]) for number, source in sources.items()
+        str(number): _join_words(source["citation"]) for number, source in sources.items()
     }
     artifact[_PLAIN] = result.text
     content = "\n\n".join((*unavailable, rule, *quotations))
@@ -107,14 +107,14 @@ def _find_sources(message: BaseMessage) -> list[Mapping[str, Any]]:
     ]
 
 
-def _citations(messages: Sequence[BaseMessage]) -> Iterator[tuple[int, str]]:
+def _iter_citations(messages: Sequence[BaseMessage]) -> Iterator[tuple[int, str]]:
     for message in messages:
         if isinstance(message, ToolMessage) and isinstance(message.artifact, Mapping):
             for number, citation in (message.artifact.get(_CITED) or {}).items():
                 yield int(number), citation
 
 
-def _cited_numbers(answer: str) -> set[int]:
+def _parse_cited_numbers(answer: str) -> set[int]:
     numbers: set[int] = set()
     for mark in _MARK.finditer(answer):
         for piece in re.split(r"[,;]", mark[1]):
@@ -126,10 +126,10 @@ def _cited_numbers(answer: str) -> set[int]:
 def _escape(text: str, *, quote: bool = False) -> str:
     """Escape text so that it can't close its quotation."""
     inside = _TAG.sub("&lt;", text)
-    return _line(inside).replace('"', "'") if quote else inside
+    return _join_words(inside).replace('"', "'") if quote else inside
 
 
-def _line(text: str) -> str:
+def _join_words(text: str) -> str:
     return " ".join(text.split())
 
 

@@ -31,7 +31,7 @@ class Toolbox:
     def __init__(self, tools: Sequence[tool_service_pb2.Tool]) -> None:
         self._tools: dict[str, tool_service_pb2.Tool] = {}
         for tool in tools:
-            self._tools[self._free_name(tool)] = tool
+            self._tools[self._choose_name(tool)] = tool
 
     def find(self, name: str) -> tool_service_pb2.Tool | None:
         """Return the tool with this model name, or None."""
@@ -39,10 +39,10 @@ class Toolbox:
 
     def specs(self, *, with_metadata: bool) -> list[ToolSpec]:
         """Return the specs for a model. Only built-in models take `metadata`."""
-        return [self._spec(name, with_metadata=with_metadata) for name in self._tools]
+        return [self._build_spec(name, with_metadata=with_metadata) for name in self._tools]
 
-    def _spec(self, name: str, *, with_metadata: bool) -> ToolSpec:
-        schema, metadata = _described(self._tools[name].SerializeToString(deterministic=True))
+    def _build_spec(self, name: str, *, with_metadata: bool) -> ToolSpec:
+        schema, metadata = _decode_tool(self._tools[name].SerializeToString(deterministic=True))
         tool = self._tools[name]
         empty = {"type": "object", "properties": {}}
         spec = build_tool_spec(name, tool.description or tool.title, schema or empty)
@@ -50,7 +50,7 @@ class Toolbox:
             spec["metadata"] = metadata
         return spec
 
-    def _free_name(self, tool: tool_service_pb2.Tool) -> str:
+    def _choose_name(self, tool: tool_service_pb2.Tool) -> str:
         """Return an unused name of letters, digits, `_` and `-`, which all providers accept."""
         plain = re.sub(r"[^A-Za-z0-9_-]", "_", f"{tool.server}__{tool.name}")[:_NAME_CHARS]
         name, number = plain, 2
@@ -61,9 +61,9 @@ class Toolbox:
 
 
 @lru_cache(maxsize=512)
-def _described(tool: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+def _decode_tool(tool: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return a tool's schema and metadata as JSON. Cached, because each reply needs them."""
     message = tool_service_pb2.Tool.FromString(tool)
     metadata = json_format.MessageToDict(message.metadata)
-    titled = metadata | {"title": message.title or message.name}
-    return json_format.MessageToDict(message.input_schema), titled
+    metadata |= {"title": message.title or message.name}
+    return json_format.MessageToDict(message.input_schema), metadata

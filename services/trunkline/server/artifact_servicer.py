@@ -46,7 +46,7 @@ class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
         # The size comes before the data.
         yield response
         offset = request.offset
-        async with aclosing(self._chunks(request, blob, inline)) as chunks:
+        async with aclosing(self._read_chunks(request, blob, inline)) as chunks:
             async for chunk in chunks:
                 yield artifact_service_pb2.DownloadArtifactResponse(offset=offset, data=chunk)
                 offset += len(chunk)
@@ -64,7 +64,7 @@ class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
         blobs = self._host.blobs(first_request.task_id, account=first_request.account)
         reference = Reference.create(first_request.task_id, first_request.artifact_id)
         with suppress(ArtifactNotFoundError):
-            return _stored_response(await blobs.get(reference))
+            return _build_stored_response(await blobs.get(reference))
         async with blobs.open_writer(
             reference, media_type=first_request.media_type, filename=first_request.filename
         ) as writer:
@@ -76,7 +76,7 @@ class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
                     await writer.write(request.data, at=request.offset)
                 if request.sha256:
                     await writer.finish(request.sha256)
-                    return _stored_response(await blobs.get(reference))
+                    return _build_stored_response(await blobs.get(reference))
                 next_request = await anext(requests, None)
                 if next_request is None:
                     return artifact_service_pb2.UploadArtifactResponse(
@@ -94,7 +94,7 @@ class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
         )
         artifacts = snapshot.task.artifacts
         response = artifact_service_pb2.ListArtifactsResponse(
-            artifacts=[_without_content(artifact) for artifact in artifacts[start:end]]
+            artifacts=[_strip_content(artifact) for artifact in artifacts[start:end]]
         )
         if end < len(artifacts):
             response.next_page_token = str(end)
@@ -134,7 +134,7 @@ class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
         blob = Blob(reference, len(content), sha256, media_type, part.filename)
         return blob, content
 
-    async def _chunks(
+    async def _read_chunks(
         self,
         request: artifact_service_pb2.DownloadArtifactRequest,
         blob: Blob,
@@ -152,13 +152,13 @@ class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
             yield inline[offset : min(offset + CHUNK_BYTES, end)]
 
 
-def _stored_response(blob: Blob) -> artifact_service_pb2.UploadArtifactResponse:
+def _build_stored_response(blob: Blob) -> artifact_service_pb2.UploadArtifactResponse:
     return artifact_service_pb2.UploadArtifactResponse(
         size_bytes=blob.size_bytes, sha256=blob.sha256, url=blob.reference.url
     )
 
 
-def _without_content(artifact: artifact_pb2.Artifact) -> artifact_pb2.Artifact:
+def _strip_content(artifact: artifact_pb2.Artifact) -> artifact_pb2.Artifact:
     stripped = artifact_pb2.Artifact()
     stripped.CopyFrom(artifact)
     for part in stripped.parts:

@@ -20,7 +20,7 @@ def to_status(error: TrunklineError) -> status_pb2.Status:
     )
     status.details.add().Pack(
         error_details_pb2.ErrorInfo(
-            reason=error.reason, domain=ERROR_DOMAIN, metadata=_metadata(error)
+            reason=error.reason, domain=ERROR_DOMAIN, metadata=_build_metadata(error)
         )
     )
     return status
@@ -32,7 +32,7 @@ def to_trunk_end(error: TrunklineError) -> trunk_service_pb2.TrunkEnd:
         code=code_pb2.Code.Value(error.code),
         message=_truncate(str(error), _TEXT_BYTES),
         reason=error.reason,
-        metadata=_metadata(error),
+        metadata=_build_metadata(error),
     )
 
 
@@ -41,7 +41,7 @@ async def abort(context: grpc.aio.ServicerContext[object, object], error: Trunkl
     await context.abort_with_status(rpc_status.to_status(to_status(error)))
 
 
-def _metadata(error: TrunklineError) -> dict[str, str]:
+def _build_metadata(error: TrunklineError) -> dict[str, str]:
     return {key: _truncate(value, _FIELD_BYTES) for key, value in error.metadata().items()}
 
 

@@ -167,7 +167,7 @@ class TrunkServerConnection:
         stream_method = self._methods.streams.get(request.method)
         call = ServerCall(
             request.method,
-            _trace_carrier(request),
+            _read_carrier(request),
             remaining_s=timeout_s,
             is_stream=stream_method is not None,
         )
@@ -342,7 +342,7 @@ def _set_end(
         frame.end.ClearField("reason")
 
 
-def _trace_carrier(request: trunk_service_pb2.TrunkCall) -> dict[str, str]:
+def _read_carrier(request: trunk_service_pb2.TrunkCall) -> dict[str, str]:
     carrier = {"traceparent": request.traceparent} if request.traceparent else {}
     if request.tracestate:
         carrier["tracestate"] = request.tracestate

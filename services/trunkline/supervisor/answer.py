@@ -31,7 +31,7 @@ def combine_outcomes(steps: Sequence[Step], outcomes: Mapping[str, Outcome]) -> 
         for step in steps
     ]
     lines = [
-        _failure(step, outcome) if outcome.is_failure else outcome.text
+        _describe_failure(step, outcome) if outcome.is_failure else outcome.text
         for step, outcome in results
         if not outcome.is_waiting
     ]
@@ -58,7 +58,7 @@ def combine_outcomes(steps: Sequence[Step], outcomes: Mapping[str, Outcome]) -> 
 def list_failures(steps: Sequence[Step], outcomes: Mapping[str, Outcome]) -> list[str]:
     """Return a line for each failed step."""
     results = [(step, outcomes[step.id]) for step in steps if step.id in outcomes]
-    return [_failure(step, outcome) for step, outcome in results if outcome.is_failure]
+    return [_describe_failure(step, outcome) for step, outcome in results if outcome.is_failure]
 
 
 def no_agent_question(steps: Sequence[Step], router: Router) -> str:
@@ -79,7 +79,7 @@ def no_agent_question(steps: Sequence[Step], router: Router) -> str:
         problem = "No agent here can answer this."
     if not router.cards:
         return f"{problem} There is none to route to; start one and ask again."
-    lines = [f"- {_offer(card)}" for card in router.cards.values()]
+    lines = [f"- {_describe_example(card)}" for card in router.cards.values()]
     return "\n".join([problem, "These would work:", *lines])
 
 
@@ -122,13 +122,13 @@ def find_second_choice(step: Step, outcome: Outcome) -> Step | None:
     return None
 
 
-def _failure(step: Step, outcome: Outcome) -> str:
+def _describe_failure(step: Step, outcome: Outcome) -> str:
     reason = " ".join(outcome.text.split()).removesuffix(".") or "it gave no reason"
     source = f" (agent {outcome.agent})" if outcome.agent else ""
     return f"Could not answer {step.quoted}: {reason}{source}."
 
 
-def _offer(card: agent_card_pb2.AgentCard) -> str:
+def _describe_example(card: agent_card_pb2.AgentCard) -> str:
     examples = [example for skill in card.skills for example in skill.examples]
     return f'{card.name}: "{examples[0]}"' if examples else f"{card.name}: {card.description}"
 

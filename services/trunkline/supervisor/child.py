@@ -36,12 +36,12 @@ class ChildLimits:
     idle_s: float = 300.0
     """A child that sends nothing for this long, not even a status, is canceled."""
     patience_s: float = 3.0
-    """A child's host may be away this long, for a restart or a takeover."""
-    return_s: float = 20.0
-    """The same for a child called before this turn or before its parent's host was lost. The whole
-    mesh may be starting then, and giving up would lose the child's work."""
+    """The time that a child's host may be away, for a restart or a takeover."""
+    resume_patience_s: float = 20.0
+    """The same for a child called in an earlier turn, or before the parent's host was lost. The
+    whole mesh may be starting then, and giving up would lose the child's work."""
     content_bytes: int = 16 * _MIB
-    """The size of what a child may send in a turn. Its parent's journal stores it too."""
+    """The limit of what a child may send in a turn. The parent's journal stores it too."""
 
 
 class ChildTask:
@@ -125,7 +125,7 @@ class ChildTask:
 
     async def _wait_for_host(self) -> None:
         """Wait for the host of a child called earlier. It may start later than ours."""
-        self._patience_s = self._limits.return_s
+        self._patience_s = self._limits.resume_patience_s
         with contextlib.suppress(PeerError):
             await self._directory.wait_until(self._is_served, timeout_s=self._patience_s)
         if not self._is_served(self._directory):

@@ -16,7 +16,7 @@ from trunkline.supervisor.steps import SupervisorState
 SupervisorGraph: TypeAlias = CompiledStateGraph[
     SupervisorState, SupervisorTurn, SupervisorState, SupervisorState
 ]
-_Work: TypeAlias = Callable[[SupervisorState, SupervisorTurn], Awaitable[NodeResult]]
+_NodeFunction: TypeAlias = Callable[[SupervisorState, SupervisorTurn], Awaitable[NodeResult]]
 
 
 class _Node(Protocol):
@@ -34,14 +34,14 @@ def compile_graph() -> SupervisorGraph:
     coroutine functions, because plain functions run in threads.
     """
     graph = StateGraph(SupervisorState, context_schema=SupervisorTurn)
-    graph.add_node("run", _node(nodes.run_plan), destinations=("synthesise",))
-    graph.add_node("synthesise", _node(nodes.synthesise_answer), destinations=("plan", END))
-    graph.add_node("plan", _node(nodes.revise_plan), destinations=("run",))
+    graph.add_node("run", _build_node(nodes.run_plan), destinations=("synthesise",))
+    graph.add_node("synthesise", _build_node(nodes.synthesise_answer), destinations=("plan", END))
+    graph.add_node("plan", _build_node(nodes.revise_plan), destinations=("run",))
     graph.add_edge(START, "run")
     return graph.compile(name="supervisor")
 
 
-def _node(work: _Work) -> _Node:
+def _build_node(work: _NodeFunction) -> _Node:
     async def node(state: SupervisorState, *, runtime: Runtime[SupervisorTurn]) -> Command[Any]:
         update, goto = await work(state, runtime.context)
         return Command(update=update, goto=END if goto == "end" else goto)

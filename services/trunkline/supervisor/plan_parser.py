@@ -68,7 +68,7 @@ def parse_plan(
     if len(items) == 1 and isinstance(items[0], dict) and not items[0].get("text"):
         items = [{**items[0], "text": request}]
     steps = tuple(
-        _step(number, item, len(items), router, planner)
+        _parse_step(number, item, len(items), router, planner)
         for number, item in enumerate(items, start=1)
     )
     try:
@@ -100,7 +100,7 @@ def render_partial_plan(arguments: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _step(number: int, item: object, count: int, router: Router, planner: str) -> Step:
+def _parse_step(number: int, item: object, count: int, router: Router, planner: str) -> Step:
     if not isinstance(item, dict):
         raise UnusablePlanError(f"step {number} is not an object")
     agent = _normalize_agent(str(item.get("agent", "")))

@@ -88,7 +88,7 @@ class Planner:
 
         text = request[:_REQUEST_CHARS]
         messages: list[BaseMessage] = [
-            SystemMessage(_prompt(by_score, router, last_agent)),
+            SystemMessage(_build_prompt(by_score, router, last_agent)),
             *earlier_messages,
             HumanMessage(text),
         ]
@@ -207,7 +207,7 @@ class _PlanStream:
         self._reset()
 
 
-def _prompt(by_score: Sequence[Step], router: Router, last_agent: str) -> str:
+def _build_prompt(by_score: Sequence[Step], router: Router, last_agent: str) -> str:
     agents = "\n".join(map(_describe_agent, router.cards.values()))
     scores = [f"- {_describe_scores(step)}" for step in by_score[:MAX_STEPS]]
     if last_agent:

@@ -22,10 +22,10 @@ def answer_waiting_children(
     Answers to approvals go to the children that requested them, and the other children keep
     waiting. Without such answers, the text goes to the first child with another question.
     """
-    waiting_steps = _waiting_steps(snapshot)
+    waiting_steps = _find_waiting_steps(snapshot)
     if not waiting_steps:
         return None
-    answers = _approval_answers(snapshot)
+    answers = _find_approval_answers(snapshot)
     requesters = {
         approval.requested.child_task_id
         for approval in approvals.pending_approvals(snapshot.approvals)
@@ -42,7 +42,7 @@ def answer_waiting_children(
         else:
             steps.append(step)
             outcomes[step.id] = Outcome(step.agent, State.TASK_STATE_INPUT_REQUIRED, step.text)
-    postponed, earlier_outcomes = _postponed_steps(snapshot, waiting_steps)
+    postponed, earlier_outcomes = _find_postponed_steps(snapshot, waiting_steps)
     return {
         "steps": (*steps, *postponed),
         "outcomes": {**earlier_outcomes, **outcomes},
@@ -62,30 +62,30 @@ def recover_state(
     `start` is the task at the start of the turn, `latest` its last state. `text` is the request,
     `files` describes its files (see `describe_files`).
     """
-    ended_children = _child_outcomes(start, latest)
+    ended_children = _find_child_outcomes(start, latest)
     children = {
         (child.started.step_id, child.started.agent): child.started.task_id
         for child in latest.children[len(start.children) :]
     }
-    resumed = answer_waiting_children(start, text)
-    if resumed:
+    resumed_state = answer_waiting_children(start, text)
+    if resumed_state:
         steps = tuple(
             replace(step, called_child_id=children.get((step.id, step.agent), ""))
-            for step in resumed["steps"]
+            for step in resumed_state["steps"]
         )
         new_outcomes = {
             step.id: ended_children[child_id]
             for step in steps
-            if step.id not in resumed["outcomes"]
+            if step.id not in resumed_state["outcomes"]
             and (child_id := step.child_id or step.called_child_id) in ended_children
         }
-        outcomes = {**resumed["outcomes"], **new_outcomes}
+        outcomes = {**resumed_state["outcomes"], **new_outcomes}
         return {"steps": steps, "outcomes": outcomes, "is_revised": True}
     plan = next((plan for plan in reversed(latest.plans) if plan.steps), None)
     if plan is None or plan.first_sequence <= start.sequence:
         return None
     routes = {route.step_id: route for route in latest.routes[len(start.routes) :]}
-    steps = tuple(_step(plan_step, routes, children) for plan_step in plan.steps)
+    steps = tuple(_build_step(plan_step, routes, children) for plan_step in plan.steps)
     if files not in text:
         # The plan shows the files for a step without text.
         steps = tuple(
@@ -105,7 +105,7 @@ def recover_state(
     }
 
 
-def _approval_answers(
+def _find_approval_answers(
     snapshot: snapshot_pb2.TaskSnapshot,
 ) -> dict[str, tuple[event_pb2.ApprovalAnswered, ...]]:
     """Return this turn's answers to the approvals of children, keyed by child id."""
@@ -117,7 +117,7 @@ def _approval_answers(
     return answers
 
 
-def _postponed_steps(
+def _find_postponed_steps(
     snapshot: snapshot_pb2.TaskSnapshot, waiting_steps: Sequence[Step]
 ) -> tuple[Sequence[Step], Mapping[str, Outcome]]:
     """Return the steps postponed until waiting steps end, and the outcomes of completed steps.
@@ -127,13 +127,13 @@ def _postponed_steps(
     plan_steps = _latest_plan(snapshot)
     routes = {route.step_id: route for route in snapshot.routes}
     outcomes = {
-        child.started.step_id: _outcome(child.finished, snapshot, set())
+        child.started.step_id: _build_outcome(child.finished, snapshot, set())
         for child in snapshot.children
         if child.HasField("finished") and child.finished.state == State.TASK_STATE_COMPLETED
     }
     started_ids = {child.started.step_id for child in snapshot.children}
     candidates = [
-        _step(plan_step, routes, {})
+        _build_step(plan_step, routes, {})
         for plan_step in plan_steps
         if plan_step.step_id not in started_ids
     ]
@@ -157,7 +157,7 @@ def _latest_plan(snapshot: snapshot_pb2.TaskSnapshot) -> Sequence[event_pb2.Plan
     return next((plan.steps for plan in reversed(snapshot.plans) if plan.steps), ())
 
 
-def _step(
+def _build_step(
     plan_step: event_pb2.PlanStep,
     routes: Mapping[str, event_pb2.RouteDecided],
     children: Mapping[tuple[str, str], str],
@@ -174,7 +174,7 @@ def _step(
     )
 
 
-def _child_outcomes(
+def _find_child_outcomes(
     start: snapshot_pb2.TaskSnapshot, latest: snapshot_pb2.TaskSnapshot
 ) -> dict[str, Outcome]:
     """Return the outcomes of the children that stopped in this turn, keyed by child id.
@@ -189,14 +189,14 @@ def _child_outcomes(
     }
     earlier_artifacts = {(info.origin.task_id, info.artifact_id) for info in start.artifacts}
     return {
-        child.started.task_id: _outcome(child.finished, latest, earlier_artifacts)
+        child.started.task_id: _build_outcome(child.finished, latest, earlier_artifacts)
         for child in latest.children
         if child.HasField("finished")
         and (child.finished.state in TERMINAL or child.started.task_id not in waiting_ids)
     }
 
 
-def _outcome(
+def _build_outcome(
     end: event_pb2.ChildFinished,
     latest: snapshot_pb2.TaskSnapshot,
     earlier_artifacts: set[tuple[str, str]],
@@ -215,7 +215,7 @@ def _outcome(
         for pair in artifacts
         if pair[1].kind == event_pb2.ARTIFACT_KIND_SYNTHESIS and pair[1].origin.task_id == child_id
     ]
-    texts = (_text(artifact.parts) for artifact, _ in syntheses or artifacts)
+    texts = (_join_text(artifact.parts) for artifact, _ in syntheses or artifacts)
     text = "\n".join(text for text in texts if text)
     text = shorten(text, len(text), MAX_TEXT_CHARS, agent)
     has_files = any(
@@ -232,11 +232,11 @@ def _outcome(
     )
 
 
-def _text(parts: Sequence[part_pb2.Part]) -> str:
+def _join_text(parts: Sequence[part_pb2.Part]) -> str:
     return "".join(part.text for part in parts if part.HasField("text"))
 
 
-def _waiting_steps(snapshot: snapshot_pb2.TaskSnapshot) -> tuple[Step, ...]:
+def _find_waiting_steps(snapshot: snapshot_pb2.TaskSnapshot) -> tuple[Step, ...]:
     """Return the steps whose children wait, oldest first, each with its child's question."""
     plan_texts = {plan_step.step_id: plan_step.text for plan_step in _latest_plan(snapshot)}
     return tuple(

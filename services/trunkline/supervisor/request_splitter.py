@@ -70,14 +70,14 @@ def split_request(text: str, router: Router) -> tuple[Step, ...]:
     unknown_name = router.find_unknown_address(text)
     if unknown_name:
         unrouted = event_pb2.RouteDecided(reasons=[f"no agent here is named {unknown_name}"])
-        return (_step(1, text, unrouted),)
+        return (_build_step(1, text, unrouted),)
     addresses = router.find_addresses(text[:SEARCHED_CHARS])
     if addresses:
-        return _build_steps(text, _addressed_pieces(text, addresses, router))
+        return _build_steps(text, _split_at_addresses(text, addresses, router))
     return _build_steps(text, _split_pieces(text, 0, len(text), router))
 
 
-def _addressed_pieces(
+def _split_at_addresses(
     text: str, addresses: Sequence[re.Match[str]], router: Router
 ) -> list[_Piece]:
     """Split at addresses. The text before the first address is split as usual."""
@@ -118,7 +118,7 @@ def _trim_end(text: str, end: int) -> int:
 
 def _split_pieces(text: str, begin: int, end: int, router: Router) -> list[_Piece]:
     """Split where both parts can be steps. Any other part is joined to the part before it."""
-    fragments = _fragments(text, begin, end) if end - begin <= SEARCHED_CHARS else []
+    fragments = _find_fragments(text, begin, end) if end - begin <= SEARCHED_CHARS else []
     if not 0 < len(fragments) <= _MAX_PIECES:
         return [_Piece(begin, end, is_after=False, routed=router.route(text[begin:end]))]
     pieces: list[_Piece] = []
@@ -139,7 +139,7 @@ def _split_pieces(text: str, begin: int, end: int, router: Router) -> list[_Piec
     return pieces
 
 
-def _fragments(text: str, begin: int, end: int) -> list[tuple[int, int, bool]]:
+def _find_fragments(text: str, begin: int, end: int) -> list[tuple[int, int, bool]]:
     """Return the parts between separators, and whether "then" precedes each."""
     fragments = []
     is_after = False
@@ -187,11 +187,11 @@ def _build_steps(text: str, pieces: Sequence[_Piece]) -> tuple[Step, ...]:
     for number, piece in enumerate(pieces, start=1):
         step_text = text[piece.begin : piece.end].strip(_EDGE_CHARS)
         after = (steps[-1].id,) if piece.is_after and steps else ()
-        steps.append(_step(number, step_text, piece.routed.decision, after=after))
+        steps.append(_build_step(number, step_text, piece.routed.decision, after=after))
     return tuple(steps)
 
 
-def _step(
+def _build_step(
     number: int,
     text: str,
     route: event_pb2.RouteDecided,

@@ -65,7 +65,8 @@ class Router:
         self.cards = {card.name: card for card in sorted(cards, key=lambda card: card.name)}
         self._default = default
         self._skills = {
-            name: [_skill(skill) for skill in card.skills] for name, card in self.cards.items()
+            name: [_parse_skill(skill) for skill in card.skills]
+            for name, card in self.cards.items()
         }
 
     def without(self, agents: Collection[str]) -> "Router":
@@ -85,7 +86,7 @@ class Router:
         matches = [
             _match_card(name, skills, request, first_word) for name, skills in self._skills.items()
         ]
-        scores = _scores(matches)
+        scores = _rank_matches(matches)
         best = scores[0] if scores else event_pb2.AgentScore()
         decision = event_pb2.RouteDecided(
             confidence=best.confidence, reasons=best.reasons, scores=scores
@@ -94,7 +95,7 @@ class Router:
         if best.confidence >= GOOD_CONFIDENCE:
             decision.agent = best.agent
         else:
-            decision.reasons[:] = [_no_route_reason(top_agents(decision))]
+            decision.reasons[:] = [_explain_no_route(top_agents(decision))]
         return RoutedText(
             decision,
             has_verb=best_match is not None and best_match.has_verb,
@@ -142,7 +143,7 @@ def top_agents(decision: event_pb2.RouteDecided) -> list[str]:
     ]
 
 
-def _skill(skill: agent_card_pb2.AgentSkill) -> _Skill:
+def _parse_skill(skill: agent_card_pb2.AgentSkill) -> _Skill:
     is_command = COMMAND_TAG in skill.tags
     name = skill.name or skill.id
     return _Skill(
@@ -182,7 +183,7 @@ def _match_card(
     )
 
 
-def _scores(matches: Sequence[_CardMatch]) -> list[event_pb2.AgentScore]:
+def _rank_matches(matches: Sequence[_CardMatch]) -> list[event_pb2.AgentScore]:
     """Return the scores, best first: by command, then points, then name."""
     ranked = sorted(matches, key=lambda match: (not match.is_command, -match.points, match.agent))
     is_commanded = sum(match.is_command for match in ranked) == 1
@@ -203,7 +204,7 @@ def _scores(matches: Sequence[_CardMatch]) -> list[event_pb2.AgentScore]:
     return scores
 
 
-def _no_route_reason(level: Sequence[str]) -> str:
+def _explain_no_route(level: Sequence[str]) -> str:
     if len(level) > 1:
         return f"{' and '.join(level)} fit equally well"
     return "no agent's skills occur in it"

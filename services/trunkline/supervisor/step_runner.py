@@ -91,10 +91,10 @@ async def _run_step(turn: SupervisorTurn, step: Step, outcomes: Mapping[str, Out
         child_id = child_id or allocate_task_id(turn.directory.get_agent_host(step.agent))
     except TrunklineError as error:
         return failed_outcome(step.agent, str(redact_addresses(error)))
-    return await _call(turn, step, text, child_id)
+    return await _call_child(turn, step, text, child_id)
 
 
-async def _call(turn: SupervisorTurn, step: Step, text: str, child_id: str) -> Outcome:
+async def _call_child(turn: SupervisorTurn, step: Step, text: str, child_id: str) -> Outcome:
     """Call the child, and record its start and its end in the journal."""
     task = turn.task
     if not (step.child_id or step.called_child_id):
@@ -117,12 +117,12 @@ async def _call(turn: SupervisorTurn, step: Step, text: str, child_id: str) -> O
                 task, turn.directory, agent=step.agent, task_id=child_id, limits=turn.limits
             )
             try:
-                message = _message(turn, step, text, child_id)
+                message = _build_message(turn, step, text, child_id)
                 is_retry = bool(step.called_child_id or (step.child_id and task.attempt > 1))
                 outcome = await child.run(message, is_retry=is_retry)
             except asyncio.CancelledError:
                 call.summary = f"{step.agent}: canceled"
-                await task.record(_finished_event(step, child_id, State.TASK_STATE_CANCELED))
+                await task.record(_build_finished_event(step, child_id, State.TASK_STATE_CANCELED))
                 raise
             except TrunklineError as error:
                 outcome = failed_outcome(
@@ -136,18 +136,20 @@ async def _call(turn: SupervisorTurn, step: Step, text: str, child_id: str) -> O
             call.summary = f"{step.agent}: {state_name(outcome.state)}"
     # The text of an answer is in its artifacts, unless it came as a status or a direct reply.
     status_text = outcome.text if outcome.is_status_text or not outcome.is_answer else ""
-    await task.record(_finished_event(step, child_id, outcome.state, status_text))
+    await task.record(_build_finished_event(step, child_id, outcome.state, status_text))
     return outcome
 
 
-def _finished_event(
+def _build_finished_event(
     step: Step, child_id: str, state: StateValue, text: str = ""
 ) -> event_pb2.Event:
     end = event_pb2.ChildFinished(task_id=child_id, agent=step.agent, state=state, text=text)
     return event_pb2.Event(child_finished=end)
 
 
-def _message(turn: SupervisorTurn, step: Step, text: str, child_id: str) -> message_pb2.Message:
+def _build_message(
+    turn: SupervisorTurn, step: Step, text: str, child_id: str
+) -> message_pb2.Message:
     """Build the child's message: the step's text and the request's other parts."""
     task = turn.task
     if step.answers:

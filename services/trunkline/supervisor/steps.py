@@ -109,10 +109,10 @@ def failed_outcome(agent: str, reason: str, *, child_id: str = "") -> Outcome:
 
 def describe_files(message: message_pb2.Message) -> str:
     """Return the names of a message's parts that are not text, or ""."""
-    return clip(", ".join(_part_name(part) for part in message.parts if not part.HasField("text")))
+    return clip(", ".join(_name_part(part) for part in message.parts if not part.HasField("text")))
 
 
-def _part_name(part: part_pb2.Part) -> str:
+def _name_part(part: part_pb2.Part) -> str:
     if part.HasField("data"):
         return part.filename or "data"
     in_url = unquote(urlsplit(part.url).path) if part.HasField("url") else ""

@@ -48,7 +48,7 @@ class SearchableText:
         words = split_words(text)
         numbered = (_NUMBER if word.isdecimal() else word for word in words)
         arithmetic = _NOT_ARITHMETIC.sub(" ", text)
-        return cls(tuple(words), _phrase(words), _phrase(numbered), arithmetic)
+        return cls(tuple(words), _join_phrase(words), _join_phrase(numbered), arithmetic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,9 @@ class Tag:
     def parse(cls, text: str) -> "Tag":
         """Prepare a tag of a card."""
         if split_words(text):
-            phrase = _phrase(_TAG_WORD.findall(text.casefold()))
+            phrase = _join_phrase(_TAG_WORD.findall(text.casefold()))
             return cls(text, phrase, None, is_numbered=_NUMBER in phrase)
-        return cls(text, "", _mark(text.strip()))
+        return cls(text, "", _compile_mark(text.strip()))
 
     def is_verb_in(self, request: SearchableText) -> bool:
         """Return whether the tag, which is in the request, is the verb of the words after it.
@@ -90,11 +90,11 @@ def parse_tags(tags: Iterable[str]) -> tuple[Tag, ...]:
     return tuple(Tag.parse(tag) for tag in tags if tag.strip())
 
 
-def _phrase(words: Iterable[str]) -> str:
+def _join_phrase(words: Iterable[str]) -> str:
     return f" {' '.join(words)} "
 
 
-def _mark(mark: str) -> re.Pattern[str]:
+def _compile_mark(mark: str) -> re.Pattern[str]:
     sign = re.escape(mark)
     if not set(mark) <= _BINARY:
         return re.compile(rf"[\d)]{_GAP}{sign}|{sign}{_GAP}[\d(]")

@@ -59,7 +59,7 @@ async def mesh(tmp_path: Path) -> AsyncIterator[SmallMesh]:
 @agent(name="tabulator", description="Writes a table.", output_modes=["*/*"])
 async def _tabulator(task: TaskContext) -> None:
     part = part_pb2.Part()
-    part.data.list_value.extend([{"name": "Zoë", "count": 2}])
+    part.data.struct_value.update({"name": "Zoë", "count": 2})
     await task.artifact(name="table").append(part, last=True)
 
 
@@ -265,6 +265,6 @@ async def test_a_data_part_is_read_as_json_text(mesh: SmallMesh) -> None:
     responses = [response async for response in _stub(mesh, task.id).DownloadArtifact(request)]
 
     content = b"".join(response.data for response in responses)
-    assert json.loads(content) == [{"name": "Zoë", "count": 2}]
+    assert json.loads(content) == {"name": "Zoë", "count": 2}
     assert responses[0].media_type == "application/json"
     assert responses[0].size_bytes == len(content)

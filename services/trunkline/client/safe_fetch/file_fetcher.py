@@ -77,10 +77,10 @@ class FileFetcher:
         until_s = asyncio.get_running_loop().time() + TOTAL_TIMEOUT_S
         async with AsyncExitStack() as stack:
             for _ in range(_REDIRECTS + 1):
-                endpoint = self._endpoint(url)
+                endpoint = self._parse_url(url)
                 attempt = AsyncExitStack()
                 response = await attempt.enter_async_context(self._get(endpoint))
-                target = _header(response, b"location")
+                target = _get_header(response, b"location")
                 if response.status not in _REDIRECT_STATUSES or not target:
                     await stack.enter_async_context(attempt)
                     break
@@ -89,7 +89,7 @@ class FileFetcher:
             else:
                 raise PeerRefusedError(_peer_name(endpoint), "it redirects too often", "REDIRECTS")
             self._check(response, endpoint)
-            async with aclosing(self._pieces(response, endpoint, until_s)) as pieces:
+            async with aclosing(self._read_pieces(response, endpoint, until_s)) as pieces:
                 yield pieces
 
     @asynccontextmanager
@@ -108,10 +108,10 @@ class FileFetcher:
             except AddressRefusedError as error:
                 raise InvalidArgumentError("part.url", str(error)) from None
             except CONNECTION_ERRORS as error:
-                raise _to_peer_error(endpoint, error) from error
+                raise _build_peer_error(endpoint, error) from error
             yield response
 
-    async def _pieces(
+    async def _read_pieces(
         self, response: httpcore2.Response, endpoint: CheckedUrl, until_s: float
     ) -> AsyncGenerator[bytes]:
         remaining_bytes = self._limit_bytes
@@ -120,16 +120,16 @@ class FileFetcher:
             async for piece in response.aiter_stream():
                 remaining_bytes -= len(piece)
                 if remaining_bytes < 0:
-                    raise self._too_large()
+                    raise self._size_error()
                 if loop.time() > until_s:
                     raise PeerTimeoutError(
                         _peer_name(endpoint), f"it sends for over {TOTAL_TIMEOUT_S:g} s"
                     )
                 yield piece
         except CONNECTION_ERRORS as error:
-            raise _to_peer_error(endpoint, error) from error
+            raise _build_peer_error(endpoint, error) from error
 
-    def _endpoint(self, url: str) -> CheckedUrl:
+    def _parse_url(self, url: str) -> CheckedUrl:
         try:
             return self._guard.parse_url(url)
         except AddressRefusedError as error:
@@ -141,19 +141,19 @@ class FileFetcher:
             raise PeerUnavailableError(_peer_name(endpoint), f"it answered {status}")
         if status != 200:
             raise PeerRefusedError(_peer_name(endpoint), f"it answered {status}", f"HTTP_{status}")
-        if _header(response, b"content-encoding") not in ("", "identity"):
+        if _get_header(response, b"content-encoding") not in ("", "identity"):
             problem = "it sent compressed content, although the request excludes it"
             raise PeerRefusedError(_peer_name(endpoint), problem, "CONTENT_ENCODING")
-        length = _header(response, b"content-length")
+        length = _get_header(response, b"content-length")
         if length.isdecimal() and int(length) > self._limit_bytes:
-            raise self._too_large()
+            raise self._size_error()
 
-    def _too_large(self) -> InvalidArgumentError:
+    def _size_error(self) -> InvalidArgumentError:
         problem = f"leads to a file of over {self._limit_bytes} bytes; send a smaller one"
         return InvalidArgumentError("part.url", problem)
 
 
-def _to_peer_error(
+def _build_peer_error(
     endpoint: CheckedUrl, error: Exception
 ) -> PeerUnavailableError | PeerTimeoutError:
     if isinstance(error, httpcore2.ReadTimeout):
@@ -165,7 +165,7 @@ def _peer_name(endpoint: CheckedUrl) -> str:
     return f"the file's host {endpoint.host}"
 
 
-def _header(response: httpcore2.Response, name: bytes) -> str:
+def _get_header(response: httpcore2.Response, name: bytes) -> str:
     for key, value in response.headers:
         if key.lower() == name:
             return value.decode("latin-1").strip()

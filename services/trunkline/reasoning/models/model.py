@@ -178,12 +178,12 @@ def open_model(choice: ModelChoice | str, *, examples: Iterable[str] = ()) -> Mo
 
 def _open_client(name: str, options: ModelSettings, examples: tuple[str, ...]) -> ModelClient:
     if name == RULES:
-        return ModelClient(RULES, ModelSettings(), partial(_make_rules, examples))
+        return ModelClient(RULES, ModelSettings(), partial(_build_rules_model, examples))
     provider, short = find_provider(name)
     return ModelClient(name, options, partial(provider.build_client, short, options), provider)
 
 
-def _make_rules(examples: tuple[str, ...]) -> "BaseChatModel":
+def _build_rules_model(examples: tuple[str, ...]) -> "BaseChatModel":
     # Loads LangChain, so import it only when a model is needed.
     from trunkline.reasoning.models.rules import RulesModel
 

@@ -86,29 +86,29 @@ class Provider:
         raise ModelCallError("no_key", problem)
 
 
-def _openai(options: ModelSettings) -> Mapping[str, Any]:
+def _openai_options(options: ModelSettings) -> Mapping[str, Any]:
     # The client's own timeout between two chunks would fire before ours.
     limits = {"timeout": options.timeout_s, "stream_chunk_timeout": None}
     return {**limits, "max_retries": 0, "max_tokens": options.max_tokens, "stream_usage": True}
 
 
-def _anthropic(options: ModelSettings) -> Mapping[str, Any]:
+def _anthropic_options(options: ModelSettings) -> Mapping[str, Any]:
     timeout_s, max_tokens = options.timeout_s, options.max_tokens
     return {"timeout": timeout_s, "max_retries": 0, "max_tokens": max_tokens}
 
 
-def _google(options: ModelSettings) -> Mapping[str, Any]:
+def _google_options(options: ModelSettings) -> Mapping[str, Any]:
     # For this client, 1 means a single attempt.
     timeout_s, max_tokens = options.timeout_s, options.max_tokens
     return {"timeout": timeout_s, "max_retries": 1, "max_output_tokens": max_tokens}
 
 
-def _ollama(options: ModelSettings) -> Mapping[str, Any]:
+def _ollama_options(options: ModelSettings) -> Mapping[str, Any]:
     arguments = {"timeout": options.timeout_s}
     return {"client_kwargs": arguments, "num_predict": options.max_tokens}
 
 
-_ALL: Final = (
+_SUPPORTED: Final = (
     Provider(
         name="openai",
         module="langchain_openai",
@@ -116,7 +116,7 @@ _ALL: Final = (
         trace_name="openai",
         key_variables=("OPENAI_API_KEY",),
         url_variables=("OPENAI_API_BASE", "OPENAI_BASE_URL"),
-        client_options=_openai,
+        client_options=_openai_options,
     ),
     Provider(
         name="anthropic",
@@ -125,7 +125,7 @@ _ALL: Final = (
         trace_name="anthropic",
         key_variables=("ANTHROPIC_API_KEY",),
         url_variables=("ANTHROPIC_API_URL", "ANTHROPIC_BASE_URL"),
-        client_options=_anthropic,
+        client_options=_anthropic_options,
     ),
     Provider(
         name="google",
@@ -134,7 +134,7 @@ _ALL: Final = (
         trace_name="gcp.gemini",
         key_variables=("GOOGLE_API_KEY", "GEMINI_API_KEY"),
         url_variables=(),
-        client_options=_google,
+        client_options=_google_options,
     ),
     Provider(
         name="ollama",
@@ -143,10 +143,10 @@ _ALL: Final = (
         trace_name="ollama",
         key_variables=(),
         url_variables=("OLLAMA_HOST",),
-        client_options=_ollama,
+        client_options=_ollama_options,
     ),
 )
-PROVIDERS: Final[Mapping[str, Provider]] = {provider.name: provider for provider in _ALL}
+PROVIDERS: Final[Mapping[str, Provider]] = {provider.name: provider for provider in _SUPPORTED}
 
 
 def find_provider(model: str) -> tuple[Provider, str]:

@@ -63,7 +63,7 @@ class RulesModel(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: object,
     ) -> ChatResult:
-        reply = self._reply(messages, _bound_tools(kwargs))
+        reply = self._build_reply(messages, _get_bound_tools(kwargs))
         return ChatResult(generations=[ChatGeneration(message=reply)])
 
     def _stream(
@@ -73,7 +73,7 @@ class RulesModel(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: object,
     ) -> Iterator[ChatGenerationChunk]:
-        for chunk in _chunks(self._reply(messages, _bound_tools(kwargs))):
+        for chunk in _split_reply(self._build_reply(messages, _get_bound_tools(kwargs))):
             yield ChatGenerationChunk(message=chunk)
 
     async def _astream(
@@ -84,17 +84,17 @@ class RulesModel(BaseChatModel):
         **kwargs: object,
     ) -> AsyncIterator[ChatGenerationChunk]:
         # The base class would use a thread, but nothing here blocks.
-        for chunk in self._stream(messages, tools=_bound_tools(kwargs)):
+        for chunk in self._stream(messages, tools=_get_bound_tools(kwargs)):
             yield chunk
 
-    def _reply(self, messages: Sequence[BaseMessage], tools: Sequence[ToolSpec]) -> AIMessage:
+    def _build_reply(self, messages: Sequence[BaseMessage], tools: Sequence[ToolSpec]) -> AIMessage:
         question, results, answers = _read_question(messages)
         if len(question.strip()) > QUESTION_LIMIT_CHARS:
             text = (
                 f"The question has {len(question)} characters, and at most "
                 f"{QUESTION_LIMIT_CHARS} are read. Ask it more briefly."
             )
-            return _message(text, ResultStatus.INPUT_REQUIRED)
+            return _build_message(text, ResultStatus.INPUT_REQUIRED)
         declared = {
             tool["function"]["name"]: rules
             for tool in tools
@@ -102,9 +102,9 @@ class RulesModel(BaseChatModel):
         }
         matches = match_tools(question, declared, answers)
         if results:
-            return _answer(results, matches)
+            return _build_answer(results, matches)
         if not matches:
-            return _message(self._suggestion(tools), ResultStatus.INPUT_REQUIRED)
+            return _build_message(self._build_suggestion(tools), ResultStatus.INPUT_REQUIRED)
         # Ids are deterministic: the same turn gives the same ids.
         calls = [
             tool_call(name=match.tool, args=match.arguments, id=f"rules-{len(messages)}.{number}")
@@ -112,7 +112,7 @@ class RulesModel(BaseChatModel):
         ]
         return AIMessage(content="", tool_calls=calls)
 
-    def _suggestion(self, tools: Sequence[ToolSpec]) -> str:
+    def _build_suggestion(self, tools: Sequence[ToolSpec]) -> str:
         text = "I can't answer that."
         if self.examples:
             quoted = ", ".join(f'"{example}"' for example in self.examples[:5])
@@ -122,7 +122,7 @@ class RulesModel(BaseChatModel):
         return f"{text} My tools are: {named}." if named else f"{text} I have no tools."
 
 
-def _bound_tools(arguments: Mapping[str, object]) -> list[ToolSpec]:
+def _get_bound_tools(arguments: Mapping[str, object]) -> list[ToolSpec]:
     """Return the tools that bind_tools() put among the call's arguments."""
     tools = arguments.get("tools")
     return tools if isinstance(tools, list) else []
@@ -149,17 +149,17 @@ def _is_answer(reply: AIMessage) -> bool:
     return status == ResultStatus.COMPLETED and not reply.tool_calls and bool(reply.text)
 
 
-def _answer(results: Sequence[ToolMessage], matches: Sequence[ToolMatch]) -> AIMessage:
+def _build_answer(results: Sequence[ToolMessage], matches: Sequence[ToolMatch]) -> AIMessage:
     failures = [result for result in results if result.status == "error"]
     if failures:
         is_mendable = all((result.artifact or {}).get("is_mendable") for result in failures)
         status = ResultStatus.INPUT_REQUIRED if is_mendable else ResultStatus.ERROR
-        return _message("\n".join(result.text for result in failures), status)
+        return _build_message("\n".join(result.text for result in failures), status)
     sources: Sequence[ToolMatch | None] = (
         matches if len(matches) == len(results) else [None] * len(results)
     )
     texts = [_render_result(result, match) for result, match in zip(results, sources, strict=True)]
-    return _message("\n".join(texts), ResultStatus.COMPLETED)
+    return _build_message("\n".join(texts), ResultStatus.COMPLETED)
 
 
 def _render_result(result: ToolMessage, match: ToolMatch | None) -> str:
@@ -168,11 +168,11 @@ def _render_result(result: ToolMessage, match: ToolMatch | None) -> str:
     return filled or plain_result_text(result)
 
 
-def _message(text: str, status: ResultStatus) -> AIMessage:
+def _build_message(text: str, status: ResultStatus) -> AIMessage:
     return AIMessage(content=text, response_metadata={STATUS_KEY: status.value})
 
 
-def _chunks(reply: AIMessage) -> Iterator[AIMessageChunk]:
+def _split_reply(reply: AIMessage) -> Iterator[AIMessageChunk]:
     """Yield a reply as a provider would stream it: calls and status first, then the words."""
     calls = [
         tool_call_chunk(

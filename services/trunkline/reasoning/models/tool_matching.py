@@ -138,18 +138,18 @@ def _match_tool(
             match = _compile(rule["pattern"]).search(text)
             if match is None:
                 continue
-            arguments = _arguments(match, rule.get("arguments", {}), answers)
+            arguments = _build_arguments(match, rule.get("arguments", {}), answers)
             answer = rule.get("answer", "")
             return match.end() - match.start(), ToolMatch(tool, arguments, str(answer))
         except _MissingAnswers:
             continue
         except _DECLARATION_ERRORS as error:
-            _report(tool, f"{type(error).__name__}: {error}")
+            _log_problem(tool, f"{type(error).__name__}: {error}")
     return None
 
 
 @lru_cache(maxsize=1024)
-def _report(tool: str, problem: str) -> None:
+def _log_problem(tool: str, problem: str) -> None:
     """Log a malformed declaration. Cached, so that it is logged once."""
     extra = {"tool": tool, "problem": problem}
     logger.warning("matching.declaration_passed_over", extra=extra)
@@ -162,30 +162,30 @@ def _compile(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.IGNORECASE)
 
 
-def _arguments(
+def _build_arguments(
     groups: re.Match[str], specs: Mapping[str, Any], answers: Sequence[str]
 ) -> dict[str, Any]:
     arguments = {}
     for name, spec in specs.items():
         try:
-            arguments[name] = _argument(groups, spec, answers)
+            arguments[name] = _build_argument(groups, spec, answers)
         except _MissingGroup:
             if isinstance(spec, Mapping) and "default" in spec:
                 arguments[name] = spec["default"]
     return arguments
 
 
-def _argument(groups: re.Match[str], spec: object, answers: Sequence[str]) -> object:
+def _build_argument(groups: re.Match[str], spec: object, answers: Sequence[str]) -> object:
     """Return an argument's value, from a template, a literal, a list of both, or a table."""
     match spec:
         case str():
-            return _fill(groups, spec, {}, answers)
+            return _fill_template(groups, spec, {}, answers)
         case Mapping() if "from" in spec:
-            return _map_value(_fill(groups, spec["from"], spec, answers), spec)
+            return _map_value(_fill_template(groups, spec["from"], spec, answers), spec)
         case Mapping():
             return spec["default"]
         case list():
-            return [_argument(groups, item, answers) for item in spec]
+            return [_build_argument(groups, item, answers) for item in spec]
         case _:
             return spec
 
@@ -196,13 +196,13 @@ def _map_value(text: str, spec: Mapping[str, Any]) -> object:
     return _convert_value(value, spec.get("type", "")) if isinstance(value, str) else value
 
 
-def _fill(
+def _fill_template(
     groups: re.Match[str], template: str, spec: Mapping[str, Any], answers: Sequence[str]
 ) -> str:
     def group(field: re.Match[str]) -> str:
         name = field[1]
         if name in {"answer", "answers"}:
-            earlier = _earlier(spec, answers)
+            earlier = _select_answers(spec, answers)
             return earlier[-1] if name == "answer" else str(spec.get("join", ", ")).join(earlier)
         try:
             value = groups[int(name)] if name.isdecimal() else groups[name]
@@ -216,7 +216,7 @@ def _fill(
     return _FIELD.sub(group, template).strip()
 
 
-def _earlier(spec: Mapping[str, Any], answers: Sequence[str]) -> list[str]:
+def _select_answers(spec: Mapping[str, Any], answers: Sequence[str]) -> list[str]:
     """Return the answers that an argument may use."""
     only = _compile(spec.get("only", r"(?s).*"))
     earlier = [answer for answer in answers if only.fullmatch(answer)]
