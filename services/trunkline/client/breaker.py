@@ -93,9 +93,9 @@ class Breaker:
                 return ""
             case "open":
                 wait_s = math.ceil(self.retry_in_s)
-                return f"{self._history()}; it is tried again in {wait_s} s"
+                return f"{self._describe_failures()}; it is tried again in {wait_s} s"
             case _:
-                return f"{self._history()}; it is being tried again, one call at a time"
+                return f"{self._describe_failures()}; it is being tried again, one call at a time"
 
     def check(self) -> None:
         """Let a call through or refuse it.
@@ -188,7 +188,7 @@ class Breaker:
         self._probe_until = -math.inf
         logger.info("breaker.half_open", extra={"peer": self.name})
 
-    def _history(self) -> str:
+    def _describe_failures(self) -> str:
         suffix = f", at last: {self._problem}" if self._problem else ""
         return f"it kept failing{suffix}"
 

@@ -208,7 +208,7 @@ class Directory:
                     await self._change_event.wait()
         except TimeoutError:
             if self._problem is not None:
-                raise self._unavailable() from None
+                raise self._build_error() from None
             raise PeerTimeoutError(
                 self._registry_name, f"the mesh is not as expected after {timeout_s:g} s"
             ) from None
@@ -237,9 +237,9 @@ class Directory:
     def _check_ready(self) -> None:
         # Before the first update, a missing agent or task may still exist.
         if self.revision == 0:
-            raise self._unavailable()
+            raise self._build_error()
 
-    def _unavailable(self) -> PeerUnavailableError:
+    def _build_error(self) -> PeerUnavailableError:
         problem = self._problem
         if isinstance(problem, PeerUnavailableError):
             return PeerUnavailableError(self._registry_name, problem.problem)

@@ -24,40 +24,40 @@ from trunkline.v1 import trunk_service_pb2
 _ERROR_CLASSES = {cls.reason: cls for cls in error_classes()}
 
 
-def _unavailable(peer: str, problem: str) -> TrunklineError:
+def _unavailable_error(peer: str, problem: str) -> TrunklineError:
     if "last error: " in problem or "errors resolving" in problem:
         # grpc lists each address that it tried; the problem is at the end of the text.
         problem = problem.rpartition(": ")[2].rstrip("]")
     return PeerUnavailableError(peer, problem)
 
 
-def _protocol(peer: str, problem: str) -> TrunklineError:
+def _protocol_error(peer: str, problem: str) -> TrunklineError:
     return PeerProtocolError(peer, problem)
 
 
-def _invalid(_peer: str, problem: str) -> TrunklineError:
+def _invalid_error(_peer: str, problem: str) -> TrunklineError:
     return InvalidArgumentError("request", problem)
 
 
 # Statuses without our ErrorInfo: from grpc itself, the network, or third-party servers.
 _ERROR_FACTORIES: dict[grpc.StatusCode, Callable[[str, str], TrunklineError]] = {
-    grpc.StatusCode.OK: _protocol,
-    grpc.StatusCode.CANCELLED: _unavailable,
-    grpc.StatusCode.UNKNOWN: _protocol,
-    grpc.StatusCode.INVALID_ARGUMENT: _invalid,
+    grpc.StatusCode.OK: _protocol_error,
+    grpc.StatusCode.CANCELLED: _unavailable_error,
+    grpc.StatusCode.UNKNOWN: _protocol_error,
+    grpc.StatusCode.INVALID_ARGUMENT: _invalid_error,
     grpc.StatusCode.DEADLINE_EXCEEDED: PeerTimeoutError,
-    grpc.StatusCode.NOT_FOUND: _invalid,
-    grpc.StatusCode.ALREADY_EXISTS: _invalid,
+    grpc.StatusCode.NOT_FOUND: _invalid_error,
+    grpc.StatusCode.ALREADY_EXISTS: _invalid_error,
     grpc.StatusCode.PERMISSION_DENIED: ConfigurationError,
     # From grpc: a message was too large. Our own overload errors have an ErrorInfo.
-    grpc.StatusCode.RESOURCE_EXHAUSTED: _protocol,
-    grpc.StatusCode.FAILED_PRECONDITION: _invalid,
-    grpc.StatusCode.ABORTED: _unavailable,
-    grpc.StatusCode.OUT_OF_RANGE: _invalid,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: _protocol_error,
+    grpc.StatusCode.FAILED_PRECONDITION: _invalid_error,
+    grpc.StatusCode.ABORTED: _unavailable_error,
+    grpc.StatusCode.OUT_OF_RANGE: _invalid_error,
     grpc.StatusCode.UNIMPLEMENTED: UnsupportedOperationError,
-    grpc.StatusCode.INTERNAL: _protocol,
-    grpc.StatusCode.UNAVAILABLE: _unavailable,
-    grpc.StatusCode.DATA_LOSS: _protocol,
+    grpc.StatusCode.INTERNAL: _protocol_error,
+    grpc.StatusCode.UNAVAILABLE: _unavailable_error,
+    grpc.StatusCode.DATA_LOSS: _protocol_error,
     grpc.StatusCode.UNAUTHENTICATED: ConfigurationError,
 }
 

@@ -64,7 +64,7 @@ class ReasoningAgent:
         if not isinstance(model, Model):
             choice = model or ModelChoice()
             is_checked = choice.check
-            model = open_model(choice, examples=self._examples())
+            model = open_model(choice, examples=self._list_examples())
         self._model = model
         is_checked = not model.is_rules if is_checked is None else is_checked
         self._checker = model if is_checked and not model.is_rules else None
@@ -90,7 +90,7 @@ class ReasoningAgent:
             StepLimitError: the turn reached its message limit without an answer.
         """
         if not task.text.strip() and not task.snapshot.continuation:
-            await task.require_input(f"Ask something{self._for_example()}.")
+            await task.require_input(f"Ask something{self._render_example()}.")
             return
         if task.attempt == 1:
             # Report `working` before slow loading.
@@ -111,7 +111,7 @@ class ReasoningAgent:
 
         listing = await self._tools.list_tools(self._servers)
         if not listing.tools:
-            await task.fail(_no_tools_reason(listing))
+            await task.fail(_explain_no_tools(listing))
             return
         if self._graph is None:
             self._graph = build_graph()
@@ -124,7 +124,7 @@ class ReasoningAgent:
             checkpoints=checkpoints,
         )
         try:
-            result = await run_turn(self._graph, turn, self._prompt())
+            result = await run_turn(self._graph, turn, self._build_prompt())
         except ModelOverflowError as error:
             await task.require_input(str(error))
             return
@@ -140,22 +140,22 @@ class ReasoningAgent:
         """Load the model's client, so that the first question does not wait for it."""
         await self._model.load()
 
-    def _prompt(self) -> str:
+    def _build_prompt(self) -> str:
         return (
             f"You are the agent {self.card.name}. {self.card.description} Answer with your tools, "
             f"briefly and exactly. Ask by {ASK_USER} for what only the user can tell, and say by "
             f"{GIVE_UP} that your tools can't answer. {self._instructions}"
         ).rstrip()
 
-    def _examples(self) -> list[str]:
+    def _list_examples(self) -> list[str]:
         return [example for skill in self.card.skills for example in skill.examples]
 
-    def _for_example(self) -> str:
-        examples = self._examples()
+    def _render_example(self) -> str:
+        examples = self._list_examples()
         return f', for example "{examples[0]}"' if examples else ""
 
 
-def _no_tools_reason(listing: ToolListing) -> str:
+def _explain_no_tools(listing: ToolListing) -> str:
     problems = [
         f"tool server {name!r} is down: {reason}" for name, reason in listing.unavailable.items()
     ]

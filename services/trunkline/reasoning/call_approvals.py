@@ -41,7 +41,7 @@ def sort_pending_calls(turn: ReasoningTurn, state: ReasoningState) -> PendingCal
             continue
         approval = _find_approval(turn, pending, tool, call)
         if approval is None and exact_json(call["args"]):
-            # The person would see rounded numbers, so the tool would get arguments nobody approved.
+            # The person would approve rounded numbers, and the tool would get the exact ones.
             pending.results.append(_build_unshowable_result(tool, call))
         elif approval is None or not approval.HasField("answered"):
             pending.awaiting_approval.append(call)

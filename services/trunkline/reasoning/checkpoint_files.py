@@ -92,13 +92,13 @@ def open_checkpoint_file(path: Path) -> Iterator[CheckpointFile]:
     """
     _close_orphaned_files()
     file = _open_files.get(path)
-    if file is not None and not file.users and _inode(path) != file.inode:
+    if file is not None and not file.users and _get_inode(path) != file.inode:
         # The file was deleted together with its journal.
         _close_file(file)
         file = None
     if file is None:
         saver = _open(path)
-        file = _open_files[path] = CheckpointFile(path, saver, _inode(path))
+        file = _open_files[path] = CheckpointFile(path, saver, _get_inode(path))
     if file.close_timer is not None:
         file.close_timer.cancel()
         file.close_timer = None
@@ -134,7 +134,7 @@ def _close_file(file: CheckpointFile) -> None:
         file.close()
 
 
-def _inode(path: Path) -> int:
+def _get_inode(path: Path) -> int:
     try:
         return path.stat().st_ino
     except OSError:

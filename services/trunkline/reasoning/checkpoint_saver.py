@@ -112,14 +112,14 @@ class CheckpointSaver(EventLoopSaver):
         """Return the state in the last checkpoint of a thread, or None if it has none."""
         config: RunnableConfig = {"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}
         try:
-            saved = self.get_tuple(config)
+            checkpoint_tuple = self.get_tuple(config)
         except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
             # The checkpoint is torn after a power failure or of another version. The turn starts
             # over.
             logger.warning("checkpoint.not_read", extra={"problem": type(error).__name__})
             self.delete_checkpoints(thread_id)
             return None
-        return None if saved is None else saved.checkpoint["channel_values"]
+        return None if checkpoint_tuple is None else checkpoint_tuple.checkpoint["channel_values"]
 
     def delete_checkpoints(self, thread_id: str) -> None:
         """Delete the checkpoints of a thread."""

@@ -60,21 +60,21 @@ async def lock_conversation(task: TurnRuntime) -> AsyncIterator[None]:
 
 async def _wait(lock: _LockState, parent: str, task_id: str) -> None:
     """Wait for the lock. The task that grants it increments the number of holders."""
-    granted = asyncio.get_running_loop().create_future()
-    entry = (parent, granted)
+    grant = asyncio.get_running_loop().create_future()
+    entry = (parent, grant)
     lock.queue.append(entry)
     try:
         async with asyncio.timeout(WAIT_LIMIT_S):
-            await asyncio.shield(granted)
+            await asyncio.shield(grant)
     except BaseException as error:
         with contextlib.suppress(ValueError):
             lock.queue.remove(entry)
         if isinstance(error, TimeoutError):
             logger.warning("conversation.not_waited_for", extra={"task_id": task_id})
-            if not granted.done():
+            if not grant.done():
                 lock.holders += 1
             return
-        if granted.done():
+        if grant.done():
             lock.holders -= 1
             _grant_next(lock)
         raise

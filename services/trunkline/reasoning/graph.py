@@ -87,7 +87,9 @@ async def run_turn(graph: ReasoningGraph, turn: ReasoningTurn, prompt: str) -> T
     result = _read_result(end)
     if result.status == ResultStatus.COMPLETED:
         messages = [*turn.earlier_messages, *end["messages"]]
-        if sources := render_sources(messages, turn.streamed, earlier=len(turn.earlier_messages)):
+        if sources := render_sources(
+            messages, turn.streamed_text, earlier=len(turn.earlier_messages)
+        ):
             await turn.append_answer(sources)
         await turn.finish_answer()
     # A turn that waits for approval is not a finished exchange yet.

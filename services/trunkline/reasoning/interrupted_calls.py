@@ -45,10 +45,10 @@ class InterruptedCalls:
         """Remove and return an earlier call with the same arguments or approval, or None."""
         label = f"{tool.server}/{tool.name}"
         # The journal rounds large numbers, so round the arguments in the same way to compare them.
-        expected = to_struct(arguments) if self._calls else None
+        rounded_arguments = to_struct(arguments) if self._calls else None
         for call in self._calls:
             start = call.started
-            is_match = start.tool == label and start.arguments == expected
+            is_match = start.tool == label and start.arguments == rounded_arguments
             if approval_id:
                 is_match = start.call_id.partition("/")[0] == approval_id
             if is_match:

@@ -36,7 +36,7 @@ async def call_model(state: ReasoningState, runtime: Runtime[ReasoningTurn]) -> 
     limit = turn.model.turn_tokens
     if limit is not None and count_tokens(state["messages"]) >= limit:
         raise TokenLimitError(turn.task.agent, str(limit))
-    start = len(turn.streamed)
+    start = len(turn.streamed_text)
     reply = await turn.model.ask(
         turn.model_messages(state),
         tools=turn.tool_specs(state),
@@ -85,7 +85,7 @@ async def check_answer(state: ReasoningState, runtime: Runtime[ReasoningTurn]) -
     status = reply_status(reply)
     if reply.invalid_tool_calls:
         return {"messages": [build_feedback(_BAD_CALL)]}
-    text = turn.streamed if status == ResultStatus.COMPLETED else reply.text
+    text = turn.streamed_text if status == ResultStatus.COMPLETED else reply.text
     if not text.strip() and not turn.parts:
         return {"messages": [build_feedback(_NO_ANSWER)]}
     if status == ResultStatus.COMPLETED and (objection := await _find_objection(turn, state, text)):

@@ -46,11 +46,11 @@ async def call_tools(state: ReasoningState, runtime: Runtime[ReasoningTurn]) -> 
     if pending.ready:
         await turn.task.progress(_SEARCHING)
     async with asyncio.TaskGroup() as group:
-        running = [
+        tasks = [
             group.create_task(_call(turn, call, approval_id, interrupted_calls))
             for call, approval_id in pending.ready
         ]
-    results: list[BaseMessage] = [*pending.results, *(call.result() for call in running)]
+    results: list[BaseMessage] = [*pending.results, *(task.result() for task in tasks)]
     if not turn.model.is_rules:
         results = quote_sources([*turn.earlier_messages, *state["messages"]], results)
     update: dict[str, Any] = {"messages": results, "approvals": pending.approvals}

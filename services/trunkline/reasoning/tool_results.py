@@ -56,15 +56,17 @@ def render_sources(messages: Sequence[BaseMessage], answer: str, *, earlier: int
     turn. The first `earlier` messages are of earlier turns.
     """
     citations = dict(_iter_citations(messages))
-    cited = [number for number in _parse_cited_numbers(answer) if number in citations]
+    cited_numbers = [number for number in _parse_cited_numbers(answer) if number in citations]
     turn_numbers = list(dict(_iter_citations(messages[earlier:])))
-    listed = sorted(cited) or turn_numbers[:_UNCITED_LIMIT]
+    shown_numbers = sorted(cited_numbers) or turn_numbers[:_UNCITED_LIMIT]
     lines = [
-        f"[{number}] {citations[number]}" for number in listed if citations[number] not in answer
+        f"[{number}] {citations[number]}"
+        for number in shown_numbers
+        if citations[number] not in answer
     ]
     if not lines:
         return ""
-    return "\n".join(("\n\nSources:" if cited else "\n\nFound in:", *lines))
+    return "\n".join(("\n\nSources:" if cited_numbers else "\n\nFound in:", *lines))
 
 
 def get_citations(message: ToolMessage) -> dict[str, Any] | None:

@@ -118,9 +118,9 @@ def _build_listing(
     names: Sequence[str],
     response: tool_service_pb2.ListToolsResponse | tool_service_pb2.WatchToolsResponse,
 ) -> ToolListing:
-    down = dict.fromkeys(names, "it is not in the mcpServers file")
+    problems = dict.fromkeys(names, "it is not in the mcpServers file")
     for server in response.servers:
-        down.pop(server.name, None)
+        problems.pop(server.name, None)
         if server.state != tool_service_pb2.TOOL_SERVER_STATE_READY:
-            down[server.name] = server.error or "it is still starting"
-    return ToolListing(tuple(response.tools), down)
+            problems[server.name] = server.error or "it is still starting"
+    return ToolListing(tuple(response.tools), problems)

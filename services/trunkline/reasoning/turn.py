@@ -47,7 +47,7 @@ class ReasoningTurn:
     """The number of messages in the task's history before this turn's question."""
     checkpoints: TurnCheckpoints | None = None
     """The turn's checkpoints; None: the host keeps none."""
-    streamed: str = ""
+    streamed_text: str = ""
     parts: list[part_pb2.Part] = field(default_factory=list)
     """Tool content that is not text."""
     _answer: ArtifactWriter | None = None
@@ -70,29 +70,29 @@ class ReasoningTurn:
 
     async def append_answer(self, text: str) -> None:
         """Stream a piece of the answer."""
-        await self._artifact().append(text)
-        self.streamed += text
+        await self._open_artifact().append(text)
+        self.streamed_text += text
 
     async def truncate_answer(self, length: int = 0) -> None:
         """Shorten the streamed answer to its first `length` characters.
 
         Used when a model answers anew. Readers get the rest of the artifact as a replacement.
         """
-        if length >= len(self.streamed):
+        if length >= len(self.streamed_text):
             return
-        self.streamed = self.streamed[:length]
+        self.streamed_text = self.streamed_text[:length]
         remains = artifact_pb2.Artifact(name=_ANSWER)
-        if self.streamed:
-            remains.parts.add(text=self.streamed)
-        await self._artifact().replace(remains)
+        if self.streamed_text:
+            remains.parts.add(text=self.streamed_text)
+        await self._open_artifact().replace(remains)
 
     async def save_written_length(self) -> dict[str, int]:
         """Flush the answer to the journal and return its length, for the checkpoint."""
-        if self._answer is None or not self.streamed:
+        if self._answer is None or not self.streamed_text:
             return {}
         if self.checkpoints is not None:
             await self.task.flush()
-        return {self._answer.id: len(self.streamed)}
+        return {self._answer.id: len(self.streamed_text)}
 
     async def close_answer(self) -> None:
         """Close the artifact if one was started. Its text does not count as an answer."""
@@ -109,7 +109,7 @@ class ReasoningTurn:
 
     async def finish_answer(self) -> None:
         """Append the parts that are not text, and close the artifact."""
-        answer = self._artifact()
+        answer = self._open_artifact()
         for part in self.parts:
             await answer.append(part)
         await answer.close()
@@ -121,12 +121,12 @@ class ReasoningTurn:
         for artifact in self.task.latest.task.artifacts:
             if length := lengths.get(artifact.artifact_id):
                 text = "".join(part.text for part in artifact.parts)
-                self.streamed = text[:length]
+                self.streamed_text = text[:length]
                 # If the text was not cut, the parts after it are still in the artifact.
-                present = 0 if length < len(text) else len(artifact.parts) - 1
-                del self.parts[: max(0, present)]
+                present_count = 0 if length < len(text) else len(artifact.parts) - 1
+                del self.parts[: max(0, present_count)]
 
-    def _artifact(self) -> ArtifactWriter:
+    def _open_artifact(self) -> ArtifactWriter:
         if self._answer is None:
             kind = event_pb2.ARTIFACT_KIND_ANSWER
             self._answer = self.task.artifact(_ANSWER, kind=kind)

@@ -46,7 +46,7 @@ def _build_metadata(error: TrunklineError) -> dict[str, str]:
 
 
 def _truncate(text: str, size_bytes: int) -> str:
-    encoded = text.encode(errors="replace")
-    if len(encoded) <= size_bytes:
+    data = text.encode(errors="replace")
+    if len(data) <= size_bytes:
         return text
-    return encoded[: size_bytes - 3].decode(errors="ignore") + "…"
+    return data[: size_bytes - 3].decode(errors="ignore") + "…"

@@ -103,13 +103,13 @@ class TrunkServerConnection:
 
     async def serve(self) -> None:
         """Serve until the peer has left, or after `drain` until every call has ended."""
-        reading = self._group.create_task(self._read())
+        reader = self._group.create_task(self._read())
         try:
             # If the peer is gone, gRPC cancels this call, or will soon.
             with contextlib.suppress(grpc.aio.BaseError):
                 await self._send()
         finally:
-            reading.cancel()
+            reader.cancel()
 
     def drain(self) -> None:
         """Refuse new calls, and end after the last open one."""

@@ -79,7 +79,7 @@ class Supervisor:
             await task.rewind(_retained_lengths(task))
         if task.attempt > 1 or self._directory.revision == 0:
             await self._wait_for_agents(state["steps"] if state else ())
-        router = self._current_router().without(task.path)
+        router = self._current_router().exclude(task.path)
         turn = SupervisorTurn(task, self._directory, router, task.plan(), self._limits)
         if self._planner is None:
             await self._run(turn, state)

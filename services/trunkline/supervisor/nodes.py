@@ -81,9 +81,9 @@ async def _plan_request(turn: SupervisorTurn) -> PlanResult:
     if result.steps:
         return result
     if result.question:
-        unrouted = event_pb2.RouteDecided(reasons=[f"{planner.name} has a question"])
-        unrouted.scores.extend(by_score[0].route.scores)
-        return replace(result, steps=(Step("step-1", task.text, unrouted),))
+        route = event_pb2.RouteDecided(reasons=[f"{planner.name} has a question"])
+        route.scores.extend(by_score[0].route.scores)
+        return replace(result, steps=(Step("step-1", task.text, route),))
     for step in by_score:
         step.route.reasons.append(f"planned by score: {result.problem}")
     return PlanResult(by_score)
@@ -116,9 +116,9 @@ async def run_plan(state: SupervisorState, turn: SupervisorTurn) -> NodeResult:
 async def synthesise_answer(state: SupervisorState, turn: SupervisorTurn) -> NodeResult:
     """Retry failed steps once with the next best agent. Otherwise deliver the answer and end."""
     if not state.get("is_revised"):
-        revised = _prepare_retries(state)
-        if revised.get("retries"):
-            return revised, "plan"
+        revised_state = _prepare_retries(state)
+        if revised_state.get("retries"):
+            return revised_state, "plan"
     answer = combine_outcomes(state["steps"], state["outcomes"])
     await deliver_answer(
         turn, await rewrite_answer(turn, answer, state["steps"], state["outcomes"])
@@ -127,7 +127,11 @@ async def synthesise_answer(state: SupervisorState, turn: SupervisorTurn) -> Nod
 
 
 async def _write_plan(
-    turn: SupervisorTurn, steps: Sequence[Step], routed: Sequence[Step], *, written_text: str = ""
+    turn: SupervisorTurn,
+    steps: Sequence[Step],
+    routed_steps: Sequence[Step],
+    *,
+    written_text: str = "",
 ) -> None:
     """Record the plan, as text and as steps, and the route of each step.
 
@@ -144,7 +148,7 @@ async def _write_plan(
     await turn.task.record(
         *([plan_event(plan_id, revision, tokens)] if tokens else ()),
         event_pb2.Event(plan=plan),
-        *_route_events(routed),
+        *_route_events(routed_steps),
     )
     turn.plan.start_revision()
 
@@ -153,23 +157,23 @@ def _prepare_retries(state: SupervisorState) -> SupervisorState:
     """Return the state with the steps to retry with other agents, if there are any."""
     outcomes = dict(state["outcomes"])
     steps = {step.id: step for step in state["steps"]}
-    retried = {
+    retried_steps = {
         step.id: alternative
         for step in state["steps"]
         if (alternative := find_second_choice(step, outcomes[step.id])) is not None
     }
     # Also retry the steps that need these. A model's plan may list the steps in any order.
-    blocked = list(retried)
+    blocked = list(retried_steps)
     while blocked:
         needed = blocked.pop()
         for step in state["steps"]:
-            if needed in step.needed_steps and step.id not in retried:
-                retried[step.id] = step
+            if needed in step.needed_steps and step.id not in retried_steps:
+                retried_steps[step.id] = step
                 blocked.append(step.id)
-    for step_id in retried:
+    for step_id in retried_steps:
         del outcomes[step_id]
-    steps |= retried
-    retries = [steps[step_id] for step_id in steps if step_id in retried]
+    steps |= retried_steps
+    retries = [steps[step_id] for step_id in steps if step_id in retried_steps]
     return {
         "steps": tuple(steps.values()),
         "outcomes": outcomes,

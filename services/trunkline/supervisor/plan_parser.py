@@ -115,8 +115,8 @@ def _parse_step(number: int, item: object, count: int, router: Router, planner: 
     text, numbers = _normalize_placeholders(text.strip(), number, count)
     after = sorted({*numbers, *_parse_step_numbers(number, item.get("after"), count)})
     if not (has_reference(text) and len(after) == 1):
-        missing = (f"{{{earlier}}}" for earlier in after if earlier not in numbers)
-        text = "\n".join([text, *missing])
+        placeholders = (f"{{{earlier}}}" for earlier in after if earlier not in numbers)
+        text = "\n".join([text, *placeholders])
     route = router.route(text).decision
     score = next((score for score in route.scores if score.agent == agent), None)
     reasons = [f"{planner} planned it", *(score.reasons if score else ())]

@@ -138,8 +138,8 @@ class Planner:
             {"agent": outcome.agent, "asked": step.plan_text or step.text, "answer": outcome.text}
             for step, outcome in results
         ]
-        encoded = json.dumps(answers, ensure_ascii=False)
-        question = f"The request:\n{request[:_REQUEST_CHARS]}\n\nThe answers:\n{encoded}"
+        answers_json = json.dumps(answers, ensure_ascii=False)
+        question = f"The request:\n{request[:_REQUEST_CHARS]}\n\nThe answers:\n{answers_json}"
         try:
             reply = await self._model.ask(
                 [SystemMessage(_MERGE_PROMPT), HumanMessage(question)],

@@ -69,8 +69,8 @@ def split_request(text: str, router: Router) -> tuple[Step, ...]:
     """
     unknown_name = router.find_unknown_address(text)
     if unknown_name:
-        unrouted = event_pb2.RouteDecided(reasons=[f"no agent here is named {unknown_name}"])
-        return (_build_step(1, text, unrouted),)
+        route = event_pb2.RouteDecided(reasons=[f"no agent here is named {unknown_name}"])
+        return (_build_step(1, text, route),)
     addresses = router.find_addresses(text[:SEARCHED_CHARS])
     if addresses:
         return _build_steps(text, _split_at_addresses(text, addresses, router))

@@ -69,7 +69,7 @@ class Router:
             for name, card in self.cards.items()
         }
 
-    def without(self, agents: Collection[str]) -> "Router":
+    def exclude(self, agents: Collection[str]) -> "Router":
         """Return a router without these agents."""
         if not any(agent in self.cards for agent in agents):
             return self
@@ -163,16 +163,16 @@ def _match_card(
     skill_count = 0
     for skill in skills:
         if skill.is_command:
-            matching = [tag for tag in skill.tags if tag.phrase == f" {first_word} "]
-            is_command = is_command or bool(matching)
+            matching_tags = [tag for tag in skill.tags if tag.phrase == f" {first_word} "]
+            is_command = is_command or bool(matching_tags)
         else:
-            matching = [tag for tag in skill.tags if tag.is_in(request)]
+            matching_tags = [tag for tag in skill.tags if tag.is_in(request)]
         is_named = not skill.is_command and bool(skill.words.strip())
-        if not matching and not (is_named and skill.words in request.phrase):
+        if not matching_tags and not (is_named and skill.words in request.phrase):
             continue
         skill_count += 1
-        tags.update((tag.text.casefold(), tag) for tag in matching)
-        names = ", ".join(tag.text for tag in matching) or "its name"
+        tags.update((tag.text.casefold(), tag) for tag in matching_tags)
+        names = ", ".join(tag.text for tag in matching_tags) or "its name"
         reasons.append(f"skill {skill.name!r}: {names}")
     return _CardMatch(
         agent,

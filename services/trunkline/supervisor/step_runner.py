@@ -76,16 +76,18 @@ async def run_steps(
 async def _run_step(turn: SupervisorTurn, step: Step, outcomes: Mapping[str, Outcome]) -> Outcome:
     if not step.agent:
         return failed_outcome("", "no agent here fits it")
-    needed = {earlier: outcomes[earlier] for earlier in step.needed_steps}
+    needed_outcomes = {earlier: outcomes[earlier] for earlier in step.needed_steps}
     if any(
         not outcome.is_waiting and not (outcome.is_answer and outcome.text)
-        for outcome in needed.values()
+        for outcome in needed_outcomes.values()
     ):
         return failed_outcome(step.agent, "the result that it needs is missing")
-    if any(outcome.is_waiting for outcome in needed.values()):
+    if any(outcome.is_waiting for outcome in needed_outcomes.values()):
         # Postponed until those steps complete: see trunkline.supervisor.recovery.
         return Outcome(step.agent, State.TASK_STATE_INPUT_REQUIRED)
-    text = fill_references(step.text, {name: outcome.text for name, outcome in needed.items()})
+    text = fill_references(
+        step.text, {name: outcome.text for name, outcome in needed_outcomes.items()}
+    )
     try:
         child_id = step.child_id or step.called_child_id
         child_id = child_id or allocate_task_id(turn.directory.get_agent_host(step.agent))

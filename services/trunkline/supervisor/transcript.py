@@ -40,9 +40,9 @@ class _Artifact:
         if size <= limit:
             self.texts += texts
             return size
-        clipped = "".join(texts)[:limit]
-        self.texts.append(clipped)
-        return len(clipped)
+        text = "".join(texts)[:limit]
+        self.texts.append(text)
+        return len(text)
 
     def clear(self) -> int:
         """Drop the texts. Returns the number of characters that were stored."""

@@ -139,7 +139,7 @@ def test_an_unknown_address_is_a_step_without_an_agent(router: Router) -> None:
 def test_an_agent_on_the_path_cannot_be_addressed() -> None:
     card = agent_card_pb2.AgentCard(name="boss")
 
-    (step,) = split_request("@boss hello", Router([card]).without(("boss",)))
+    (step,) = split_request("@boss hello", Router([card]).exclude(("boss",)))
 
     assert step.agent == ""
 

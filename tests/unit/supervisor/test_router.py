@@ -108,7 +108,7 @@ def test_an_unmatched_request_goes_to_the_default_agent_with_the_reason() -> Non
 
 
 def test_a_router_without_some_agents_never_chooses_them() -> None:
-    router = Router([card("a", "red"), card("b", "red")], default="a").without(("a",))
+    router = Router([card("a", "red"), card("b", "red")], default="a").exclude(("a",))
 
     assert router.route("red").agent == "b"
     (step,) = split_request("hello", router)

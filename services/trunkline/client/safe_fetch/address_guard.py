@@ -184,24 +184,24 @@ class AddressGuard:
             AddressRefusedError: the form is refused.
         """
         if not url or len(url) > URL_LIMIT_CHARS:
-            raise self._refused(f"{_FORM}, of at most {URL_LIMIT_CHARS} characters")
+            raise self._build_refusal(f"{_FORM}, of at most {URL_LIMIT_CHARS} characters")
         try:
-            parsed = httpx2.URL(url)
-            host = _normalise(parsed.raw_host.decode("ascii"))
-            target = parsed.raw_path.decode("ascii")
+            parsed_url = httpx2.URL(url)
+            host = _normalise(parsed_url.raw_host.decode("ascii"))
+            target = parsed_url.raw_path.decode("ascii")
         except (httpx2.InvalidURL, UnicodeError, ValueError):
-            raise self._refused(_FORM) from None
-        port = _PORTS.get(parsed.scheme, 0) if parsed.port is None else parsed.port
-        if parsed.scheme not in _PORTS or not host or not 0 < port <= _LAST_PORT:
-            raise self._refused(_FORM)
-        if parsed.userinfo:
-            raise self._refused(_USER_INFO)
+            raise self._build_refusal(_FORM) from None
+        port = _PORTS.get(parsed_url.scheme, 0) if parsed_url.port is None else parsed_url.port
+        if parsed_url.scheme not in _PORTS or not host or not 0 < port <= _LAST_PORT:
+            raise self._build_refusal(_FORM)
+        if parsed_url.userinfo:
+            raise self._build_refusal(_USER_INFO)
         is_allowed = self._is_allowed(host, port)
-        if parsed.scheme != "https" and not is_allowed:
-            raise self._refused(_NOT_HTTPS)
+        if parsed_url.scheme != "https" and not is_allowed:
+            raise self._build_refusal(_NOT_HTTPS)
         if not (is_allowed or port == _PORTS["https"] or port >= _FIRST_FREE_PORT):
-            raise self._refused(_PORT)
-        return CheckedUrl(parsed.scheme, host, port, target)
+            raise self._build_refusal(_PORT)
+        return CheckedUrl(parsed_url.scheme, host, port, target)
 
     async def resolve_addresses(self, host: str, port: int) -> Sequence[str]:
         """Resolve a host, and check that a connection to each of its addresses is allowed.
@@ -224,10 +224,10 @@ class AddressGuard:
             addresses = ()
         if not addresses or not (is_allowed or all(map(is_public_address, addresses))):
             # One text for all cases, so that callers learn nothing about this machine's network.
-            raise self._refused(_NOT_PUBLIC)
+            raise self._build_refusal(_NOT_PUBLIC)
         return addresses
 
-    def _refused(self, template: str) -> AddressRefusedError:
+    def _build_refusal(self, template: str) -> AddressRefusedError:
         words = self._wording
         return AddressRefusedError(
             template.format(option=words.option, example=words.example, otherwise=words.otherwise)
@@ -256,7 +256,7 @@ def is_public_address(text: str) -> bool:
     if isinstance(address, ipaddress.IPv6Address):
         if address.scope_id is not None:
             return False
-        inner = _embedded_ipv4(address)
+        inner = _extract_ipv4(address)
         if inner is not None:
             return is_public_address(str(inner))
         if address not in _GLOBAL_UNICAST:
@@ -264,7 +264,7 @@ def is_public_address(text: str) -> bool:
     return not any(address in network for network in _SPECIAL)
 
 
-def _embedded_ipv4(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+def _extract_ipv4(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
     if address in _NAT64:
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped or address.sixtofour

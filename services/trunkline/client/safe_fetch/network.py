@@ -22,7 +22,7 @@ class GuardedNetworkBackend(httpcore2.AsyncNetworkBackend):
 
     def __init__(self, guard: AddressGuard) -> None:
         self._guard = guard
-        self._plain = httpcore2.AnyIOBackend()
+        self._backend = httpcore2.AnyIOBackend()
 
     async def connect_tcp(  # noqa: D102  the base class says what it does
         self,
@@ -35,7 +35,7 @@ class GuardedNetworkBackend(httpcore2.AsyncNetworkBackend):
         problem: Exception = httpcore2.ConnectError()
         for address in await self._guard.resolve_addresses(host, port):
             try:
-                return await self._plain.connect_tcp(
+                return await self._backend.connect_tcp(
                     address, port, timeout, local_address, socket_options
                 )
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:

@@ -41,9 +41,9 @@ class ModelChoice:
     @classmethod
     def for_agent(cls, settings: Settings, agent: str) -> Self:
         """Return the choice for an agent."""
-        own = settings.agent_options.get(agent, AgentSettings())
-        fallbacks = own.fallbacks or settings.fallbacks
-        return cls(own.model or settings.model, fallbacks, settings.models, own.check)
+        options = settings.agent_options.get(agent, AgentSettings())
+        fallbacks = options.fallbacks or settings.fallbacks
+        return cls(options.model or settings.model, fallbacks, settings.models, options.check)
 
     @classmethod
     def for_planner(cls, settings: Settings, own: str = "") -> Self:
@@ -139,7 +139,7 @@ class Model:
                 try:
                     return await client.ask(
                         adapt_messages(messages, client.name),
-                        tools=specs if client.name == RULES else _without_metadata(specs),
+                        tools=specs if client.name == RULES else _strip_metadata(specs),
                         tool_choice=tool_choice,
                         on_text=on_text,
                         on_chunk=on_chunk,
@@ -190,7 +190,7 @@ def _build_rules_model(examples: tuple[str, ...]) -> "BaseChatModel":
     return RulesModel(examples=examples)
 
 
-def _without_metadata(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _strip_metadata(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{key: tool[key] for key in tool if key != "metadata"} for tool in tools]
 
 

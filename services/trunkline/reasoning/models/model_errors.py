@@ -74,10 +74,14 @@ def _classify_status(status: int, error: Exception, *, provider: str, key: str) 
         )
     if status == 429:
         problem = f"the rate limit or quota at {provider} is used up (429); try again later"
-        return ModelCallError(kind, problem, is_transient=True, retry_after_s=_retry_after_s(error))
+        return ModelCallError(
+            kind, problem, is_transient=True, retry_after_s=_parse_retry_after(error)
+        )
     if status >= 500 or status == 408:
         problem = f"{provider} failed ({status}); try again later"
-        return ModelCallError(kind, problem, is_transient=True, retry_after_s=_retry_after_s(error))
+        return ModelCallError(
+            kind, problem, is_transient=True, retry_after_s=_parse_retry_after(error)
+        )
     # Only the provider knows why it rejected the request, and its text is about the request.
     detail = " ".join(str(getattr(error, "message", error)).split())[:_PROBLEM_CHARS]
     return ModelCallError(kind, f"{provider} refused the request ({status}): {detail}")
@@ -91,7 +95,7 @@ def _find_status(error: Exception, names: set[str]) -> int:
     return next((_STATUSES[name] for name in names if name in _STATUSES), 0)
 
 
-def _retry_after_s(error: Exception) -> float:
+def _parse_retry_after(error: Exception) -> float:
     """Parse `Retry-After`, seconds or a date (RFC 9110 §10.2.3); 0 if it is missing."""
     value = ""
     cause: BaseException | None = error

@@ -51,7 +51,7 @@ class Provider:
         """
         arguments: dict[str, Any] = {"model": name, **self.client_options(options)}
         if self.key_variables:
-            arguments["api_key"] = self._key(options)
+            arguments["api_key"] = self._find_key(options)
         if options.base_url:
             arguments["base_url"] = options.base_url
         if options.temperature is not None:
@@ -72,7 +72,7 @@ class Provider:
             raise ModelCallError("options", problem) from None
         return model
 
-    def _key(self, options: ModelSettings) -> str:
+    def _find_key(self, options: ModelSettings) -> str:
         variable = self.key_variable(options)
         if key := os.environ.get(variable, "") if variable else _NO_KEY:
             return key

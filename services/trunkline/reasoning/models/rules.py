@@ -95,12 +95,12 @@ class RulesModel(BaseChatModel):
                 f"{QUESTION_LIMIT_CHARS} are read. Ask it more briefly."
             )
             return _build_message(text, ResultStatus.INPUT_REQUIRED)
-        declared = {
+        declarations = {
             tool["function"]["name"]: rules
             for tool in tools
             if isinstance(rules := tool.get("metadata", {}).get(MATCH_KEY), list)
         }
-        matches = match_tools(question, declared, answers)
+        matches = match_tools(question, declarations, answers)
         if results:
             return _build_answer(results, matches)
         if not matches:
@@ -115,11 +115,11 @@ class RulesModel(BaseChatModel):
     def _build_suggestion(self, tools: Sequence[ToolSpec]) -> str:
         text = "I can't answer that."
         if self.examples:
-            quoted = ", ".join(f'"{example}"' for example in self.examples[:5])
-            return f"{text} Questions I can answer: {quoted}."
+            examples = ", ".join(f'"{example}"' for example in self.examples[:5])
+            return f"{text} Questions I can answer: {examples}."
         titles = [tool.get("metadata", {}).get("title") for tool in tools]
-        named = ", ".join(title for title in titles if title)
-        return f"{text} My tools are: {named}." if named else f"{text} I have no tools."
+        names = ", ".join(title for title in titles if title)
+        return f"{text} My tools are: {names}." if names else f"{text} I have no tools."
 
 
 def _get_bound_tools(arguments: Mapping[str, object]) -> list[ToolSpec]:
@@ -163,9 +163,9 @@ def _build_answer(results: Sequence[ToolMessage], matches: Sequence[ToolMatch]) 
 
 
 def _render_result(result: ToolMessage, match: ToolMatch | None) -> str:
-    structured = (result.artifact or {}).get("structured") or {}
-    filled = fill_answer(match.answer, structured) if match and match.answer else None
-    return filled or plain_result_text(result)
+    result_data = (result.artifact or {}).get("structured") or {}
+    answer = fill_answer(match.answer, result_data) if match and match.answer else None
+    return answer or plain_result_text(result)
 
 
 def _build_message(text: str, status: ResultStatus) -> AIMessage:

@@ -114,20 +114,20 @@ def _find_best(
 
 def fill_answer(template: str, structured: Mapping[str, Any]) -> str | None:
     """Fill `{name}` and `{name.of.nested}` in a template; None if the result lacks a value."""
-    missing = False
+    is_incomplete = False
 
     def get_value(field: re.Match[str]) -> str:
-        nonlocal missing
+        nonlocal is_incomplete
         value: Any = structured
         for step in field[1].split("."):
             value = value.get(step) if isinstance(value, Mapping) else None
         if value is None or isinstance(value, Mapping | list):
-            missing = True
+            is_incomplete = True
             return ""
         return _format_value(value)
 
     text = _PATH.sub(get_value, template)
-    return None if missing else text
+    return None if is_incomplete else text
 
 
 def _match_tool(
@@ -199,7 +199,7 @@ def _map_value(text: str, spec: Mapping[str, Any]) -> object:
 def _fill_template(
     groups: re.Match[str], template: str, spec: Mapping[str, Any], answers: Sequence[str]
 ) -> str:
-    def group(field: re.Match[str]) -> str:
+    def replace_field(field: re.Match[str]) -> str:
         name = field[1]
         if name in {"answer", "answers"}:
             earlier = _select_answers(spec, answers)
@@ -213,7 +213,7 @@ def _fill_template(
             raise _MissingGroup
         return str(value)
 
-    return _FIELD.sub(group, template).strip()
+    return _FIELD.sub(replace_field, template).strip()
 
 
 def _select_answers(spec: Mapping[str, Any], answers: Sequence[str]) -> list[str]:
