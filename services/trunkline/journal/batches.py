@@ -16,9 +16,10 @@ from trunkline.v1 import event_pb2
 
 
 def trim_batch(sealed: bytes, after: int) -> bytes:
-    """Return the part of a sealed batch after a sequence. It may split a run of texts.
+    """Return a sealed batch without its sequences up to `after`. It may split a run of texts.
 
-    It parses the batch unless nothing is cut off. Only readers that resume need it.
+    `after` must be before the batch's last sequence. If it is before the first one, the batch is
+    returned without parsing.
     """
     skipped = after + 1 - parse_header(sealed).first_sequence
     if skipped <= 0:
@@ -36,54 +37,53 @@ def trim_batch(sealed: bytes, after: int) -> bytes:
 
 
 def parse_batch(sealed: bytes, *, until: int | None = None) -> event_pb2.EventBatch:
-    """Parse a sealed batch, up to and including the sequence `until` if it is set."""
+    """Parse a sealed batch. If `until` is set, drop the events after this sequence."""
     batch = event_pb2.EventBatch.FromString(sealed)
     header = batch.header
     if until is None or header.first_sequence + header.count - 1 <= until:
         return batch
-    kept = until + 1 - header.first_sequence
-    events = _before(batch.events, kept)
+    count = until + 1 - header.first_sequence
+    events = _take_sequences(batch.events, count)
     del batch.events[:]
     batch.events.extend(events)
-    header.count = kept
+    header.count = count
     header.kinds = _kinds(events)
     return batch
 
 
 def drop_sequences(events: Iterable[event_pb2.Event], skipped: int) -> list[event_pb2.Event]:
-    """Return events without their first sequences. A run of texts may lose its beginning."""
+    """Return events without their first `skipped` sequences. It may split a run of texts."""
     rest: list[event_pb2.Event] = []
     for event in events:
         count = event_count(event)
         if skipped <= 0:
             rest.append(event)
         elif skipped < count:
-            rest.append(_cut(event, skipped))
+            rest.append(_drop_texts(event, skipped))
         skipped -= count
     return rest
 
 
-def _before(events: Iterable[event_pb2.Event], kept: int) -> list[event_pb2.Event]:
-    """Return copies of the events of the first sequences. A run of texts may lose its end."""
+def _take_sequences(events: Iterable[event_pb2.Event], count: int) -> list[event_pb2.Event]:
+    """Return copies of the events of the first `count` sequences. It may split a run of texts."""
     first: list[event_pb2.Event] = []
     for event in events:
-        if kept <= 0:
+        if count <= 0:
             break
-        count = event_count(event)
-        one = event_pb2.Event()
-        one.CopyFrom(event)
-        if kept < count:
-            del (one.delta if one.HasField("delta") else one.plan).texts[kept:]
-            # The close belongs to the run's last text.
-            if one.HasField("delta"):
-                one.delta.last = False
-        first.append(one)
-        kept -= count
+        copy = event_pb2.Event()
+        copy.CopyFrom(event)
+        if count < event_count(event):
+            del (copy.delta if copy.HasField("delta") else copy.plan).texts[count:]
+            # `last` applies to the run's last text, which is dropped.
+            if copy.HasField("delta"):
+                copy.delta.last = False
+        first.append(copy)
+        count -= event_count(event)
     return first
 
 
-def _cut(event: event_pb2.Event, skipped: int) -> event_pb2.Event:
-    """Return a run without its first texts and without the start of the artifact."""
+def _drop_texts(event: event_pb2.Event, skipped: int) -> event_pb2.Event:
+    """Return a copy of a run without its first texts and without the start of the artifact."""
     rest = event_pb2.Event()
     rest.CopyFrom(event)
     if rest.HasField("delta"):
@@ -101,7 +101,7 @@ def _kinds(events: Iterable[event_pb2.Event]) -> int:
     return kinds
 
 
-# What a parent takes over from a child.
+# The kinds of a child's events that are copied to its parent.
 _FORWARDED: Final = EventKind.DELTA.bit | EventKind.REWOUND.bit
 
 
@@ -114,22 +114,23 @@ def splice(
 ) -> list[Draft]:
     """Return the artifact events of a child's sealed batch as drafts for its parent's journal.
 
-    A batch that holds only such events is not parsed: its bytes are copied.
+    `agent` is the child's agent. `forwarded` maps each origin task, which first wrote the events,
+    to its last forwarded sequence. Events up to it are skipped, and it is advanced, so the child's
+    stream may be read again from any cursor. A draft covers sequences of its origin without gaps:
+    after a skipped event, a new draft begins. `header` is the batch's header, if the caller has
+    parsed it.
 
-    `agent` is the child's agent. `forwarded` holds the last forwarded sequence of each task that
-    wrote events first. Events up to it are left out, and it is advanced, so that a child's stream
-    may be read again from any cursor. The sequences of a draft's origin have no gaps: where events
-    are left out, a new draft begins. `header` is the batch's header, if the caller has parsed it.
+    If all events of the batch are forwarded, their bytes are copied without parsing.
     """
     if header is None:
         header = parse_header(sealed)
     origin = _origin_for_parent(header, agent)
-    writer = origin.task_id
-    skipped = max(0, forwarded.get(writer, 0) + 1 - origin.first_sequence)
+    origin_task = origin.task_id
+    skipped = max(0, forwarded.get(origin_task, 0) + 1 - origin.first_sequence)
     if skipped >= header.count or not header.kinds & _FORWARDED:
         return []
     if not skipped and not header.kinds & ~_FORWARDED:
-        forwarded[writer] = origin.first_sequence + header.count - 1
+        forwarded[origin_task] = origin.first_sequence + header.count - 1
         _, begin = header_span(sealed)
         return [Draft(sealed[begin:], header.count, header.kinds, origin)]
     batch = event_pb2.EventBatch.FromString(sealed)
@@ -141,7 +142,7 @@ def splice(
     for is_forwarded, run, count in _runs(events):
         if is_forwarded:
             drafts.append(build_draft(run, origin=_origin_at(origin, sequence)))
-            forwarded[writer] = sequence + count - 1
+            forwarded[origin_task] = sequence + count - 1
         sequence += count
     return drafts
 
@@ -149,7 +150,7 @@ def splice(
 def _runs(
     events: Sequence[event_pb2.Event],
 ) -> Iterable[tuple[bool, Sequence[event_pb2.Event], int]]:
-    """Yield runs of events with the number of their sequences, and whether a parent takes them."""
+    """Yield runs of events: whether they are forwarded, the events, the number of sequences."""
     run: list[event_pb2.Event] = []
     count = 0
     was_forwarded = False
@@ -166,7 +167,7 @@ def _runs(
 
 
 def _origin_for_parent(header: event_pb2.BatchHeader, agent: str) -> event_pb2.Origin:
-    """Return the origin of a child's events for the journal of its parent."""
+    """Return the origin of a child's events for its parent's journal."""
     origin = event_pb2.Origin()
     if header.HasField("origin"):
         origin.CopyFrom(header.origin)

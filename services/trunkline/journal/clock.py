@@ -1,4 +1,4 @@
-"""The clock of a journal: wall time that never decreases, and an age that ignores wall time."""
+"""The clock of a journal: a wall time that never decreases, and the journal's age."""
 
 import time
 from dataclasses import dataclass
@@ -10,27 +10,31 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """A stored reading of a journal's clock, with the wall time and the uptime at that moment."""
+    """A stored reading of a journal's clock, with the machine's clocks at that moment."""
 
     time_ns: int = 0
     age_ns: int = 0
     wall_ns: int = 0
+    """The wall clock: nanoseconds since 1970. 0: no reading is stored yet."""
     boot: str = ""
+    """The id of the boot; see `boot_id`."""
     since_boot_ns: int = 0
+    """The machine's uptime."""
 
 
 class Clock:
     """Two times of one journal.
 
-    `time_ns` is for people: wall time that never decreases. `age_ns` is for expiry: the time since
-    the journal was created, measured by the machine's uptime clock. Only the wall clock can measure
-    the time between two boots. If it was set back meanwhile, that time counts as zero.
+    `time_ns` is for timestamps: the wall time, but it never decreases. `age_ns` is for expiry: the
+    time since the journal was created, by the machine's uptime clock, so changes of the wall clock
+    do not affect it. Only across a reboot, the wall clock measures the time. If it was set back
+    meanwhile, that time counts as zero.
     """
 
-    def __init__(self, noted: ClockReading) -> None:
+    def __init__(self, stored: ClockReading) -> None:
         """Continue from the last stored reading."""
-        self._last_ns = noted.time_ns
-        self._began_ns = since_boot_ns() - noted.age_ns - _passed_since(noted)
+        self._last_ns = stored.time_ns
+        self._created_ns = since_boot_ns() - stored.age_ns - _elapsed_since(stored)
 
     def time_ns(self) -> int:
         """Return the time in nanoseconds since 1970."""
@@ -41,10 +45,10 @@ class Clock:
 
     def age_ns(self) -> int:
         """Return the journal's age in nanoseconds."""
-        return since_boot_ns() - self._began_ns
+        return since_boot_ns() - self._created_ns
 
     def advance_to(self, time_ns: int) -> None:
-        """Let `time_ns` never return less than this, the time of an event."""
+        """Ensure that `time_ns` never returns less than this, for example the time of an event."""
         self._last_ns = max(self._last_ns, time_ns)
 
     def reading(self) -> ClockReading:
@@ -59,7 +63,7 @@ class Clock:
 
 
 def since_boot_ns() -> int:
-    """Return the machine's uptime in nanoseconds, with time asleep where the system counts it."""
+    """Return the machine's uptime in nanoseconds. On Linux, it includes the time in suspend."""
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     return time.monotonic_ns()
@@ -74,9 +78,10 @@ def boot_id() -> str:
         return ""
 
 
-def _passed_since(noted: ClockReading) -> int:
-    if not noted.wall_ns:
+def _elapsed_since(stored: ClockReading) -> int:
+    """Return the nanoseconds since a reading was stored."""
+    if not stored.wall_ns:
         return 0
-    if noted.boot and noted.boot == boot_id():
-        return max(0, since_boot_ns() - noted.since_boot_ns)
-    return max(0, time.time_ns() - noted.wall_ns)
+    if stored.boot and stored.boot == boot_id():
+        return max(0, since_boot_ns() - stored.since_boot_ns)
+    return max(0, time.time_ns() - stored.wall_ns)

@@ -1,4 +1,7 @@
-"""Builds and seals batches of events: the bytes that the journal and the wire share."""
+"""Builds and seals batches of events, in the bytes that the journal and the wire share.
+
+New ids of tasks and conversations are made here, too.
+"""
 
 import secrets
 import time
@@ -18,8 +21,8 @@ _NS_PER_S = 1_000_000_000
 _HEADER_TAG = b"\x0a"
 # Tag of EventBatch.events (field 2, length-delimited).
 _EVENT_TAG = b"\x12"
-# The longest encoding of a length.
-_LENGTH_BYTES = 5
+# The longest encoding of a length, in bytes.
+_MAX_LENGTH_BYTES = 5
 
 
 class EventKind(IntEnum):
@@ -50,25 +53,28 @@ _KINDS = {
 }
 # Most events are deltas, and looking up a member of an enum is slow.
 _DELTA = EventKind.DELTA
-# Kinds that change a task's row in lists.
-_LISTED = EventKind.STATUS.bit | EventKind.ROUTE_DECIDED.bit
+# Kinds that change a task's row.
+_ROW_KINDS = EventKind.STATUS.bit | EventKind.ROUTE_DECIDED.bit
 
 
-# Not frozen: a frozen dataclass costs three times as much to make, for each flush of each task.
+# Not frozen: making a frozen dataclass takes three times as long, and each append makes one.
 @dataclass(slots=True)
 class Draft:
-    """Events without sequences yet. `body` holds the serialised events of an EventBatch."""
+    """Serialised events that have no sequences yet."""
 
     body: bytes
+    """The field `events` of an EventBatch, serialised."""
     count: int
+    """The number of sequences that the events cover."""
     kinds: int
+    """The kinds of the events, as BatchHeader.kinds."""
     origin: event_pb2.Origin | None = None
     row_events: tuple[event_pb2.Event, ...] = ()
-    """The events that change the task's row in lists, in order."""
+    """The events that change the task's row, in order."""
 
     @property
     def state(self) -> StateValue | None:
-        """The task's state after these events. None: they do not change it."""
+        """The task's state after these events. None: the events do not change it."""
         for event in reversed(self.row_events):
             if event.HasField("status"):
                 return event.status.status.state
@@ -79,24 +85,24 @@ def event_kind(event: event_pb2.Event) -> EventKind:
     """Return the kind of an event.
 
     Raises:
-        InvalidArgumentError: it has no kind.
+        InvalidArgumentError: no field of the event is set.
     """
     name = event.WhichOneof("event")
     if name is None:
-        raise InvalidArgumentError("event", "holds no fact; set one of its fields")
+        raise InvalidArgumentError("event", "is empty; set one of its fields")
     return _KINDS[name]
 
 
-def event_texts(event: event_pb2.Event) -> Sequence[str]:
-    """Return the run of texts of an event. Empty: the event has none."""
+def _texts(event: event_pb2.Event) -> Sequence[str]:
+    """Return the texts of a delta or of a plan. Empty: the event has no texts."""
     if event.HasField("delta"):
         return event.delta.texts
     return event.plan.texts if event.HasField("plan") else ()
 
 
 def event_count(event: event_pb2.Event) -> int:
-    """Return the number of sequences that an event covers: its texts, or one."""
-    return len(event_texts(event)) or 1
+    """Return the number of sequences that an event covers: one for each text, at least one."""
+    return len(_texts(event)) or 1
 
 
 def delta_event(
@@ -106,13 +112,13 @@ def delta_event(
     start: event_pb2.ArtifactStart | None = None,
     last: bool = False,
 ) -> event_pb2.Event:
-    """Return the event for a run of an artifact's texts. `last` applies to the last text."""
+    """Return the event that appends texts to an artifact. `last` closes it after the last text."""
     delta = event_pb2.ArtifactDelta(artifact_id=artifact_id, start=start, texts=texts, last=last)
     return event_pb2.Event(delta=delta)
 
 
 def plan_event(plan_id: str, revision: int, texts: Iterable[str]) -> event_pb2.Event:
-    """Return the event for a run of a plan's texts."""
+    """Return the event that appends texts to a plan."""
     plan = event_pb2.PlanChanged(plan_id=plan_id, revision=revision, texts=texts)
     return event_pb2.Event(plan=plan)
 
@@ -120,35 +126,35 @@ def plan_event(plan_id: str, revision: int, texts: Iterable[str]) -> event_pb2.E
 def build_draft(
     events: Sequence[event_pb2.Event], *, origin: event_pb2.Origin | None = None
 ) -> Draft:
-    """Serialise events. The journal, its store and the wire then copy these bytes.
+    """Serialise events, once for the journal, its store and the wire.
 
     Raises:
-        InvalidArgumentError: there are no events, or one of them has no field set.
+        InvalidArgumentError: there are no events, or no field of one of them is set.
     """
     if not events:
-        raise InvalidArgumentError("events", "are none; a batch covers at least one sequence")
+        raise InvalidArgumentError("events", "must not be empty")
     count = 0
     kinds = 0
     pieces: list[bytes] = []
     for event in events:
         kind = event_kind(event)
         kinds |= 1 << kind
-        # Deltas, the usual case, are counted without a further call.
+        # Most events are deltas. A call for each of them would be slow.
         count += (len(event.delta.texts) if kind is _DELTA else event_count(event)) or 1
-        said = event.SerializeToString()
-        pieces += (_EVENT_TAG, encode_varint(len(said)), said)
-    listed: tuple[event_pb2.Event, ...] = ()
-    if kinds & _LISTED:
-        listed = tuple(event for event in events if event_kind(event).bit & _LISTED)
-    return Draft(b"".join(pieces), count, kinds, origin, listed)
+        encoded = event.SerializeToString()
+        pieces += (_EVENT_TAG, encode_varint(len(encoded)), encoded)
+    row_events: tuple[event_pb2.Event, ...] = ()
+    if kinds & _ROW_KINDS:
+        row_events = tuple(event for event in events if event_kind(event).bit & _ROW_KINDS)
+    return Draft(b"".join(pieces), count, kinds, origin, row_events)
 
 
 class BatchSealer:
-    """Adds headers to the drafts of one commit, which share epoch and time."""
+    """Adds headers to the drafts of one commit, which have the same epoch and time."""
 
     def __init__(self, *, epoch: int, time_ns: int) -> None:
         seconds, nanos = divmod(time_ns, _NS_PER_S)
-        # One message for all batches: changing fields costs a quarter of making a new message.
+        # One message for all batches: to change its fields costs a quarter of a new message.
         self._header = event_pb2.BatchHeader(
             epoch=epoch, time=timestamp_pb2.Timestamp(seconds=seconds, nanos=nanos)
         )
@@ -164,8 +170,8 @@ class BatchSealer:
             header.ClearField("origin")
         else:
             header.origin.CopyFrom(draft.origin)
-        said = header.SerializeToString()
-        return b"".join((_HEADER_TAG, encode_varint(len(said)), said, draft.body))
+        encoded = header.SerializeToString()
+        return b"".join((_HEADER_TAG, encode_varint(len(encoded)), encoded, draft.body))
 
 
 def seal(draft: Draft, *, task_id: str, epoch: int, first_sequence: int, time_ns: int) -> bytes:
@@ -191,20 +197,24 @@ def header_span(sealed: bytes) -> tuple[int, int]:
         DecodeError: the bytes are not a sealed batch.
     """
     if not sealed.startswith(_HEADER_TAG):
-        raise DecodeError("no sealed batch: it doesn't begin with a header")
+        raise DecodeError("not a sealed batch: it does not begin with a header")
     length = shift = 0
     begin = len(_HEADER_TAG)
-    for byte in sealed[begin : begin + _LENGTH_BYTES]:
+    for byte in sealed[begin : begin + _MAX_LENGTH_BYTES]:
         begin += 1
         length |= (byte & 0x7F) << shift
         if byte < 0x80:
             return begin, begin + length
         shift += 7
-    raise DecodeError("no sealed batch: its header is cut off")
+    raise DecodeError("not a sealed batch: its header is truncated")
 
 
 def last_sequence(sealed: bytes) -> int:
-    """Return the last sequence that a sealed batch covers."""
+    """Return the last sequence that a sealed batch covers.
+
+    Raises:
+        DecodeError: the bytes are not a sealed batch.
+    """
     header = parse_header(sealed)
     return header.first_sequence + header.count - 1
 
@@ -221,18 +231,13 @@ def encode_varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def prefix_length(part: bytes) -> bytes:
-    """Return bytes with their length before them, as protobuf frames a field."""
-    return encode_varint(len(part)) + part
-
-
 def new_task_id(journal_id: str) -> str:
-    """Return an id for a task of this journal."""
-    return f"{journal_id}-{time.time_ns() // 1_000_000_000:08x}{secrets.token_hex(8)}"
+    """Return a new id for a task of a journal: the journal's id, the time, and 64 random bits."""
+    return f"{journal_id}-{time.time_ns() // _NS_PER_S:08x}{secrets.token_hex(8)}"
 
 
 def new_context_id() -> str:
-    """Return an id for a conversation: a UUID of version 7."""
+    """Return a new id for a conversation: a UUID of version 7, which begins with the time."""
     random_bits = secrets.randbits(74)
     high = (time.time_ns() // 1_000_000) << 16 | 0x7000 | random_bits >> 62
     low = 0x8000_0000_0000_0000 | random_bits & 0x3FFF_FFFF_FFFF_FFFF

@@ -1,4 +1,4 @@
-"""Folds a task's events into its state, from which it is shown and recovered."""
+"""Folds a task's events into its snapshot, which clients see and from which hosts recover it."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final, Self
@@ -15,8 +15,8 @@ from trunkline.v1 import artifact_pb2, event_pb2, part_pb2, snapshot_pb2, task_p
 class ArtifactFold:
     """An artifact that grows by deltas. Texts are joined only when it is read.
 
-    Adjacent parts with nothing but text are joined into one part. So two artifacts are equal if
-    their joined texts are equal.
+    Adjacent parts that have only text are joined into one part. Two artifacts are therefore equal
+    if their joined texts are equal.
     """
 
     def __init__(self, artifact: artifact_pb2.Artifact, info: snapshot_pb2.ArtifactInfo) -> None:
@@ -26,7 +26,7 @@ class ArtifactFold:
         self.is_closed = info.closed
         self._artifact = artifact_pb2.Artifact()
         self._artifact.CopyFrom(artifact)
-        # Texts after the last finished part. None: the last part is finished.
+        # The texts of the last part, if it has only text. None: the next text begins a part.
         self._texts: list[str] | None = None
         parts = self._artifact.parts
         if parts and _is_plain_text(parts[-1]):
@@ -42,11 +42,11 @@ class ArtifactFold:
 
     @property
     def can_restart(self) -> bool:
-        """It was rewound to nothing, so that a repeated turn may create it again."""
+        """It has no content and is open, so a repeated turn may create it again after a rewind."""
         return not self._artifact.parts and self._texts is None and not self.is_closed
 
     def start(self, start: event_pb2.ArtifactStart) -> None:
-        """Apply the description in the artifact's first delta."""
+        """Set the artifact's name, kind and other metadata, which its first delta has."""
         artifact = self._artifact
         artifact.name = start.name
         artifact.description = start.description
@@ -67,7 +67,7 @@ class ArtifactFold:
             self._close()
 
     def add_texts(self, texts: Iterable[str], *, last: bool = False) -> None:
-        """Add texts. It is the fast path of `apply`."""
+        """Add texts; with `last`, close the artifact. This is the fast path of `apply`."""
         if self._texts is None:
             self._texts = []
         self._texts.extend(texts)
@@ -75,7 +75,7 @@ class ArtifactFold:
             self._close()
 
     def rewind(self, remains: artifact_pb2.Artifact) -> None:
-        """Replace the content by what remains, and accept appends again."""
+        """Replace the content by the remaining artifact, and accept appends again."""
         self._artifact.CopyFrom(remains)
         del self._artifact.parts[:]
         self._texts = None
@@ -116,10 +116,10 @@ ROUTE_KEY: Final = "trunkline/route"
 
 
 def merge_metadata(metadata: struct_pb2.Struct, event: event_pb2.Event) -> None:
-    """Merge the metadata of an event into the task's.
+    """Merge the metadata of an event into the metadata of its task.
 
     Metadata of a status replaces keys of the same name. The router's first decision is stored under
-    ROUTE_KEY. From the second decision on, ROUTE_KEY also has the list `steps` of all of them.
+    ROUTE_KEY. From the second decision on, it also has the key `steps`, the list of all decisions.
     """
     if event.HasField("status"):
         for key, value in event.status.metadata.fields.items():
@@ -129,7 +129,7 @@ def merge_metadata(metadata: struct_pb2.Struct, event: event_pb2.Event) -> None:
 
 
 def _add_route(metadata: struct_pb2.Struct, route: event_pb2.RouteDecided) -> None:
-    decision = _as_json(route)
+    decision = _route_to_dict(route)
     if ROUTE_KEY not in metadata.fields:
         metadata.update({ROUTE_KEY: decision})
         return
@@ -138,7 +138,7 @@ def _add_route(metadata: struct_pb2.Struct, route: event_pb2.RouteDecided) -> No
     metadata.update({ROUTE_KEY: {**first, "steps": [*steps, decision]}})
 
 
-def _as_json(route: event_pb2.RouteDecided) -> Mapping[str, Any]:
+def _route_to_dict(route: event_pb2.RouteDecided) -> Mapping[str, Any]:
     return {
         "agent": route.agent,
         "confidence": route.confidence,
@@ -155,17 +155,15 @@ def _as_json(route: event_pb2.RouteDecided) -> Mapping[str, Any]:
     }
 
 
-_DELTAS_ALONE: Final = EventKind.DELTA.bit
+_ONLY_DELTAS: Final = EventKind.DELTA.bit
 _NO_HEADER: Final = event_pb2.BatchHeader()
 
 
 class Fold:
     """The state of a task, made by applying its events in order.
 
-    The result does not depend on how events are grouped into batches. Events that break the
-    contract raise InvalidAgentResponseError: an append before the artifact's create or after its
-    close, an event after the terminal status, a gap between sequences. The fold must not be used
-    after that.
+    The result does not depend on how events are grouped into batches. After `apply` has raised an
+    error, the fold must not be used.
     """
 
     def __init__(
@@ -175,7 +173,10 @@ class Fold:
         *,
         forwarded: Mapping[str, int] | None = None,
     ) -> None:
-        """Start empty, or from a copy of a snapshot and the sequences forwarded up to there."""
+        """Start empty, or from a copy of a snapshot.
+
+        `forwarded` has the last forwarded sequence of each origin task at that snapshot.
+        """
         self._task_id = task_id
         self._snapshot = snapshot_pb2.TaskSnapshot()
         self._artifacts: dict[tuple[str, str], ArtifactFold] = {}
@@ -186,7 +187,7 @@ class Fold:
         self._forwarded = dict(forwarded or {})
         self._sequence = self._epoch = 0
         self._is_ended = False
-        # The header of the current batch, and the task that wrote it first if it was forwarded.
+        # The header of the current batch, and its origin task. Empty: it was not forwarded.
         self._header = _NO_HEADER
         self._origin_task = ""
         self._task = self._snapshot.task
@@ -207,7 +208,7 @@ class Fold:
         del self._snapshot.plans[:]
         self._calls = {call.started.call_id: call for call in self._snapshot.tool_calls}
         self._children = {child.started.task_id: child for child in self._snapshot.children}
-        self._approvals = {one.requested.approval_id: one for one in self._snapshot.approvals}
+        self._approvals = {info.requested.approval_id: info for info in self._snapshot.approvals}
         self._sequence = self._snapshot.sequence
         self._epoch = self._snapshot.epoch
         self._is_ended = self._task.status.state in TERMINAL
@@ -219,39 +220,41 @@ class Fold:
 
     @property
     def forwarded_sequences(self) -> dict[str, int]:
-        """The last forwarded sequence of each task that wrote events first."""
+        """The last forwarded sequence by origin task: the task that first wrote the events."""
         return dict(self._forwarded)
 
     def apply(self, batch: event_pb2.EventBatch) -> None:
         """Apply the next batch.
 
         Raises:
-            InvalidAgentResponseError: the events break the contract, or sequences are missing.
+            InvalidAgentResponseError: sequences are missing, or the events break the contract. For
+                example, an artifact is appended to before its create or after its close, or an
+                event follows the terminal status.
         """
         header = self._header = batch.header
-        self._check_follows(header)
-        if header.kinds == _DELTAS_ALONE and self._sequence and not self._is_ended:
+        self._begin_batch(header)
+        if header.kinds == _ONLY_DELTAS and self._sequence and not self._is_ended:
             self._apply_deltas(batch.events)
         else:
             for event in batch.events:
                 self._apply_event(event)
         self._epoch = header.epoch
 
-    def _check_follows(self, header: event_pb2.BatchHeader) -> None:
-        """Check that the batch is the task's next one and was not forwarded before."""
+    def _begin_batch(self, header: event_pb2.BatchHeader) -> None:
+        """Check that the batch is the task's next one. Record its sequences if it was forwarded."""
         if header.task_id != self._task_id:
-            raise self._defect(f"events of task {header.task_id!r} are no events of this one")
+            raise self._defect(f"a batch of task {header.task_id!r} is not of this task")
         if header.first_sequence != self._sequence + 1:
             raise self._defect(f"event {header.first_sequence} follows event {self._sequence}")
         self._origin_task = ""
         if header.HasField("origin"):
             origin = header.origin
-            writer = self._origin_task = origin.task_id
-            if origin.first_sequence <= self._forwarded.get(writer, 0):
+            origin_task = self._origin_task = origin.task_id
+            if origin.first_sequence <= self._forwarded.get(origin_task, 0):
                 raise self._defect(
-                    f"event {origin.first_sequence} of task {writer!r} was forwarded twice"
+                    f"event {origin.first_sequence} of task {origin_task!r} was forwarded twice"
                 )
-            self._forwarded[writer] = origin.first_sequence + header.count - 1
+            self._forwarded[origin_task] = origin.first_sequence + header.count - 1
 
     def _apply_deltas(self, events: Iterable[event_pb2.Event]) -> None:
         """Apply deltas, which are nearly all events, on a fast path for runs of texts."""
@@ -268,10 +271,10 @@ class Fold:
     def _apply_event(self, event: event_pb2.Event) -> None:
         kind = event_kind(event)
         if (self._sequence == 0) != (kind is EventKind.CREATED):
-            raise self._defect("a task begins by being created, once")
+            raise self._defect("the first event of a task, and only it, must be its creation")
         if self._is_ended:
-            raise self._defect("something was emitted after the task had ended")
-        self._STEPS[kind](self, event)
+            raise self._defect("an event was emitted after the task had ended")
+        self._HANDLERS[kind](self, event)
         self._sequence += event_count(event)
 
     def snapshot(self) -> snapshot_pb2.TaskSnapshot:
@@ -280,8 +283,8 @@ class Fold:
         snapshot.CopyFrom(self._snapshot)
         snapshot.sequence = self._sequence
         snapshot.epoch = self._epoch
-        snapshot.task.artifacts.extend(one.artifact() for one in self._artifacts.values())
-        snapshot.artifacts.extend(one.info for one in self._artifacts.values())
+        snapshot.task.artifacts.extend(artifact.artifact() for artifact in self._artifacts.values())
+        snapshot.artifacts.extend(artifact.info for artifact in self._artifacts.values())
         snapshot.plans.extend(plan.plan() for plan in self._plans.values())
         return snapshot
 
@@ -403,9 +406,8 @@ class Fold:
         self._snapshot.routes.append(event.route_decided)
         merge_metadata(self._task.metadata, event)
 
-    # Functions of the class: bound methods in an object are a cycle that only the garbage collector
-    # frees.
-    _STEPS: ClassVar[dict[EventKind, Callable[["Fold", event_pb2.Event], None]]] = {
+    # Unbound: a fold that stored bound methods would be a reference cycle.
+    _HANDLERS: ClassVar[dict[EventKind, Callable[["Fold", event_pb2.Event], None]]] = {
         EventKind.CREATED: _on_created,
         EventKind.STATUS: _on_status,
         EventKind.DELTA: _on_delta,
@@ -423,7 +425,7 @@ class Fold:
 
 
 class _PlanFold:
-    """A plan whose text grows."""
+    """A plan that grows by events. Texts are joined only when it is read."""
 
     def __init__(self, info: snapshot_pb2.PlanInfo) -> None:
         self._info = snapshot_pb2.PlanInfo()
@@ -449,9 +451,9 @@ class _PlanFold:
 def initial_snapshot(
     task_id: str, created: event_pb2.TaskCreated, *, epoch: int
 ) -> snapshot_pb2.TaskSnapshot:
-    """Return the state after a created event that is not committed yet.
+    """Return the snapshot of a new task whose creation is not committed yet.
 
-    It has no times; `set_create_time` adds them after the commit.
+    It has no times. After the commit, call `set_create_time`.
     """
     snapshot = snapshot_pb2.TaskSnapshot(sequence=1, epoch=epoch)
     snapshot.task.id = task_id
@@ -460,7 +462,7 @@ def initial_snapshot(
 
 
 def set_create_time(snapshot: snapshot_pb2.TaskSnapshot, time_ns: int) -> None:
-    """Set the times of an initial snapshot to the time of the commit."""
+    """Set the times of an initial snapshot to the time of the commit, in nanoseconds since 1970."""
     snapshot.create_time.FromNanoseconds(time_ns)
     snapshot.task.status.timestamp.CopyFrom(snapshot.create_time)
 
@@ -494,7 +496,7 @@ def _apply_created(
 def fold_batches(
     task_id: str, batches: Iterable[bytes], snapshot: snapshot_pb2.TaskSnapshot | None = None
 ) -> snapshot_pb2.TaskSnapshot:
-    """Return the state after sealed batches, which start after `snapshot` if it is set.
+    """Return the snapshot after sealed batches. They follow `snapshot` if it is set.
 
     Raises:
         InvalidAgentResponseError: the events break the contract, or sequences are missing.

@@ -1,4 +1,4 @@
-"""Folds tasks on demand, and caches the folds so that the next request continues from there."""
+"""Folds tasks on demand. It caches the folds, so that a later request continues from there."""
 
 import asyncio
 from collections import OrderedDict
@@ -10,26 +10,26 @@ from trunkline.errors import CursorExpiredError
 from trunkline.journal.batches import parse_batch
 from trunkline.journal.fold import Fold
 from trunkline.journal.store import StoredFold
-from trunkline.v1 import event_pb2, snapshot_pb2
+from trunkline.v1 import snapshot_pb2
 
 # Limits of the cache: the number of folds, and the bytes folded into them.
-_FOLDS: Final = 64
-_FOLDS_BYTES: Final = 16 << 20
+_MAX_FOLDS: Final = 64
+_MAX_BYTES: Final = 16 << 20
 
 
 @dataclass(slots=True)
 class _CachedFold:
-    """A fold, and the number of bytes folded into it: an estimate of its size in memory."""
+    """A fold, and the number of bytes folded into it, which estimates its size in memory."""
 
     fold: Fold
-    length_bytes: int = 0
+    size_bytes: int = 0
 
 
 class FoldCache:
     """The most recently requested folds of a journal's tasks.
 
-    The number of folds and the bytes folded into them are limited. The latest fold is cached
-    at any size.
+    The number of folds and the bytes folded into them are limited. The latest fold is cached at any
+    size.
     """
 
     def __init__(
@@ -38,9 +38,9 @@ class FoldCache:
         head: Callable[[str], int],
         read: Callable[[str, int], list[bytes]],
         find_stored: Callable[[str], StoredFold | None],
-        limit_bytes: int = _FOLDS_BYTES,
+        limit_bytes: int = _MAX_BYTES,
     ) -> None:
-        """`head` and `read` are the journal's; `find_stored` finds the folds of compacted tasks."""
+        """`head` and `read` are methods of the journal; `find_stored` reads stored folds."""
         self._head = head
         self._read = read
         self._find_stored = find_stored
@@ -52,14 +52,17 @@ class FoldCache:
     async def fold(self, task_id: str, until: int) -> Fold:
         """Return the fold of a task's events up to and including a sequence.
 
+        Read it before the next `await`: another request may continue the same object.
+
         Raises:
-            TaskNotFoundError, JournalUnavailableError.
-            CursorExpiredError: the events up to there are past retention.
+            TaskNotFoundError: no such task, or it was deleted.
+            JournalUnavailableError: the journal can't be read.
+            CursorExpiredError: the events up to this sequence are past retention.
         """
         try:
             cached = await self._fold_to(task_id, until)
         except CursorExpiredError:
-            # The events are compacted. Only the fold of all of them is left.
+            # The task is compacted: only the fold of all its events is stored.
             stored = self._find_stored(task_id)
             if stored is None or until != self._head(task_id):
                 raise
@@ -77,18 +80,18 @@ class FoldCache:
         """Add a fold, and drop the least recently used ones beyond the limits."""
         self._take(task_id)
         self._folds[task_id] = cached
-        self._size_bytes += cached.length_bytes
-        while len(self._folds) > _FOLDS or (
+        self._size_bytes += cached.size_bytes
+        while len(self._folds) > _MAX_FOLDS or (
             self._size_bytes > self._limit_bytes and len(self._folds) > 1
         ):
             _, oldest = self._folds.popitem(last=False)
-            self._size_bytes -= oldest.length_bytes
+            self._size_bytes -= oldest.size_bytes
 
     def _take(self, task_id: str) -> _CachedFold | None:
-        """Remove and return a task's fold. The caller has it alone until it adds the fold again."""
+        """Remove and return a task's fold. No other request uses it until it is added again."""
         cached = self._folds.pop(task_id, None)
         if cached is not None:
-            self._size_bytes -= cached.length_bytes
+            self._size_bytes -= cached.size_bytes
         return cached
 
     async def _fold_to(self, task_id: str, until: int) -> _CachedFold:
@@ -96,8 +99,9 @@ class FoldCache:
         self._fold_one_read(task_id, cached, until)
         if cached.fold.sequence >= until:
             return cached
-        # A long task takes a second, so other work on the loop runs in between. One long fold at a
-        # time: many at once could use up the memory, and requests for the same task share one.
+        # To fold a long task takes a second, so other work on the loop runs between its reads. Only
+        # one task is folded so: many could use up the memory, and requests for the same task share
+        # the fold.
         async with self._long_fold_lock:
             other = self._take_or_begin(task_id, until)
             if other.fold.sequence > cached.fold.sequence:
@@ -119,10 +123,8 @@ class FoldCache:
         fold = cached.fold
         if fold.sequence >= until:
             return
-        is_cut = until < self._head(task_id)
-        read_whole = event_pb2.EventBatch.FromString
         for sealed in self._read(task_id, fold.sequence):
-            fold.apply(parse_batch(sealed, until=until) if is_cut else read_whole(sealed))
-            cached.length_bytes += len(sealed)
+            fold.apply(parse_batch(sealed, until=until))
+            cached.size_bytes += len(sealed)
             if fold.sequence >= until:
                 return

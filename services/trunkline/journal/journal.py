@@ -48,7 +48,7 @@ _TAILS_BYTES: Final = 16 * 1024 * 1024
 _ENDED_ROWS: Final = 1024
 _RETENTION: Final = Retention()
 _READ_BYTES: Final = 64 * 1024
-# The class has a method `list`.
+# Within the class, `list` is a method.
 Batches: TypeAlias = list[bytes]
 
 
@@ -56,8 +56,12 @@ class Journal:
     """The ordered, gap-free, durable events of each task, and the states folded from them.
 
     Appends of one iteration of the event loop are written in one transaction and then published. No
-    reader sees them before. If a write fails, all appends in it fail and nothing of them is stored.
-    The next write may succeed. A reader has no state here except its cursor.
+    reader sees them before. If a write fails, all appends in it fail and none of them is stored.
+    The next write may succeed. Readers pass their cursor, the last sequence that they have read, to
+    each read: the journal does not store it.
+
+    Methods that return a future set their errors on it. The other methods raise
+    JournalUnavailableError if the store can't be read or written.
     """
 
     def __init__(
@@ -69,7 +73,7 @@ class Journal:
         retention: Retention = _RETENTION,
         path: Path | None = None,
     ) -> None:
-        """Use a store. To open a file, call `open`."""
+        """Use a store. `open` and `take_over` open a file."""
         self.id: str = store.id
         self.path = path
         """The journal's file, if it has one. Files of its tasks are stored beside it."""
@@ -90,9 +94,10 @@ class Journal:
             on_changed=self._forget_all,
             on_idle=self._on_writer_idle,
         )
-        # Rows and heads of all unfinished tasks, and rows of some ended ones.
+        # Rows and heads of all unfinished tasks. The heads in these rows may be outdated.
         self._unfinished = {row.task_id: row for row in store.list_unfinished()}
         self._heads = {task_id: row.head for task_id, row in self._unfinished.items()}
+        # A cache of rows of ended tasks.
         self._ended_rows: OrderedDict[str, TaskRow] = OrderedDict()
         self._committed = CommittedState(
             find_row=self._find_row,
@@ -116,8 +121,8 @@ class Journal:
         """Open the journal in a file, or create it there.
 
         With `normal`, commits survive the death of the process; with `full`, also a power failure.
-        `tail_bytes` of each task's latest events stay in memory. Each renewal of the lease looks
-        for tasks whose `retention` time is over.
+        `tail_bytes` of each task's latest events stay in memory. Ended tasks are compacted and
+        deleted after the times of `retention`, which each renewal of the lease checks.
 
         Raises:
             JournalUnavailableError: another process has it open, it is not a journal, or it can't
@@ -154,7 +159,7 @@ class Journal:
         )
 
     def new_task_id(self) -> str:
-        """Return a new id that cannot be guessed."""
+        """Return a new task id, which begins with the journal's id and cannot be guessed."""
         return new_task_id(self.id)
 
     def create(
@@ -166,13 +171,13 @@ class Journal:
         content_hash: str = "",
         webhook: WebhookRow | None = None,
     ) -> asyncio.Future[CreateResult]:
-        """Create a task. The future resolves after the commit, or to the task that exists already.
+        """Create a task unless it exists. The future resolves after the commit.
 
-        An existing task has this id, or was created with the same key and content hash within
-        24 hours. A webhook is stored in the same commit if the task is new.
+        A task exists if it has this id, or was created with the same `key` and `content_hash`
+        within 24 hours. A webhook is stored in the same commit if the task is new.
 
         Errors of the future: MessageKeyReusedError (the key was used with another hash),
-        JournalUnavailableError, FencedError.
+        FencedError (another process has taken over), JournalUnavailableError.
         """
         done: asyncio.Future[CreateResult] = asyncio.get_running_loop().create_future()
         self._put(PendingCreate(task_id, created, key, content_hash, webhook, done))
@@ -184,8 +189,9 @@ class Journal:
         The future resolves to the last sequence after the commit. Canceling the future does not
         undo the append.
 
-        Errors of the future: FencedError (`fence` is the epoch of a former owner),
-        TaskNotFoundError, TaskEndedError (after a terminal status), JournalUnavailableError.
+        Errors of the future: FencedError (`fence` is not the journal's epoch, or another process
+        has taken over), InvalidArgumentError (there are no drafts), TaskNotFoundError,
+        TaskEndedError (the task is in a terminal state), JournalUnavailableError.
         """
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         if fence != self.epoch:
@@ -197,9 +203,9 @@ class Journal:
         return done
 
     def append_from(self, task_id: str, fence: int, source: DraftSource) -> None:
-        """Append the drafts that `source` gives when the next commit is built.
+        """Append the drafts that `source` returns when the next commit is built.
 
-        The source gets the result or the errors of `append`.
+        The source gets the result or the error as the future of `append` does.
         """
         if fence == self.epoch:
             self._put(PendingDrafts(task_id, source))
@@ -207,23 +213,39 @@ class Journal:
             source.set_exception(FencedError(task_id))
 
     def head(self, task_id: str) -> int:
-        """Return the last committed sequence of a task. TaskNotFoundError."""
+        """Return the last committed sequence of a task.
+
+        Raises:
+            TaskNotFoundError: no such task, or it was deleted.
+        """
         head = self._heads.get(task_id)
         return self.row(task_id).head if head is None else head
 
     def first_available(self, task_id: str) -> int:
-        """Return the first sequence that can still be read. TaskNotFoundError."""
+        """Return the first sequence of a task that can still be read.
+
+        Raises:
+            TaskNotFoundError: no such task, or it was deleted.
+        """
         return self.row(task_id).first_available
 
     def state(self, task_id: str) -> StateValue:
-        """Return the state that a task is in. TaskNotFoundError."""
+        """Return the state of a task.
+
+        Raises:
+            TaskNotFoundError: no such task, or it was deleted.
+        """
         row = self._find_row(task_id)
         if row is None:
             raise TaskNotFoundError(task_id)
         return row.state
 
     def row(self, task_id: str) -> TaskRow:
-        """Return the row of a task. TaskNotFoundError."""
+        """Return the row of a task, with its current head.
+
+        Raises:
+            TaskNotFoundError: no such task, or it was deleted.
+        """
         row = self._find_row(task_id)
         if row is None:
             raise TaskNotFoundError(task_id)
@@ -235,12 +257,12 @@ class Journal:
     def read(self, task_id: str, after: int, *, limit_bytes: int = _READ_BYTES) -> list[bytes]:
         """Return the sealed batches after the sequence `after`; the first begins at `after` + 1.
 
-        They are at least one if there is any, and more up to the limit.
+        If there are events after `after`, at least one batch is returned, and more up to the limit.
 
         Raises:
-            TaskNotFoundError.
+            TaskNotFoundError: no such task, or it was deleted.
             JournalUnavailableError: the journal can't be read, or it was closed before the task
-                ended and there is nothing more to read here.
+                ended and has no further events.
             CursorExpiredError: the events after `after` are past retention.
         """
         row = self.row(task_id)
@@ -253,7 +275,7 @@ class Journal:
         batches = self._batches(task_id, after, limit_bytes)
         first_sequence = parse_header(batches[0]).first_sequence if batches else row.head
         if first_sequence > after + 1 or not batches:
-            # It was compacted or deleted since its row was read.
+            # Since its row was cached, the task was compacted or deleted.
             self._forget(task_id)
             raise _cursor_expired(self.row(task_id), after)
         if first_sequence <= after:
@@ -263,15 +285,15 @@ class Journal:
     def read_next(
         self, task_id: str, after: int, *, limit_bytes: int = _READ_BYTES
     ) -> tuple[list[bytes], int]:
-        """Return the batches that `read` returns, and their last sequence, or `after` if none.
+        """Return the batches that `read` returns, and their last sequence. No batches: `after`.
 
-        A reader that follows a task gets the latest batches without any parsing.
+        The latest batches are returned without parsing. It raises the errors of `read`.
         """
         head = self._heads.get(task_id)
         if head is not None and after < head:
-            found = self._tails.read_next(task_id, after, limit_bytes=limit_bytes)
-            if found is not None:
-                batches, last = found
+            cached = self._tails.read_next(task_id, after, limit_bytes=limit_bytes)
+            if cached is not None:
+                batches, last = cached
                 return batches, last or head
         batches = self.read(task_id, after, limit_bytes=limit_bytes)
         return batches, last_sequence(batches[-1]) if batches else after
@@ -279,12 +301,12 @@ class Journal:
     def check_cursor(self, task_id: str, after: int, epoch: int) -> None:
         """Check that a reader that has all events up to `after` can continue there.
 
-        `epoch` is the epoch of the last batch that it read. 0: unknown.
+        `epoch` is the epoch of the last batch that the reader has. 0: unknown.
 
         Raises:
-            TaskNotFoundError, JournalUnavailableError.
-            CursorExpiredError: the following events are past retention, or a power failure undid
-                events that the reader had seen, so that other events have their sequences now.
+            TaskNotFoundError: no such task, or it was deleted.
+            CursorExpiredError: the following events are past retention, or the reader has events
+                that a power failure undid, so that other events may have their sequences now.
         """
         row = self.row(task_id)
         if not row.first_available - 1 <= after <= row.head:
@@ -296,7 +318,7 @@ class Journal:
         """Wait until there is an event after `after` or the task has ended.
 
         Raises:
-            TaskNotFoundError.
+            TaskNotFoundError: no such task, or it was deleted.
             JournalUnavailableError: the journal was closed.
         """
         while (row := self.row(task_id)).head <= after and not row.is_ended:
@@ -305,9 +327,9 @@ class Journal:
             await self._subscribers.wait(task_id)
 
     def subscribe(self, task_id: str, listener: Callable[[], None]) -> None:
-        """Call `listener` after each publication of the task's events. It must be fast.
+        """Call `listener` after each publication of the task's events, and when the journal closes.
 
-        It is also called when the journal is closed. `read` then raises an error.
+        It must be fast and must not raise. After the close, `read` raises an error.
         """
         self._subscribers.subscribe(task_id, listener)
 
@@ -319,8 +341,8 @@ class Journal:
         """Return the state of a task after sequence `at`, or after all events.
 
         Raises:
-            TaskNotFoundError, JournalUnavailableError.
-            InvalidArgumentError: the task has no such sequence yet.
+            TaskNotFoundError: no such task, or it was deleted.
+            InvalidArgumentError: the task has no such sequence.
             CursorExpiredError: the events up to `at` are past retention.
         """
         head = self.head(task_id)
@@ -330,13 +352,13 @@ class Journal:
         return (await self._folds.fold(task_id, until)).snapshot()
 
     async def forwarded_sequences(self, task_id: str) -> dict[str, int]:
-        """Return the last sequence forwarded to a task, by the task that wrote the events first.
+        """Return the last sequence forwarded to a task, by origin task.
 
-        With it, `splice` leaves out events that were forwarded before a restart or in earlier
-        turns.
+        The origin task is the one that first wrote the events. `splice` uses these sequences to
+        skip events that were forwarded before a restart or in earlier turns.
 
         Raises:
-            TaskNotFoundError, JournalUnavailableError.
+            TaskNotFoundError: no such task, or it was deleted.
         """
         return (await self._folds.fold(task_id, self.head(task_id))).forwarded_sequences
 
@@ -345,44 +367,55 @@ class Journal:
 
         Raises:
             InvalidArgumentError: the page size or token is invalid.
-            JournalUnavailableError.
         """
         size = parse_page_size(query)
-        behind = parse_page_token(query.page_token)
-        found = self._store.list_rows(parse_filter(query), limit=size + 1, after=behind)
-        page = TaskPage(found.rows[:size], found.total)
-        return build_page(page, has_more=len(found.rows) > size)
+        last_row = parse_page_token(query.page_token)
+        # One row more shows whether there is a further page.
+        page = self._store.list_rows(parse_filter(query), limit=size + 1, after=last_row)
+        has_more = len(page.rows) > size
+        return build_page(TaskPage(page.rows[:size], page.total), has_more=has_more)
 
     def list_unfinished(self) -> Sequence[TaskRow]:
         """Return the rows of all unfinished tasks."""
         return [self.row(task_id) for task_id in self._unfinished]
 
     def list_orphaned_children(self) -> Sequence[OrphanedChild]:
-        """Return the children of ended tasks that may still run. JournalUnavailableError."""
+        """Return the stored children of ended tasks, which may still run."""
         return self._store.list_orphaned_children()
 
-    def add_orphaned_child(self, stray: OrphanedChild) -> None:
-        """Store a child of a task that has ended. FencedError, JournalUnavailableError."""
-        self._store.add_orphaned_child(stray)
-
-    def delete_orphaned_child(self, task_id: str) -> None:
-        """Delete a child of an ended task. FencedError, JournalUnavailableError."""
-        self._store.delete_orphaned_child(task_id)
-
-    def renew_lease(self, lease_s: float) -> None:
-        """Extend the owner's lease to this time from now. Wall-clock changes do not matter.
+    def add_orphaned_child(self, child: OrphanedChild) -> None:
+        """Store a child of an ended task.
 
         Raises:
             FencedError: another process has taken over.
-            JournalUnavailableError.
+        """
+        self._store.add_orphaned_child(child)
+
+    def delete_orphaned_child(self, task_id: str) -> None:
+        """Delete a stored child of an ended task.
+
+        Raises:
+            FencedError: another process has taken over.
+        """
+        self._store.delete_orphaned_child(task_id)
+
+    def renew_lease(self, lease_s: float) -> None:
+        """Let the owner's lease end this many seconds from now, and look for tasks past retention.
+
+        Changes of the wall clock do not affect leases.
+
+        Raises:
+            FencedError: another process has taken over.
+            JournalUnavailableError: the journal can't be written, or its files were moved.
         """
         self._store.renew_lease(lease_s)
         self._maintenance.scan()
 
     def close(self, *, for_takeover: bool = False) -> None:
-        """Write the pending appends and release the journal. Waiting readers get an error.
+        """Write what is pending and release the journal. It blocks. Waiting readers get an error.
 
-        With `for_takeover` it is left as if its host had died, so that another host takes it over.
+        With `for_takeover`, the journal looks as if its host died, so that another host takes it
+        over.
         """
         if self._is_closed:
             return
@@ -395,7 +428,7 @@ class Journal:
 
     def _put(self, pending: Pending) -> None:
         if self._is_closed:
-            pending.done.set_exception(self._closed_error())
+            pending.receiver.set_exception(self._closed_error())
             return
         self._pending.append(pending)
         if not self._is_scheduled:
@@ -403,7 +436,7 @@ class Journal:
             asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
-        """Write the pending appends. If a write is in flight, its end calls this again."""
+        """Write what is pending in one commit. The end of a write in flight calls this again."""
         self._is_scheduled = False
         if not self._pending or self._serial_writer.is_busy:
             return
@@ -414,8 +447,8 @@ class Journal:
             time_ns=self._store.clock.time_ns(),
             age_ns=self._store.clock.age_ns(),
         )
-        for one in pending:
-            commit.add(one)
+        for write in pending:
+            commit.add(write)
         if not commit.group.is_empty:
             self._serial_writer.run(
                 lambda: self._store.commit(commit.group),
@@ -461,7 +494,7 @@ class Journal:
             self._ended_rows.popitem(last=False)
 
     def _find_row(self, task_id: str) -> TaskRow | None:
-        """Return a task's row. The head of an unfinished task's row may be outdated."""
+        """Return a task's row. For an unfinished task, the row's head may be outdated."""
         row = self._unfinished.get(task_id)
         if row is not None:
             return row
@@ -471,12 +504,12 @@ class Journal:
             return row
         row = self._store.find_row(task_id)
         if row is None or not row.is_ended:
-            return None  # It is unfinished, but its creation is not published yet.
+            return None  # Its creation is committed, but not published yet.
         self._cache_ended_row(row)
         return row
 
     def _forget(self, task_id: str) -> None:
-        """Drop what is cached of an ended task, so that it is read from the store again."""
+        """Drop all caches of an ended task, so that the next access reads the store."""
         self._ended_rows.pop(task_id, None)
         self._folds.drop(task_id)
         self._tails.drop(task_id)
@@ -486,8 +519,10 @@ class Journal:
             self._forget(task_id)
 
     def _batches(self, task_id: str, after: int, limit_bytes: int) -> Batches:
-        kept = self._tails.read(task_id, after, limit_bytes=limit_bytes)
-        return self._store.read(task_id, after, limit_bytes=limit_bytes) if kept is None else kept
+        cached = self._tails.read(task_id, after, limit_bytes=limit_bytes)
+        if cached is None:
+            return self._store.read(task_id, after, limit_bytes=limit_bytes)
+        return cached
 
     def _epoch_at(self, row: TaskRow, sequence: int) -> int:
         """Return the epoch of the batch that covers a sequence. 0: unknown."""
@@ -502,8 +537,8 @@ class Journal:
 
 
 def _cursor_expired(row: TaskRow, after: int) -> CursorExpiredError:
-    kept = row.first_available - 1
-    # A reader behind retention can start from the snapshot at that point. A reader ahead of the
-    # task starts from the whole state.
-    sequence = kept if after < kept else row.head
+    last_expired = row.first_available - 1
+    # A reader before the available events can start from the snapshot at the last expired sequence.
+    # A reader with events that do not exist starts from the current snapshot.
+    sequence = last_expired if after < last_expired else row.head
     return CursorExpiredError(row.task_id, str(after), str(sequence))

@@ -1,4 +1,4 @@
-"""Parses requests for lists of tasks, and builds the pages of their responses."""
+"""Parses requests for pages of tasks, and builds their responses."""
 
 import base64
 import binascii
@@ -12,7 +12,7 @@ from trunkline.journal.store import TaskFilter, TaskPage, TaskRow
 from trunkline.v1 import snapshot_pb2, task_pb2, task_service_pb2
 
 DEFAULT_PAGE_SIZE: Final = 50
-LARGEST_PAGE_SIZE: Final = 100
+MAX_PAGE_SIZE: Final = 100
 
 
 def parse_filter(request: task_service_pb2.ListTasksRequest) -> TaskFilter:
@@ -22,28 +22,28 @@ def parse_filter(request: task_service_pb2.ListTasksRequest) -> TaskFilter:
         agent=request.agent,
         context_id=request.context_id,
         state=request.state or None,
-        status_after_ns=_clamped(request) if request.HasField("status_after") else None,
+        status_after_ns=_status_after_ns(request) if request.HasField("status_after") else None,
     )
 
 
-def _clamped(request: task_service_pb2.ListTasksRequest) -> int:
-    """Return the requested time, limited to what the store can hold."""
+def _status_after_ns(request: task_service_pb2.ListTasksRequest) -> int:
+    """Return the requested time in nanoseconds since 1970, limited to 64 bits as in the store."""
     return max(-(2**63), min(request.status_after.ToNanoseconds(), 2**63 - 1))
 
 
 def parse_page_size(request: task_service_pb2.ListTasksRequest) -> int:
-    """Return the largest number of rows of the page.
+    """Return the page size of a request, or the default.
 
     Raises:
-        InvalidArgumentError: it is out of range.
+        InvalidArgumentError: the size is out of range.
     """
-    if not 0 <= request.page_size <= LARGEST_PAGE_SIZE:
-        raise InvalidArgumentError("pageSize", f"must be 1 to {LARGEST_PAGE_SIZE}, or left out")
+    if not 0 <= request.page_size <= MAX_PAGE_SIZE:
+        raise InvalidArgumentError("pageSize", f"must be 1 to {MAX_PAGE_SIZE}, or left out")
     return request.page_size or DEFAULT_PAGE_SIZE
 
 
 def parse_page_token(page_token: str) -> tuple[int, str] | None:
-    """Return the status time and the id of the last row of the previous page.
+    """Return the status time and the id of the last row of the previous page. None: no token.
 
     Raises:
         InvalidArgumentError: `build_page` did not make this token.
@@ -52,8 +52,8 @@ def parse_page_token(page_token: str) -> tuple[int, str] | None:
         return None
     try:
         text = base64.b64decode(page_token, altchars=b"-_", validate=True).decode()
-        time_ns, found, task_id = text.partition(" ")
-        if not found or not -(2**63) <= int(time_ns) < 2**63:
+        time_ns, separator, task_id = text.partition(" ")
+        if not separator or not -(2**63) <= int(time_ns) < 2**63:
             raise ValueError
         return int(time_ns), task_id
     except (binascii.Error, ValueError) as error:
@@ -62,32 +62,34 @@ def parse_page_token(page_token: str) -> tuple[int, str] | None:
 
 
 def build_page(page: TaskPage, *, has_more: bool) -> task_service_pb2.ListTasksResponse:
-    """Return the response, with a token for the next page if there is one."""
-    return _answer([_summary_of(row) for row in page.rows], page.total, has_more=has_more)
+    """Return the response with a page, and with a token for the next page if there is one."""
+    return _build_response(
+        [_build_summary(row) for row in page.rows], page.total, has_more=has_more
+    )
 
 
 def merge_pages(
     pages: Sequence[task_service_pb2.ListTasksResponse], size: int
 ) -> task_service_pb2.ListTasksResponse:
-    """Merge the pages of several journals into one."""
+    """Merge the pages of several journals into one page of at most `size` tasks."""
     rows = [row for page in pages for row in page.tasks]
     rows.sort(key=lambda row: (-row.status.timestamp.ToNanoseconds(), row.task_id))
     has_more = len(rows) > size or any(page.next_page_token for page in pages)
-    return _answer(rows[:size], sum(page.total_size for page in pages), has_more=has_more)
+    return _build_response(rows[:size], sum(page.total_size for page in pages), has_more=has_more)
 
 
-def _answer(
+def _build_response(
     rows: Sequence[snapshot_pb2.TaskSummary], total: int, *, has_more: bool
 ) -> task_service_pb2.ListTasksResponse:
     token = ""
     if has_more:
         last = rows[-1]
-        behind = f"{last.status.timestamp.ToNanoseconds()} {last.task_id}"
-        token = base64.urlsafe_b64encode(behind.encode()).decode()
+        text = f"{last.status.timestamp.ToNanoseconds()} {last.task_id}"
+        token = base64.urlsafe_b64encode(text.encode()).decode()
     return task_service_pb2.ListTasksResponse(tasks=rows, next_page_token=token, total_size=total)
 
 
-def _summary_of(row: TaskRow) -> snapshot_pb2.TaskSummary:
+def _build_summary(row: TaskRow) -> snapshot_pb2.TaskSummary:
     summary = snapshot_pb2.TaskSummary(
         task_id=row.task_id,
         context_id=row.context_id,

@@ -1,4 +1,4 @@
-"""Background maintenance of a journal in short steps: settle, compact, delete, checkpoint."""
+"""Maintains a journal in the background: settles, compacts and deletes tasks, and checkpoints."""
 
 import asyncio
 import logging
@@ -14,21 +14,24 @@ from trunkline.journal.store import JournalStore
 
 logger = logging.getLogger(__name__)
 
+# The pause between two steps while there is more work.
 _INTERVAL_S: Final = 0.005
-# Tasks that end within this time are settled in one transaction, which costs as much as several
-# small tasks.
+# The pause before the first step. One transaction settles all tasks that end meanwhile, because a
+# transaction costs as much as settling several small tasks.
 _GATHER_S: Final = 0.05
+# The amount of work of one step.
 _SETTLE_BYTES: Final = 16 * 1024
 _FOLD_BYTES: Final = 32 * 1024
-# The pause before a failed step is retried.
+# The pause after a failed checkpoint, compaction or deletion before another try.
 _RETRY_S: Final = 1.0
 
 
 class Maintenance:
     """Runs short maintenance writes soon after there is work for them.
 
-    If a write is in flight, the step runs next, so that maintenance never starves. A step that
-    fails changes nothing and is retried. No caller waits for a step.
+    If a write is in flight, the step runs next, so maintenance never starves. A step that fails
+    changes nothing, and is retried after a later write or renewal of the lease. No caller waits for
+    a step.
     """
 
     def __init__(
@@ -40,7 +43,7 @@ class Maintenance:
         on_changed: Callable[[Iterable[str]], None],
         on_idle: Callable[[], None],
     ) -> None:
-        """`on_changed` gets tasks that were compacted or deleted; `on_idle` follows each step."""
+        """`on_changed` gets ids of compacted or deleted tasks. `on_idle` follows each step."""
         self._store = store
         self._serial_writer = serial_writer
         self._compactor = Compactor(store, retention)
@@ -48,14 +51,16 @@ class Maintenance:
         self._on_idle = on_idle
         self._timer: asyncio.TimerHandle | None = None
         self.is_step_waiting: bool = False
-        """A step waits for the end of the write in flight. Then call `run_step`."""
+        """A step waits for the end of a write. Call `run_step` at that end."""
         self._is_closed = False
         self._was_settling = False
-        # The last step left enough work for another one.
+        # There is enough work for another step at once.
         self._has_more = False
-        # A checkpoint runs beside writes, in its own thread. What it cannot move then is moved by
-        # another one through the serial writer.
-        self._checkpoints = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal-log")
+        # A checkpoint runs in its own thread while writes run. If it can't move all of the log, the
+        # serial writer runs another one without concurrent writes.
+        self._checkpoint_executor = ThreadPoolExecutor(
+            max_workers=1, thread_name_prefix="journal-log"
+        )
         self._checkpoint: Future[bool] | None = None
         self._needs_exclusive_checkpoint = False
         self._failing: dict[str, float] = {}
@@ -76,7 +81,7 @@ class Maintenance:
             self._timer = loop.call_later(pause_s, self._on_timer)
 
     def scan(self) -> None:
-        """Look for tasks whose retention time is over. Call this from time to time."""
+        """Look for tasks whose retention time is over. Call this at each renewal of the lease."""
         if not self._is_closed and self._may_try("retire"):
             self._scan()
             self.schedule()
@@ -92,7 +97,7 @@ class Maintenance:
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
-        self._checkpoints.shutdown()
+        self._checkpoint_executor.shutdown()
 
     @property
     def _has_work(self) -> bool:
@@ -129,7 +134,10 @@ class Maintenance:
         self._has_more = self._store.settle(budget_bytes=_SETTLE_BYTES)
 
     def _next_retention_step(self) -> RetentionStep | None:
-        """Fold further, and return the next write. A damaged task is logged once and skipped."""
+        """Continue folding, and return the next write if one is ready.
+
+        A damaged task is logged once and then skipped.
+        """
         try:
             return self._compactor.next_step(_FOLD_BYTES)
         except (JournalUnavailableError, InvalidAgentResponseError) as error:
@@ -148,33 +156,33 @@ class Maintenance:
         try:
             self._compactor.scan()
         except JournalUnavailableError as error:
-            self._failed("retire", error)
+            self._on_failure("retire", error)
 
     def _run(
         self,
         name: str,
-        work: Callable[[], object],
-        then: Callable[[], None],
+        write: Callable[[], object],
+        on_success: Callable[[], None],
         *,
         waits_for_disk: bool = False,
     ) -> None:
         def on_done(error: BaseException | None) -> None:
             if error is None:
-                self._succeeded(name)
-                then()
+                self._on_success(name)
+                on_success()
             else:
-                self._failed(name, error)
+                self._on_failure(name, error)
                 if name == "retire":
                     self._compactor.reset()
             self._on_idle()
 
-        self._serial_writer.run(work, on_done, waits_for_disk=waits_for_disk)
+        self._serial_writer.run(write, on_done, waits_for_disk=waits_for_disk)
 
     def _start_checkpoint(self) -> None:
         if not self._may_try("checkpoint"):
             return
         loop = asyncio.get_running_loop()
-        checkpoint = self._checkpoint = self._checkpoints.submit(self._store.checkpoint)
+        checkpoint = self._checkpoint = self._checkpoint_executor.submit(self._store.checkpoint)
         checkpoint.add_done_callback(
             lambda _: loop.call_soon_threadsafe(self._on_checkpoint_done, checkpoint)
         )
@@ -183,23 +191,23 @@ class Maintenance:
         self._checkpoint = None
         error = checkpoint.exception()
         if error is not None:
-            self._failed("checkpoint", error)
+            self._on_failure("checkpoint", error)
             return
-        self._succeeded("checkpoint")
+        self._on_success("checkpoint")
         self._needs_exclusive_checkpoint = not checkpoint.result()
         self.schedule()
 
     def _may_try(self, name: str) -> bool:
         return time.monotonic() >= self._failing.get(name, 0)
 
-    def _succeeded(self, name: str) -> None:
+    def _on_success(self, name: str) -> None:
         if self._failing.pop(name, None) is not None:
             logger.warning(
                 "journal.upkeep_goes_on", extra={"journal": self._store.id, "work": name}
             )
 
-    def _failed(self, name: str, error: BaseException) -> None:
-        """Log the first failure. After a pause, the next write schedules another try."""
+    def _on_failure(self, name: str, error: BaseException) -> None:
+        """Log the first failure. Settling is retried after the next write, others after a pause."""
         if isinstance(error, FencedError):
             self._is_closed = True
         if name not in self._failing:

@@ -1,4 +1,4 @@
-"""Compacts tasks that ended some time ago to their folds, and later deletes them."""
+"""Replaces the events of ended tasks by folds after some time, and later deletes the tasks."""
 
 from collections import deque
 from collections.abc import Callable
@@ -11,36 +11,39 @@ from trunkline.journal.fold import Fold
 from trunkline.journal.store import JournalStore, StoredFold, TaskRow
 
 _NS_PER_S: Final = 1_000_000_000
-# The number of tasks that a scan finds, to compact and to delete each, so that both keep pace.
+# The largest number of tasks that a scan finds, for compaction and for deletion each.
 _SCAN_LIMIT: Final = 64
-_TASKS_IN_A_STEP: Final = 16
+# The largest number of tasks that one write compacts.
+_TASKS_PER_STEP: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Times in seconds after the end of a task, measured by the journal's age.
+    """Times in seconds since the end of a task, by the journal's age.
 
-    A task that has not ended, for example because it waits for input, is never touched.
+    A task that has not ended, for example because it waits for input, has no limit.
     """
 
     compact_after_s: float = 3600.0
-    """Then the task's fold replaces its events. Reading the events raises CursorExpiredError."""
+    """After this time, a fold replaces the task's events. Reads raise CursorExpiredError."""
     retain_s: float = 30 * 24 * 3600.0
-    """Then the task is deleted."""
+    """After this time, the task is deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionStep:
-    """One write, and the tasks that it changes."""
+    """A write that compacts or deletes tasks, and the ids of these tasks."""
 
     task_ids: tuple[str, ...]
     write: Callable[[], object]
 
 
 class Compactor:
-    """Compacts and deletes tasks in steps. Its progress is in the store only.
+    """Compacts and deletes tasks in steps.
 
-    Folding runs on the loop, a part of a task at a time. The caller runs the writes.
+    `next_step` folds a part of a task on the event loop, and returns the next write. The caller
+    runs the write and calls `confirm`, or `reset` if it fails. Only writes are durable: after a
+    restart, unfinished folds begin again.
     """
 
     def __init__(self, store: JournalStore, retention: Retention) -> None:
@@ -50,18 +53,22 @@ class Compactor:
         self._expired: tuple[str, ...] = ()
         self._fold: Fold | None = None
         self._folds: dict[str, StoredFold] = {}
-        # They are left unchanged. `trunkline data check` names them.
+        # Damaged tasks stay unchanged. `trunkline data check` names them.
         self._damaged: set[str] = set()
         self.deleted_count: int = 0
         self.compacted_count: int = 0
 
     @property
     def has_work(self) -> bool:
-        """The last scan found tasks that are not done yet."""
+        """There are tasks from the last scan to compact or to delete."""
         return bool(self._due or self._expired or self._folds)
 
     def scan(self) -> None:
-        """Find tasks whose time is over, unless there is work left. JournalUnavailableError."""
+        """Find tasks whose retention time is over, unless there is work from the last scan.
+
+        Raises:
+            JournalUnavailableError: the store can't be read.
+        """
         if self.has_work:
             return
         age_ns = self._store.clock.age_ns()
@@ -82,13 +89,13 @@ class Compactor:
         """Fold about this many bytes, and return the next write if one is ready.
 
         Raises:
-            JournalUnavailableError, InvalidAgentResponseError: a task can't be read. It is skipped
-                from now on.
+            JournalUnavailableError: a task can't be read. It is skipped from now on.
+            InvalidAgentResponseError: the events of a task break the contract. It is skipped, too.
         """
         if self._expired:
             expired = self._expired
             return RetentionStep(expired, lambda: self._store.delete_tasks(expired))
-        while self._due and budget_bytes > 0 and len(self._folds) < _TASKS_IN_A_STEP:
+        while self._due and budget_bytes > 0 and len(self._folds) < _TASKS_PER_STEP:
             budget_bytes -= self._advance(self._due[0], budget_bytes)
         if not self._folds:
             return None
@@ -96,7 +103,7 @@ class Compactor:
         return RetentionStep(tuple(folds), lambda: self._store.compact(folds))
 
     def confirm(self, step: RetentionStep) -> None:
-        """Record that a step was written."""
+        """Remove the tasks of a step from the work, after its write."""
         if step.task_ids == self._expired:
             self._expired = ()
             self.deleted_count += len(step.task_ids)
@@ -105,14 +112,14 @@ class Compactor:
             self.compacted_count += len(step.task_ids)
 
     def reset(self) -> None:
-        """Forget the current work after a failed write. The next scan finds it again."""
+        """Drop all work after a failed write. The next scan finds it again."""
         self._expired = ()
         self._due.clear()
         self._fold = None
         self._folds.clear()
 
     def _advance(self, row: TaskRow, budget_bytes: int) -> int:
-        """Fold about this many bytes of a task, and return how many it were."""
+        """Fold about this many bytes of a task. Return the number of bytes."""
         fold = self._fold = self._fold or Fold(row.task_id)
         try:
             batches = self._store.read(row.task_id, fold.sequence, limit_bytes=budget_bytes)

@@ -1,4 +1,4 @@
-"""The interface between a journal and its store: records and one Protocol."""
+"""The interface of a journal to its store: the records and the Protocol `JournalStore`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from trunkline.task_states import TERMINAL, StateValue
 
 @dataclass(frozen=True, slots=True)
 class TaskRow:
-    """The facts about a task that need no reading of its events."""
+    """The columns of a task that are read without its events."""
 
     task_id: str
     context_id: str
@@ -21,17 +21,17 @@ class TaskRow:
     create_time_ns: int
     parent_task_id: str = ""
     head: int = 0
-    """Its last committed sequence."""
+    """The task's last committed sequence."""
     metadata: bytes = b""
-    """Its metadata, a serialised Struct."""
+    """The task's metadata, a serialised Struct."""
     first_available: int = 1
     """The first sequence that can be read. Earlier ones are past retention."""
     ended_ns: int = 0
-    """The journal's age when the task ended. 0: it has not ended."""
+    """The journal's age in nanoseconds when the task ended. 0: it has not ended."""
 
     @property
     def is_ended(self) -> bool:
-        """The task's last event is its terminal one."""
+        """The task is in a terminal state, so it gets no further events."""
         return self.state in TERMINAL
 
 
@@ -43,12 +43,12 @@ class SubmissionKey:
     content_hash: str
     task_id: str
     expires_ns: int
-    """The journal's age when the key expires."""
+    """The journal's age in nanoseconds when the key expires."""
 
 
 @dataclass(slots=True)
 class SealedBatch:
-    """A sealed batch with its task and its place there."""
+    """A sealed batch with its task and its sequences."""
 
     task_id: str
     first_sequence: int
@@ -65,12 +65,12 @@ class StoredFold:
     epoch: int
     """The epoch of the task's last batch."""
     forwarded: Mapping[str, int]
-    """The last forwarded sequence of each task that wrote events first."""
+    """The last forwarded sequence by origin task: the task that first wrote the events."""
 
 
 @dataclass(frozen=True, slots=True)
 class OrphanedChild:
-    """A child task that may still run although its parent has ended."""
+    """A child task that may run although its parent has ended."""
 
     task_id: str
     account: str
@@ -88,7 +88,7 @@ class AliasRecord:
 
 
 WebhookKey: TypeAlias = tuple[str, str]
-"""The ids of a task and of a webhook of it."""
+"""The id of a task, and the id of one of its webhooks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class WebhookRow:
     task_id: str
     config_id: str
     state: int
-    """A `trunkline.v1.WebhookState`, by which rows are found."""
+    """A `trunkline.v1.WebhookState`; `find_webhooks` filters by it."""
     content: bytes
     """A serialised `trunkline.v1.Webhook`, its secrets included."""
 
@@ -115,21 +115,21 @@ class CommitGroup:
     batches: list[SealedBatch] = field(default_factory=list)
     created: dict[str, TaskRow] = field(default_factory=dict)
     changed: dict[str, TaskRow] = field(default_factory=dict)
-    """Rows after the group, of tasks whose state or metadata changes."""
+    """The new rows of tasks whose state or metadata changes."""
     keys: list[SubmissionKey] = field(default_factory=list)
     aliases: list[AliasRecord] = field(default_factory=list)
     webhooks: dict[WebhookKey, WebhookRow | None] = field(default_factory=dict)
-    """Webhooks after the group. None: deleted."""
+    """The new webhooks. None: the webhook is deleted."""
 
     @property
     def is_empty(self) -> bool:
-        """The group contains nothing to write."""
+        """The group contains nothing to write. Rows and keys are never written without batches."""
         return not (self.batches or self.aliases or self.webhooks)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskFilter:
-    """A filter of tasks. An empty field filters nothing, except for the account."""
+    """A filter of tasks. The account is always compared, the other fields if they are set."""
 
     account: str
     agent: str = ""
@@ -147,12 +147,13 @@ class TaskPage:
 
 
 class JournalStore(Protocol):
-    """Durable events, rows and keys of one journal. The store is their only writer.
+    """The durable events, rows and keys of one journal.
 
     `commit`, `settle`, `compact` and `delete_tasks` may run in a thread, one at a time, and
-    `checkpoint` in another. All other methods are called on the loop, possibly meanwhile. Each
-    write checks the epoch in its own transaction. All methods raise JournalUnavailableError if the
-    store can't be read or written. They work again once the cause is gone.
+    `checkpoint` in another. All other methods are called on the loop, also during these. Each
+    write checks the epoch in its own transaction, and raises FencedError after a takeover. All
+    methods raise JournalUnavailableError if the store can't be read or written. They work again
+    once the cause is gone.
     """
 
     @property
@@ -171,22 +172,23 @@ class JournalStore(Protocol):
         ...
 
     def commit(self, group: CommitGroup) -> None:
-        """Write the group in one transaction. FencedError after a takeover."""
+        """Write the group in one transaction."""
         ...
 
     def read(self, task_id: str, after: int, *, limit_bytes: int) -> list[bytes]:
-        """Return the batches that end after the sequence `after`: one, and more up to the limit.
+        """Return the batches that end after the sequence `after`, in order.
 
-        The first one may begin at `after` or before it.
+        They are at least one if the task has any, and more up to the limit. The first one may begin
+        at `after` or before it.
         """
         ...
 
     def find_row(self, task_id: str) -> TaskRow | None:
-        """Return the row of a task, its head included."""
+        """Return the row of a task, with its current head."""
         ...
 
     def find_key(self, key: str, *, now_ns: int) -> SubmissionKey | None:
-        """Return an idempotency key unless it has expired."""
+        """Return an idempotency key. None: it is unknown, or has expired at the age `now_ns`."""
         ...
 
     def find_alias(self, account: str, alias: str) -> str | None:
@@ -213,20 +215,21 @@ class JournalStore(Protocol):
         ...
 
     def has_backlog(self) -> bool:
-        """Return whether ended tasks wait to be settled."""
+        """Return whether `settle` has work: tasks to settle, or rows to delete."""
         ...
 
     def settle(self, *, budget_bytes: int) -> bool:
-        """Move about this many bytes of ended tasks' events into rows by task.
+        """Settle ended tasks: move about this many bytes of their events into rows by task.
 
-        Return whether there is enough left to continue soon.
+        It also deletes rows of moved and of compacted events. Return whether to continue soon,
+        because there is enough work for another step.
         """
         ...
 
     def list_ended(self, age_ns: int, *, is_compacted: bool, limit: int) -> list[TaskRow]:
-        """Return rows of tasks that had ended at this age of the journal, the oldest first.
+        """Return rows of tasks that ended at this age of the journal or earlier, the oldest first.
 
-        They are compacted tasks, or settled ones that can be compacted.
+        They are compacted tasks without events, or settled tasks, which can be compacted.
         """
         ...
 
@@ -238,7 +241,7 @@ class JournalStore(Protocol):
         ...
 
     def find_fold(self, task_id: str) -> StoredFold | None:
-        """Return the fold of a compacted task, if it is one."""
+        """Return the fold of a task. None: the task is not compacted."""
         ...
 
     def delete_tasks(self, task_ids: Sequence[str]) -> None:
@@ -247,29 +250,29 @@ class JournalStore(Protocol):
 
     @property
     def needs_checkpoint(self) -> bool:
-        """The write-ahead log is long: `checkpoint` should be called."""
+        """The write-ahead log is so long that `checkpoint` should be called."""
         ...
 
     def checkpoint(self) -> bool:
         """Move the write-ahead log into the file. Writes may run meanwhile.
 
-        False: because of such writes, a part is left. Call it again without concurrent writes.
+        Return whether all of it was moved. If not, call it again without concurrent writes.
         """
         ...
 
     def renew_lease(self, lease_s: float) -> None:
-        """Extend the owner's lease to this time from now. FencedError after a takeover.
+        """Let the owner's lease end this many seconds from now.
 
-        It also deletes expired keys, and aliases without a task after a day.
+        It also deletes some expired keys, and aliases that have had no task for a day.
         """
         ...
 
-    def add_orphaned_child(self, stray: OrphanedChild) -> None:
-        """Store a child of an ended task until it is deleted. FencedError after a takeover."""
+    def add_orphaned_child(self, child: OrphanedChild) -> None:
+        """Store a child of an ended task, until `delete_orphaned_child` is called."""
         ...
 
     def delete_orphaned_child(self, task_id: str) -> None:
-        """Delete a child of an ended task. FencedError after a takeover."""
+        """Delete a stored child of an ended task."""
         ...
 
     def list_orphaned_children(self) -> list[OrphanedChild]:
@@ -279,6 +282,7 @@ class JournalStore(Protocol):
     def close(self, *, for_takeover: bool = False) -> None:
         """Release the journal. No other method may be called afterwards.
 
-        With `for_takeover` it is left as if its host had died, so that another host takes it over.
+        With `for_takeover`, the journal looks as if its host died, so that another host takes it
+        over.
         """
         ...

@@ -1,4 +1,4 @@
-"""Wakes the readers of tasks. It sends them no events: they read the journal."""
+"""Wakes the readers of tasks when there are events. The readers then read the journal."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,7 +17,11 @@ class Subscribers:
         return not self._waiters and not self._listeners
 
     async def wait(self, task_id: str) -> None:
-        """Wait for the next events of the task. Raises the error passed to `close`."""
+        """Wait for the next events of the task.
+
+        Raises:
+            Exception: the error that `close` got.
+        """
         wakeup: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiters = self._waiters.setdefault(task_id, set())
         waiters.add(wakeup)
@@ -29,7 +33,7 @@ class Subscribers:
                 del self._waiters[task_id]
 
     def subscribe(self, task_id: str, listener: Callable[[], None]) -> None:
-        """Call `listener` after each publication of the task's events, and at `close`."""
+        """Call `listener` after each publication of the task's events, and on `close`."""
         self._listeners.setdefault(task_id, set()).add(listener)
 
     def unsubscribe(self, task_id: str, listener: Callable[[], None]) -> None:

@@ -1,15 +1,16 @@
-"""Keeps the latest batches of tasks in memory. Nearly all reads are served from there."""
+"""Caches the latest batches of tasks in memory, where nearly all reads find them."""
 
 from bisect import bisect_right
 from collections import OrderedDict
 from typing import Final
 
-# This many dropped batches stay in the lists, because shifting a list is expensive.
+# Dropped batches stay in the lists as empty entries until there are this many, because to shift a
+# list is slow.
 _SLACK: Final = 64
 
 
 class Tail:
-    """The latest batches of one task, up to a number of bytes. It does not know its readers."""
+    """The latest batches of one task, up to a number of bytes."""
 
     __slots__ = ("_batches", "_dropped", "_firsts", "_limit_bytes", "size_bytes")
 
@@ -35,9 +36,9 @@ class Tail:
             self._dropped = 0
 
     def read(self, after: int, *, limit_bytes: int) -> list[bytes] | None:
-        """Return the batches that end after the sequence `after`: one, and more up to the limit.
+        """Return the batches that end after the sequence `after`: one or more, up to the limit.
 
-        `after` must be before the task's last sequence. None: some batches are no longer here.
+        `after` must be before the task's last sequence. None: some of these batches were dropped.
         """
         index = self._index(after)
         return (
@@ -45,10 +46,10 @@ class Tail:
         )
 
     def read_next(self, after: int, *, limit_bytes: int) -> tuple[list[bytes], int | None] | None:
-        """Return the batches that `read` returns, and their last sequence without parsing them.
+        """Return the batches that `read` returns, and their last sequence.
 
-        The sequence is None if it is the task's last. The result is None if some batches are no
-        longer here, or if the first one does not begin at `after` + 1.
+        The sequence is None if it is the task's last. No batch is parsed. The result is None if
+        some of the batches were dropped, or if the first one does not begin at `after` + 1.
         """
         index = self._index(after)
         if index < self._dropped or self._firsts[index] != after + 1:
@@ -61,7 +62,7 @@ class Tail:
         return bisect_right(self._firsts, after + 1, lo=self._dropped) - 1
 
     def _end(self, index: int, limit_bytes: int) -> int:
-        """Return the index after the batches that fit into the limit. The first always fits."""
+        """Return the end index of the batches that fit into the limit. The first always fits."""
         total = len(self._batches[index])
         for end in range(index + 1, len(self._batches)):
             total += len(self._batches[end])
@@ -71,7 +72,7 @@ class Tail:
 
 
 class Tails:
-    """The tails of all tasks, up to a total size. The least recently written ones go first."""
+    """The tails of all tasks, up to a total size. The least recently written are dropped first."""
 
     def __init__(self, *, task_limit_bytes: int, limit_bytes: int) -> None:
         self._task_limit_bytes = task_limit_bytes
@@ -90,8 +91,8 @@ class Tails:
         tail.add(first_sequence, sealed)
         self.size_bytes += tail.size_bytes - before
         while self.size_bytes > self._limit_bytes:
-            _, idlest = self._tails.popitem(last=False)
-            self.size_bytes -= idlest.size_bytes
+            _, oldest = self._tails.popitem(last=False)
+            self.size_bytes -= oldest.size_bytes
 
     def read(self, task_id: str, after: int, *, limit_bytes: int) -> list[bytes] | None:
         """Return `Tail.read` of the task's tail. None: the task has no tail."""

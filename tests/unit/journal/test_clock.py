@@ -98,7 +98,7 @@ async def test_a_key_expires_by_the_journals_age_when_the_wall_clock_is_set_back
     set_wall(-10 * DAY_NS)
     clock = journal._store.clock
     assert isinstance(clock, Clock)
-    clock._began_ns -= KEY_TTL_NS
+    clock._created_ns -= KEY_TTL_NS
     again = await journal.create(journal.new_task_id(), created(), key="key", content_hash="hash")
     assert again.is_new
     journal.close()

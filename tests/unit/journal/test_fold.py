@@ -284,7 +284,7 @@ def test_an_approval_requested_twice_is_listed_once() -> None:
         ([tool_started(), tool_started()], "started twice"),
         ([child_finished()], "before its start"),
         ([approval_answered()], "never requested"),
-        ([created()], "begins by being created, once"),
+        ([created()], "must be its creation"),
     ],
 )
 def test_an_event_sequence_that_breaks_the_contract_is_a_defect(
@@ -302,12 +302,12 @@ def test_a_gap_between_sequences_is_a_defect() -> None:
 
 
 def test_a_task_that_was_never_created_is_a_defect() -> None:
-    with pytest.raises(InvalidAgentResponseError, match="begins by being created"):
+    with pytest.raises(InvalidAgentResponseError, match="must be its creation"):
         Fold(TASK).apply(batch([working()]))
 
 
 def test_events_of_another_task_are_a_defect() -> None:
-    with pytest.raises(InvalidAgentResponseError, match="no events of this one"):
+    with pytest.raises(InvalidAgentResponseError, match="is not of this task"):
         Fold(TASK).apply(batch([created()], task_id="other"))
 
 

@@ -182,10 +182,10 @@ async def test_nothing_is_compacted_early(tmp_path: Path) -> None:
     await run_maintenance(journal)
     assert len(journal.read(task_id, 0)) == 4
     for hours, is_compacted in ((0.9, False), (0.2, True)):
-        journal._store.clock._began_ns -= int(hours * 3600 * 10**9)
+        journal._store.clock._created_ns -= int(hours * 3600 * 10**9)
         await run_maintenance(journal)
         assert (journal.first_available(task_id) > 1) is is_compacted
-    journal._store.clock._began_ns -= 31 * 24 * 3600 * 10**9
+    journal._store.clock._created_ns -= 31 * 24 * 3600 * 10**9
     await run_maintenance(journal)
     with pytest.raises(TaskNotFoundError):
         journal.row(task_id)
