@@ -1,7 +1,7 @@
 """The saved state of a question whose tool calls wait for approval.
 
-The status that ends the turn carries it, so it is in the task's journal and available to any host
-that takes over the task. Imports LangChain, so load it lazily.
+The status that ends the turn carries the state. Any host that takes over the task finds it in the
+journal. Imports LangChain, so load it lazily.
 """
 
 import json

@@ -1,8 +1,8 @@
 """The node `tools` of the reasoning loop: makes all tool calls of one reply concurrently.
 
 If calls need a person's approval, the turn ends with a question and the turn of the answer starts
-here. The journal records the start of a call before the call is made, so an interrupted call is
-known after a crash and is not repeated if that could do harm.
+here. The journal records the start of a call before the call is made. After a crash an
+interrupted call is therefore known, and not repeated if that could do harm.
 """
 
 import asyncio

@@ -32,8 +32,8 @@ def has_reference(text: str) -> bool:
 def extract_value(answer: str) -> str:
     """Return the value of an answer, short enough for a question.
 
-    The value is the number after its only equals sign (92.34 in `100 USD = 92.34 EUR (…)`), the
-    number that is the whole answer, or the whole answer.
+    The value is the number after the only equals sign (92.34 in `100 USD = 92.34 EUR (…)`). Without
+    one it is the whole answer. Commas are removed from a number.
     """
     answer = answer.strip()
     pieces = _EQUALS.split(answer)

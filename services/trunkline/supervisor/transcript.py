@@ -54,8 +54,8 @@ class _Artifact:
 class Transcript:
     """Follows a child's events from a cursor, batch by batch.
 
-    A batch that violates the contract (a gap, an append before its create, an event after the end,
-    invalid bytes) is rejected before any of it reaches the parent's journal. Of valid batches only
+    A batch that violates the contract is rejected before it reaches the parent's journal: a gap, an
+    append before its create, an event after the end, invalid bytes. Of valid batches only
     the texts stay in memory, up to MAX_TEXT_CHARS. Parsing and checking a batch takes 3 µs. Reading
     the whole task from the child's host at its end would take a thousand times as long.
     """

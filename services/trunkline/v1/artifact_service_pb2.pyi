@@ -21,7 +21,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class DownloadArtifactRequest(_message.Message):
-    """Which content."""
+    """Selects the content to read."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -34,15 +34,15 @@ class DownloadArtifactRequest(_message.Message):
     task_id: _builtins.str
     """The task."""
     account: _builtins.str
-    """Only if it belongs to this account."""
+    """The account that the task must belong to."""
     artifact_id: _builtins.str
-    """The content, by the id that its reference has behind the task's; or an artifact of the task."""
+    """The id of the content, which follows the task's id in its URL, or the id of an artifact."""
     part: _builtins.int
-    """Of an artifact: index of the part."""
+    """The index of the artifact's part. A data part is read as JSON text."""
     offset: _builtins.int
-    """First byte wanted."""
+    """The offset of the first byte to read."""
     length: _builtins.int
-    """0: to the end."""
+    """The number of bytes to read; 0: to the end."""
     def __init__(
         self,
         *,
@@ -74,13 +74,13 @@ class DownloadArtifactResponse(_message.Message):
     MEDIA_TYPE_FIELD_NUMBER: _builtins.int
     FILENAME_FIELD_NUMBER: _builtins.int
     offset: _builtins.int
-    """Offset of the first byte."""
+    """The offset of the first byte of the data."""
     data: _builtins.bytes
     """At most 256 KiB."""
     size_bytes: _builtins.int
-    """In the first response: size of the whole part in bytes."""
+    """In the first response: the size of the whole content in bytes."""
     sha256: _builtins.str
-    """In the first response: SHA-256 of the whole part, hexadecimal."""
+    """In the first response: the SHA-256 of the whole content, in hexadecimal."""
     media_type: _builtins.str
     """In the first response."""
     filename: _builtins.str
@@ -105,7 +105,7 @@ Global___DownloadArtifactResponse: _TypeAlias = DownloadArtifactResponse  # noqa
 
 @_typing.final
 class UploadArtifactRequest(_message.Message):
-    """A chunk; the first one says what follows."""
+    """A chunk. The first request describes the content."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -120,19 +120,21 @@ class UploadArtifactRequest(_message.Message):
     task_id: _builtins.str
     """In the first request."""
     account: _builtins.str
-    """In the first request."""
+    """In the first request: the account that the task must belong to."""
     artifact_id: _builtins.str
-    """In the first request: an id of the caller's, 1 to 100 letters, digits, hyphens, underscores."""
+    """In the first request: an id that the caller chooses, of 1 to 100 letters, digits, hyphens and
+    underscores.
+    """
     media_type: _builtins.str
     """In the first request."""
     filename: _builtins.str
     """In the first request."""
     offset: _builtins.int
-    """Offset of the first byte."""
+    """The offset of the first byte of the data."""
     data: _builtins.bytes
     """At most 256 KiB."""
     sha256: _builtins.str
-    """In the last request: SHA-256 of the whole, hexadecimal."""
+    """In the last request: the SHA-256 of the whole content, in hexadecimal."""
     def __init__(
         self,
         *,
@@ -155,7 +157,7 @@ Global___UploadArtifactRequest: _TypeAlias = UploadArtifactRequest  # noqa: Y015
 
 @_typing.final
 class UploadArtifactResponse(_message.Message):
-    """How far it came."""
+    """The stored content."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -163,11 +165,11 @@ class UploadArtifactResponse(_message.Message):
     SHA256_FIELD_NUMBER: _builtins.int
     URL_FIELD_NUMBER: _builtins.int
     size_bytes: _builtins.int
-    """Bytes held."""
+    """The number of bytes stored."""
     sha256: _builtins.str
-    """SHA-256 of what is held, hexadecimal."""
+    """The SHA-256 of the bytes stored, in hexadecimal."""
     url: _builtins.str
-    """Reference for `Part.url`; empty: it is not whole yet."""
+    """The URL for `Part.url`; empty until the content is complete."""
     def __init__(
         self,
         *,
@@ -185,7 +187,7 @@ Global___UploadArtifactResponse: _TypeAlias = UploadArtifactResponse  # noqa: Y0
 
 @_typing.final
 class ListArtifactsRequest(_message.Message):
-    """Which task."""
+    """Selects the task."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -196,11 +198,11 @@ class ListArtifactsRequest(_message.Message):
     task_id: _builtins.str
     """The task."""
     account: _builtins.str
-    """Only if it belongs to this account."""
+    """The account that the task must belong to."""
     page_size: _builtins.int
-    """1..100; 0: 50."""
+    """At most 100; 0: 50."""
     page_token: _builtins.str
-    """From the page before."""
+    """The token from the previous page."""
     def __init__(
         self,
         *,
@@ -229,7 +231,7 @@ class ListArtifactsResponse(_message.Message):
     """Empty on the last page."""
     @_builtins.property
     def artifacts(self) -> _containers.RepeatedCompositeFieldContainer[_artifact_pb2.Artifact]:
-        """Without content."""
+        """The artifacts, without their content."""
 
     def __init__(
         self,

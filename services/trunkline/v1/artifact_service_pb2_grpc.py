@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class ArtifactServiceStub:
-    """Moves big content in chunks, beside the events that refer to it: by `Part.url`, which is
-    `trunkline:TASK/ID` then.
+    """Transfers content that is too large for events. A part refers to it by its URL,
+    `trunkline:TASK/ID`.
     """
 
     def __init__(self, channel):
@@ -54,22 +54,23 @@ class ArtifactServiceStub:
 
 
 class ArtifactServiceServicer:
-    """Moves big content in chunks, beside the events that refer to it: by `Part.url`, which is
-    `trunkline:TASK/ID` then.
+    """Transfers content that is too large for events. A part refers to it by its URL,
+    `trunkline:TASK/ID`.
     """
 
     def DownloadArtifact(self, request, context):
-        """Yields the content from an offset; the first response has no data, and says what it is.
-        NOT_FOUND (TASK_NOT_FOUND, ARTIFACT_NOT_FOUND), INVALID_ARGUMENT (an offset behind the end).
+        """Yields the content from an offset. The first response describes the content and has no data.
+        NOT_FOUND (TASK_NOT_FOUND, ARTIFACT_NOT_FOUND), INVALID_ARGUMENT (an offset after the end).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UploadArtifact(self, request_iterator, context):
-        """Takes content in order. It is whole, and there, once the checksum came; an upload that ended
-        before goes on at the offset that the response, or that of an empty upload, tells. Content that
-        is whole already is told as it is.
+        """Stores content. Data must arrive in order; an offset before the end overwrites what follows. The
+        checksum completes the content. An upload that ended before continues at the size in its
+        response, or in the response to an upload without data. If the content is complete already, the
+        response describes it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -109,8 +110,8 @@ def add_ArtifactServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ArtifactService:
-    """Moves big content in chunks, beside the events that refer to it: by `Part.url`, which is
-    `trunkline:TASK/ID` then.
+    """Transfers content that is too large for events. A part refers to it by its URL,
+    `trunkline:TASK/ID`.
     """
 
     @staticmethod

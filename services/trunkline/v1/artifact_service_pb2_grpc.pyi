@@ -27,8 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ArtifactServiceStub:
-    """Moves big content in chunks, beside the events that refer to it: by `Part.url`, which is
-    `trunkline:TASK/ID` then.
+    """Transfers content that is too large for events. A part refers to it by its URL,
+    `trunkline:TASK/ID`.
     """
 
     @_typing.overload
@@ -36,39 +36,41 @@ class ArtifactServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ArtifactServiceAsyncStub: ...
     DownloadArtifact: _grpc.UnaryStreamMultiCallable[_artifact_service_pb2.DownloadArtifactRequest, _artifact_service_pb2.DownloadArtifactResponse]
-    """Yields the content from an offset; the first response has no data, and says what it is.
-    NOT_FOUND (TASK_NOT_FOUND, ARTIFACT_NOT_FOUND), INVALID_ARGUMENT (an offset behind the end).
+    """Yields the content from an offset. The first response describes the content and has no data.
+    NOT_FOUND (TASK_NOT_FOUND, ARTIFACT_NOT_FOUND), INVALID_ARGUMENT (an offset after the end).
     """
     UploadArtifact: _grpc.StreamUnaryMultiCallable[_artifact_service_pb2.UploadArtifactRequest, _artifact_service_pb2.UploadArtifactResponse]
-    """Takes content in order. It is whole, and there, once the checksum came; an upload that ended
-    before goes on at the offset that the response, or that of an empty upload, tells. Content that
-    is whole already is told as it is.
+    """Stores content. Data must arrive in order; an offset before the end overwrites what follows. The
+    checksum completes the content. An upload that ended before continues at the size in its
+    response, or in the response to an upload without data. If the content is complete already, the
+    response describes it.
     """
     ListArtifacts: _grpc.UnaryUnaryMultiCallable[_artifact_service_pb2.ListArtifactsRequest, _artifact_service_pb2.ListArtifactsResponse]
     """Lists the artifacts of a task, without their content."""
 
 @_typing.type_check_only
 class ArtifactServiceAsyncStub(ArtifactServiceStub):
-    """Moves big content in chunks, beside the events that refer to it: by `Part.url`, which is
-    `trunkline:TASK/ID` then.
+    """Transfers content that is too large for events. A part refers to it by its URL,
+    `trunkline:TASK/ID`.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     DownloadArtifact: _aio.UnaryStreamMultiCallable[_artifact_service_pb2.DownloadArtifactRequest, _artifact_service_pb2.DownloadArtifactResponse]  # type: ignore[assignment]
-    """Yields the content from an offset; the first response has no data, and says what it is.
-    NOT_FOUND (TASK_NOT_FOUND, ARTIFACT_NOT_FOUND), INVALID_ARGUMENT (an offset behind the end).
+    """Yields the content from an offset. The first response describes the content and has no data.
+    NOT_FOUND (TASK_NOT_FOUND, ARTIFACT_NOT_FOUND), INVALID_ARGUMENT (an offset after the end).
     """
     UploadArtifact: _aio.StreamUnaryMultiCallable[_artifact_service_pb2.UploadArtifactRequest, _artifact_service_pb2.UploadArtifactResponse]  # type: ignore[assignment]
-    """Takes content in order. It is whole, and there, once the checksum came; an upload that ended
-    before goes on at the offset that the response, or that of an empty upload, tells. Content that
-    is whole already is told as it is.
+    """Stores content. Data must arrive in order; an offset before the end overwrites what follows. The
+    checksum completes the content. An upload that ended before continues at the size in its
+    response, or in the response to an upload without data. If the content is complete already, the
+    response describes it.
     """
     ListArtifacts: _aio.UnaryUnaryMultiCallable[_artifact_service_pb2.ListArtifactsRequest, _artifact_service_pb2.ListArtifactsResponse]  # type: ignore[assignment]
     """Lists the artifacts of a task, without their content."""
 
 class ArtifactServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Moves big content in chunks, beside the events that refer to it: by `Part.url`, which is
-    `trunkline:TASK/ID` then.
+    """Transfers content that is too large for events. A part refers to it by its URL,
+    `trunkline:TASK/ID`.
     """
 
     @_abc_1.abstractmethod
@@ -77,8 +79,8 @@ class ArtifactServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _artifact_service_pb2.DownloadArtifactRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_artifact_service_pb2.DownloadArtifactResponse], _abc.AsyncIterator[_artifact_service_pb2.DownloadArtifactResponse]]:
-        """Yields the content from an offset; the first response has no data, and says what it is.
-        NOT_FOUND (TASK_NOT_FOUND, ARTIFACT_NOT_FOUND), INVALID_ARGUMENT (an offset behind the end).
+        """Yields the content from an offset. The first response describes the content and has no data.
+        NOT_FOUND (TASK_NOT_FOUND, ARTIFACT_NOT_FOUND), INVALID_ARGUMENT (an offset after the end).
         """
 
     @_abc_1.abstractmethod
@@ -87,9 +89,10 @@ class ArtifactServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_artifact_service_pb2.UploadArtifactRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_artifact_service_pb2.UploadArtifactResponse, _abc.Awaitable[_artifact_service_pb2.UploadArtifactResponse]]:
-        """Takes content in order. It is whole, and there, once the checksum came; an upload that ended
-        before goes on at the offset that the response, or that of an empty upload, tells. Content that
-        is whole already is told as it is.
+        """Stores content. Data must arrive in order; an offset before the end overwrites what follows. The
+        checksum completes the content. An upload that ended before continues at the size in its
+        response, or in the response to an upload without data. If the content is complete already, the
+        response describes it.
         """
 
     @_abc_1.abstractmethod
