@@ -1,1 +1,1 @@
-"""Composition: a whole mesh in one process, or one service of it."""
+"""Assembles services into processes: a whole mesh in one process, or one service of it."""

@@ -32,7 +32,7 @@ SUPERVISOR: Final = "supervisor"
 
 @asynccontextmanager
 async def serve_agents(settings: Settings, names: Sequence[str]) -> AsyncIterator[ServiceStatus]:
-    """Serve the named agents, and those of the settings, alone in this process.
+    """Serve the named agents and those of the settings in this process, and nothing else.
 
     Raises:
         ConfigurationError: there is no such agent, or the address can't be listened on.
@@ -62,10 +62,11 @@ def build_agents(
     names: Sequence[str] | None = None,
     others: Sequence[Agent] = (),
 ) -> list[Agent]:
-    """Return the named agents (all if None), then those of the settings, and `others`.
+    """Build the named agents, or all if `names` is None; then those of the settings; then `others`.
 
     Raises:
-        ConfigurationError: there is no agent of a name, or there are two.
+        ConfigurationError: an agent is unknown, two agents have the same name, or there are no
+            agents.
     """
     builders = _list_builders(settings, config, directory, plugins)
     agents = []
@@ -86,7 +87,7 @@ def build_agents(
 
 
 async def prewarm(agents: Sequence[Agent]) -> None:
-    """Load in advance what the first question needs."""
+    """Load the models and libraries that the agents' first tasks need."""
     if any(isinstance(agent, ReasoningAgent) for agent in agents):
         await prewarm_reasoning()
     for agent in agents:
@@ -99,7 +100,7 @@ async def prewarm(agents: Sequence[Agent]) -> None:
 def build_reasoning_agent(
     spec: ReasoningAgentSpec, tools: ToolSource, model: ModelChoice | None = None
 ) -> ReasoningAgent:
-    """Return the agent of a plugin's spec; without a model, it reasons with the built-in one."""
+    """Build the agent of a plugin's spec. Without a model, it uses the built-in one."""
     return ReasoningAgent(
         spec.build_card(),
         servers=spec.servers,
@@ -116,14 +117,14 @@ def _list_builders(
     directory: Directory,
     plugins: Mapping[str, AgentPlugin[Any]],
 ) -> dict[str, Callable[[], Agent]]:
-    """Return a function for each agent, by name, that builds it."""
+    """Return the functions that build the agents that can be named, by name."""
     mesh_tools = MeshTools(directory)
 
-    def tools_of(name: str) -> ToolSource:
+    def choose_tools(name: str) -> ToolSource:
         options = settings.agent_options.get(name)
         return AllowedTools(mesh_tools, options) if options else mesh_tools
 
-    model_of = partial(ModelChoice.for_agent, settings)
+    choose_model = partial(ModelChoice.for_agent, settings)
 
     builders: dict[str, Callable[[], Agent]] = {
         SUPERVISOR: partial(_build_supervisor, settings, directory, SUPERVISOR)
@@ -133,7 +134,9 @@ def _list_builders(
         if not set(plugin.required_servers) <= config.plugin_servers.keys():
             continue
         if isinstance(agent, ReasoningAgentSpec):
-            builders[name] = partial(build_reasoning_agent, agent, tools_of(name), model_of(name))
+            builders[name] = partial(
+                build_reasoning_agent, agent, choose_tools(name), choose_model(name)
+            )
         else:
             builders[name] = partial(_return_agent, agent)
     for name in settings.supervisors:
@@ -149,8 +152,8 @@ def _list_builders(
             ReasoningAgent,
             spec.build_card(),
             servers=spec.servers,
-            tools=tools_of(spec.name),
-            model=model_of(spec.name),
+            tools=choose_tools(spec.name),
+            model=choose_model(spec.name),
         )
     return builders
 
@@ -164,13 +167,13 @@ def _build_supervisor(settings: Settings, directory: Directory, name: str) -> Su
     if name in options.agents:
         problem = "it can't ask itself; name other agents"
         raise ConfigurationError(f"[supervisor.{name}] agents", problem)
-    # Within two leases a lost host is taken over, or its tasks have failed.
+    # If a child's host is lost, another takes the child over within two leases, or the child fails.
     limits = ChildLimits(patience_s=2.5 * settings.lease_s)
-    own = settings.agent_options.get(name, AgentSettings())
-    choice = ModelChoice.for_planner(settings, options.model or own.model)
+    agent_options = settings.agent_options.get(name, AgentSettings())
+    choice = ModelChoice.for_planner(settings, options.model or agent_options.model)
     planner = None
     if choice.name != RULES:
-        # Without the built-in model: if no model is available, the planner uses the scores.
-        fallbacks = tuple(one for one in choice.fallbacks if one != RULES)
+        # Not the built-in model: if no other model is available, the planner uses the scores.
+        fallbacks = tuple(name for name in choice.fallbacks if name != RULES)
         planner = Planner(open_model(replace(choice, fallbacks=fallbacks)))
     return Supervisor(directory, name=name, options=options, planner=planner, limits=limits)

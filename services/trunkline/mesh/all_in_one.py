@@ -21,16 +21,16 @@ from trunkline_bridge.webhooks.signatures import load_or_create_secret
 
 logger = logging.getLogger(__name__)
 
-# The time until the mesh's own registry lists its own agents.
+# The longest wait until the registry of this process lists the default agent.
 _READY_TIMEOUT_S = 30.0
 
 
 @asynccontextmanager
 async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
-    """Run a mesh for the length of a block; once entered, everything serves.
+    """Run a mesh in the `async with` block. All services are ready when the block begins.
 
-    On leaving, new tasks are refused, open turns have `drain_grace_s` to end, and every process and
-    file of the mesh is closed.
+    When it ends, new tasks are refused, and open turns have `drain_grace_s` to end. Then all child
+    processes are stopped and all files closed.
 
     Raises:
         ConfigurationError: an address, a file or an agent is wrong.
@@ -41,9 +41,9 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
     plugins = load_plugins()
     config = load_mcp_config(settings, plugins)
     async with AsyncExitStack() as stack:
-        local = stack.enter_context(socket_address())
+        unix_address = stack.enter_context(socket_address())
         channels = ChannelPool.from_settings(settings)
-        directory = Directory(channels, local)
+        directory = Directory(channels, unix_address)
         readiness = AgentReadiness()
         agents = build_agents(
             settings, config, directory, plugins=plugins, others=build_remote_agents(settings)
@@ -59,24 +59,24 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
             open_host(agents, directory=directory, settings=settings, readiness=readiness)
         )
         add_host_services(server, host)
-        (mesh_address, _) = server.bind(str(settings.mesh), local)
+        (mesh_address, _) = server.bind(str(settings.mesh), unix_address)
         dialed = dial_address(mesh_address)
         advertised = _advertise(settings, dialed)
         adapter = add_tool_adapter(server, config, settings, directory, mesh_address=dialed)
         await server.start()
         stack.push_async_callback(server.stop, STOP_GRACE_S)
-        # Closed before the server, because MCP servers send it their last spans.
+        # Closed before the server, to which MCP servers send their last spans.
         await stack.enter_async_context(adapter)
         # Calls from this process to its own host use the Unix socket.
-        channels.add_alias(advertised, local)
+        channels.add_alias(advertised, unix_address)
         await stack.enter_async_context(directory)
         secret = settings.webhook_secret or load_or_create_secret(settings.data_dir)
         bridge = open_bridge(directory, settings, webhook_secret=secret)
-        public = await stack.enter_async_context(bridge)
+        bridge_addresses = await stack.enter_async_context(bridge)
         membership = await stack.enter_async_context(
             open_membership(
                 host,
-                RegistryClient(channels.get(local)),
+                RegistryClient(channels.get(unix_address)),
                 directory,
                 address=advertised,
                 settings=settings,
@@ -92,7 +92,13 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         if settings.prewarm:
             await stack.enter_async_context(run_in_background(prewarm(agents)))
         yield ServiceStatus(
-            [{"http": public["http"], "mesh": mesh_address, "a2a-grpc": public["a2a-grpc"]}],
+            [
+                {
+                    "http": bridge_addresses["http"],
+                    "mesh": mesh_address,
+                    "a2a-grpc": bridge_addresses["a2a-grpc"],
+                }
+            ],
             joined=membership.registered,
             failed=host.lost,
             standby=membership.standby,
@@ -104,6 +110,6 @@ def _advertise(settings: Settings, dialed: str) -> str:
     if settings.advertise or not settings.mesh.is_wildcard:
         advertised = advertised_address(settings.mesh, settings.advertise, mesh=settings.mesh)
         return advertised.with_bound_port(dialed)
-    problem = "from other machines its agents can't be dialed; give --advertise HOST"
+    problem = "other machines can't connect to its agents; give --advertise HOST"
     logger.warning("mesh.not_advertised", extra={"problem": problem})
     return dialed

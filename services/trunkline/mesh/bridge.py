@@ -18,12 +18,13 @@ from trunkline_bridge.webhooks.signatures import load_secret
 
 logger = logging.getLogger(__name__)
 
+# The time for requests in flight when the bridge stops.
 _GRACE_S = 2
 
 
 @asynccontextmanager
 async def serve_bridge(settings: Settings) -> AsyncIterator[ServiceStatus]:
-    """Serve the bridge alone in this process.
+    """Serve the bridge in this process, and nothing else.
 
     Raises:
         ConfigurationError: the address can't be listened on.
@@ -36,7 +37,7 @@ async def serve_bridge(settings: Settings) -> AsyncIterator[ServiceStatus]:
         directory = await stack.enter_async_context(Directory(channels, mesh))
         secret = settings.webhook_secret or load_secret(settings.data_dir)
         if not secret:
-            problem = "posts of webhooks are not signed; set webhook_secret"
+            problem = "webhook deliveries are not signed; set webhook_secret"
             logger.warning("webhooks.unsigned", extra={"problem": problem})
         bridge = open_bridge(directory, settings, webhook_secret=secret)
         serving = ServiceStatus([await stack.enter_async_context(bridge)])
@@ -50,11 +51,11 @@ async def serve_bridge(settings: Settings) -> AsyncIterator[ServiceStatus]:
 
 
 def check_addresses(settings: Settings) -> None:
-    """Check that public addresses are allowed, and that signed cards can state one.
+    """Check that the addresses may be public, and that signed cards have a URL to contain.
 
     Raises:
         ConfigurationError: an address is not loopback and the settings don't allow that, or cards
-            are to be signed without a single address to put into them.
+            are signed and the URL to put into them is unknown.
     """
     is_allowed = settings.insecure or settings.requires_credentials
     check_exposure("http", settings.http, is_allowed=is_allowed)
@@ -68,9 +69,9 @@ def check_addresses(settings: Settings) -> None:
 async def open_bridge(
     directory: Directory, settings: Settings, *, webhook_secret: str
 ) -> AsyncIterator[Mapping[str, str]]:
-    """Serve A2A for the agents of a directory; yield the addresses by `http` and `a2a-grpc`.
+    """Serve A2A for the agents of a directory. Yield the addresses, by `http` and `a2a-grpc`.
 
-    Webhooks are delivered in the background, signed unless the secret is empty.
+    Webhooks are delivered in the background. They are signed unless the secret is empty.
     """
     bridge = Bridge(
         directory,
@@ -87,13 +88,13 @@ async def open_bridge(
             allow_webhook=settings.allow_webhook,
             webhook_secret=webhook_secret,
             api_keys_file=settings.api_keys_file,
-            tokens=_tokens(settings),
+            tokens=_build_token_settings(settings),
             anonymous=settings.anonymous,
             card_key=settings.card_key,
             card_key_id=settings.card_key_id,
         ),
     )
-    bounds = ConnectionLimits(
+    limits = ConnectionLimits(
         max_connections=settings.connection_limit, request_timeout_s=settings.request_timeout_s
     )
     raise_open_file_limit(2 * settings.connection_limit)
@@ -104,7 +105,7 @@ async def open_bridge(
             port=settings.http.port,
             grace_s=_GRACE_S,
             abort_requests=bridge.abort_requests,
-            limits=bounds,
+            limits=limits,
         ) as url,
         serve_grpc(
             bridge.grpc,
@@ -120,7 +121,7 @@ async def open_bridge(
         yield {"http": url, "a2a-grpc": address}
 
 
-def _tokens(settings: Settings) -> TokenSettings | None:
+def _build_token_settings(settings: Settings) -> TokenSettings | None:
     if not settings.jwt_keys:
         return None
     return TokenSettings(

@@ -14,11 +14,12 @@ from trunkline.traces import OtlpServicer, SpanStore, TraceServicer, configure_t
 from trunkline.v1 import trace_service_pb2_grpc
 
 STOP_GRACE_S = 1.0
+"""The time for calls in flight when a mesh server stops."""
 
 
 @asynccontextmanager
 async def serve_registry(settings: Settings) -> AsyncIterator[ServiceStatus]:
-    """Serve the registry and the span store at the mesh's address, alone in this process.
+    """Serve the registry and the span store at the mesh's address, and nothing else.
 
     Raises:
         ConfigurationError: the address or the data directory can't be used.
@@ -38,9 +39,12 @@ async def serve_registry(settings: Settings) -> AsyncIterator[ServiceStatus]:
 async def add_registry(server: MeshServer, settings: Settings, *, name: str) -> AsyncIterator[None]:
     """Add the registry and the span store to a server, and keep them open.
 
-    The process's own spans, under the service `name`, are written to the store directly.
+    The spans of this process, whose service is `name`, are written to the store directly.
+
+    Raises:
+        ConfigurationError: the data directory can't be used.
     """
-    _prepare(settings)
+    _create_data_dir(settings)
     async with AsyncExitStack() as stack:
         store = SpanStore(
             settings.data_dir / "traces.db",
@@ -63,7 +67,7 @@ async def add_registry(server: MeshServer, settings: Settings, *, name: str) -> 
         yield
 
 
-def _prepare(settings: Settings) -> None:
+def _create_data_dir(settings: Settings) -> None:
     try:
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:

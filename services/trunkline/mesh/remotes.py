@@ -21,18 +21,19 @@ def from_a2a(  # noqa: PLR0913  options of a remote agent, each by name
     headers: Mapping[str, str] | None = None,
     hosts: Sequence[str] = (),
 ) -> FunctionAgent:
-    """Make an agent of a remote A2A agent, given by its URL or the URL of its card.
+    """Make a local agent of the remote A2A agent at `url`, which may also be the URL of its card.
 
-    The remote agent is first contacted when this agent is served. Once reached, it is registered
-    with its own card under `name`. Its states, messages and streaming artifacts become those of our
-    task. Its task is canceled with ours, and continued by our next turn.
+    The remote agent is first contacted when the local one is served. The local agent then has the
+    remote agent's card, under `name`. States, messages and streaming artifacts of the remote task
+    are copied to the local task. To cancel the local task cancels the remote one, and the next turn
+    of the local task continues it.
 
-    `token_env` and `api_key_env` name environment variables with its bearer token or its key, which
-    is sent in `api_key_header`. `headers` are sent with each request. The URLs of its card must be
-    on its own host or on one of `hosts`.
+    `token_env` and `api_key_env` name the environment variables with the bearer token or the API
+    key for the remote agent. The key is sent in `api_key_header`, and `headers` with each request.
+    The URLs of the remote agent's card must be on the host of `url` or on one of `hosts`.
 
     Raises:
-        ConfigurationError: the name is no agent name, or the URL is no HTTP URL.
+        ConfigurationError: the name is not an agent name, or the URL is not an HTTP URL.
     """
     options: dict[str, object] = {
         "url": url,
@@ -46,19 +47,19 @@ def from_a2a(  # noqa: PLR0913  options of a remote agent, each by name
 
 
 def build_remote_agents(settings: Settings) -> Sequence[FunctionAgent]:
-    """Make the agents for the remote agents of the settings, which need not be reachable yet.
+    """Make the local agents for the remote agents of the settings. It connects to none of them.
 
     Raises:
-        ConfigurationError: a name is no agent name.
+        ConfigurationError: a name is not an agent name.
     """
     return [build_proxy_agent(name, remote) for name, remote in settings.remotes.items()]
 
 
 def build_proxy_agent(name: str, remote: RemoteAgentSettings) -> FunctionAgent:
-    """Make the local agent of a remote one, which is connected while the local one is served.
+    """Make the local agent for a remote one. The connection is open while the local one is served.
 
     Raises:
-        ConfigurationError: the name is no agent name.
+        ConfigurationError: the name is not an agent name.
     """
     return _RemoteProxy(name, remote).agent
 
@@ -94,7 +95,7 @@ class _RemoteProxy:
     async def _connect(
         self, settings: Settings, on_change: Callable[[], None]
     ) -> AsyncIterator[None]:
-        # gRPC and the A2A client are loaded only in the process that serves.
+        # Imported here, so that a script that defines an agent does not load gRPC.
         from trunkline.client import run_in_background
         from trunkline.client.breaker import BreakerSettings
         from trunkline_bridge.client.remote_agent import open_remote_agent
@@ -118,13 +119,14 @@ class _RemoteProxy:
 async def serve_remote(
     settings: Settings, remote: RemoteAgentSettings, *, name: str
 ) -> AsyncIterator[ServiceStatus]:
-    """Serve one remote agent alone in this process, by default under its card's name.
+    """Serve one remote agent in this process. If `name` is empty, its card has the name.
 
     Raises:
-        ConfigurationError: an address can't be listened on, or the name is no agent name.
+        ConfigurationError: an address can't be listened on, or the name is not an agent name.
         JournalUnavailableError: the data directory can't be used.
         PeerProtocolError: there is no card, or it has no supported interface.
-        PeerUnavailableError, PeerTimeoutError, PeerRefusedError: its card can't be fetched.
+        PeerUnavailableError, PeerTimeoutError: the remote agent does not answer.
+        PeerRefusedError: it refuses to send its card.
     """
     from trunkline.agents.hosting import join_mesh
     from trunkline.client import run_in_background
@@ -140,6 +142,6 @@ async def serve_remote(
 
     options = RemoteSettings.from_settings(name, remote, BreakerSettings.from_settings(settings))
     async with connect_remote_agent(options) as remote_agent:
-        served = replace(remote_agent.agent, lifespan=lifespan)
-        async with join_mesh(lambda _: [served], settings) as serving:
+        local = replace(remote_agent.agent, lifespan=lifespan)
+        async with join_mesh(lambda _: [local], settings) as serving:
             yield serving

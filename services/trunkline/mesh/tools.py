@@ -1,4 +1,4 @@
-"""The tool adapter process: MCP servers of the configuration and of plugins as gRPC tools."""
+"""The tool adapter: it serves the MCP servers of the configuration and of plugins over gRPC."""
 
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -35,10 +35,10 @@ logger = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def serve_tools(settings: Settings) -> AsyncIterator[ServiceStatus]:
-    """Serve the tool adapter alone in this process.
+    """Serve the tool adapter in this process, and nothing else.
 
     Raises:
-        ConfigurationError: the address can't be listened on.
+        ConfigurationError: the address can't be listened on, or settings of a plugin are invalid.
     """
     check_exposure("listen", settings.listen, is_allowed=settings.insecure)
     advertised = advertised_address(settings.listen, settings.advertise, mesh=settings.mesh)
@@ -56,7 +56,7 @@ async def serve_tools(settings: Settings) -> AsyncIterator[ServiceStatus]:
         await stack.enter_async_context(directory)
         await stack.enter_async_context(adapter)
         member = registry_service_pb2.Host(
-            # Without a journal, its address identifies it: a new process there replaces it.
+            # A host without a journal is identified by its address: a restarted one replaces it.
             host_id=f"tools@{advertised.with_bound_port(address)}",
             address=advertised.with_bound_port(address),
             services=server.services,
@@ -69,9 +69,10 @@ async def serve_tools(settings: Settings) -> AsyncIterator[ServiceStatus]:
 def load_mcp_config(
     settings: Settings, plugins: Mapping[str, AgentPlugin[Any]] | None = None
 ) -> McpConfig:
-    """Return the MCP servers of the operator's file and of plugins, by default those installed.
+    """Return the MCP servers of the operator's file and of plugins.
 
-    An invalid file is logged and ignored. So is a plugin that fails to list its servers.
+    `plugins` are by default all installed ones. An invalid file, or a plugin that fails to list its
+    servers, is logged and ignored.
 
     Raises:
         ConfigurationError: the settings of a plugin are invalid.
@@ -83,11 +84,17 @@ def load_mcp_config(
         config = load_config()
     configured = config.configured
     for name, plugin in (load_plugins() if plugins is None else plugins).items():
-        kind = plugin.settings_type
-        own = None if kind is None else load_plugin_settings(name, kind, settings)
-        context = PluginContext(settings=own, mesh=settings, configured_servers=configured)
+        settings_type = plugin.settings_type
+        plugin_settings = (
+            None if settings_type is None else load_plugin_settings(name, settings_type, settings)
+        )
+        context = PluginContext(
+            settings=plugin_settings, mesh=settings, configured_servers=configured
+        )
         try:
-            servers = {key: one.build_config() for key, one in plugin.servers(context).items()}
+            servers = {
+                key: server.build_config() for key, server in plugin.servers(context).items()
+            }
         except ConfigurationError:
             raise
         # The code of a package may raise anything.
@@ -106,10 +113,10 @@ def add_tool_adapter(
     *,
     mesh_address: str = "",
 ) -> ToolAdapter:
-    """Add the tool adapter to a server; enter the adapter while the server runs.
+    """Add the tool adapter to a server. Enter the returned adapter while the server runs.
 
-    The directory finds the host of a task, with which content too large for a result is stored. MCP
-    servers send their spans to the mesh's address; without an address they send none.
+    The adapter stores content that is too large for a tool's result on the host of the task, which
+    it finds by the directory. MCP servers send their spans to `mesh_address` unless it is empty.
     """
     adapter = ToolAdapter(
         config,

@@ -1,4 +1,4 @@
-"""The table of hosts and their leases. Pure state: no calls, no tasks."""
+"""The table of hosts and their leases. It makes no calls and starts no tasks."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from trunkline.v1 import registry_service_pb2
 @dataclass(slots=True)
 class _Lease:
     host: registry_service_pb2.Host
-    ends: float
+    expires_at_s: float
 
 
 class LeaseTable:
-    """Hosts under leases, measured by a monotonic clock.
+    """The hosts that have a lease, by a monotonic clock.
 
-    `revision` counts the changes that a reader can see, so it does not count renewals.
+    `revision` increases at each change of the hosts. A renewal changes no host.
     """
 
     def __init__(self, *, lease_s: float, clock: Callable[[], float]) -> None:
@@ -28,8 +28,9 @@ class LeaseTable:
     def register(self, host: registry_service_pb2.Host) -> None:
         """Register a host, or replace its registration.
 
-        The newest registration wins. A host with the same id or address, or whose id is one of
-        the new host's journals, is gone. The new host's journals are removed from all others.
+        The newest registration wins: it removes the hosts with the same id or address. It also
+        removes the host whose id is one of the new host's journals, because that host was taken
+        over, and removes these journals from all other hosts.
 
         Raises:
             InvalidArgumentError: the id or the address is missing.
@@ -40,13 +41,13 @@ class LeaseTable:
         self.expire()
         journals = set(host.journal_ids)
         replaced = [
-            known
-            for known, lease in self._leases.items()
-            if known == host.host_id or known in journals or lease.host.address == host.address
+            host_id
+            for host_id, lease in self._leases.items()
+            if host_id == host.host_id or host_id in journals or lease.host.address == host.address
         ]
         self._check_names(host, replaced)
-        for known in replaced:
-            del self._leases[known]
+        for host_id in replaced:
+            del self._leases[host_id]
         for lease in self._leases.values():
             lease.host.journal_ids[:] = [
                 journal_id for journal_id in lease.host.journal_ids if journal_id not in journals
@@ -60,13 +61,13 @@ class LeaseTable:
         """Renew a host's lease.
 
         Raises:
-            HostNotFoundError: the lease has ended, or there never was one.
+            HostNotFoundError: the host has no lease, for example because it has ended.
         """
         self.expire()
         lease = self._leases.get(host_id)
         if lease is None:
             raise HostNotFoundError(host_id)
-        lease.ends = self._clock() + self.lease_s
+        lease.expires_at_s = self._clock() + self.lease_s
 
     def remove(self, host_id: str) -> None:
         """Remove a host, if it is registered."""
@@ -76,31 +77,31 @@ class LeaseTable:
     def extend(self, by_s: float) -> None:
         """Extend all leases by a time in which no host could renew its lease."""
         for lease in self._leases.values():
-            lease.ends += by_s
+            lease.expires_at_s += by_s
 
     def expire(self) -> None:
         """Remove the hosts whose leases have ended."""
         now = self._clock()
-        over = [host_id for host_id, lease in self._leases.items() if lease.ends <= now]
-        for host_id in over:
+        expired = [host_id for host_id, lease in self._leases.items() if lease.expires_at_s <= now]
+        for host_id in expired:
             self.remove(host_id)
 
     def next_expiry_s(self) -> float | None:
         """Return the seconds until the next lease ends; None without leases."""
         if not self._leases:
             return None
-        return max(0.0, min(lease.ends for lease in self._leases.values()) - self._clock())
+        return max(0.0, min(lease.expires_at_s for lease in self._leases.values()) - self._clock())
 
     def list_live(self) -> list[tuple[registry_service_pb2.Host, float]]:
-        """Return the live hosts, oldest first, with the seconds left of their leases."""
+        """Return the live hosts with the seconds until their leases end, in registration order."""
         self.expire()
         now = self._clock()
-        return [(lease.host, lease.ends - now) for lease in self._leases.values()]
+        return [(lease.host, lease.expires_at_s - now) for lease in self._leases.values()]
 
     def _check_names(self, host: registry_service_pb2.Host, replaced: list[str]) -> None:
         names = {agent.card.name for agent in host.agents}
-        for known, lease in self._leases.items():
-            if known in replaced:
+        for host_id, lease in self._leases.items():
+            if host_id in replaced:
                 continue
             for agent in lease.host.agents:
                 if agent.card.name in names:

@@ -15,17 +15,19 @@ from trunkline.v1 import registry_service_pb2
 
 logger = logging.getLogger(__name__)
 
-# Deregistration may fail: the lease ends without it.
+# The time for deregistration. If it fails, the lease ends a little later.
 _LEAVE_TIMEOUT_S = 2.0
+# The longest pause between two attempts to register.
 _RETRY_LIMIT_S = 2.0
 
 
 class Membership:
     """Registers a host, renews its lease, registers it again if needed, and deregisters it.
 
-    An async context manager. Entering succeeds even if the registry is unavailable; the host then
-    retries. `registered` is set while the host believes that it is registered. Agents that
-    another live host has are on `standby`, and the host is registered without them.
+    An async context manager. To enter it succeeds even if the registry is unavailable; it then
+    retries in the background. `registered` is set from each successful registration until the
+    registry reports the loss of the lease, or `update`. Agents whose names another live host has
+    are on `standby`, and the host is registered without them.
     """
 
     def __init__(self, client: RegistryClient, host: registry_service_pb2.Host) -> None:
@@ -33,13 +35,17 @@ class Membership:
         self._host = host
         self._open = AsyncExitStack()
         self._lease_s = 0.0
-        self._is_changed = asyncio.Event()
-        self._taken: frozenset[str] = frozenset()
+        self._changed = asyncio.Event()
+        self._taken_names: frozenset[str] = frozenset()
         self.registered: asyncio.Event = asyncio.Event()
         self.standby: StandbyAgents = StandbyAgents()
 
     async def __aenter__(self) -> Self:
-        """Register. Raises the registry's refusal, for example InvalidArgumentError."""
+        """Register, unless the registry is unavailable.
+
+        Raises:
+            RequestError: the registry refuses the host, for example InvalidArgumentError.
+        """
         try:
             await self._register()
         except PeerError as error:
@@ -55,7 +61,7 @@ class Membership:
     ) -> None:
         await self._open.aclose()
         self.registered.clear()
-        # Even if `registered` is not set: the registry's answer may have been lost.
+        # Also if `registered` is not set, because a response of the registry may have been lost.
         try:
             async with asyncio.timeout(_LEAVE_TIMEOUT_S):
                 await self._client.deregister(self._host.host_id)
@@ -63,18 +69,15 @@ class Membership:
             logger.info("registry.not_told", extra={"host_id": self._host.host_id})
 
     def update(self, host: registry_service_pb2.Host) -> None:
-        """Replace the registration as soon as the registry is available.
-
-        `registered` is cleared until then.
-        """
+        """Replace the registration. `registered` is cleared until the registry has the new one."""
         self._host = host
         self.registered.clear()
-        self._is_changed.set()
+        self._changed.set()
 
     def claim_names(self, names: frozenset[str]) -> None:
-        """Try to register agents on standby, because the host that had their names is gone."""
-        if names & self._taken:
-            self._taken -= names
+        """Try to register those agents on standby whose names another host has released."""
+        if names & self._taken_names:
+            self._taken_names -= names
             self.update(self._host)
 
     async def _run(self) -> None:
@@ -82,10 +85,10 @@ class Membership:
             if not self.registered.is_set():
                 await self._retry(self._register)
             async with run_in_background(self._retry(self._hold)):
-                await self._is_changed.wait()
+                await self._changed.wait()
 
     async def _retry(self, call: Callable[[], Awaitable[None]]) -> None:
-        # With a short lease the pauses must be short too.
+        # A pause longer than the lease would lose it.
         backoff = Backoff(limit_s=min(_RETRY_LIMIT_S, self._lease_s / 3 or _RETRY_LIMIT_S))
         logged = ""
         while True:
@@ -112,32 +115,32 @@ class Membership:
             self.update(self._host)
 
     async def _register(self) -> None:
-        self._is_changed.clear()
+        self._changed.clear()
         while True:
             try:
                 self._lease_s = await self._client.register(
-                    _exclude_agents(self._host, self._taken)
+                    _exclude_agents(self._host, self._taken_names)
                 )
                 break
             except AgentNameTakenError as error:
-                if error.agent in self._taken:
+                if error.agent in self._taken_names:
                     raise
-                self._taken |= {error.agent}
+                self._taken_names |= {error.agent}
                 extra = {"agent": error.agent, "served_at": error.address}
                 logger.info("agent.on_standby", extra=extra)
-        self.standby.update(self._taken)
-        if not self._is_changed.is_set():
+        self.standby.update(self._taken_names)
+        if not self._changed.is_set():
             self.registered.set()
 
 
 def _exclude_agents(
-    host: registry_service_pb2.Host, taken: frozenset[str]
+    host: registry_service_pb2.Host, taken_names: frozenset[str]
 ) -> registry_service_pb2.Host:
-    if not taken:
+    if not taken_names:
         return host
     reduced = registry_service_pb2.Host()
     reduced.CopyFrom(host)
     del reduced.agents[:]
-    reduced.agents.extend(agent for agent in host.agents if agent.card.name not in taken)
-    reduced.standby_agents.extend(sorted(taken))
+    reduced.agents.extend(agent for agent in host.agents if agent.card.name not in taken_names)
+    reduced.standby_agents.extend(sorted(taken_names))
     return reduced

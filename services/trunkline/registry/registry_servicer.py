@@ -1,6 +1,6 @@
 """The servicer of trunkline.v1.RegistryService. Its state is in memory only.
 
-Hosts register again after a restart of the registry.
+After a restart of the registry, all hosts register again.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
 class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
-    """The registry. An async context manager: leases end and watches run while it is open."""
+    """The registry. An async context manager: while it is open, leases expire and watches run."""
 
     def __init__(self, lease_s: float = 10.0) -> None:
         self._leases = LeaseTable(lease_s=lease_s, clock=time.monotonic)
-        # Hosts from before a restart may register again until then.
+        # Until then, the list is partial: hosts may not have registered again after a restart.
         self._complete_at = time.monotonic() + lease_s
         self._is_partial = True
         self._checked_at = time.monotonic()
@@ -53,7 +53,7 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
     async def Register(
         self, request: registry_service_pb2.RegisterRequest, _context: _Context
     ) -> registry_service_pb2.RegisterResponse:
-        self._check_frozen()
+        self._extend_if_frozen()
         self._leases.register(request.host)
         self._notify()
         fields = {"host_id": request.host.host_id, "address": request.host.address}
@@ -63,7 +63,7 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
     async def KeepAlive(
         self, request: registry_service_pb2.KeepAliveRequest, _context: _Context
     ) -> registry_service_pb2.KeepAliveResponse:
-        self._check_frozen()
+        self._extend_if_frozen()
         self._leases.renew(request.host_id)
         return registry_service_pb2.KeepAliveResponse(lease=self._lease())
 
@@ -73,7 +73,7 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         _context: _Context,
     ) -> registry_service_pb2.HoldLeaseResponse:
         async for request in requests:
-            self._check_frozen()
+            self._extend_if_frozen()
             self._leases.renew(request.host_id)
         return registry_service_pb2.HoldLeaseResponse()
 
@@ -98,7 +98,7 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
             hosts = self._hosts()
             if self._leases.revision != sent:
                 sent = self._leases.revision
-                # Changes during this write are sent together in the next one.
+                # All changes during this write are sent in the next response.
                 yield registry_service_pb2.WatchAgentsResponse(
                     revision=sent, hosts=hosts, is_partial=self._is_partial
                 )
@@ -106,7 +106,7 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
                 await changed.wait()
 
     def _hosts(self) -> list[registry_service_pb2.Host]:
-        self._check_frozen()
+        self._extend_if_frozen()
         now = datetime.now(UTC)
         hosts = []
         for host, left_s in self._leases.list_live():
@@ -130,8 +130,8 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         self._is_closing = True
         self._notify()
 
-    def _check_frozen(self) -> None:
-        """Extend all leases if this process was frozen, because it could not receive renewals."""
+    def _extend_if_frozen(self) -> None:
+        """Extend all leases by the time that this process was frozen and received no renewals."""
         now = time.monotonic()
         frozen_s = now - self._checked_at
         self._checked_at = now
@@ -142,11 +142,11 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
     async def _sweep(self) -> None:
         while True:
             changed = self._changed
-            # A renewal only extends a lease, so waking at its old end is never too late.
+            # Leases are only extended, so this timeout is never too late.
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._next_check_s()):
                     await changed.wait()
-            self._check_frozen()
+            self._extend_if_frozen()
             before = self._leases.revision
             self._leases.expire()
             if self._leases.revision != before:
@@ -158,5 +158,6 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
                 self._notify()
 
     def _next_check_s(self) -> float:
-        ends = [self._leases.next_expiry_s(), self._leases.lease_s / 4]
-        return min(end for end in ends if end is not None)
+        until_expiry_s = self._leases.next_expiry_s()
+        interval_s = self._leases.lease_s / 4
+        return interval_s if until_expiry_s is None else min(until_expiry_s, interval_s)
