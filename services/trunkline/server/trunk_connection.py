@@ -38,17 +38,15 @@ MAX_RESPONSE_BYTES: Final = 63 * 1024 * 1024
 _THIS_HOST: Final = "this host"
 
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
-
-
-UnaryMethod: TypeAlias = Callable[[bytes], Awaitable[OpenStream]]
+SerializedMethod: TypeAlias = Callable[[bytes], Awaitable[OpenStream]]
+"""A method that takes a serialized request. The stream has a first response and no watch."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrunkMethods:
-    """The methods of a trunk by full name. They take serialized requests."""
+    """The methods of a trunk by full name."""
 
-    unary: dict[str, UnaryMethod]
-    """The OpenStream that they return has a first response and no watch."""
+    unary: dict[str, SerializedMethod]
     streams: dict[str, TaskStreamMethod[Any]]
 
 
@@ -204,7 +202,7 @@ class TrunkServerConnection:
         if len(self._calls) > MAX_OPEN_CALLS:
             raise OverloadedError(_THIS_HOST, "1")
 
-    def _find_unary(self, request: trunk_service_pb2.TrunkCall) -> UnaryMethod:
+    def _find_unary(self, request: trunk_service_pb2.TrunkCall) -> SerializedMethod:
         method = self._methods.unary.get(request.method)
         if method is None:
             raise UnsupportedOperationError(request.method, "this host doesn't serve it")

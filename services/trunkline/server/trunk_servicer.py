@@ -1,7 +1,7 @@
 """The servicer of trunkline.v1.TrunkService, which carries all calls of a peer on one stream."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -9,7 +9,11 @@ import grpc
 
 from trunkline.errors import PeerUnavailableError
 from trunkline.server.handlers import OpenStream, TaskStreamMethod, parse_request
-from trunkline.server.trunk_connection import TrunkMethods, TrunkServerConnection
+from trunkline.server.trunk_connection import (
+    SerializedMethod,
+    TrunkMethods,
+    TrunkServerConnection,
+)
 from trunkline.v1 import trunk_service_pb2
 
 SERVICE = trunk_service_pb2.DESCRIPTOR.services_by_name["TrunkService"].full_name
@@ -34,7 +38,7 @@ class TrunkServicer:
         """Serve the methods of a service: the unary ones by their handlers, and the streams."""
         for name, handler in handlers.items():
             if name not in streams:
-                self._methods.unary[f"{service}/{name}"] = _call_serialized(handler)
+                self._methods.unary[f"{service}/{name}"] = _wrap_handler(handler)
         for name, method in streams.items():
             self._methods.streams[f"{service}/{name}"] = method
 
@@ -82,9 +86,7 @@ class _TrunkContext:
         self.on_done = partial(callback, self)
 
 
-def _call_serialized(
-    handler: "grpc.RpcMethodHandler[Any, Any]",
-) -> Callable[[bytes], Awaitable[OpenStream]]:
+def _wrap_handler(handler: "grpc.RpcMethodHandler[Any, Any]") -> SerializedMethod:
     # Any, because grpc's handler does not keep the types of its method.
     function: Any = handler.unary_unary
     parse: Any = handler.request_deserializer
