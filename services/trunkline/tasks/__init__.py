@@ -1,4 +1,4 @@
-"""Tasks: accepted, run, watched and canceled on a host's journal."""
+"""Accepts, runs, watches and cancels tasks, whose events are in journals."""
 
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.context import TaskContext

@@ -14,7 +14,7 @@ from trunkline.errors import OverloadedError
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.settings import TaskSettings
 
-# The window of the measured rate: at most so many turns, each at most so old.
+# The rate is measured over the latest turns: at most so many, and none that is older.
 _RATE_WINDOW_TURNS: Final = 64
 _RATE_WINDOW_S: Final = 60.0
 _MAX_WAIT_S: Final = 300
@@ -31,14 +31,14 @@ class CompletionRate:
         self._ends.append(time.monotonic())
 
     def estimate_wait_s(self, turns: int) -> int:
-        """Estimate the seconds until so many more turns have ended, from 1 to 300."""
+        """Estimate the seconds until `turns` more turns have ended, from 1 to 300."""
         now_s = time.monotonic()
         while len(self._ends) > 1 and self._ends[0] < now_s - _RATE_WINDOW_S:
             self._ends.popleft()
         if not self._ends:
             return 1
-        s_per_turn = (now_s - self._ends[0]) / len(self._ends)
-        return max(1, min(_MAX_WAIT_S, math.ceil(s_per_turn * turns)))
+        turn_s = (now_s - self._ends[0]) / len(self._ends)
+        return max(1, min(_MAX_WAIT_S, math.ceil(turn_s * turns)))
 
 
 class AgentQueue:
@@ -75,7 +75,7 @@ class AgentQueue:
 
     @asynccontextmanager
     async def enter(self, priority: int) -> AsyncIterator[None]:
-        """Hold one of the `limit` places; waiters are served by priority, then in order."""
+        """Run a block as one of `limit` turns. Waiters enter by priority, then in order."""
         if self._limit is not None and self._limit <= self._running:
             await self._wait(priority)
         else:
@@ -83,7 +83,7 @@ class AgentQueue:
         try:
             yield
         finally:
-            self._hand_over()
+            self._admit_next()
 
     async def _wait(self, priority: int) -> None:
         waiter = asyncio.get_running_loop().create_future()
@@ -91,16 +91,16 @@ class AgentQueue:
         try:
             await waiter
         except asyncio.CancelledError:
-            # The place may have been handed over just before the cancellation.
+            # The turn may have been admitted just before the cancellation.
             if waiter.done() and not waiter.cancelled():
-                self._hand_over()
+                self._admit_next()
             else:
                 self._waiting = [entry for entry in self._waiting if entry[2] is not waiter]
                 heapq.heapify(self._waiting)
             raise
 
-    def _hand_over(self) -> None:
-        """Hand the place to the first waiter, or free it."""
+    def _admit_next(self) -> None:
+        """Admit the first waiter in place of a turn that has ended."""
         while self._waiting:
             waiter = heapq.heappop(self._waiting)[2]
             if not waiter.done():
@@ -132,7 +132,7 @@ class AdmissionControl:
         """Check that the host has room for one more turn of an agent.
 
         Children are exempt from the limit of the host: their number is bounded by their parents,
-        which hold their places until their children have ended.
+        which run until their children have ended.
 
         Raises:
             OverloadedError: no room; `retry_after_s` estimates when there is some.

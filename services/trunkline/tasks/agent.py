@@ -1,4 +1,4 @@
-"""The protocol that the host expects of every kind of agent."""
+"""The interface of an agent to the host that runs it."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -8,7 +8,7 @@ from trunkline.v1 import agent_card_pb2
 
 
 class Agent(Protocol):
-    """An agent: a card, the declarations that the host needs, and the code of a turn."""
+    """An agent: its card, its declarations to the host, and the code of a turn."""
 
     @property
     def card(self) -> agent_card_pb2.AgentCard:
@@ -28,11 +28,14 @@ class Agent(Protocol):
 
     @property
     def resumable(self) -> bool:
-        """True if `run` is called again after a host failure and itself rewinds the turn."""
+        """True if `run` may be called again after a host failure, and rewinds the turn itself."""
 
     @property
     def timeout_s(self) -> float | None:
-        """Longest lifetime of a task whose caller sets no earlier deadline; None: no limit."""
+        """The longest lifetime of a task in seconds, unless its caller sets an earlier deadline.
+
+        None: no limit.
+        """
 
     @property
     def routable(self) -> bool:
@@ -43,4 +46,4 @@ class Agent(Protocol):
         """The number of turns that run at once; None: no limit."""
 
     async def run(self, turn: TurnRuntime) -> None:
-        """Run one turn. Returning with the turn still open completes the task; raising fails it."""
+        """Run one turn. A return without its end completes the task; an exception fails it."""

@@ -25,7 +25,7 @@ from trunkline.tasks.approvals import (
 )
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, state_name
 from trunkline.tasks.slots import TaskSlot, TaskSlots
-from trunkline.tasks.submission import own_row
+from trunkline.tasks.submission import get_account_row
 from trunkline.tasks.submit_handler import SubmitHandler
 from trunkline.v1 import event_pb2, message_service_pb2, snapshot_pb2, task_service_pb2
 
@@ -89,7 +89,7 @@ class ApprovalRouter:
         )
         if request.HasField("arguments"):
             answer.arguments.CopyFrom(request.arguments)
-        own_row(self._journal, request.task_id, request.account)
+        get_account_row(self._journal, request.task_id, request.account)
         check_answer(answer)
         task, approval = await self._find(request.task_id, request.approval_id)
         while not approval.HasField("answered"):
@@ -178,7 +178,7 @@ class ApprovalRouter:
         if slot is None:
             with suppress(UnsupportedOperationError):
                 await self._open_turn(task, [answer])
-        elif slot.context is None or slot.context.is_over:
+        elif slot.runtime is None or slot.runtime.is_over:
             await slot.released.wait()
         else:
             await self._answer_running_turn(slot, answer)
@@ -186,15 +186,15 @@ class ApprovalRouter:
     async def _answer_running_turn(
         self, slot: TaskSlot, answer: event_pb2.ApprovalAnswered
     ) -> None:
-        context = slot.context
-        if context is None:
+        runtime = slot.runtime
+        if runtime is None:
             return
-        current = context.pending_approvals.find(answer.approval_id)
+        current = runtime.pending_approvals.find(answer.approval_id)
         if current is not None and not current.HasField("answered"):
-            await context.record_answer(answer)
+            await runtime.record_answer(answer)
         else:
             # Another answer is being journaled.
-            await context.flush()
+            await runtime.flush()
 
     async def _open_turn(
         self, task: snapshot_pb2.TaskSnapshot, answers: list[event_pb2.ApprovalAnswered]

@@ -14,7 +14,7 @@ from trunkline.v1 import message_pb2, part_pb2
 
 # The nesting limit of JSON values: protobuf parses messages 100 deep, and each JSON level takes 3.
 _MAX_DEPTH: Final = 24
-# A Struct stores numbers as doubles, which round integers from here on.
+# A Struct stores numbers as doubles, which round integers from this number on.
 _ROUNDED_FROM: Final = 2**53
 
 Content: TypeAlias = str | part_pb2.Part | message_pb2.Message
@@ -41,8 +41,8 @@ def invalid_content(
     `action` is what the agent did with the value, `it appended` for example.
     """
     *names, last = (_TYPE_NAMES[each] for each in allowed)
-    wanted = f"{', '.join(names)} or {last}" if names else last
-    problem = f"{action} a value of type {type(value).__name__}, not {wanted}"
+    types = f"{', '.join(names)} or {last}" if names else last
+    problem = f"{action} a value of type {type(value).__name__}, not {types}"
     return InvalidAgentResponseError(agent, problem)
 
 
@@ -71,20 +71,20 @@ def to_struct(values: Mapping[str, Any] | None) -> struct_pb2.Struct | None:
     """Return a Struct of JSON values, or None for None.
 
     Raises:
-        ValueError: a value is no JSON value, or a message can't carry it: NaN, infinity, a lone
-            surrogate, or nested too deep.
+        ValueError: it is not JSON (a key is not a text, NaN, infinity), or protobuf can't store
+            it (a lone surrogate, more than 24 levels).
     """
     if values is None:
         return None
     if not _fits_struct(values, _MAX_DEPTH):
-        raise ValueError("a value is not a finite number, or is nested too deep")
+        raise ValueError("a key is not a text, a number is not finite, or the nesting is too deep")
     result = struct_pb2.Struct()
     result.update(dict(values))
     return result
 
 
 def exact_json(values: Mapping[str, Any]) -> str:
-    """Return JSON values as JSON text if a Struct would round them; else empty."""
+    """Return JSON values as JSON text if a Struct would round a number of them, else ""."""
     return json.dumps(values, ensure_ascii=False, allow_nan=False) if _is_rounded(values) else ""
 
 
@@ -98,19 +98,21 @@ def _is_rounded(value: object) -> bool:
 
 def _fits_struct(value: object, depth: int) -> bool:
     if isinstance(value, Mapping):
+        if not all(isinstance(key, str) for key in value):
+            return False
         value = list(value.values())
     if isinstance(value, list | tuple):
         return depth > 0 and all(_fits_struct(item, depth - 1) for item in value)
-    # Protobuf stores every JSON number as a double.
+    # False for NaN, infinity, and integers beyond a double.
     return not isinstance(value, int | float) or abs(value) <= sys.float_info.max
 
 
 def to_json(value: struct_pb2.Struct | struct_pb2.Value) -> Any:  # noqa: ANN401  a JSON value
-    """Return a JSON value with its integers restored: protobuf stores numbers as doubles."""
+    """Convert to a JSON value. Doubles that are whole numbers become integers."""
     text = json_format.MessageToJson(value, indent=None, ensure_ascii=False)
     return json.loads(text, parse_float=_number)
 
 
 def _number(digits: str) -> float:
     number = float(digits)
-    return int(number) if number.is_integer() and abs(number) < 2**53 else number
+    return int(number) if number.is_integer() and abs(number) < _ROUNDED_FROM else number

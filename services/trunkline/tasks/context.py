@@ -1,4 +1,4 @@
-"""The `task` argument of an agent's function: the input of a turn, and the methods that write."""
+"""The `task` argument of an agent's function: the input of a turn, and methods to write output."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -30,13 +30,13 @@ class TaskContext(Generic[SettingsT]):
     After the turn has ended, every write raises InvalidAgentResponseError. When the task is
     canceled, the function gets `asyncio.CancelledError`.
 
-    A facade over `TurnRuntime`, so that an editor completes the author's API and nothing else.
+    A facade of `TurnRuntime` with the API for authors.
     """
 
     __slots__ = ("_turn", "settings")
 
     def __init__(self, turn: TurnRuntime, settings: object = None) -> None:
-        """`turn` is the host's side of the same turn."""
+        """`turn` is the host's object for the same turn."""
         self._turn = turn
         self.settings: SettingsT = cast("SettingsT", settings)
         """The agent's settings, of the type that `@agent(settings=…)` declares."""
@@ -100,7 +100,7 @@ class TaskContext(Generic[SettingsT]):
 
     @property
     def accepted_output_modes(self) -> Sequence[str]:
-        """The media types that the caller takes; empty: it takes everything."""
+        """The media types that the caller accepts; empty: all."""
         return self._turn.accepted_output_modes
 
     @property
@@ -110,7 +110,7 @@ class TaskContext(Generic[SettingsT]):
 
     @property
     def is_over(self) -> bool:
-        """The turn has ended or is being canceled: nothing more can be written."""
+        """True if the turn has ended or is being canceled: nothing more can be written."""
         return self._turn.is_over
 
     @property
@@ -208,7 +208,7 @@ class TaskContext(Generic[SettingsT]):
         *,
         id: str = "",  # noqa: A002  the name that authors expect
     ) -> AbstractAsyncContextManager[ToolCall]:
-        """Record a tool call: its start when the block is entered, its end when it is left.
+        """Record the start of a tool call when a block begins, and its end when the block ends.
 
         Set `summary` and `is_error` of the call that the block yields; an exception makes it an
         error. An `id` must be unique in the task.
@@ -216,11 +216,11 @@ class TaskContext(Generic[SettingsT]):
         return self._turn.tool(name, arguments, id=id)
 
     async def rewind(self, lengths: Mapping[str, int] | None = None) -> None:
-        """Cut what an earlier attempt at this turn wrote back to where the agent continues.
+        """Truncate the artifacts of an earlier attempt at this turn to where the agent continues.
 
-        Only for agents declared `resumable`, before they write anything. Each artifact of the turn
-        keeps as many characters of its joined text as `lengths` says under its id, and nothing if
-        it is not named. Without an earlier attempt this does nothing.
+        Only for agents declared `resumable`, before they write anything. `lengths` has, by
+        artifact id, the number of characters of the joined text that remain; the default is 0.
+        Without an earlier attempt this does nothing.
         """
         await self._turn.rewind(lengths)
 
@@ -240,10 +240,11 @@ class TaskContext(Generic[SettingsT]):
         return self._turn.open(part)
 
     async def read(self, part: part_pb2.Part, *, limit_bytes: int = READ_LIMIT_BYTES) -> bytes:
-        """Return the content of a part, as `open` finds it.
+        """Return the content of a part; see `open`.
 
         Raises:
-            InvalidArgumentError: it is larger than `limit_bytes`; and as `open`.
+            InvalidArgumentError: it is larger than `limit_bytes`.
+            TrunklineError: as `open` raises.
         """
         return await self._turn.read(part, limit_bytes=limit_bytes)
 
@@ -253,7 +254,7 @@ class TaskContext(Generic[SettingsT]):
         """Store content of any size with the task; return the part that refers to it.
 
         For parts of messages; `ArtifactWriter.attach` does the same for an artifact. Content that
-        was stored before under the same `key` is found again, and `source` is not read.
+        was stored before under the same `key` is used, and `source` is not read.
 
         Raises:
             As `ArtifactWriter.attach`.
@@ -262,5 +263,5 @@ class TaskContext(Generic[SettingsT]):
 
 
 def get_turn_runtime(task: TaskContext[Any]) -> TurnRuntime:
-    """Return the host's side of a turn, for adapters of frameworks and protocols."""
-    return task._turn  # noqa: SLF001  the pair belongs together
+    """Return the host's object for a turn, for adapters of frameworks and protocols."""
+    return task._turn  # noqa: SLF001  the facade hides it from authors

@@ -1,4 +1,4 @@
-"""Deadlines of tasks: one timer for all tasks of a host."""
+"""Deadlines of tasks: one timer for all tasks of a journal."""
 
 import asyncio
 import contextvars
@@ -9,7 +9,7 @@ from typing import Final
 
 DEADLINE_PASSED: Final = "the deadline passed before the work was done; allow more time"
 
-# Entries of ended tasks stay in the heap until they outnumber the others by so many.
+# The heap is rebuilt when entries of ended tasks outnumber the others by this number.
 _COMPACTION_SLACK: Final = 64
 
 
@@ -28,8 +28,8 @@ class DeadlineTimer:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, task_id: str, deadline: datetime) -> None:
-        """Set the deadline of a task; one in the past expires in the next pass of the loop."""
-        # A delay between the two readings then makes the deadline later, never earlier.
+        """Set the deadline of a task. One in the past expires in the next loop iteration."""
+        # The wall clock is read first: a delay before the next line makes the deadline later.
         remaining_s = (deadline - datetime.now(UTC)).total_seconds()
         due_s = self._loop.time() + remaining_s
         self._due[task_id] = due_s
@@ -58,7 +58,7 @@ class DeadlineTimer:
             self._timer.cancel()
             self._timer = None
         if when_s is not None:
-            # The context is empty, or the timer would run in the trace of the first task.
+            # An empty context, because the current one has the trace of one task.
             self._timer = self._loop.call_at(
                 when_s, self._expire_due, context=contextvars.Context()
             )

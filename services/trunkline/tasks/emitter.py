@@ -1,4 +1,4 @@
-"""Writes the events of a turn to the journal, in batches that the tasks of a host share."""
+"""Writes the events of turns to the journal. The tasks of a journal share commits."""
 
 import asyncio
 import logging
@@ -27,21 +27,21 @@ class Flushable(Protocol):
         """Retry the write that failed."""
 
     def on_closed(self, error: JournalUnavailableError) -> None:
-        """Drop the events of the failed write: it is not retried again."""
+        """Drop the events of the failed write, which is not retried."""
 
 
 class FlushScheduler:
-    """Flushes the emitters of a host together, so that their events share a commit.
+    """Flushes the emitters of a journal together, so that their events share a commit.
 
     Ticks are at least `interval_s` apart, and run only while an emitter waits for one. While the
-    journal can't be written, emitters keep their events and retry together with exponential
+    journal can't be written, emitters buffer their events and retry together with exponential
     backoff. The log gets one line when an outage begins and one when it ends.
     """
 
     def __init__(
         self, interval_s: float, *, journal_id: str, on_fenced: Callable[[], None]
     ) -> None:
-        """`on_fenced` is called when a write is refused because another host has taken over."""
+        """`on_fenced` is called when a write fails because another host has taken over."""
         self._interval_s = interval_s
         self._journal_id = journal_id
         self.on_fenced = on_fenced
@@ -54,10 +54,10 @@ class FlushScheduler:
         self._retry_s = _FIRST_RETRY_S
         self._is_closed = False
         self.error: JournalUnavailableError | None = None
-        """The error that keeps the journal from being written; None: it works."""
+        """The error while the journal can't be written, else None."""
 
     def schedule(self, emitter: Flushable) -> None:
-        """Flush the emitter at the next tick; each call covers one tick."""
+        """Flush the emitter at the next tick, once."""
         self._waiting.append(emitter)
         if self._timer is not None:
             return
@@ -69,7 +69,7 @@ class FlushScheduler:
             self._timer = self._loop.call_soon(self._tick)
 
     def stall(self, emitter: Flushable, error: JournalUnavailableError) -> bool:
-        """Schedule a retry of the emitter's write; False: the scheduler is closed."""
+        """Schedule a retry of the emitter's write. Return False if the scheduler is closed."""
         if self._is_closed:
             return False
         if self.error is None:
@@ -78,18 +78,18 @@ class FlushScheduler:
         self.error = error
         self._stalled.append(emitter)
         if self._retry is None:
-            self._retry = self._loop.call_later(self._retry_s, self._try_again)
+            self._retry = self._loop.call_later(self._retry_s, self._retry_stalled)
             self._retry_s = min(_LAST_RETRY_S, self._retry_s * 2)
         return True
 
-    def recovered(self) -> None:
-        """Record that the journal can be written again."""
+    def mark_available(self) -> None:
+        """Log that the journal can be written again, and reset the backoff."""
         logger.warning("journal.available", extra={"journal": self._journal_id})
         self.error = None
         self._retry_s = _FIRST_RETRY_S
 
     def close(self) -> None:
-        """Stop retrying; writers that wait for a retry get the error."""
+        """Stop retries. Writers that wait for a retry get the error."""
         self._is_closed = True
         if self._retry is not None:
             self._retry.cancel()
@@ -107,7 +107,7 @@ class FlushScheduler:
         for emitter in waiting:
             emitter.on_tick()
 
-    def _try_again(self) -> None:
+    def _retry_stalled(self) -> None:
         self._retry = None
         stalled, self._stalled = self._stalled, []
         for emitter in stalled:
@@ -115,12 +115,13 @@ class FlushScheduler:
 
 
 class Emitter:
-    """The one writer of a task during a turn.
+    """The only writer of a task during a turn.
 
-    At most one write is in flight; it takes all events that are pending when the journal starts
-    it. Urgent events start a write at once. Text deltas wait for the host's next tick, and
-    consecutive deltas of one artifact are merged into one run. While the journal is unavailable,
-    events are kept and retried. After any other failed write, every later call raises its error.
+    At most one write is in flight. It takes all events that are pending when the journal starts
+    it. Urgent events start a write at once. Text deltas wait for the scheduler's next tick, and
+    consecutive deltas of one artifact are merged into one event, a run. While the journal is
+    unavailable, events are buffered and their write is retried. After any other failed write,
+    every later call raises its error.
     """
 
     def __init__(
@@ -129,42 +130,42 @@ class Emitter:
         task_id: str,
         fence: int,
         *,
-        flushing: FlushScheduler,
+        scheduler: FlushScheduler,
         pending_limit_bytes: int,
     ) -> None:
         self._journal = journal
         self._task_id = task_id
         self._fence = fence
-        self._flushing = flushing
+        self._scheduler = scheduler
         self._pending_limit_bytes = pending_limit_bytes
         self._drafts: list[Draft] = []
         self._events: list[event_pb2.Event] = []
-        # The run that texts are appended to: the last event, while it is open.
-        self._run: event_pb2.ArtifactDelta | event_pb2.PlanChanged | None = None
+        # The last event, if more text can be merged into it.
+        self._open_run: event_pb2.ArtifactDelta | event_pb2.PlanChanged | None = None
         self._pending_bytes = 0
         self._is_in_flight = False
-        self._sent: list[Draft] = []
+        self._in_flight_drafts: list[Draft] = []
         self._waiters: list[asyncio.Future[None]] = []
-        self._is_waiting = False
+        self._is_scheduled = False
         self._is_stalled = False
         self._is_urgent = False
         self._error: BaseException | None = None
 
     @property
     def error(self) -> BaseException | None:
-        """The error that ended writing; None: events can be written."""
+        """The error of a write that is not retried; None: events can be written."""
         return self._error
 
     def put(self, *events: event_pb2.Event, hold: bool = False) -> None:
-        """Add events that are written at once, or with `hold` together with the next ones."""
+        """Add events. They are written at once, or with `hold` together with later ones."""
         self._raise_error()
         self._events += events
-        self._run = None
+        self._open_run = None
         if not hold:
             self._flush_soon()
 
     def put_drafts(self, drafts: Sequence[Draft]) -> None:
-        """Add forwarded events, written at once: the flush interval applies only at the origin."""
+        """Add forwarded events. They waited for a tick at their origin, and are written at once."""
         self._raise_error()
         self._seal_events()
         self._drafts += drafts
@@ -189,9 +190,9 @@ class Emitter:
     def add_content(
         self, artifact_id: str, content: str | part_pb2.Part | None, *, last: bool
     ) -> None:
-        """Add a later delta, merged into the open run if possible; None only ends the artifact."""
+        """Add a later delta, if possible to the open run. None only closes the artifact."""
         self._raise_error()
-        run = self._run
+        run = self._open_run
         if (
             isinstance(content, str)
             and isinstance(run, event_pb2.ArtifactDelta)
@@ -203,13 +204,13 @@ class Emitter:
         else:
             self._add_delta(event_pb2.Event(), artifact_id, content, last=last)
         if last:
-            self._run = None
+            self._open_run = None
         self._schedule()
 
     def add_plan_text(self, plan_id: str, revision: int, text: str) -> None:
         """Add a text delta of a plan, merged into the open run if possible."""
         self._raise_error()
-        run = self._run
+        run = self._open_run
         if isinstance(run, event_pb2.PlanChanged) and run.plan_id == plan_id:
             run.texts.append(text)
         else:
@@ -217,13 +218,13 @@ class Emitter:
                 plan=event_pb2.PlanChanged(plan_id=plan_id, revision=revision, texts=[text])
             )
             self._events.append(event)
-            self._run = event.plan
+            self._open_run = event.plan
         self._pending_bytes += len(text)
         self._schedule()
 
     @property
     def is_full(self) -> bool:
-        """The pending bytes exceed the limit."""
+        """True if the pending bytes exceed the limit."""
         return self._pending_bytes > self._pending_limit_bytes
 
     async def make_room(self) -> None:
@@ -248,10 +249,11 @@ class Emitter:
         self._raise_error()
 
     async def write_now(self, *events: event_pb2.Event) -> None:
-        """Write the first events of a turn without retries: on an error, nothing is written.
+        """Write the first events of a turn in one commit, without retries.
 
         Raises:
-            FencedError, JournalUnavailableError.
+            FencedError: another host has the journal.
+            JournalUnavailableError: the journal can't be written; nothing is written.
         """
         # Shielded, so that a canceled caller does not cancel the write.
         await asyncio.shield(
@@ -261,14 +263,15 @@ class Emitter:
     def take(self) -> Sequence[Draft]:
         """Return the pending events. Called by the journal when it starts the write."""
         self._seal_events()
-        self._sent, self._drafts, self._pending_bytes = self._drafts, [], 0
+        self._in_flight_drafts, self._drafts, self._pending_bytes = self._drafts, [], 0
         self._is_urgent = False
-        return self._sent
+        return self._in_flight_drafts
 
     def done(self) -> bool:
-        """Return False: the journal always reports the result.
+        """Return False. The journal calls `set_result` or `set_exception` of a pending future.
 
-        The emitter stands in for a future, which costs more together with its callback.
+        The emitter implements a part of a future's interface, because a future with a callback
+        costs more.
         """
         return False
 
@@ -277,12 +280,12 @@ class Emitter:
         self._on_written(None)
 
     def set_exception(self, error: BaseException, /) -> None:
-        """Handle a failed write, after the call that started it returns. Called by the journal."""
+        """Handle a failed write. Called by the journal, perhaps within the call that starts it."""
         asyncio.get_running_loop().call_soon(self._on_written, error)
 
     def on_tick(self) -> None:
-        """Flush at the host's tick."""
-        self._is_waiting = False
+        """Flush at the scheduler's tick."""
+        self._is_scheduled = False
         self._flush()
 
     def on_retry(self) -> None:
@@ -304,7 +307,7 @@ class Emitter:
         *,
         last: bool,
     ) -> None:
-        self._run = None
+        self._open_run = None
         # Set in place: protobuf copies a message that is assigned.
         delta = event.delta
         delta.artifact_id = artifact_id
@@ -313,25 +316,25 @@ class Emitter:
             delta.texts.append(content)
             self._pending_bytes += len(content)
             if not last:
-                self._run = delta
+                self._open_run = delta
         elif content is not None:
             delta.part.CopyFrom(content)
             self._pending_bytes += content.ByteSize()
         self._events.append(event)
 
     def _flush_soon(self) -> None:
-        """Flush after this loop iteration, or as soon as the write in flight is done.
+        """Flush now, or as soon as the write in flight is done.
 
-        Events emitted before that join the flush, so a quick agent's output is one write.
+        The journal takes the events when it starts the write, so later events may join them.
         """
         self._is_urgent = True
         self._flush()
 
     def _schedule(self) -> None:
-        """Flush at the host's next tick; a write in flight schedules the next flush when done."""
-        if not (self._is_in_flight or self._is_waiting or self._is_stalled):
-            self._is_waiting = True
-            self._flushing.schedule(self)
+        """Flush at the next tick. A write in flight schedules the next flush when it is done."""
+        if not (self._is_in_flight or self._is_scheduled or self._is_stalled):
+            self._is_scheduled = True
+            self._scheduler.schedule(self)
 
     def _flush(self) -> None:
         if self._is_in_flight or self._is_stalled or self._error is not None:
@@ -344,26 +347,26 @@ class Emitter:
         if self._events:
             self._drafts.append(build_draft(self._events))
             self._events = []
-            self._run = None
+            self._open_run = None
 
     def _on_written(self, error: BaseException | None) -> None:
         self._is_in_flight = False
-        sent, self._sent = self._sent, []
-        if self._flushing.error is not None and not isinstance(error, JournalUnavailableError):
-            self._flushing.recovered()
+        sent, self._in_flight_drafts = self._in_flight_drafts, []
+        if self._scheduler.error is not None and not isinstance(error, JournalUnavailableError):
+            self._scheduler.mark_available()
         if error is None:
             if self._is_urgent:
                 self._flush()
             elif self._events:
                 self._schedule()
-        elif isinstance(error, JournalUnavailableError) and self._flushing.stall(self, error):
+        elif isinstance(error, JournalUnavailableError) and self._scheduler.stall(self, error):
             self._is_stalled = True
             self._drafts = sent + self._drafts
             self._pending_bytes += sum(len(draft.body) for draft in sent)
         else:
             self._error = error
             if isinstance(error, FencedError):
-                self._flushing.on_fenced()
+                self._scheduler.on_fenced()
         self._wake()
 
     def _wake(self) -> None:

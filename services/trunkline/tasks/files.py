@@ -1,4 +1,4 @@
-"""Reads and stores the content of parts: inline, beside the journal, remote, or on the web."""
+"""Reads and stores the content of parts: in the part, beside the journal, on a host, on the web."""
 
 import asyncio
 import hashlib
@@ -23,13 +23,13 @@ from trunkline.errors import (
     UnsupportedOperationError,
 )
 from trunkline.journal.journal import Journal
-from trunkline.tasks.submission import find_row, own_row
+from trunkline.tasks.submission import find_row, get_account_row
 from trunkline.v1 import artifact_pb2, message_pb2, part_pb2
 
 logger = logging.getLogger(__name__)
 
 OpenRemote: TypeAlias = Callable[[str, str], AbstractAsyncContextManager[AsyncIterator[bytes]]]
-"""Opens a URL for an account: a reference to a file on another host, or a web address."""
+"""Opens a URL for an account: a file on another host of the mesh, or on the web."""
 FileSource: TypeAlias = str | FileContent
 """Content to attach: bytes, the path of a file, or an iterator of chunks."""
 
@@ -50,20 +50,28 @@ class JournalFiles:
 
     @property
     def local(self) -> BlobStore:
-        """The store beside the journal. UnsupportedOperationError: the journal stores no files."""
+        """The store beside the journal.
+
+        Raises:
+            UnsupportedOperationError: the journal is in memory and stores no files.
+        """
         if self.blobs is None:
             raise UnsupportedOperationError("a file", "this journal is not in a file itself")
         return self.blobs
 
     def has_task(self, task_id: str) -> bool:
-        """Return True if the journal has the task. JournalUnavailableError."""
+        """Return True if the journal has the task.
+
+        Raises:
+            JournalUnavailableError: the journal can't be read.
+        """
         return find_row(self._journal, task_id) is not None
 
     async def store(self, task_id: str, part: part_pb2.Part) -> part_pb2.Part:
         """Return a part that fits in an event: large content is replaced by a reference."""
         if not exceeds_inline_limit(part) or self.blobs is None:
             return part
-        # The id is a content hash, so that a repeated turn or message stores nothing twice.
+        # A hash of the content, so that a repeated turn or message does not store it twice.
         blob_id = hashlib.sha256(part.raw).hexdigest()[:40]
         blob = await self.blobs.put(
             Reference.create(task_id, blob_id),
@@ -73,7 +81,7 @@ class JournalFiles:
         )
         stored = blob.to_part()
         stored.metadata.MergeFrom(part.metadata)
-        # The stored file has a generated name; the author's is the one to show.
+        # Without a filename the store generates one, which callers should not see.
         stored.filename = part.filename
         return stored
 
@@ -105,10 +113,10 @@ class JournalFiles:
             return
         reference = parse_reference(part.url)
         if reference is not None and reference.task_id.startswith(f"{self._journal.id}-"):
-            # The task itself may not be journaled yet: an agent may still reply without a task.
+            # The caller's own task needs no check, and may not be in the journal yet.
             if reference.task_id != task_id:
-                own_row(self._journal, reference.task_id, account)
-            # A missing file is reported before the first byte.
+                get_account_row(self._journal, reference.task_id, account)
+            # Raises before the block begins if the file is missing.
             blob = await self.local.get(reference)
             async with aclosing(self.local.read(blob.reference)) as chunks:
                 yield chunks
@@ -193,7 +201,7 @@ def _inline(part: part_pb2.Part) -> AsyncGenerator[bytes]:
 
 
 async def sweep(files: JournalFiles, has_slot: Callable[[str], bool]) -> None:
-    """Remove the files of tasks that retention has deleted, every ten minutes."""
+    """Remove the files of deleted tasks, every ten minutes, until this call is canceled."""
     suspects: set[str] = set()
     while True:
         await asyncio.sleep(_SWEEP_INTERVAL_S)
@@ -206,21 +214,22 @@ async def sweep(files: JournalFiles, has_slot: Callable[[str], bool]) -> None:
 async def sweep_once(
     files: JournalFiles, has_slot: Callable[[str], bool], suspects: set[str]
 ) -> set[str]:
-    """Remove files that have no task and were suspects already; return the new suspects.
+    """Remove the files of missing tasks that are in `suspects`; return the other missing tasks.
 
-    A file may be stored shortly before its task exists, so one look is not enough to remove it.
-    `has_slot` returns True for a task that is being created, run or ended now.
+    The result is the `suspects` of the next call. Files may be stored shortly before their task
+    exists, so they are removed only if it is missing twice. `has_slot` returns True for a task
+    that is being created, run or ended.
     """
     if files.blobs is None:
         return set()
-    unowned: set[str] = set()
+    missing: set[str] = set()
     for task_id in await asyncio.to_thread(files.blobs.list_task_ids):
         if not has_slot(task_id) and not files.has_task(task_id):
-            unowned.add(task_id)
+            missing.add(task_id)
         await asyncio.sleep(0)
-    removed = unowned & suspects
+    removed = missing & suspects
     await asyncio.to_thread(files.blobs.remove, removed)
     await asyncio.to_thread(files.blobs.remove_abandoned, datetime.now(UTC).timestamp())
     if removed:
         logger.info("artifacts.swept", extra={"tasks": len(removed)})
-    return unowned - removed
+    return missing - removed

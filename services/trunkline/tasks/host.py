@@ -132,9 +132,9 @@ class TaskHost:
             JournalUnavailableError: the tasks can't be read; the journal is closed, and other
                 hosts may take it over.
         """
-        served: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._group.create_task(self._serve(journal, checkpoint_path, served))
-        await asyncio.shield(served)
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._group.create_task(self._serve(journal, checkpoint_path, ready))
+        await asyncio.shield(ready)
 
     def journals_missing_agents(self) -> dict[str, frozenset[str]]:
         """Return the adopted journals that are idle and need agents that don't run here.
@@ -142,7 +142,7 @@ class TaskHost:
         Each is returned with the agents of all its unfinished tasks.
         """
         agents_by_journal = {
-            journal_id: host.waits_for
+            journal_id: host.needed_agents
             for journal_id, host in self.journal_hosts.items()
             if host is not self.primary
         }
@@ -207,15 +207,15 @@ class TaskHost:
             raise JournalUnavailableError(error.path, error.problem)
         if message.task_id:
             return await host.submit_handler.continue_task(agent, message, submission)
-        accepted = await host.submit_handler.create_task(agent, message, submission)
-        if not is_held and isinstance(accepted, SubmitResult):
-            accepted.start()
-        return accepted
+        result = await host.submit_handler.create_task(agent, message, submission)
+        if not is_held and isinstance(result, SubmitResult):
+            result.start()
+        return result
 
     async def snapshot(self, task_id: str, *, account: str) -> snapshot_pb2.TaskSnapshot:
         """Return the snapshot of a task of the account. TaskNotFoundError."""
         host = self._get_host(task_id)
-        host.own_row(task_id, account)
+        host.get_account_row(task_id, account)
         return await host.journal.snapshot(task_id)
 
     def list(
@@ -255,7 +255,7 @@ class TaskHost:
             TaskNotFoundError, InvalidArgumentError, CursorExpiredError.
         """
         host = self._get_host(task_id)
-        row = host.own_row(task_id, account)
+        row = host.get_account_row(task_id, account)
         if after is not None:
             check_cursor(host.journal, task_id, after, epoch)
         return TaskWatch(
@@ -275,7 +275,7 @@ class TaskHost:
             UnsupportedOperationError: the journal stores no files.
         """
         host = self._get_host(task_id)
-        host.own_row(task_id, account)
+        host.get_account_row(task_id, account)
         return host.files.local
 
     async def set_alias(self, account: str, alias: str, task_id: str, *, replaces: str) -> str:
@@ -332,7 +332,7 @@ class TaskHost:
             PeerUnavailableError: the host has lost the task, or is shutting down.
         """
         host = self._get_host(task_id)
-        row = host.own_row(task_id, account)
+        row = host.get_account_row(task_id, account)
         slot = host.slots.find(task_id)
         if slot is None:
             if row.is_ended:
@@ -343,9 +343,9 @@ class TaskHost:
         termination = host.terminator.terminate(slot, state, reason, grace_s=grace_s)
         if termination is not None:
             await asyncio.wait([termination])
-        elif slot.context is not None:
-            await slot.context.flush()
-        state = host.own_row(task_id, account).state
+        elif slot.runtime is not None:
+            await slot.runtime.flush()
+        state = host.get_account_row(task_id, account).state
         if state not in TERMINAL:
             raise PeerUnavailableError("this host", "it could not end the task; try again")
         if state != State.TASK_STATE_CANCELED:
@@ -406,7 +406,7 @@ class TaskHost:
         return None
 
     async def _serve(
-        self, journal: Journal, checkpoint_path: Path | None, served: asyncio.Future[None]
+        self, journal: Journal, checkpoint_path: Path | None, ready: asyncio.Future[None]
     ) -> None:
         """Serve an adopted journal until this host ends or another host takes it."""
         host = self._build_host(journal, checkpoint_path)
@@ -414,21 +414,21 @@ class TaskHost:
             async with host:
                 self.journal_hosts[journal.id] = host
                 self._former_ids.discard(journal.id)
-                served.set_result(None)
+                ready.set_result(None)
                 if self._is_draining:
                     await host.drain(0)
-                await _first_of(self._closing, host.lost)
+                await _wait_for_any(self._closing, host.lost)
                 if host.lost.is_set() and self.journal_hosts.get(journal.id) is host:
                     self._forget(journal.id)
         except JournalUnavailableError as error:
-            if served.done():
+            if ready.done():
                 raise
             # One damaged file must not affect the other journals.
             with suppress(TrunklineError):
                 journal.close(for_takeover=True)
-            served.set_exception(error)
+            ready.set_exception(error)
         finally:
-            served.cancel()
+            ready.cancel()
             host.close()
 
     def _forget(self, journal_id: str) -> None:
@@ -453,7 +453,7 @@ class TaskHost:
         return await self._answer_remote(request)
 
 
-async def _first_of(*events: asyncio.Event) -> None:
+async def _wait_for_any(*events: asyncio.Event) -> None:
     """Wait until one of the events is set."""
     async with asyncio.TaskGroup() as group:
         waits = [group.create_task(event.wait()) for event in events]

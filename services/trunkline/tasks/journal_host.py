@@ -27,7 +27,7 @@ from trunkline.tasks.outbox import PushConfigs
 from trunkline.tasks.recovery import Recovery
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.slots import TaskSlot, TaskSlots
-from trunkline.tasks.submission import find_row, own_row
+from trunkline.tasks.submission import find_row, get_account_row
 from trunkline.tasks.submit_handler import SubmitHandler
 from trunkline.tasks.termination import CancelChild, TaskTerminator, drain
 from trunkline.tasks.turn_factory import TurnFactory
@@ -158,7 +158,7 @@ class JournalHost:
         )
 
     @property
-    def waits_for(self) -> frozenset[str]:
+    def needed_agents(self) -> frozenset[str]:
         """The agents of the unfinished tasks if the journal is idle, else an empty set."""
         rows = self.journal.list_unfinished()
         if self.slots.all() or any(row.state not in INTERRUPTED for row in rows):
@@ -193,19 +193,19 @@ class JournalHost:
 
     def _on_release(self, slot: TaskSlot) -> None:
         """Clean up after a slot: its deadline, orphaned children, and answers still to deliver."""
-        context = slot.context
-        if context is None or context.state not in INTERRUPTED:
+        runtime = slot.runtime
+        if runtime is None or runtime.state not in INTERRUPTED:
             self.deadlines.discard(slot.task_id)
-        if context is not None and context.state in TERMINAL and context.children.all:
-            self._orphans.add(context)
-        if context is None or self.is_draining:
+        if runtime is not None and runtime.state in TERMINAL and runtime.children.all:
+            self._orphans.add(runtime)
+        if runtime is None or self.is_draining:
             return
-        if context.state in INTERRUPTED and context.pending_approvals.answers(
-            since=context.turn + 1
+        if runtime.state in INTERRUPTED and runtime.pending_approvals.answers(
+            since=runtime.turn + 1
         ):
             self._group.create_task(self.approval_router.resume_answered(slot.task_id))
-        if context.snapshot.HasField("parent") and context.pending_approvals.answers(
-            since=context.turn
+        if runtime.snapshot.HasField("parent") and runtime.pending_approvals.answers(
+            since=runtime.turn
         ):
             self._group.create_task(self.approval_router.notify_parent(slot.task_id))
 
@@ -238,14 +238,14 @@ class JournalHost:
         if agent is not None:
             return agent
         if task_id:
-            row = own_row(self.journal, task_id, account)
+            row = get_account_row(self.journal, task_id, account)
             if row.agent == name and row.is_ended:
                 raise TaskEndedError(task_id, state_name(row.state))
             if row.agent == name:
                 raise agent_absent_error(name)
         raise AgentNotFoundError(name)
 
-    def own_row(self, task_id: str, account: str) -> TaskRow:
+    def get_account_row(self, task_id: str, account: str) -> TaskRow:
         """Return the row of a task of the account.
 
         Raises:
@@ -253,4 +253,4 @@ class JournalHost:
             PeerUnavailableError: another host has the journal.
         """
         self.lease.check()
-        return own_row(self.journal, task_id, account)
+        return get_account_row(self.journal, task_id, account)

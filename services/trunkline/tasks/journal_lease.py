@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 class JournalLease:
-    """A lease on a journal: renews it, and reports when it is lost."""
+    """Renews the lease on a journal, and reports its loss."""
 
     def __init__(self, journal: Journal, lease_s: float, *, on_lost: Callable[[], None]) -> None:
         """`on_lost` is called once, when the lease is lost or released."""
@@ -47,7 +47,7 @@ class JournalLease:
             await sleep_until_tick(self._lease_s / 3)
 
     def _log_gap(self, expired_for_s: float) -> None:
-        """Log that the lease had expired, so that another host could have taken the journal."""
+        """Log a renewal after the expiry, when another host could have taken the journal."""
         if expired_for_s > 0:
             extra = {"journal": self._journal.id, "over_for_s": round(expired_for_s, 1)}
             logger.warning("host.lease_renewed_late", extra=extra)
@@ -56,15 +56,15 @@ class JournalLease:
         """Record that another host has taken over the journal."""
         if not self.lost.is_set():
             logger.error("host.lease_lost", extra={"journal": self._journal.id})
-            self._mark_over()
+            self._end()
 
     def release(self) -> None:
         """Release the journal to the next host."""
         if not self.lost.is_set():
             logger.warning("journal.given_back", extra={"journal": self._journal.id})
-            self._mark_over()
+            self._end()
 
-    def _mark_over(self) -> None:
+    def _end(self) -> None:
         self.lost.set()
         self._on_lost()
 

@@ -17,8 +17,8 @@ __all__ = [
 State = task_pb2.TaskState
 
 
-# Working to working reports progress.
 _ENDS = TERMINAL | INTERRUPTED
+# The transition from `working` to itself reports progress.
 TRANSITIONS: dict[task_pb2.TaskState.ValueType, frozenset[task_pb2.TaskState.ValueType]] = {
     State.TASK_STATE_UNSPECIFIED: frozenset({State.TASK_STATE_SUBMITTED}),
     State.TASK_STATE_SUBMITTED: _ENDS | {State.TASK_STATE_WORKING},
@@ -34,7 +34,7 @@ TRANSITIONS: dict[task_pb2.TaskState.ValueType, frozenset[task_pb2.TaskState.Val
 def check_transition(
     agent: str, before: task_pb2.TaskState.ValueType, after: task_pb2.TaskState.ValueType
 ) -> None:
-    """Refuse a transition that the table does not have.
+    """Check that the table has a transition.
 
     Raises:
         InvalidAgentResponseError: the transition is illegal, which is a defect of the agent.

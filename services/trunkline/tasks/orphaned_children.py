@@ -37,15 +37,15 @@ class OrphanedChildren:
         self._has_pending = asyncio.Event()
         self._concurrency = asyncio.Semaphore(_MAX_CONCURRENT_CANCELS)
 
-    def add(self, context: TurnRuntime) -> None:
+    def add(self, runtime: TurnRuntime) -> None:
         """Add the unfinished children of a task that has ended."""
         if self._cancel_child is None:
             return
         until_s = datetime.now(UTC).timestamp() + _DEFAULT_LIFETIME_S
-        if context.deadline is not None:
-            until_s = min(until_s, context.deadline.timestamp())
-        for child in context.children.all:
-            orphan = OrphanedChild(child.task_id, context.account, until_s)
+        if runtime.deadline is not None:
+            until_s = min(until_s, runtime.deadline.timestamp())
+        for child in runtime.children.all:
+            orphan = OrphanedChild(child.task_id, runtime.account, until_s)
             self._pending[orphan.task_id] = orphan
             self._has_pending.set()
             try:

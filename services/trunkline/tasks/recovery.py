@@ -27,7 +27,7 @@ from trunkline.v1 import event_pb2, task_pb2
 logger = logging.getLogger(__name__)
 
 _ABANDONED: Final = "the host stopped while it worked on this; send it again"
-_TURN: Final = EventKind.CREATED.bit | EventKind.TURN_STARTED.bit
+_TURN_START_KINDS: Final = EventKind.CREATED.bit | EventKind.TURN_STARTED.bit
 _MAX_CONCURRENT_READS: Final = 16
 
 
@@ -47,10 +47,10 @@ async def read_turn(journal: Journal, task_id: str) -> TurnRecord:
     while batches := journal.read(task_id, cursor):
         for sealed in batches:
             header = parse_header(sealed)
-            if header.kinds & (_TURN | EventKind.STATUS.bit):
+            if header.kinds & (_TURN_START_KINDS | EventKind.STATUS.bit):
                 sequence = header.first_sequence
                 for event in event_pb2.EventBatch.FromString(sealed).events:
-                    if event_kind(event).bit & _TURN:
+                    if event_kind(event).bit & _TURN_START_KINDS:
                         start, attempts = sequence, 1
                     elif event.HasField("status"):
                         attempts += ATTEMPT_KEY in event.status.metadata.fields
@@ -127,7 +127,7 @@ class Recovery:
             try:
                 return await self._reopen(row, slot)
             except JournalUnavailableError as error:
-                if slot.context is not None and slot.context.is_lost:
+                if slot.runtime is not None and slot.runtime.is_lost:
                     return False
                 extra = {"task_id": row.task_id, "problem": error.problem}
                 logger.warning("task.not_read", extra=extra)
@@ -138,21 +138,21 @@ class Recovery:
     async def _reopen(self, row: TaskRow, slot: TaskSlot) -> bool:
         agent = self._agents.get(row.agent)
         async with self._read_limit:
-            context, drafts = await self._read_task(row, agent)
-        slot.context = context
-        telemetry.continue_trace(context.snapshot.traceparent)
-        reason = self._reason_not_to_resume(agent, context)
+            runtime, drafts = await self._read_task(row, agent)
+        slot.runtime = runtime
+        telemetry.continue_trace(runtime.snapshot.traceparent)
+        reason = self._find_failure_reason(agent, runtime)
         if reason:
-            context.begin_cancel()
-            await self._cancel_children(context)
-            await context.end(State.TASK_STATE_FAILED, reason)
+            runtime.begin_cancel()
+            await self._cancel_children(runtime)
+            await runtime.end(State.TASK_STATE_FAILED, reason)
             return False
-        if context.deadline is not None:
-            self._deadlines.add(context.id, context.deadline)
-        if _may_have_started(agent, context.state):
+        if runtime.deadline is not None:
+            self._deadlines.add(runtime.id, runtime.deadline)
+        if _may_have_started(agent, runtime.state):
             if _is_restarted_from_turn_start(agent):
-                await self._cancel_children(context)
-            await context.start_attempt(drafts)
+                await self._cancel_children(runtime)
+            await runtime.start_attempt(drafts)
         return True
 
     async def _read_task(
@@ -179,28 +179,28 @@ class Recovery:
             is_rewound=_is_restarted_from_turn_start(agent),
         )
         message = latest.task.history[-1]
-        context = self._turns.build(snapshot, message, forwarded=forwarded, attempt=attempt)
-        return context, drafts
+        runtime = self._turns.build(snapshot, message, forwarded=forwarded, attempt=attempt)
+        return runtime, drafts
 
-    def _reason_not_to_resume(self, agent: Agent | None, context: TurnRuntime) -> str:
+    def _find_failure_reason(self, agent: Agent | None, runtime: TurnRuntime) -> str:
         """Return the reason why a task can't run again, or an empty string if it can."""
-        if context.deadline is not None and context.deadline <= datetime.now(UTC):
+        if runtime.deadline is not None and runtime.deadline <= datetime.now(UTC):
             return DEADLINE_PASSED
         if agent is None:
             return _ABANDONED
-        may_have_started = _may_have_started(agent, context.state)
+        may_have_started = _may_have_started(agent, runtime.state)
         if may_have_started and not (agent.resumable or agent.repeatable):
             return _ABANDONED
-        if context.attempt > self._settings.attempt_limit:
-            failed_attempts = context.attempt - 1
+        if runtime.attempt > self._settings.attempt_limit:
+            failed_attempts = runtime.attempt - 1
             problem = f"its host stopped {failed_attempts} times while it worked on this"
             return f"{problem}; change the request"
         return ""
 
-    async def _cancel_children(self, context: TurnRuntime) -> None:
+    async def _cancel_children(self, runtime: TurnRuntime) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.cancel_grace_s):
-                await self._terminator.cancel_children(context, retry_unreachable=True)
+                await self._terminator.cancel_children(runtime, retry_unreachable=True)
 
 
 def _may_have_started(agent: Agent | None, state: task_pb2.TaskState.ValueType) -> bool:

@@ -47,10 +47,10 @@ def truncate_artifact(artifact: artifact_pb2.Artifact, length: int) -> artifact_
     for part in artifact.parts:
         if remaining_length <= 0:
             break
-        kept_part = remains.parts.add()
-        kept_part.CopyFrom(part)
+        cut_part = remains.parts.add()
+        cut_part.CopyFrom(part)
         if part.HasField("text"):
-            kept_part.text = part.text[:remaining_length]
+            cut_part.text = part.text[:remaining_length]
             remaining_length -= len(part.text)
     return remains
 

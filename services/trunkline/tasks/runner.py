@@ -27,9 +27,9 @@ logger = logging.getLogger(__name__)
 async def run_turn(agent: Agent, task: TurnRuntime) -> None:
     """Run the turn until it has ended or is stopped.
 
-    If the agent returns with the turn open, the task is completed, or waits for its open approvals.
-    If the agent raises with the turn open, the task fails. A cancellation, by a deadline for
-    example, is re-raised with the turn open: the code that canceled journals the end.
+    If the agent returns and the turn has not ended, the task is completed, or waits for its open
+    approvals. If the agent raises, the task fails. A cancellation, by a deadline for example, is
+    re-raised, and the canceling code journals the end.
     """
     attributes: dict[str, AttributeValue] = {
         telemetry.GEN_AI_OPERATION_NAME: telemetry.INVOKE_AGENT,
@@ -55,30 +55,30 @@ async def run_turn(agent: Agent, task: TurnRuntime) -> None:
 
 def _record_approvals(span: Span, task: TurnRuntime) -> None:
     """Record in the turn's span the approvals that it requested, and the answers it used."""
-    requested = [one.requested.approval_id for one in task.pending_approvals.new]
+    requested = [approval.requested.approval_id for approval in task.pending_approvals.new]
     if requested:
         span.set_attribute(telemetry.APPROVALS_REQUESTED, requested)
     answered = [
-        one.approval_id
-        for one in task.pending_approvals.answers(since=task.turn)
-        if one.turn == task.turn
+        answer.approval_id
+        for answer in task.pending_approvals.answers(since=task.turn)
+        if answer.turn == task.turn
     ]
     if answered:
         span.set_attribute(telemetry.APPROVALS_ANSWERED, answered)
 
 
 async def _run(agent: Agent, task: TurnRuntime) -> BaseException | None:
-    """Run the agent's code and end the turn, if the code did not; return what it raised."""
+    """Run the agent's code, and end the turn if the code did not. Return the error of the code."""
     try:
         if task.is_recovered and task.state == State.TASK_STATE_SUBMITTED:
-            # A later recovery then counts this attempt: the task may be what crashes its hosts.
+            # Journals the attempt. If this task crashes its hosts, recovery counts its attempts.
             await task.working()
         await agent.run(task)
     except asyncio.CancelledError as error:
         if _is_canceled():
             raise
-        # Not this task was canceled, but a future that the code awaited.
-        await _fail(task, _defect(task, error))
+        # A future that the code awaited was canceled, not this asyncio task.
+        await _fail(task, _log_defect(task, error))
         return error
     except TrunklineError as error:
         if task.is_lost:
@@ -88,7 +88,7 @@ async def _run(agent: Agent, task: TurnRuntime) -> BaseException | None:
         await _fail(task, str(redact_addresses(error)))
         return error
     except (Exception, SystemExit) as error:  # noqa: BLE001 - an agent's code may raise anything
-        await _fail(task, _defect(task, error))
+        await _fail(task, _log_defect(task, error))
         return error
     if not task.is_over:
         if task.pending_approvals.is_open:
@@ -108,7 +108,7 @@ async def _fail(task: TurnRuntime, text: str) -> None:
         await task.fail(text)
 
 
-def _defect(task: TurnRuntime, error: BaseException) -> str:
+def _log_defect(task: TurnRuntime, error: BaseException) -> str:
     """Log an unexpected error of an agent's code, and return the text for the task's status."""
     logger.error("agent.failed", exc_info=error, extra={"task_id": task.id, "agent": task.agent})
     return f"agent {task.agent!r} failed: {InternalError(telemetry.current_trace_id())}"

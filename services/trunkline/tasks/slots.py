@@ -1,4 +1,4 @@
-"""Slots of tasks on a host. A task's slot has one holder, which is its only writer."""
+"""Slots of tasks. The holder of a task's slot is its only writer."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Prepare: TypeAlias = Callable[[], Awaitable[bool]]
-"""Prepares a slot for the agent's code; returns False if the code must not run."""
+"""Prepares a slot for the agent's code. Returns False if the code must not run."""
 
 
 class TaskSlot:
@@ -24,22 +24,22 @@ class TaskSlot:
 
     __slots__ = (
         "admission",
-        "context",
         "creation",
         "is_stopped",
         "released",
         "runner",
         "runner_done",
+        "runtime",
         "task_id",
         "termination",
     )
 
-    def __init__(self, task_id: str, context: TurnRuntime | None = None) -> None:
+    def __init__(self, task_id: str, runtime: TurnRuntime | None = None) -> None:
         self.task_id: str = task_id
-        self.context: TurnRuntime | None = context
-        """The context of the turn; None until it is read."""
+        self.runtime: TurnRuntime | None = runtime
+        """The runtime of the task's turn; None until the task is read."""
         self.creation: TaskCreation | None = None
-        """The write of the created event, while it is in progress."""
+        """The write of the created event, until the slot is released."""
         self.admission: AgentQueue | None = None
         self.runner: asyncio.Task[None] | None = None
         self.runner_done: asyncio.Event = asyncio.Event()
@@ -52,8 +52,8 @@ class TaskSlot:
     def stop(self) -> None:
         """Cancel the agent's code and refuse its further writes."""
         self.is_stopped = True
-        if self.context is not None:
-            self.context.begin_cancel()
+        if self.runtime is not None:
+            self.runtime.begin_cancel()
         if self.runner is None:
             self.runner_done.set()
         else:
@@ -61,7 +61,7 @@ class TaskSlot:
 
 
 class TaskSlots:
-    """Assigns one slot to a task, and runs agents' code in slots within the agents' limits."""
+    """The slots of a journal's tasks. Runs the agents' code in them, within the agents' limits."""
 
     def __init__(
         self,
@@ -88,13 +88,13 @@ class TaskSlots:
         """Return all slots that are held."""
         return list(self._slots.values())
 
-    def reserve(self, task_id: str, context: TurnRuntime | None = None) -> TaskSlot:
-        """Take the task's slot. The caller has found it free, and has not awaited since."""
-        slot = self._slots[task_id] = TaskSlot(task_id, context)
+    def reserve(self, task_id: str, runtime: TurnRuntime | None = None) -> TaskSlot:
+        """Take the task's slot. The caller must check that it is free, without an await since."""
+        slot = self._slots[task_id] = TaskSlot(task_id, runtime)
         return slot
 
     def admit(self, slot: TaskSlot, agent: Agent) -> None:
-        """Count the turn as accepted, before it is journaled, until its code has ended."""
+        """Count the turn as accepted until its code ends. Call it before the turn is journaled."""
         slot.admission = self._admissions.accept(agent.card.name)
 
     def release(self, slot: TaskSlot) -> None:
@@ -123,15 +123,15 @@ class TaskSlots:
         try:
             if prepare is not None and not await prepare():
                 return
-            if agent is not None and slot.context is not None and slot.admission is not None:
-                async with slot.admission.enter(slot.context.snapshot.priority):
-                    await run_turn(agent, slot.context)
+            if agent is not None and slot.runtime is not None and slot.admission is not None:
+                async with slot.admission.enter(slot.runtime.snapshot.priority):
+                    await run_turn(agent, slot.runtime)
         except asyncio.CancelledError:
             # The terminator journals the end of a stopped slot. Otherwise the host is stopping.
             if not slot.is_stopped:
                 raise
         except Exception:
-            # A bulkhead: a turn that can't even be failed must not affect the others.
+            # An error here means that the turn could not be failed. Others must not be affected.
             logger.exception("run.broken", extra={"task_id": slot.task_id})
 
     def _on_runner_done(self, slot: TaskSlot) -> None:

@@ -39,7 +39,7 @@ def find_row(journal: Journal, task_id: str) -> TaskRow | None:
         return None
 
 
-def own_row(journal: Journal, task_id: str, account: str) -> TaskRow:
+def get_account_row(journal: Journal, task_id: str, account: str) -> TaskRow:
     """Return the row of a task of the account; tasks of other accounts are reported as missing.
 
     Raises:
@@ -178,7 +178,7 @@ class TaskCreation:
     def __init__(
         self,
         journal: Journal,
-        new: NewTask,
+        new_task: NewTask,
         on_created: Callable[[bool], None],
         *,
         gate: StartGate | None = None,
@@ -188,45 +188,45 @@ class TaskCreation:
         `gate` holds back the code that `on_created` starts.
         """
         self._journal = journal
-        self._new = new
+        self._new_task = new_task
         self._on_created = on_created
         self._gate = gate
-        self.accepted: asyncio.Future[SubmitResult] = asyncio.get_running_loop().create_future()
+        self.future: asyncio.Future[SubmitResult] = asyncio.get_running_loop().create_future()
 
     def begin(self) -> None:
         """Start the write. The journal returns an existing task that has the same key."""
-        new = self._new
-        key, content_hash = new.key
+        new_task = self._new_task
+        key, content_hash = new_task.key
         write = self._journal.create(
-            new.task_id,
-            event_pb2.Event(created=new.created),
+            new_task.task_id,
+            event_pb2.Event(created=new_task.created),
             key=key,
             content_hash=content_hash,
-            webhook=new.webhook,
+            webhook=new_task.webhook,
         )
         write.add_done_callback(self._on_journaled)
 
     async def wait(self) -> SubmitResult:
         """Wait until the task exists; canceling one wait does not affect the others."""
-        return await asyncio.shield(self.accepted)
+        return await asyncio.shield(self.future)
 
     def _on_journaled(self, done: asyncio.Future[CreateResult]) -> None:
         error = asyncio.CancelledError() if done.cancelled() else done.exception()
         if error is not None:
             self._on_created(False)
-            self.accepted.set_exception(error)
-            self.accepted.exception()  # Marks it as retrieved: the caller may be gone.
+            self.future.set_exception(error)
+            self.future.exception()  # Marks it as retrieved: the caller may be gone.
             return
         result = done.result()
         self._on_created(result.is_new)
         if not result.is_new:
             head = self._journal.head(result.task_id)
-            self.accepted.set_result(SubmitResult(result.task_id, 1, head, is_new=False))
+            self.future.set_result(SubmitResult(result.task_id, 1, head, is_new=False))
             return
-        snapshot = self._new.snapshot
+        snapshot = self._new_task.snapshot
         set_create_time(snapshot, result.time_ns)
         # The caller of a new task has seen nothing but its created event.
-        self.accepted.set_result(
+        self.future.set_result(
             SubmitResult(result.task_id, 1, 1, is_new=True, snapshot=snapshot, gate=self._gate)
         )
 

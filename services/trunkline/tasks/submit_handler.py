@@ -34,8 +34,8 @@ from trunkline.tasks.submission import (
     TaskCreation,
     build_task_created,
     find_row,
+    get_account_row,
     idempotency_key,
-    own_row,
 )
 from trunkline.tasks.turn_factory import TurnFactory
 from trunkline.v1 import event_pb2, message_pb2, message_service_pb2
@@ -90,7 +90,7 @@ class SubmitHandler:
         self._admissions.check(name, is_child=submission.HasField("parent"))
         timeout_s = self._settings.agent_timeouts.get(name, agent.timeout_s)
         created = build_task_created(name, task_id, stored, submission, timeout_s=timeout_s)
-        new = NewTask(
+        new_task = NewTask(
             task_id,
             created,
             initial_snapshot(task_id, created, epoch=self._journal.epoch),
@@ -102,22 +102,24 @@ class SubmitHandler:
         if created.HasField("deadline"):
             self._deadlines.add(task_id, created.deadline.ToDatetime(tzinfo=UTC))
         if agent.direct_replies:
-            return await self._run_direct_replier(agent, slot, new)
-        return await self._create_and_run(agent, slot, new)
+            return await self._run_direct_replier(agent, slot, new_task)
+        return await self._create_and_run(agent, slot, new_task)
 
-    async def _create_and_run(self, agent: Agent, slot: TaskSlot, new: NewTask) -> SubmitResult:
+    async def _create_and_run(
+        self, agent: Agent, slot: TaskSlot, new_task: NewTask
+    ) -> SubmitResult:
         """Create a task, and run its agent once the caller has the response."""
         gate = StartGate()
 
         def on_created(is_new: bool) -> None:  # noqa: FBT001
-            self._on_created(new, is_new=is_new)
+            self._on_created(new_task, is_new=is_new)
             if is_new and not slot.is_stopped:
                 self._slots.start(agent, slot, gate.wait)
             elif slot.termination is None:
                 self._slots.release(slot)
 
-        slot.context = self._turns.build(new.snapshot, new.created.message)
-        slot.creation = TaskCreation(self._journal, new, on_created, gate=gate)
+        slot.runtime = self._turns.build(new_task.snapshot, new_task.created.message)
+        slot.creation = TaskCreation(self._journal, new_task, on_created, gate=gate)
         slot.creation.begin()
         try:
             return await slot.creation.wait()
@@ -127,7 +129,7 @@ class SubmitHandler:
             raise
 
     async def _run_direct_replier(
-        self, agent: Agent, slot: TaskSlot, new: NewTask
+        self, agent: Agent, slot: TaskSlot, new_task: NewTask
     ) -> SubmitResult | message_pb2.Message:
         """Run an agent that may reply directly; its first event creates the task."""
 
@@ -141,10 +143,10 @@ class SubmitHandler:
             await asyncio.Event().wait()
 
         creation = TaskCreation(
-            self._journal, new, lambda is_new: self._on_created(new, is_new=is_new)
+            self._journal, new_task, lambda is_new: self._on_created(new_task, is_new=is_new)
         )
         slot.creation = creation
-        slot.context = self._turns.build(new.snapshot, new.created.message, create=create)
+        slot.runtime = self._turns.build(new_task.snapshot, new_task.created.message, create=create)
         self._slots.start(agent, slot)
         return await self._wait_for_outcome(slot, creation)
 
@@ -152,19 +154,19 @@ class SubmitHandler:
         self, slot: TaskSlot, creation: TaskCreation
     ) -> SubmitResult | message_pb2.Message:
         """Wait until the task exists, or the agent has replied without one."""
-        settled: list[asyncio.Future[Any]] = [creation.accepted]
+        futures: list[asyncio.Future[Any]] = [creation.future]
         if slot.runner is not None:
-            settled.append(slot.runner)
-        await _first_of(settled)
-        if creation.accepted.done():
-            return creation.accepted.result()
-        context = slot.context
-        if context is not None and context.reply_message is not None:
-            return context.reply_message
+            futures.append(slot.runner)
+        await _wait_for_first(futures)
+        if creation.future.done():
+            return creation.future.result()
+        runtime = slot.runtime
+        if runtime is not None and runtime.reply_message is not None:
+            return runtime.reply_message
         if (
-            context is not None
-            and context.deadline is not None
-            and (context.deadline <= datetime.now(UTC))
+            runtime is not None
+            and runtime.deadline is not None
+            and (runtime.deadline <= datetime.now(UTC))
         ):
             raise PeerTimeoutError(f"agent of {slot.task_id!r}", DEADLINE_PASSED)
         raise PeerUnavailableError("this host", "the task could not be journaled; try again")
@@ -181,30 +183,30 @@ class SubmitHandler:
         # No wait since the check, so that only one of two concurrent messages opens the turn.
         slot = self._slots.reserve(row.task_id)
         self._slots.admit(slot, agent)
-        opened: asyncio.Future[SubmitResult] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[SubmitResult] = asyncio.get_running_loop().create_future()
 
         async def open_turn() -> bool:
             try:
                 await self._register_webhook(row, submission)
-                slot.context = await self._turns.load(row.task_id)
-                await slot.context.open_turn(await self._files.store_message(row.task_id, message))
-                slot.context = await self._turns.load(row.task_id)
+                slot.runtime = await self._turns.load(row.task_id)
+                await slot.runtime.open_turn(await self._files.store_message(row.task_id, message))
+                slot.runtime = await self._turns.load(row.task_id)
             except TrunklineError as error:
-                opened.set_exception(error)
-                opened.exception()  # Marks it as retrieved: the caller may be gone.
+                future.set_exception(error)
+                future.exception()  # Marks it as retrieved: the caller may be gone.
                 return False
-            snapshot = slot.context.snapshot
-            opened.set_result(
+            snapshot = slot.runtime.snapshot
+            future.set_result(
                 SubmitResult(row.task_id, snapshot.turn, snapshot.sequence, is_new=False)
             )
             return True
 
         code = self._slots.start(agent, slot, open_turn)
-        settled: list[asyncio.Future[Any]] = [opened, code]
-        await _first_of(settled)
-        if not opened.done():
+        futures: list[asyncio.Future[Any]] = [future, code]
+        await _wait_for_first(futures)
+        if not future.done():
             raise TaskEndedError(row.task_id, "being ended")
-        return opened.result()
+        return future.result()
 
     def _build_webhook(
         self,
@@ -218,9 +220,9 @@ class SubmitHandler:
         config, version = submission.push_notification_config, submission.push_notification_version
         return to_row(self._push_configs.build_for_new_task(task_id, created, config, version))
 
-    def _on_created(self, new: NewTask, *, is_new: bool) -> None:
-        if is_new and new.webhook is not None:
-            self._push_configs.outbox.activate(self._journal, from_row(new.webhook))
+    def _on_created(self, new_task: NewTask, *, is_new: bool) -> None:
+        if is_new and new_task.webhook is not None:
+            self._push_configs.outbox.activate(self._journal, from_row(new_task.webhook))
 
     async def _register_webhook(
         self, row: TaskRow, submission: message_service_pb2.Submission
@@ -237,16 +239,16 @@ class SubmitHandler:
     ) -> TaskRow:
         """Return the row of the message's task, which must wait for a message."""
         task_id = message.task_id
-        if own_row(self._journal, task_id, account).agent != agent.card.name:
+        if get_account_row(self._journal, task_id, account).agent != agent.card.name:
             raise TaskNotFoundError(task_id)
         slot = self._slots.find(task_id)
-        if slot is not None and slot.context is not None and slot.context.is_over:
+        if slot is not None and slot.runtime is not None and slot.runtime.is_over:
             # The question is journaled and the code is about to return, or the task is being ended.
             # Neither takes longer than the grace.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.cancel_grace_s):
                     await slot.released.wait()
-        row = own_row(self._journal, task_id, account)
+        row = get_account_row(self._journal, task_id, account)
         if message.context_id and message.context_id != row.context_id:
             raise InvalidArgumentError("message.contextId", "does not match the task's context")
         if row.state in TERMINAL:
@@ -258,7 +260,7 @@ class SubmitHandler:
         return row
 
 
-async def _first_of(futures: Sequence[asyncio.Future[Any]]) -> None:
+async def _wait_for_first(futures: Sequence[asyncio.Future[Any]]) -> None:
     """Wait until one of the futures is done, at a third of the cost of `asyncio.wait`."""
     first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

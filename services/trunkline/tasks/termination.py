@@ -62,7 +62,7 @@ class TaskTerminator:
         returns the first call's asyncio task. Returns None if the code has ended the task.
         """
         if slot.termination is None:
-            if slot.context is not None and slot.context.state in TERMINAL:
+            if slot.runtime is not None and slot.runtime.state in TERMINAL:
                 return None
             slot.stop()
             slot.termination = self._group.create_task(self._end(slot, state, reason, grace_s))
@@ -70,7 +70,7 @@ class TaskTerminator:
 
     async def cancel_children(
         self,
-        context: TurnRuntime,
+        runtime: TurnRuntime,
         tried: set[str] | None = None,
         *,
         retry_unreachable: bool = False,
@@ -81,11 +81,11 @@ class TaskTerminator:
         """
         tried = set() if tried is None else tried
         async with asyncio.TaskGroup() as group:
-            for child in context.children.all:
+            for child in runtime.children.all:
                 if child.task_id not in tried:
                     tried.add(child.task_id)
                     cancel = self._cancel_one_child(
-                        context, child, retry_unreachable=retry_unreachable
+                        runtime, child, retry_unreachable=retry_unreachable
                     )
                     group.create_task(cancel)
 
@@ -93,20 +93,20 @@ class TaskTerminator:
         self, slot: TaskSlot, state: task_pb2.TaskState.ValueType, reason: str, grace_s: float
     ) -> None:
         try:
-            context = slot.context or await self._load_context(slot)
-            context.begin_cancel()
+            runtime = slot.runtime or await self._load_context(slot)
+            runtime.begin_cancel()
             if not telemetry.current_trace_id():
                 # No call is in progress: a timer fired.
-                telemetry.continue_trace(context.snapshot.traceparent)
-            await self._wait_for_cleanup(slot, context, grace_s)
+                telemetry.continue_trace(runtime.snapshot.traceparent)
+            await self._wait_for_cleanup(slot, runtime, grace_s)
             # The code may have replaced the context in the meantime.
-            context = slot.context or context
-            if not context.exists:
+            runtime = slot.runtime or runtime
+            if not runtime.exists:
                 return
-            if context.state in TERMINAL:
-                await context.flush()
+            if runtime.state in TERMINAL:
+                await runtime.flush()
             else:
-                await context.end(state, reason)
+                await runtime.end(state, reason)
         except (FencedError, JournalUnavailableError) as lost:
             # The next owner of the task ends it.
             logger.error("task.lost", extra={"task_id": slot.task_id, "reason": lost.reason})
@@ -120,29 +120,29 @@ class TaskTerminator:
         """Read the task's context, and retry until the journal can be read."""
         while True:
             try:
-                slot.context = await self._load(slot.task_id)
+                slot.runtime = await self._load(slot.task_id)
             except JournalUnavailableError as error:
                 logger.warning(
                     "task.not_read", extra={"task_id": slot.task_id, "problem": str(error)}
                 )
                 await asyncio.sleep(READ_RETRY_S)
             else:
-                return slot.context
+                return slot.runtime
 
-    async def _wait_for_cleanup(self, slot: TaskSlot, context: TurnRuntime, grace_s: float) -> None:
+    async def _wait_for_cleanup(self, slot: TaskSlot, runtime: TurnRuntime, grace_s: float) -> None:
         """Wait until the code has ended and its children are canceled, within the grace."""
         tried: set[str] = set()
         try:
             async with asyncio.timeout(grace_s), asyncio.TaskGroup() as group:
-                group.create_task(self.cancel_children(context, tried))
+                group.create_task(self.cancel_children(runtime, tried))
                 await slot.runner_done.wait()
                 # The code may have called more children while it cleaned up.
-                group.create_task(self.cancel_children(context, tried))
+                group.create_task(self.cancel_children(runtime, tried))
         except TimeoutError:
             logger.warning("agent.ignores_cancel", extra={"task_id": slot.task_id})
 
     async def _cancel_one_child(
-        self, context: TurnRuntime, child: event_pb2.ChildStarted, *, retry_unreachable: bool
+        self, runtime: TurnRuntime, child: event_pb2.ChildStarted, *, retry_unreachable: bool
     ) -> None:
         if self._cancel_child is None:
             return
@@ -150,7 +150,7 @@ class TaskTerminator:
         try:
             while True:
                 try:
-                    await self._cancel_child(child.task_id, context.account)
+                    await self._cancel_child(child.task_id, runtime.account)
                     break
                 except PeerUnavailableError:
                     if not retry_unreachable:
@@ -158,7 +158,7 @@ class TaskTerminator:
                 await asyncio.sleep(_CANCEL_RETRY_S)
         except TaskNotFoundError:
             # The call was canceled before it created the child.
-            context.children.forget(child.task_id)
+            runtime.children.remove(child.task_id)
             return
         except TaskNotCancelableError as error:
             name = f"TASK_STATE_{error.state.upper().replace('-', '_')}"
@@ -170,12 +170,12 @@ class TaskTerminator:
             extra = {"task_id": child.task_id, "reason": error.reason}
             logger.info("child.not_canceled", extra=extra)
             return
-        if child.task_id in context.children:
+        if child.task_id in runtime.children:
             finished = event_pb2.ChildFinished(
                 task_id=child.task_id, agent=child.agent, state=state
             )
             with contextlib.suppress(FencedError, JournalUnavailableError):
-                await context.record(event_pb2.Event(child_finished=finished))
+                await runtime.record(event_pb2.Event(child_finished=finished))
 
 
 _SHUTDOWN_REASON: Final = "the host shut down; send it again"
@@ -196,10 +196,10 @@ async def drain(
                 await _wait_released(remaining)
     remaining = slots.all()
     for slot in remaining:
-        if slot.context is not None and slot.context.state in INTERRUPTED:
+        if slot.runtime is not None and slot.runtime.state in INTERRUPTED:
             slot.stop()  # The question is journaled, and can be answered after a restart.
         elif not lost.is_set():
-            reason = _shutdown_reason(slot.context)
+            reason = _shutdown_reason(slot.runtime)
             terminator.terminate(slot, State.TASK_STATE_FAILED, reason, grace_s=cancel_grace_s)
     with suppress(TimeoutError):
         async with asyncio.timeout(cancel_grace_s + 1):
@@ -211,9 +211,9 @@ async def _wait_released(slots: Sequence[TaskSlot]) -> None:
         await slot.released.wait()
 
 
-def _shutdown_reason(context: TurnRuntime | None) -> str:
+def _shutdown_reason(runtime: TurnRuntime | None) -> str:
     """Return the reason for a shutdown. It names approved calls, which may have taken effect."""
-    approved = context.approved_calls() if context is not None else ()
+    approved = runtime.approved_calls() if runtime is not None else ()
     if not approved:
         return _SHUTDOWN_REASON
     return f"the host shut down while it called {', '.join(approved)}: see whether that was done"

@@ -1,4 +1,4 @@
-"""Builds the runtime of a turn, with the one writer of its task."""
+"""Builds the runtimes of turns."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -18,13 +18,13 @@ class TurnFactory:
     def __init__(
         self,
         journal: Journal,
-        flushing: FlushScheduler,
+        scheduler: FlushScheduler,
         settings: TaskSettings,
         checkpoint_path: Path | None,
         files: JournalFiles,
     ) -> None:
         self._journal = journal
-        self._flushing = flushing
+        self._scheduler = scheduler
         self._pending_limit_bytes = settings.pending_limit_bytes
         self._checkpoint_path = checkpoint_path
         self._files = files
@@ -40,13 +40,13 @@ class TurnFactory:
     ) -> TurnRuntime:
         """Return the runtime of a turn that starts from a snapshot; see `TurnRuntime`.
 
-        The task is in the journal, or `create` writes it before the first event.
+        `create` writes the task before its first event. Without it the task is in the journal.
         """
         emitter = Emitter(
             self._journal,
             snapshot.task.id,
             self._journal.epoch,
-            flushing=self._flushing,
+            scheduler=self._scheduler,
             pending_limit_bytes=self._pending_limit_bytes,
         )
         return TurnRuntime(
@@ -64,7 +64,8 @@ class TurnFactory:
         """Return the runtime of a task's latest turn, from the current snapshot.
 
         Raises:
-            TaskNotFoundError, JournalUnavailableError.
+            TaskNotFoundError: the journal does not have the task.
+            JournalUnavailableError: the journal can't be read.
         """
         snapshot = await self._journal.snapshot(task_id)
         forwarded = await self._journal.forwarded_sequences(task_id)

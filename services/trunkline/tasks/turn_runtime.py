@@ -102,7 +102,7 @@ class TurnRuntime:
         self.pending_approvals: PendingApprovals = PendingApprovals(latest, path=self.path)
         """The approvals that the task and its children requested, and the answers."""
         # The artifacts that earlier attempts at this turn wrote, and whether each is closed.
-        self._written = {} if attempt is None else attempt.written_artifacts()
+        self._written_artifacts = {} if attempt is None else attempt.written_artifacts()
 
     @property
     def id(self) -> str:
@@ -284,11 +284,11 @@ class TurnRuntime:
         answer opens the next turn. The answer's `decision` is an ApprovalDecision. A task asks
         once for the same tool with the same arguments.
         """
-        known = self.pending_approvals.find_call(tool, arguments)
-        if known is None:
+        approval = self.pending_approvals.find_call(tool, arguments)
+        if approval is None:
             await self.record(self.pending_approvals.request(tool, arguments))
             return None
-        return known.answered if known.HasField("answered") else None
+        return approval.answered if approval.HasField("answered") else None
 
     async def reply(self, message: Content) -> None:
         """Answer with a message instead of a task.
@@ -331,7 +331,7 @@ class TurnRuntime:
             kind=kind,
             extensions=extensions,
         )
-        is_closed = self._written.get(artifact_id)
+        is_closed = self._written_artifacts.get(artifact_id)
         if is_closed is None and id:
             is_closed = self._ids.is_closed_before(id)
         if is_closed is None:
@@ -460,15 +460,15 @@ class TurnRuntime:
         latest, lengths = self._attempt.latest, lengths or {}
         emitter = await self._begin()
         for artifact, info in zip(latest.task.artifacts, latest.artifacts, strict=True):
-            if info.artifact_id not in self._written or info.HasField("origin"):
+            if info.artifact_id not in self._written_artifacts or info.HasField("origin"):
                 continue
             length = lengths.get(info.artifact_id, 0)
             remains = truncate_artifact(artifact, length)
             if remains != artifact or (info.closed and not remains.parts):
                 emitter.put(event_pb2.Event(rewound=build_rewound(remains)), hold=True)
-                self._written[info.artifact_id] = False
+                self._written_artifacts[info.artifact_id] = False
             if not remains.parts:
-                del self._written[info.artifact_id]
+                del self._written_artifacts[info.artifact_id]
         await emitter.commit()
 
     async def open_turn(self, message: message_pb2.Message) -> None:
@@ -505,12 +505,12 @@ class TurnRuntime:
         emitter = await self._begin()
         self._finish_calls(HOST_STOPPED)
         self._state = _WORKING
-        marker = _status_event(_WORKING)
+        event = _status_event(_WORKING)
         text = f"its host stopped; this is attempt {self.attempt}"
         message = build_agent_message(text, task_id=self.id, context_id=self.context_id)
-        marker.status.status.message.CopyFrom(message)
-        marker.status.metadata.update({ATTEMPT_KEY: self.attempt})
-        emitter.put(marker, hold=True)
+        event.status.status.message.CopyFrom(message)
+        event.status.metadata.update({ATTEMPT_KEY: self.attempt})
+        emitter.put(event, hold=True)
         emitter.put_drafts(drafts)
         await emitter.commit()
 
@@ -562,8 +562,10 @@ class TurnRuntime:
         if self.pending_approvals.is_open:
             message = change.status.message
             if not message.message_id:
-                blank = build_agent_message(message, task_id=self.id, context_id=self.context_id)
-                message.CopyFrom(blank)
+                completed = build_agent_message(
+                    message, task_id=self.id, context_id=self.context_id
+                )
+                message.CopyFrom(completed)
             self.pending_approvals.add_question(message, self.accepted_output_modes)
 
     async def _begin(self) -> Emitter:

@@ -1,4 +1,4 @@
-"""The state that a turn derives from its task: ids to allocate, open children, approvals."""
+"""State of a turn that begins with its task's: free ids, open children, approvals."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -19,7 +19,7 @@ class IdAllocator:
     def __init__(self, latest: snapshot_pb2.TaskSnapshot, turn_start: int) -> None:
         """`latest` is the task as it stands, `turn_start` the sequence that opened the turn."""
         self._artifacts = self._plans = 0
-        # Of the artifacts that the task itself wrote in earlier turns: True if closed.
+        # By id, the task's own artifacts of earlier turns: True for a closed one.
         self._closed: dict[str, bool] = {}
         if latest.artifacts or latest.plans:
             self._restore(latest, turn_start)
@@ -33,16 +33,16 @@ class IdAllocator:
             if info.first_sequence <= turn_start and not info.HasField("origin")
         }
         plans = (plan.plan_id for plan in latest.plans if plan.first_sequence <= turn_start)
-        self._artifacts = _highest("artifact-", self._closed)
-        self._plans = _highest("plan-", plans)
+        self._artifacts = _find_highest_number("artifact-", self._closed)
+        self._plans = _find_highest_number("plan-", plans)
 
-    def next_artifact_id(self, name: str = "") -> str:
-        """Return the id of the next artifact; one with a `name` is counted, too."""
+    def next_artifact_id(self, chosen_id: str = "") -> str:
+        """Return the id of the next artifact. An id that the author chose also takes a number."""
         self._artifacts += 1
-        return name or f"artifact-{self._artifacts}"
+        return chosen_id or f"artifact-{self._artifacts}"
 
     def is_closed_before(self, artifact_id: str) -> bool | None:
-        """Return True if an artifact of an earlier turn is closed; None: no such artifact."""
+        """Return whether an artifact of an earlier turn is closed; None: no such artifact."""
         return self._closed.get(artifact_id)
 
     def next_plan(self) -> tuple[str, int]:
@@ -57,10 +57,10 @@ class IdAllocator:
         return f"call-{self._calls}"
 
 
-def _highest(prefix: str, ids: Iterable[str]) -> int:
-    """Return the highest number of the ids; a count is wrong, because unused ids leave gaps."""
+def _find_highest_number(prefix: str, ids: Iterable[str]) -> int:
+    """Return the highest number of the ids. It may exceed their count, as some are never used."""
     numbers = (each.removeprefix(prefix) for each in ids if each.startswith(prefix))
-    # Longer numbers are from ids that authors chose.
+    # Authors may choose ids of the same form with very long numbers.
     return max((int(each) for each in numbers if each.isdecimal() and len(each) < 10), default=0)
 
 
@@ -89,7 +89,7 @@ class OpenChildren:
         elif event.HasField("child_finished") and event.child_finished.state in TERMINAL:
             self._started.pop(event.child_finished.task_id, None)
 
-    def forget(self, task_id: str) -> None:
+    def remove(self, task_id: str) -> None:
         """Remove a child that could not be created."""
         self._started.pop(task_id, None)
 
@@ -98,11 +98,11 @@ _ALREADY_ANSWERED: Final = "The requested approvals are answered; the task conti
 
 
 class PendingApprovals:
-    """The approvals of a task: those at the start of the turn, and all recorded since."""
+    """The approvals of a task: those at the start of the attempt, and those recorded since."""
 
     def __init__(self, task: snapshot_pb2.TaskSnapshot, *, path: Sequence[str]) -> None:
         self.continuation = b""
-        """State of the agent for the next turn, if this one ends with a question; 64 KiB at most.
+        """The agent's state for the next turn if this one ends with a question; 64 KiB at most.
 
         The next turn finds it in `snapshot.continuation`. It is opaque to the host.
         """
@@ -125,12 +125,12 @@ class PendingApprovals:
 
     @property
     def is_open(self) -> bool:
-        """An approval is pending, or has an answer that the next turn acts on."""
+        """True if an approval is pending, or has an answer for the next turn."""
         return self.is_waiting or bool(self.answers(since=self._task.turn + 1))
 
     @property
     def is_waiting(self) -> bool:
-        """An approval has no answer yet."""
+        """True if an approval is pending."""
         return bool(approvals.pending_approvals(self._by_id.values()))
 
     def find(self, approval_id: str) -> snapshot_pb2.ApprovalInfo | None:
@@ -141,16 +141,16 @@ class PendingApprovals:
         self, tool: str, arguments: Mapping[str, Any] | None
     ) -> snapshot_pb2.ApprovalInfo | None:
         """Return the latest approval that the task itself requested for this call."""
-        wanted = to_struct(arguments or {})
+        struct = to_struct(arguments or {})
         latest = None
         for approval in self._by_id.values():
             request = approval.requested
-            if not request.child_task_id and request.tool == tool and request.arguments == wanted:
+            if not request.child_task_id and request.tool == tool and request.arguments == struct:
                 latest = approval
         return latest
 
     def request(self, tool: str, arguments: Mapping[str, Any] | None) -> event_pb2.Event:
-        """Return the event that requests approval of a call; the caller records it."""
+        """Add an approval of a call; return its event, which the caller records."""
         count = sum(not each.requested.child_task_id for each in self._by_id.values())
         requested = event_pb2.ApprovalRequested(
             approval_id=f"{self._task.task.id}.{count + 1}",
@@ -187,7 +187,7 @@ class PendingApprovals:
         return answers
 
     def add_question(self, message: message_pb2.Message, accepted_modes: Sequence[str]) -> None:
-        """Add the question for all pending approvals to the message that ends a turn."""
+        """Add the question for all pending approvals to a turn's last message."""
         if self.is_waiting:
             message.parts.extend(approvals.build_question_parts(self.all, accepted_modes))
         else:

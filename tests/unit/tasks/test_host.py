@@ -105,7 +105,7 @@ async def test_losing_one_journal_stops_only_its_tasks(tmp_path: Path) -> None:
         watch = hosts.watch(stuck, account="", after=0)
         adopted.lease.mark_lost()
         with pytest.raises(PeerUnavailableError):
-            adopted.own_row(stuck, account="")
+            adopted.get_account_row(stuck, account="")
         with pytest.raises((TaskNotFoundError, PeerUnavailableError)):
             await hosts.cancel(stuck, account="")
         with pytest.raises(Exception, match="closed"):

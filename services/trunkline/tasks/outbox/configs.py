@@ -16,7 +16,7 @@ from trunkline.tasks.outbox.webhook import (
     redact_config,
     timestamp,
 )
-from trunkline.tasks.submission import own_row
+from trunkline.tasks.submission import get_account_row
 from trunkline.v1 import event_pb2
 
 WEBHOOKS_OF_A_TASK: Final = 20
@@ -42,8 +42,8 @@ class PushConfigs:
             InvalidArgumentError: it has no URL, is too long, or the task has too many.
             JournalUnavailableError.
         """
-        journal = self.outbox.journal_of(config.task_id)
-        row = own_row(journal, config.task_id, account)
+        journal = self.outbox.get_journal(config.task_id)
+        row = get_account_row(journal, config.task_id, account)
         return await self.put(journal, row, config, version)
 
     async def put(self, journal: Journal, task: TaskRow, config: Config, version: str) -> Config:
@@ -55,10 +55,13 @@ class PushConfigs:
         check_config(config)
         stored = normalize_config(config, task.task_id)
         async with self._lock:
-            live = self.outbox.find((task.task_id, stored.id))
-            if live is None or (live.webhook.config, live.webhook.version) != (stored, version):
+            delivery = self.outbox.find((task.task_id, stored.id))
+            if delivery is None or (delivery.webhook.config, delivery.webhook.version) != (
+                stored,
+                version,
+            ):
                 self._check_limit(journal, stored)
-                webhook = self._webhook(stored, task, version)
+                webhook = self._build_webhook(stored, task, version)
                 webhook.traceparent = (await journal.snapshot(task.task_id)).traceparent
                 await self.outbox.store(journal, webhook)
         return redact_config(stored)
@@ -68,7 +71,7 @@ class PushConfigs:
     ) -> Webhook:
         """Return a webhook to store together with its new task. InvalidArgumentError."""
         check_config(config)
-        webhook = self._webhook(normalize_config(config, task_id), created, version)
+        webhook = self._build_webhook(normalize_config(config, task_id), created, version)
         webhook.traceparent = created.traceparent
         return webhook
 
@@ -78,7 +81,7 @@ class PushConfigs:
         Raises:
             WebhookNotFoundError, TaskNotFoundError, JournalUnavailableError.
         """
-        for config in self._of(task_id, account):
+        for config in self._list_configs(task_id, account):
             if config_id in ("", config.id):
                 return config
         raise WebhookNotFoundError(task_id, config_id)
@@ -94,7 +97,7 @@ class PushConfigs:
         """
         if page_size < 0:
             raise InvalidArgumentError("page_size", "must be 0 (all) or more")
-        configs = self._of(task_id, account)
+        configs = self._list_configs(task_id, account)
         if page_token:
             ids = [config.id for config in configs]
             if page_token not in ids:
@@ -111,13 +114,13 @@ class PushConfigs:
         Raises:
             TaskNotFoundError, JournalUnavailableError.
         """
-        journal = self.outbox.journal_of(task_id)
-        own_row(journal, task_id, account)
+        journal = self.outbox.get_journal(task_id)
+        get_account_row(journal, task_id, account)
         await self.outbox.remove(journal, (task_id, config_id))
 
-    def _of(self, task_id: str, account: str) -> Configs:
-        journal = self.outbox.journal_of(task_id)
-        own_row(journal, task_id, account)
+    def _list_configs(self, task_id: str, account: str) -> Configs:
+        journal = self.outbox.get_journal(task_id)
+        get_account_row(journal, task_id, account)
         rows = reversed(journal.webhooks.find(task_id=task_id))
         return [redact_config(from_row(row).config) for row in rows]
 
@@ -127,7 +130,7 @@ class PushConfigs:
             problem = f"the task has {WEBHOOKS_OF_A_TASK} webhooks; delete one first"
             raise InvalidArgumentError("config", problem)
 
-    def _webhook(
+    def _build_webhook(
         self, config: Config, task: TaskRow | event_pb2.TaskCreated, version: str
     ) -> Webhook:
         return Webhook(

@@ -25,7 +25,7 @@ from trunkline.tasks.outbox.webhook import (
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 3600.0
 # The limit of the exponent: more doublings exceed the longest pause.
-_DOUBLINGS: Final = 12
+_MAX_DOUBLINGS: Final = 12
 _REASON_LENGTH: Final = 500
 
 
@@ -46,7 +46,7 @@ class RetryPolicy:
 
     def backoff_s(self, attempts: int) -> float:
         """Return the delay after this many failures: 1 s, doubling to an hour, less jitter."""
-        doubled_s: float = _FIRST_PAUSE_S * 2 ** min(attempts - 1, _DOUBLINGS)
+        doubled_s: float = _FIRST_PAUSE_S * 2 ** min(attempts - 1, _MAX_DOUBLINGS)
         return min(_LONGEST_PAUSE_S, doubled_s) * (1 - self.jitter() / 4)
 
 
@@ -75,7 +75,7 @@ class WebhookDelivery:
     due_s: float = field(init=False, default=0.0)
     """The time of the next attempt; 0: none is scheduled."""
     _failing_since_s: float = field(init=False, default=0.0)
-    _examined: int = field(init=False, default=0)
+    _examined_sequence: int = field(init=False, default=0)
     """The sequence up to which nothing is left to send."""
     listener: Callable[[], None] | None = None
 
@@ -83,7 +83,7 @@ class WebhookDelivery:
         """Continue from the stored state."""
         sequence, _ = parse_event_id(self.webhook.cursor)
         # The cursor may be within an event, unless the webhook is idle.
-        self._examined = sequence if self.webhook.state == IDLE else max(0, sequence - 1)
+        self._examined_sequence = sequence if self.webhook.state == IDLE else max(0, sequence - 1)
         now_s, time_ns = self.retry.now_s(), self.retry.time_ns()
         if self.webhook.attempts:
             since_ns = time_ns - self.webhook.failing_since.ToNanoseconds()
@@ -108,7 +108,7 @@ class WebhookDelivery:
         Raises:
             TaskNotFoundError, JournalUnavailableError.
         """
-        return self.journal.head(self.webhook.config.task_id) > self._examined
+        return self.journal.head(self.webhook.config.task_id) > self._examined_sequence
 
     def current_state(self) -> WebhookStateValue:
         """Return the state now: the stored one lags behind new events and claims."""
@@ -137,8 +137,8 @@ class WebhookDelivery:
         task = self.journal.row(self.webhook.config.task_id)
         self._advance(cursor)
         read_to = 0 if self.claim is None else self.claim.head
-        self._examined = max(self._examined, read_to, parse_event_id(cursor)[0])
-        is_done = task.is_ended and self._examined >= task.head
+        self._examined_sequence = max(self._examined_sequence, read_to, parse_event_id(cursor)[0])
+        is_done = task.is_ended and self._examined_sequence >= task.head
         self.webhook.state = DONE if is_done else IDLE
 
     def record_failed(self, reason: str, retry_after_s: float = 0.0) -> None:

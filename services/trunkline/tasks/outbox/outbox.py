@@ -75,10 +75,10 @@ class Outbox:
 
     def open(self, journal: Journal) -> None:
         """Load the webhooks of a journal. JournalUnavailableError."""
-        found = journal.webhooks.find(states=LIVE)
+        rows = journal.webhooks.find(states=LIVE)
         self._journals[journal.id] = journal
         self._released.discard(journal.id)
-        for row in reversed(found):
+        for row in reversed(rows):
             try:
                 self.activate(journal, from_row(row))
             except (DecodeError, InvalidArgumentError):
@@ -100,7 +100,7 @@ class Outbox:
         self._is_draining = True
         self._notify_claimants()
 
-    def journal_of(self, task_id: str) -> Journal:
+    def get_journal(self, task_id: str) -> Journal:
         """Return the journal of a task.
 
         Raises:
@@ -178,7 +178,7 @@ class Outbox:
             self._deactivate(delivery.key)
             raise FencedError(request.claim_id) from None
         after = to_row(delivery.webhook)
-        written = delivery.journal.webhooks.save(after) if after != before else None
+        write = delivery.journal.webhooks.save(after) if after != before else None
         if request.HasField("sent"):
             delivery.claimed_until_s = self.retry.now_s() + delivery.lease_s
         else:
@@ -187,8 +187,8 @@ class Outbox:
                 self._deactivate(delivery.key)
             else:
                 self._enqueue(delivery)
-        if written is not None:
-            await asyncio.shield(written)
+        if write is not None:
+            await asyncio.shield(write)
 
     def list(self, *, task_id: str = "", state: WebhookStateValue = ANY) -> list[Webhook]:
         """Return webhooks of one task or of all, newest first, without their secrets."""
@@ -214,7 +214,7 @@ class Outbox:
             TaskNotFoundError: no such webhook.
             JournalUnavailableError.
         """
-        journal = self.journal_of(task_id)
+        journal = self.get_journal(task_id)
         rows = [
             row
             for row in journal.webhooks.find(task_id=task_id)
@@ -224,8 +224,8 @@ class Outbox:
             raise TaskNotFoundError(task_id)
         count = 0
         for row in reversed(rows):
-            live = self._deliveries.get(row.key)
-            webhook = from_row(row) if live is None else live.webhook
+            delivery = self._deliveries.get(row.key)
+            webhook = from_row(row) if delivery is None else delivery.webhook
             if not from_start and webhook.state not in (DEAD, WAITING):
                 continue
             replayed = Webhook()
@@ -257,7 +257,7 @@ class Outbox:
 
     async def _write(
         self,
-        written: asyncio.Future[None],
+        write: asyncio.Future[None],
         journal: Journal,
         key: WebhookKey,
         webhook: Webhook | None,
@@ -275,8 +275,8 @@ class Outbox:
             if active is not None:
                 self.activate(journal, active)
 
-        written.add_done_callback(on_written)
-        await asyncio.shield(written)
+        write.add_done_callback(on_written)
+        await asyncio.shield(write)
 
     def _claim_ready(
         self, limit: int, lease_s: float
