@@ -75,7 +75,7 @@ _MAY_BLOCK = {
     # The clock of a test stops the process.
     "unit/tasks/test_deadlines.py": {"now"},
     # An agent of a test blocks the loop past its lease.
-    "unit/tasks/test_lease.py": {"busy"},
+    "unit/tasks/test_journal_lease.py": {"busy"},
 }
 
 

@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from harness.agents.inline_agents import NOTHING, define, message
 from trunkline.journal.journal import Journal
+from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
-from trunkline.tasks.turn_runtime import TurnRuntime
 
 
 class Pace:
@@ -32,7 +32,7 @@ class Pace:
         self._tasks = tasks
         self._started_count = 0
 
-    async def run(self, task: TurnRuntime) -> None:
+    async def run(self, task: TaskContext) -> None:
         """Append the tokens, or keep the same pace without appending."""
         loop = asyncio.get_running_loop()
         artifact = task.artifact()

@@ -10,10 +10,16 @@ import pytest
 
 from harness.mesh.host_processes import PATIENCE_S, Caller, has_ended, text_of
 from harness.mesh.processes import Services, open_services
+from harness.mesh.recorded_spans import forget_provider
 from trunkline import FunctionAgent, TaskContext, agent, serve
 from trunkline.client import ChannelPool, Directory
 from trunkline.errors import ConfigurationError
 from trunkline.v1 import task_pb2
+
+
+@pytest.fixture(autouse=True)
+def fresh_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_provider(monkeypatch)
 
 
 @agent

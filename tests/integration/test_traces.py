@@ -22,10 +22,10 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.util._once import Once
 
 from harness.mcp.scripted_servers import wait_for
 from harness.mesh.processes import free_address
+from harness.mesh.recorded_spans import forget_provider
 from trunkline import telemetry
 from trunkline.client import ChannelPool, TraceClient
 from trunkline.errors import InvalidArgumentError, OverloadedError, TraceNotFoundError
@@ -41,9 +41,7 @@ LIMIT_S = 20.0
 
 @pytest.fixture(autouse=True)
 def fresh_provider(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A process sets its provider once; a test needs its own.
-    monkeypatch.setattr(trace, "_TRACER_PROVIDER", None)
-    monkeypatch.setattr(trace, "_TRACER_PROVIDER_SET_ONCE", Once())
+    forget_provider(monkeypatch)
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from harness.agents.inline_agents import NOTHING, define, message
 from trunkline.errors import InvalidAgentResponseError, TaskNotCancelableError
 from trunkline.journal.journal import Journal
+from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, TRANSITIONS, State
 from trunkline.tasks.submission import SubmitResult
-from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import event_pb2, snapshot_pb2
 
 ACTIONS = (
@@ -31,7 +31,7 @@ class ActionAgent:
     def __init__(self, actions: Sequence[str]) -> None:
         self._actions = actions
 
-    async def run(self, task: TurnRuntime) -> None:
+    async def run(self, task: TaskContext) -> None:
         artifact = task.artifact()
         for action in self._actions:
             with contextlib.suppress(InvalidAgentResponseError):

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.agents.inline_agents import NOTHING, define, message, status_texts
+from harness.agents.inline_agents import NOTHING, define_runtime, message, status_texts
 from harness.journal.host_death import find_replayed, replay_journal
 from trunkline.journal.events import EventKind, build_draft, delta_event, parse_header, seal
 from trunkline.journal.journal import Journal
@@ -181,7 +181,7 @@ SCRIPTS = st.lists(st.sampled_from(ACTIONS), max_size=10)
 def test_a_repeatable_agent_ends_the_same_after_crashes(
     first: list[str], second: list[str], cuts: list[float]
 ) -> None:
-    agent = define(Script(first, second).run, repeatable=True)
+    agent = define_runtime(Script(first, second).run, repeatable=True)
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(check_crashes(Path(folder), agent, cuts))
 
@@ -199,6 +199,6 @@ def test_a_resumable_agent_that_rewinds_ends_the_same_after_crashes(
             await task.rewind()
             await super().run(task)
 
-    agent = define(RewindingScript(script, script).run, resumable=True)
+    agent = define_runtime(RewindingScript(script, script).run, resumable=True)
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(check_crashes(Path(folder), agent, [position]))

@@ -1,18 +1,36 @@
 """Agents written inside tests, messages for them, and readers of their results."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 from trunkline.agents import FunctionAgent, agent
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.termination import CancelChild
+from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, snapshot_pb2
 
 
 def define(function: Callable[..., Any], **options: Any) -> FunctionAgent:
     """Make an agent called `tested` of a function."""
     return agent(name="tested", description="Under test.", **options)(function)
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeAgent(FunctionAgent):
+    """An agent whose function gets the host's side of a turn, as the supervisor's does."""
+
+    async def run(self, turn: TurnRuntime) -> None:
+        """Call the function."""
+        function: Callable[[Any], Any] = self.function
+        await function(turn)
+
+
+def define_runtime(function: Callable[[TurnRuntime], Any], **options: Any) -> RuntimeAgent:
+    """Make an agent called `tested` of a function that gets the host's side of a turn."""
+    defined = define(function, **options)
+    return RuntimeAgent(**{field.name: getattr(defined, field.name) for field in fields(defined)})
 
 
 def message(

@@ -1,4 +1,4 @@
-"""The spans that end in this process while a test runs."""
+"""The tracer provider of this process, for the time of a test."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,8 +9,15 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.util._once import Once
 
 Memory = TypeVar("Memory", bound=InMemorySpanExporter)
+
+
+def forget_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the test set the provider, which a process can do once, and unset it afterwards."""
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", None)
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER_SET_ONCE", Once())
 
 
 @contextmanager

@@ -121,7 +121,7 @@ async def test_an_invalid_piece_fails_with_the_allowed_types(
         ),
         (
             lambda task, value: task.artifact("a").append(value),
-            "it appsnapshot a value of type {}, not {} or a Part",
+            "it appended a value of type {}, not {} or a Part",
         ),
     ],
     ids=["complete", "require_input", "working", "progress", "reply", "append"],
