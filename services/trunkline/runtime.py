@@ -17,24 +17,24 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
-_Given = ParamSpec("_Given")
-_Loaded = TypeVar("_Loaded")
+_Params = ParamSpec("_Params")
+_Result = TypeVar("_Result")
 
 logger = logging.getLogger(__name__)
 
 # A full collection takes tens of milliseconds, which streams would notice. Reference counting frees
 # what streams leave; cycles are rare.
 _GC_THRESHOLDS = (50_000, 20, 50)
-# Agents' code may run this much longer than the process's work.
+# Agents' code may run this long after the process's work has ended.
 _EXIT_GRACE_S = 5.0
-# If joining takes longer, the process reports that it waits for a mesh.
+# After this time without a registration, the process reports that it waits for a mesh.
 _JOIN_NOTICE_S = 0.5
 # Loads in threads of their own. The event loop would wait for threads of its executor on close.
 _loads: "set[Future[Any]]" = set()
 
 
 class StandbyAgents:
-    """The agents on standby: another process serves them, and this one does when that is gone."""
+    """The agents on standby: this process serves them once the process that does so now is gone."""
 
     def __init__(self) -> None:
         self.names: frozenset[str] = frozenset()
@@ -59,7 +59,7 @@ class ServiceStatus:
     endpoints: Sequence[Mapping[str, str]]
     """The ready lines: names and addresses of what is served."""
     joined: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once the service is registered."""
+    """Set when the service is registered."""
     failed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the service can't continue. The log has the reason."""
     standby: StandbyAgents = field(default_factory=StandbyAgents)
@@ -90,34 +90,34 @@ def run(work: Coroutine[Any, Any, int]) -> int:
 
 
 async def load_in_thread(
-    work: Callable[_Given, _Loaded], *given: _Given.args, **named: _Given.kwargs
-) -> _Loaded:
-    """Run a function that loads code in a thread, because that takes seconds.
+    work: Callable[_Params, _Result], *args: _Params.args, **kwargs: _Params.kwargs
+) -> _Result:
+    """Run, in a thread, a function that loads code: a load may take seconds.
 
-    The thread is abandoned when this is canceled, or when the process exits. Raises what the
-    function raises.
+    Cancellation and the exit of the process abandon the thread. Exceptions of the function are
+    raised unchanged.
     """
-    call = partial(contextvars.copy_context().run, work, *given, **named)
-    loading: Future[_Loaded] = Future()
+    call = partial(contextvars.copy_context().run, work, *args, **kwargs)
+    loading: Future[_Result] = Future()
     loading.set_running_or_notify_cancel()
     loading.add_done_callback(_loads.discard)
 
-    def do() -> None:
+    def load() -> None:
         try:
             loading.set_result(call())
         except BaseException as error:  # noqa: BLE001  raised where the load is awaited
             loading.set_exception(error)
 
     _loads.add(loading)
-    threading.Thread(target=do, name="load").start()
+    threading.Thread(target=load, name="load").start()
     return await asyncio.wrap_future(loading)
 
 
 def format_state(state: str, served: Mapping[str, str]) -> str:
     """Return the line on stdout that reports something as `ready` or on `standby`.
 
-    It has its line break: `print` would write that separately to an unbuffered stream, and the
-    output of another thread could come between.
+    The line break is included: `print` writes its own break separately to an unbuffered stream,
+    and the output of another thread could come between.
     """
     return " ".join((state, *(f"{name}={value}" for name, value in served.items()))) + "\n"
 
@@ -136,9 +136,9 @@ async def serve(
 ) -> int:
     """Serve until SIGTERM, Ctrl-C or the end of `parent_pipe`; return the exit code.
 
-    Report each endpoint as `ready` once it is registered, or as on `standby` while another process
-    serves it. Report before, if that takes a while, that the process waits for a mesh. A second
-    signal exits at once.
+    `on_state` gets each endpoint as `ready` once it is registered, or as `standby` while another
+    process serves it. `on_waiting` is called if the registration takes more than half a second. A
+    second signal exits at once.
     """
     stop = _Stop()
     if parent_pipe is not None:

@@ -262,10 +262,10 @@ def start_span(
         attributes = {**(attributes or {}), SERVICE: service}
         if service != inherited:
             parent = otel_context.set_value(_SERVICE_KEY, service, parent)
-    made = get_tracer().start_span(
+    new_span = get_tracer().start_span(
         name, context=parent, kind=kind, attributes=attributes, links=list(links)
     )
-    return made, trace.set_span_in_context(made, parent)
+    return new_span, trace.set_span_in_context(new_span, parent)
 
 
 @contextmanager
@@ -284,17 +284,17 @@ def span(
     propagates. Do not `yield` inside the block of an asynchronous generator, since the generator
     may be closed in another context.
     """
-    made, below = start_span(
+    new_span, inner_context = start_span(
         name, kind=kind, attributes=attributes, context=context, links=links, service=service
     )
-    token = otel_context.attach(below)
+    token = otel_context.attach(inner_context)
     try:
-        yield made
+        yield new_span
     except GeneratorExit:
         raise
     except BaseException as error:
-        mark_error(made, error)
+        mark_error(new_span, error)
         raise
     finally:
         otel_context.detach(token)
-        made.end()
+        new_span.end()

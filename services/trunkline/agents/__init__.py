@@ -1,4 +1,4 @@
-"""Agents: the authoring surface, and the bundled agents, one folder each."""
+"""Agents: how authors write them, how packages bring them, and how a process serves them."""
 
 from trunkline.agents.authoring import FunctionAgent, agent
 

@@ -53,8 +53,8 @@ class FunctionAgent:
             ConfigurationError: they are not of the type that the agent declares.
         """
         if self.settings_type is None or not isinstance(settings, self.settings_type):
-            wanted = "none" if self.settings_type is None else self.settings_type.__name__
-            problem = f"its settings are {wanted}, not {type(settings).__name__}"
+            expected = "none" if self.settings_type is None else self.settings_type.__name__
+            problem = f"its settings are {expected}, not {type(settings).__name__}"
             raise ConfigurationError(f"agent {self.card.name!r}", problem)
         return replace(self, settings=settings)
 
@@ -134,9 +134,9 @@ def agent(
         output_modes: the media types of the parts that it makes.
         concurrency: how many turns run at once; None: no limit.
         repeatable: after its host died, the turn runs again from its start, and its earlier output
-            is cut. For functions without effects outside the task.
+            is removed. For functions without effects outside the task.
         resumable: after its host died, the function is called again, its earlier output stays,
-            and `task.rewind` cuts it back. For functions that store how far they got. If an agent
+            and `task.rewind` cuts it back. For functions that store their progress. If an agent
             is neither, its running turns fail.
         timeout_s: the longest life of a task in seconds; the caller's earlier deadline holds.
         direct_replies: the function may return a Message, which makes no task.
@@ -146,8 +146,9 @@ def agent(
             variables, which take precedence. The function reads it as `task.settings`.
 
     Raises:
-        ConfigurationError: the name is not valid, there is no description, the function is not
-            asynchronous, or the settings are neither a pydantic model nor a dataclass.
+        ConfigurationError: the name is not valid, there is no description, the concurrency is below
+            1, the function is not asynchronous, or the settings are neither a pydantic model nor
+            a dataclass.
     """
     if concurrency is not None and concurrency < 1:
         problem = "its concurrency must be at least 1, or None for no limit"
@@ -167,20 +168,20 @@ def agent(
         _check_name(agent_name)
         if settings is not None:
             validate_options_type(agent_name, settings)
-        about = description or _first_paragraph(function)
-        if not about:
+        text = description or _first_paragraph(function)
+        if not text:
             problem = "it has no description: pass `description`, or give its function a docstring"
             raise ConfigurationError(f"agent {agent_name!r}", problem)
         skill = agent_card_pb2.AgentSkill(
             id=agent_name,
             name=agent_name,
-            description=about,
+            description=text,
             tags=tags or [agent_name],
             examples=examples,
         )
         card = agent_card_pb2.AgentCard(
             name=agent_name,
-            description=about,
+            description=text,
             version=version,
             default_input_modes=input_modes,
             default_output_modes=output_modes,

@@ -1,4 +1,4 @@
-"""Handover of journals whose tasks wait for input to hosts that run their agents."""
+"""Handover: journals whose tasks wait for input move to hosts that run their agents."""
 
 import asyncio
 import logging
@@ -50,7 +50,7 @@ class Handover:
     async def run_once(self) -> None:
         """Release the journals that another host can continue."""
         for journal_id, agents in self._host.journals_missing_agents().items():
-            # A journal comes back if the other host did not take it. Then there is a pause.
+            # If the other host does not take a journal, this host takes it over again, and pauses.
             is_paused = time.monotonic() < self._paused_until_s.get(journal_id, 0.0)
             if not is_paused and await self._has_successor(agents):
                 await self._release(journal_id)

@@ -31,7 +31,7 @@ from trunkline.v1 import registry_service_pb2, snapshot_pb2, task_service_pb2
 
 
 class AgentReadiness:
-    """The agents of a host that are not registered yet, and changes of the others' cards."""
+    """The agents of a host that may be registered, and notification of changes to them."""
 
     def __init__(self) -> None:
         self._absent: set[str] = set()
@@ -57,7 +57,7 @@ class AgentReadiness:
 
 
 def task_settings(settings: Settings) -> TaskSettings:
-    """Return the settings of tasks from those of the process."""
+    """Return the part of the process's settings that concerns tasks."""
     return TaskSettings(
         lease_s=settings.lease_s,
         flush_interval_s=settings.flush_interval_ms / 1000,
@@ -129,7 +129,7 @@ async def open_host(
 
 
 def apply_options(agent: Agent, settings: Settings) -> Agent:
-    """Return an agent with its own options from the settings of the process.
+    """Return the agent with its options from the process's settings; unchanged if it has settings.
 
     Raises:
         ConfigurationError: the options are invalid, or the agent takes none.
@@ -185,8 +185,8 @@ async def open_membership(  # noqa: PLR0913  collaborators and options, each by 
     """Register a host, and let it take over journals and agent names of hosts that die.
 
     Agents that are not ready are served, and registered once they are. On leaving, the host refuses
-    new tasks and open turns have `drain_grace_s` to end. It is deregistered only then, because
-    these turns may still call its agents, and their readers need its address.
+    new tasks and open turns have `drain_grace_s` to end. The host is deregistered only then,
+    because these turns may still call its agents, and their readers need its address.
     """
     readiness = readiness or AgentReadiness()
 

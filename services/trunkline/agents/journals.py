@@ -68,41 +68,43 @@ class JournalFolder:
         Raises:
             JournalUnavailableError: not even a new one can be made.
         """
-        known = self._family(family)
-        new = max(known, default=0) + 1
-        for number in sorted({1, *known}):
+        numbers = self._list_numbers(family)
+        new = max(numbers, default=0) + 1
+        for number in sorted({1, *numbers}):
             path = self._path(family, number)
             contents = self._inspect(path)
             if contents is not None and not contents.agents <= agents:
                 continue
-            if (found := self._open_free(path)) is not None:
-                return found
+            if (journal := self._open_free(path)) is not None:
+                return journal
         return self._open(self._path(family, new))
 
     def open_free(self, family: str, agents: Set[str]) -> list[OpenJournal]:
         """Open all free journals of a family; remove those without any task.
 
-        A journal that a host lost, with unfinished tasks of agents other than `agents`, is left to
-        that host for a while; see `Takeover`. Released journals of other families are opened too if
-        their unfinished tasks are of these agents alone.
+        A journal that a host lost, with unfinished tasks of agents other than `agents`, is not
+        opened, so that a host of all these agents can take it over first; see `Takeover`. Released
+        journals of other families are opened too if their unfinished tasks are of `agents` alone.
         """
-        paths = [self._path(family, number) for number in sorted(self._family(family))]
+        paths = [self._path(family, number) for number in sorted(self._list_numbers(family))]
         free = [path for path in paths if not has_live_owner(path)]
-        found = [
+        journals = [
             self._open_free(path)
             for path in free
             if not self._is_for_others(path, agents) and not self._remove_if_empty(path)
         ]
         others = sorted(set(self._folder.glob("*.db")) - set(paths))
-        found += [self._open_free(path) for path in others if self._is_released_for(path, agents)]
-        return [one for one in found if one is not None]
+        journals += [
+            self._open_free(path) for path in others if self._is_released_for(path, agents)
+        ]
+        return [journal for journal in journals if journal is not None]
 
     def find_orphans(self) -> list[OrphanedJournal]:
         """Return the journals whose hosts are gone or frozen, or have released them."""
         return find_orphaned_journals(self._folder, leases=self._leases)
 
     def forget_leases(self) -> None:
-        """Read all leases the next time: some journals may be released before their leases end."""
+        """Make `find_orphans` read all leases again, because journals may be released early."""
         self._leases = {}
 
     def is_leased(self, journal_id: str) -> bool:
@@ -124,11 +126,11 @@ class JournalFolder:
         )
         return OpenJournal(journal, orphan.path)
 
-    def _family(self, family: str) -> set[int]:
+    def _list_numbers(self, family: str) -> set[int]:
         """Return the numbers of a family's journals; a name without a number is 1."""
         pattern = re.compile(re.escape(family) + r"(?:\.([2-9]|[1-9][0-9]+))?\.db")
-        found = (pattern.fullmatch(path.name) for path in self._folder.glob(f"{family}*.db"))
-        return {int(match[1] or 1) for match in found if match}
+        matches = (pattern.fullmatch(path.name) for path in self._folder.glob(f"{family}*.db"))
+        return {int(match[1] or 1) for match in matches if match}
 
     def _path(self, family: str, number: int) -> Path:
         return self._folder / (f"{family}.db" if number == 1 else f"{family}.{number}.db")
@@ -137,7 +139,7 @@ class JournalFolder:
         try:
             return self._open(path)
         except JournalUnavailableError as error:
-            # A missing journal was just removed, or can't be created, which the next try shows.
+            # A missing file was just removed, or can't be created; opening a new one reports that.
             if not has_live_owner(path) and path.exists():
                 self._report_problem(path, error)
             return None

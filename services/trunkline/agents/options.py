@@ -1,4 +1,4 @@
-"""An agent's own settings, from its table of `trunkline.toml` and from the environment."""
+"""An agent's settings, from its table of `trunkline.toml` and from the environment."""
 
 import os
 from collections.abc import Mapping
@@ -22,11 +22,11 @@ def validate_options_type(agent: str, kind: type) -> None:
 def load_agent_options(
     agent: str,
     kind: type[OptionsT],
-    given: Mapping[str, object],
+    table: Mapping[str, object],
     *,
     environment: Mapping[str, str] | None = None,
 ) -> OptionsT:
-    """Return an agent's settings: `given` by its table, and over that by variables.
+    """Return an agent's settings from its table and from variables, which take precedence.
 
     A variable is TRUNKLINE_AGENT_NAME_FIELD in capitals, with `_` for `-`.
 
@@ -35,7 +35,7 @@ def load_agent_options(
     """
     return read_options(
         kind,
-        given,
+        table,
         environment=os.environ if environment is None else environment,
         key=lambda path: f"[agent.{agent}.options] {path}".rstrip(),
         variable=lambda name: f"{ENV_PREFIX}AGENT_{agent}_{name}".upper().replace("-", "_"),

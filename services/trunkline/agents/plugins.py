@@ -132,7 +132,7 @@ def load_plugins() -> dict[str, AgentPlugin[Any]]:
     """
     plugins: dict[str, AgentPlugin[Any]] = {}
     points = entry_points(group=AGENT_PLUGIN_GROUP)
-    for point in sorted(points, key=lambda one: (one.name, one.value)):
+    for point in sorted(points, key=lambda point: (point.name, point.value)):
         try:
             if point.name in plugins:
                 raise ConfigurationError(point.value, "another package has a plugin of this name")

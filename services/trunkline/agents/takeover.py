@@ -20,8 +20,8 @@ from trunkline.v1 import registry_service_pb2
 
 logger = logging.getLogger(__name__)
 
-# The failure that is logged as an error. By then a host that was only slower than another one
-# has seen that the journal is served.
+# The number of the failure that is logged as an error. By then, a host that lost a race has seen
+# that the journal is served.
 _ERROR_AFTER: Final = 3
 # The longest pause between tries to take over one journal.
 _MAX_PAUSE_S: Final = 60.0
@@ -71,7 +71,7 @@ class Takeover:
         self._backoff = TakeoverBackoff()
 
     async def run(self) -> None:
-        """Check again and again, until canceled or until the host has lost its own journal."""
+        """Check periodically, until canceled or until the host has lost its own journal."""
         while not self._host.lost.is_set():
             await asyncio.sleep(self._lease_s / 4)
             self._watch_releases()
@@ -79,7 +79,7 @@ class Takeover:
             self._backoff.retain({orphan.journal_id for orphan in orphans})
             for orphan in orphans:
                 if self._should_take(orphan):
-                    await self._take(orphan)
+                    await self._take_over(orphan)
             await self._open_released()
             await self._handover.run_once()
             if self._host.journal_ids != self._registered:
@@ -118,21 +118,21 @@ class Takeover:
             for journal in await asyncio.to_thread(self._journals.open_free, agent, ours):
                 await adopt_journal(self._host, journal)
 
-    async def _take(self, orphan: OrphanedJournal) -> None:
+    async def _take_over(self, orphan: OrphanedJournal) -> None:
         try:
-            taken = await asyncio.to_thread(self._journals.take_over, orphan)
-            if taken is not None:
-                await self._host.adopt(taken.journal, checkpoint_path=taken.checkpoint_path)
+            journal = await asyncio.to_thread(self._journals.take_over, orphan)
+            if journal is not None:
+                await self._host.adopt(journal.journal, checkpoint_path=journal.checkpoint_path)
         except JournalUnavailableError as error:
-            self._note_failure(orphan, error)
+            self._log_failure(orphan, error)
             return
-        if taken is not None:
+        if journal is not None:
             logger.warning(
                 "journal.taken_over",
                 extra={"journal": orphan.journal_id, "lost_for_s": round(orphan.lost_for_s, 1)},
             )
 
-    def _note_failure(self, orphan: OrphanedJournal, error: JournalUnavailableError) -> None:
+    def _log_failure(self, orphan: OrphanedJournal, error: JournalUnavailableError) -> None:
         # Another host was faster, or the journal can't be read.
         count = self._backoff.record_failure(orphan.journal_id)
         level = logging.ERROR if count == _ERROR_AFTER else logging.INFO
@@ -195,8 +195,8 @@ async def claim_standby_names(
 ) -> None:
     """Register agents on standby as soon as no other host has their names.
 
-    It checks after each change of the mesh, and again every `every_s` seconds: an update of the
-    directory may arrive before the registry's refusal.
+    The check runs after each change of the mesh and every `every_s` seconds, because an update of
+    the directory may arrive before the registry's refusal.
     """
     loop = asyncio.get_running_loop()
     while True:

@@ -22,10 +22,10 @@ class HostPort:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `HOST:PORT`; an IPv6 host stands in brackets.
+        """Parse `HOST:PORT`; an IPv6 host is in brackets.
 
         Raises:
-            ValueError: it isn't that; the text says what is wrong.
+            ValueError: the text has another form.
         """
         host, colon, port = text.rpartition(":")
         if not colon or not host:
@@ -65,15 +65,15 @@ class HostPort:
 
     @property
     def is_wildcard(self) -> bool:
-        """It stands for all interfaces of the machine."""
-        return self.host in {"0.0.0.0", "::"}  # noqa: S104 - looked for, not listened on
+        """True if it stands for all interfaces of the machine."""
+        return self.host in {"0.0.0.0", "::"}  # noqa: S104 - only compared
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-# The other way to make a public address safe.
-_OR_ASK = dict.fromkeys(
+# The alternative to --insecure for the addresses of the bridge.
+_AUTHENTICATION_HINT = dict.fromkeys(
     ("http", "a2a-grpc"), "; or let callers say who they are (api_keys_file or jwt_keys)"
 )
 
@@ -82,12 +82,14 @@ def check_exposure(name: str, address: HostPort, *, is_allowed: bool) -> None:
     """Refuse a non-loopback address by default, because callers are not authenticated.
 
     Raises:
-        ConfigurationError: the address, that of setting `name`, is not loopback, and may not be.
+        ConfigurationError: the address of setting `name` is not loopback, and `is_allowed` is
+            false.
     """
     if not (address.is_loopback or is_allowed):
         problem = (
             f"{address} can be reached from other machines, and callers are not authenticated; "
-            "use 127.0.0.1, or give --insecure if that is what you want" + _OR_ASK.get(name, "")
+            "use 127.0.0.1, or give --insecure if that is what you want"
+            + _AUTHENTICATION_HINT.get(name, "")
         )
         raise ConfigurationError(where=f"--{name}", problem=problem)
 
@@ -95,47 +97,48 @@ def check_exposure(name: str, address: HostPort, *, is_allowed: bool) -> None:
 def advertised_address(listen: HostPort, configured: str, *, mesh: HostPort) -> HostPort:
     """Return the address that others use for a listener. Port 0 stands for its bound port.
 
-    `given` is what the operator says, `HOST` or `HOST:PORT`. Nothing is needed where the address
-    says it itself, or where the way to a mesh on another machine leads from one of this machine's.
+    `configured` is `HOST`, `HOST:PORT` or empty. If it is empty, the result is `listen`, or for a
+    wildcard address this machine's address on the route to `mesh`.
 
     Raises:
-        ConfigurationError: `given` is neither, or it is needed.
+        ConfigurationError: `configured` is malformed or a wildcard address, or it is empty and
+            there is no route to a mesh on another machine.
     """
     if configured:
-        return _read_advertised(configured)
+        return _parse_advertised(configured)
     if not listen.is_wildcard:
         return listen
-    found = "" if mesh.is_loopback or mesh.is_wildcard else _address_towards(mesh)
-    if not found:
+    host = "" if mesh.is_loopback or mesh.is_wildcard else _local_address_towards(mesh)
+    if not host:
         problem = (
             f"{listen} stands for all addresses of this machine, and the others on the mesh have "
             "to know one: give --advertise HOST, or HOST:PORT"
         )
         raise ConfigurationError(where="--advertise", problem=problem)
-    return HostPort(found, 0)
+    return HostPort(host, 0)
 
 
-def _read_advertised(given: str) -> HostPort:
-    is_bare = ":" not in given.rpartition("]")[2]
+def _parse_advertised(text: str) -> HostPort:
+    is_bare = ":" not in text.rpartition("]")[2]
     try:
-        address = HostPort.parse(f"{given}:0" if is_bare else given)
+        address = HostPort.parse(f"{text}:0" if is_bare else text)
     except ValueError as error:
         raise ConfigurationError(where="--advertise", problem=f"{error}, or HOST") from error
     if address.is_wildcard:
-        problem = f"{given!r} stands for any address; name one that others can reach"
+        problem = f"{text!r} stands for any address; name one that others can reach"
         raise ConfigurationError(where="--advertise", problem=problem)
     return address
 
 
-def _address_towards(mesh: HostPort) -> str:
-    """Return this machine's address on the route to another one. Empty: there is no route yet."""
+def _local_address_towards(mesh: HostPort) -> str:
+    """Return this machine's address on the route to `mesh`; empty without a route."""
     try:
-        for family, kind, _, _, place in socket.getaddrinfo(
+        for family, kind, _, _, address in socket.getaddrinfo(
             mesh.host, mesh.port, type=socket.SOCK_DGRAM
         ):
             # Nothing is sent. The system only looks up the route.
             with socket.socket(family, kind) as probe:
-                probe.connect(place)
+                probe.connect(address)
                 host = str(probe.getsockname()[0])
                 return "" if HostPort(host, 0).is_loopback else host
     except OSError:

@@ -42,7 +42,7 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class Convert:
-    """Converts what a source holds before pydantic reads it."""
+    """Converts a value from a source before pydantic validates it."""
 
     function: Callable[[Any], Any]
 
@@ -83,7 +83,7 @@ def check_url(url: str) -> str:
 
 
 def check_optional_url(url: str) -> str:
-    """Return the URL of an HTTP server, or an empty text.
+    """Return the URL of an HTTP server, or an empty string.
 
     Raises:
         ValueError: it is not an HTTP URL, or it contains a password.
@@ -92,7 +92,7 @@ def check_optional_url(url: str) -> str:
 
 
 def check_optional_address(text: str) -> str:
-    """Return `HOST:PORT`, or an empty text.
+    """Return `HOST:PORT`, or an empty string.
 
     Raises:
         ValueError: it is neither.
@@ -105,7 +105,7 @@ def check_optional_address(text: str) -> str:
 def split_texts(value: object) -> object:
     """Split a text at its commas. Variables and flags hold a list that way."""
     if isinstance(value, str):
-        return [piece.strip() for piece in value.split(",") if piece.strip()]
+        return [item.strip() for item in value.split(",") if item.strip()]
     return value
 
 
@@ -129,7 +129,7 @@ def _refuse_boolean(value: object) -> object:
 NonNegativeSeconds: TypeAlias = Annotated[float, Between()]
 """Zero or more."""
 Seconds: TypeAlias = Annotated[float, Between(0.001, DAY_S)]
-"""More than nothing, at most a day."""
+"""From one millisecond to one day."""
 Texts: TypeAlias = Annotated[tuple[str, ...], Convert(split_texts)]
 """A list of texts; in a variable or a flag, separated by commas."""
 FilePath: TypeAlias = Annotated[Path, Convert(expand_path)]

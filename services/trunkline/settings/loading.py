@@ -1,4 +1,4 @@
-"""Loads settings: a file, over it the environment, over that flags."""
+"""Loads settings from a file, the environment and flags; the later source wins."""
 
 import os
 from collections.abc import Mapping
@@ -27,22 +27,22 @@ def load_settings(
 
     They come from `trunkline.toml` in `folder` (the current one) or the file that TRUNKLINE_CONFIG
     names, then from the environment, then from `flags`. The later source wins. A flag that is None
-    was not given.
+    is ignored.
 
     Raises:
         ConfigurationError: it names the file and key, the variable or the flag that is wrong.
     """
     environment = os.environ if environment is None else environment
-    named = environment.get(CONFIG_VARIABLE)
-    path = Path(named) if named else (folder or Path()) / CONFIG_FILE
-    file = path if named or path.exists() else None
-    given = {name: value for name, value in (flags or {}).items() if value is not None}
-    if file is None and not given and _VARIABLES.isdisjoint(environment):
+    configured = environment.get(CONFIG_VARIABLE)
+    path = Path(configured) if configured else (folder or Path()) / CONFIG_FILE
+    file = path if configured or path.exists() else None
+    set_flags = {name: value for name, value in (flags or {}).items() if value is not None}
+    if file is None and not set_flags and _VARIABLES.isdisjoint(environment):
         return Settings()
-    # It loads pydantic-settings, which takes half the time of a short command.
+    # pydantic-settings takes half the time of a short command to load.
     from trunkline.settings.sources import read_settings
 
-    return read_settings(flags=given, environment=environment, file=file)
+    return read_settings(flags=set_flags, environment=environment, file=file)
 
 
 def parse_remote(table: object, *, where: str) -> RemoteAgentSettings:

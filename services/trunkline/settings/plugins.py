@@ -1,4 +1,4 @@
-"""Settings of agents and plugins, validated by the types that these bring."""
+"""Settings of agents and plugins, validated by the types that they declare."""
 
 import json
 import os
@@ -21,9 +21,10 @@ def load_plugin_settings(
     *,
     environment: Mapping[str, str] | None = None,
 ) -> OptionsT:
-    """Return a plugin's settings: its table of the file, and over it the environment.
+    """Return a plugin's settings from its table of the file and from the environment.
 
-    An empty variable counts as not set. A relative path in the file starts at the file's folder.
+    The environment takes precedence. An empty variable counts as not set. A relative path in the
+    file starts at the file's folder.
 
     Raises:
         ConfigurationError: it names the key or the variable that is wrong or missing.
@@ -38,7 +39,7 @@ def load_plugin_settings(
     def variable(key: str) -> str:
         return f"{ENV_PREFIX}{name}_{key}".upper().replace("-", "_")
 
-    read = read_options(
+    options = read_options(
         settings_type,
         table.values,
         environment=environment,
@@ -46,28 +47,30 @@ def load_plugin_settings(
         variable=variable,
     )
     from_file = table.values.keys() - {key for key in table.values if variable(key) in environment}
-    paths = {key: table.folder / getattr(read, key) for key in from_file if _is_path(read, key)}
-    if is_dataclass(read) and not isinstance(read, type):
-        return replace(read, **paths)
-    placed: OptionsT = cast("Any", read).model_copy(update=paths)
-    return placed
+    paths = {
+        key: table.folder / getattr(options, key) for key in from_file if _is_path(options, key)
+    }
+    if is_dataclass(options) and not isinstance(options, type):
+        return replace(options, **paths)
+    resolved: OptionsT = cast("Any", options).model_copy(update=paths)
+    return resolved
 
 
-def _is_path(read: object, key: str) -> bool:
-    return isinstance(getattr(read, key, None), Path)
+def _is_path(options: object, key: str) -> bool:
+    return isinstance(getattr(options, key, None), Path)
 
 
 def read_options(
     kind: type[OptionsT],
-    given: Mapping[str, object],
+    table: Mapping[str, object],
     *,
     environment: Mapping[str, str],
     key: Callable[[str], str],
     variable: Callable[[str], str],
 ) -> OptionsT:
-    """Return settings of type `kind`: those `given` by a table, and over them the environment.
+    """Return settings of type `kind` from a table and from the environment, which takes precedence.
 
-    `key` says where a field stands in the file, and `variable` names its environment variable. In
+    `key` returns the position of a field in the file, and `variable` its environment variable. In
     a variable, a list or a table is JSON. Values are converted as pydantic does.
 
     Raises:
@@ -76,15 +79,15 @@ def read_options(
     """
     from pydantic import TypeAdapter, ValidationError
 
-    names = _names(kind)
-    for name in given:
+    names = _list_keys(kind)
+    for name in table:
         if name not in names:
             problem = f"no such setting; there are: {', '.join(sorted(names)) or 'none'}"
             raise ConfigurationError(key(name), problem)
-    values = dict(given)
+    values = dict(table)
     from_variables = {name: variable(name) for name in names if variable(name) in environment}
     for name, source in from_variables.items():
-        values[name] = _value(environment[source])
+        values[name] = _parse_value(environment[source])
     try:
         return TypeAdapter(kind).validate_python(values)
     except ValidationError as error:
@@ -99,14 +102,14 @@ def read_options(
         raise ConfigurationError(where, wrong["msg"].removeprefix("Value error, ")) from None
 
 
-def _names(kind: type[Any]) -> set[str]:
+def _list_keys(kind: type[Any]) -> set[str]:
     """Return the keys that a type takes. A pydantic field with an alias is named by the alias."""
     if is_dataclass(kind):
-        return {one.name for one in fields(kind) if one.init}
-    return {one.alias or name for name, one in kind.model_fields.items()}
+        return {field.name for field in fields(kind) if field.init}
+    return {field.alias or name for name, field in kind.model_fields.items()}
 
 
-def _value(text: str) -> object:
+def _parse_value(text: str) -> object:
     """Return a variable's value. A list or a table is JSON; other text is converted by pydantic."""
     if text[:1] in {"[", "{"}:
         try:

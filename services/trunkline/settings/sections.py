@@ -41,7 +41,7 @@ class AgentSettings:
     """The agent's own settings, table `[agent.NAME.options]`. The agent's type validates them."""
 
     def allows_tool(self, server: str, tool: str) -> bool:
-        """Return whether the agent may see and call a tool."""
+        """Return True if the agent may see and call a tool."""
 
         def matches(pattern: str) -> bool:
             name = f"{server}/{tool}" if "/" in pattern else tool

@@ -180,11 +180,11 @@ class Settings:
 
     @property
     def requires_credentials(self) -> bool:
-        """The bridge serves authenticated callers only."""
+        """True if the bridge serves authenticated callers only."""
         return bool(self.api_keys_file or self.jwt_keys) and not self.anonymous
 
     @property
     def agent_timeouts(self) -> dict[str, float]:
         """Time limits in seconds of tasks, by agent. Agents without a limit are left out."""
-        limits = ((name, one.timeout_s) for name, one in self.agent_options.items())
+        limits = ((name, agent.timeout_s) for name, agent in self.agent_options.items())
         return {name: limit for name, limit in limits if limit is not None}

@@ -162,9 +162,9 @@ def read_settings(
         loaded = create_model("LoadedSettings", __base__=Sources, **_field_definitions())()
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
-        path = [str(one) for one in problem["loc"]]
-        # The first source of the longest match: a key that is missing has only its table there.
-        source = max(sources, key=lambda one: _depth(one(), path))
+        path = [str(key) for key in problem["loc"]]
+        # The first source with the longest match: of a missing key, a source has only the table.
+        source = max(sources, key=lambda candidate: _depth(candidate(), path))
         _raise(problem, source.locate(path), path)
     return Settings(**{name: getattr(loaded, name) for name in loaded.model_fields_set})
 
@@ -179,7 +179,7 @@ def read_remote(table: object, *, where: str) -> RemoteAgentSettings:
         return TypeAdapter(RemoteAgentSettings).validate_python(table)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
-        path = [str(one) for one in problem["loc"]]
+        path = [str(key) for key in problem["loc"]]
         _raise(problem, ".".join([where, *path]), ["remotes", where, *path])
 
 
@@ -187,12 +187,12 @@ def _field_definitions() -> dict[str, Any]:
     """Return the fields of `Settings` as `create_model` takes them."""
     annotations = get_type_hints(Settings, include_extras=True)
     definitions: dict[str, Any] = {}
-    for one in fields(Settings):
-        default: Any = one.default
+    for setting in fields(Settings):
+        default: Any = setting.default
         if default is MISSING:
-            factory: Any = one.default_factory
+            factory: Any = setting.default_factory
             default = Field(default_factory=factory)
-        definitions[one.name] = (annotations[one.name], default)
+        definitions[setting.name] = (annotations[setting.name], default)
     return definitions
 
 
@@ -227,16 +227,16 @@ def _unknown_key(where: str, keys: Sequence[str]) -> ConfigurationError:
 
 
 def _list_keys(path: Sequence[str] = ()) -> list[str]:
-    """Return the keys that the file may have at a place: at the top, or in a `[KEY.NAME]` table."""
+    """Return the keys that the file may have at the top, or in the table at `path`."""
     if path:
         arguments = get_args(_TYPES[path[0]])
         table = arguments[-1] if arguments else None
-        return sorted(one.name for one in fields(table)) if is_dataclass(table) else []
+        return sorted(field.name for field in fields(table)) if is_dataclass(table) else []
     return sorted((_TYPES.keys() - _NOT_KEYS) | _TABLES.keys())
 
 
 def _depth(values: object, path: Sequence[str]) -> int:
-    """Return how many keys of a path lead into a source's values."""
+    """Return the number of leading keys of a path that a source's values have."""
     for number, key in enumerate(path):
         if not isinstance(values, dict) or key not in values:
             return number
@@ -249,7 +249,7 @@ def _is_path(name: str) -> bool:
 
 
 def _plugin_names() -> frozenset[str]:
-    # It takes a tenth of a second, and few files have a plugin's table.
+    # The metadata takes a tenth of a second to load, and few files have a plugin's table.
     from importlib.metadata import entry_points
 
     return frozenset(point.name for point in entry_points(group=AGENT_PLUGIN_GROUP))

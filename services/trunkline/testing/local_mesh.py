@@ -45,7 +45,8 @@ async def mesh(
             agents that use them.
         options: the `[agent.NAME.options]` tables, by the names of the agents.
         settings: any other settings, by their names in `Settings`.
-        data_dir: keeps tasks and conversations for the next mesh on this folder.
+        data_dir: the folder of tasks and conversations, which a later mesh on it continues; by
+            default a temporary one.
         timeout_s: the limit of each wait of the test.
 
     Raises:
@@ -267,7 +268,7 @@ def async_test(
 ) -> Callable[_Params, _Result]:
     """Turn a coroutine function into a plain test, which pytest runs without a plugin.
 
-    Fixtures work, because the signature is kept.
+    Fixtures work, because the wrapper has the same signature.
     """
 
     @functools.wraps(test)

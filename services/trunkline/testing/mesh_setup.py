@@ -63,7 +63,7 @@ def build_settings(
 
 @asynccontextmanager
 async def open_mesh(
-    agents: Sequence[Agent], bundled: "BundledAgents", settings: Settings
+    agents: Sequence[Agent], bundled: BundledAgents, settings: Settings
 ) -> AsyncIterator[tuple[Directory, Set[str]]]:
     """Serve agents and bundled agents until the block ends; yield a directory and all names.
 

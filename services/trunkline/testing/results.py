@@ -32,13 +32,13 @@ class Answer:
 
         The text of a supervisor's task is its synthesis of the other agents' artifacts.
         """
-        texts = [_text_of(artifact.parts) for artifact in self._syntheses() or self.artifacts]
+        texts = [_join_text(artifact.parts) for artifact in self._syntheses() or self.artifacts]
         return "\n".join(text for text in texts if text) or self.status_text
 
     @property
     def status_text(self) -> str:
         """The text of the status, for example a question or an error, or of the direct reply."""
-        return _text_of(self._message().parts)
+        return _join_text(self._message().parts)
 
     @property
     def artifacts(self) -> Sequence[artifact_pb2.Artifact]:
@@ -94,7 +94,9 @@ class Answer:
         if self.snapshot is None:
             return []
         pairs = zip(self.snapshot.task.artifacts, self.snapshot.artifacts, strict=True)
-        return [each for each, info in pairs if info.kind == event_pb2.ARTIFACT_KIND_SYNTHESIS]
+        return [
+            artifact for artifact, info in pairs if info.kind == event_pb2.ARTIFACT_KIND_SYNTHESIS
+        ]
 
     def _message(self) -> message_pb2.Message:
         if self.snapshot is not None:
@@ -102,7 +104,7 @@ class Answer:
         return self.reply or message_pb2.Message()
 
 
-def _text_of(parts: Iterable[part_pb2.Part]) -> str:
+def _join_text(parts: Iterable[part_pb2.Part]) -> str:
     return "".join(part.text for part in parts if part.HasField("text"))
 
 

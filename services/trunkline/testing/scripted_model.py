@@ -70,7 +70,7 @@ class ScriptedModel(BaseChatModel):
         **kwargs: object,
     ) -> Runnable[LanguageModelInput, AIMessage]:
         """Record the tools for `tools`; the script alone decides which are called."""
-        self._tools = [_name_of(tool) for tool in tools]
+        self._tools = [_get_tool_name(tool) for tool in tools]
         return self
 
     @property
@@ -151,7 +151,7 @@ def _chunks(reply: AIMessage) -> Iterator[AIMessageChunk]:
     )
 
 
-def _name_of(tool: object) -> str:
+def _get_tool_name(tool: object) -> str:
     if isinstance(tool, dict):
         return str(tool.get("name") or tool.get("function", {}).get("name", ""))
     return str(getattr(tool, "name", getattr(tool, "__name__", "")))

@@ -50,11 +50,11 @@ def collector_exporters() -> "Iterator[tuple[str, SpanExporter]]":
     """
     endpoint = _first_value(_ENDPOINT_VARIABLES)
     names = os.environ.get("OTEL_TRACES_EXPORTER") or ("otlp" if endpoint else "none")
-    for name in (one.strip() for one in names.split(",")):
+    for name in map(str.strip, names.split(",")):
         if name not in ("", "none"):
-            made = _make_exporter(name, endpoint)
-            if made is not None:
-                yield endpoint if name.startswith("otlp") and endpoint else name, made
+            exporter = _make_exporter(name, endpoint)
+            if exporter is not None:
+                yield endpoint if name.startswith("otlp") and endpoint else name, exporter
 
 
 def _make_exporter(name: str, endpoint: str) -> SpanExporter | None:
@@ -64,12 +64,12 @@ def _make_exporter(name: str, endpoint: str) -> SpanExporter | None:
             logger.warning("traces.protocol_not_supported", extra={"protocol": protocol})
             return None
         name = _PROTOCOLS[protocol]
-    found = next(iter(entry_points(group="opentelemetry_traces_exporter", name=name)), None)
-    if found is None:
+    entry_point = next(iter(entry_points(group="opentelemetry_traces_exporter", name=name)), None)
+    if entry_point is None:
         logger.warning("traces.exporter_not_found", extra={"exporter": name})
         return None
     try:
-        exporter: SpanExporter = found.load()(**_local_options(name, endpoint))
+        exporter: SpanExporter = entry_point.load()(**_local_options(name, endpoint))
     # Exporters raise any kind of exception for a malformed variable.
     except Exception as error:
         extra = {"exporter": name, "error": type(error).__name__}
@@ -149,7 +149,7 @@ def _with_service(span: ReadableSpan, resources: dict[tuple[int, str], Resource]
 def decode_spans(
     resources: Iterable[trace_pb2.ResourceSpans], ids: set[tuple[str, str]]
 ) -> Iterator[ReadableSpan]:
-    """Yield those spans of an OTLP export that have these trace and span ids."""
+    """Yield the spans of an OTLP export whose (trace id, span id) is in `ids`, both hexadecimal."""
     for resource in resources:
         decoded: Resource | None = None
         for scope in resource.scope_spans:
@@ -172,12 +172,12 @@ def _decode_span(
         resource=resource,
         attributes=_decode_attributes(span.attributes),
         events=[
-            Event(one.name, _decode_attributes(one.attributes), one.time_unix_nano)
-            for one in span.events
+            Event(event.name, _decode_attributes(event.attributes), event.time_unix_nano)
+            for event in span.events
         ],
         links=[
-            Link(_decode_context(one.trace_id, one.span_id), _decode_attributes(one.attributes))
-            for one in span.links
+            Link(_decode_context(link.trace_id, link.span_id), _decode_attributes(link.attributes))
+            for link in span.links
         ],
         kind=_KINDS.get(span.kind, SpanKind.INTERNAL),
         status=_decode_status(span.status),
@@ -212,13 +212,13 @@ def _decode_status(status: trace_pb2.Status) -> Status:
 
 
 def _decode_attributes(attributes: Iterable[common_pb2.KeyValue]) -> dict[str, Any]:
-    return {one.key: _decode_value(one.value) for one in attributes}
+    return {attribute.key: _decode_value(attribute.value) for attribute in attributes}
 
 
 def _decode_value(value: common_pb2.AnyValue) -> Any:  # noqa: ANN401  as OTLP's AnyValue
     match value.WhichOneof("value"):
         case "array_value":
-            return [_decode_value(one) for one in value.array_value.values]
+            return [_decode_value(item) for item in value.array_value.values]
         case "kvlist_value":
             return _decode_attributes(value.kvlist_value.values)
         case None:

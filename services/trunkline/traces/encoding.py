@@ -67,7 +67,7 @@ def _add(scope: trace_pb2.ScopeSpans, span: ReadableSpan) -> None:
 
 def _copy_attributes(span: ReadableSpan) -> dict[str, AnyValue]:
     attributes = span.attributes
-    # Its own `copy` is one call; `dict` would call Python code for every key.
+    # `MappingProxyType.copy` is one call; `dict` would call Python code for every key.
     return attributes.copy() if isinstance(attributes, MappingProxyType) else dict(attributes or {})
 
 

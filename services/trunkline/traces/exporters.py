@@ -21,7 +21,7 @@ from trunkline.traces.store import SpanStore
 logger = logging.getLogger(__name__)
 
 RETRY_S: Final = 10.0
-"""A batch that the mesh or the store refuses is retried for so long, then dropped."""
+"""The time for which a refused batch is retried before it is dropped."""
 _EXPORT_TIMEOUT_S = 2.0
 _OPTIONS = (
     # A proxy from the environment is for outside addresses.

@@ -1,4 +1,4 @@
-"""Span processors: a batch per target, and a set of targets that may change."""
+"""Span processors: one that exports batches to a target, and a set of them that may change."""
 
 import os
 from collections.abc import Iterable
@@ -59,13 +59,13 @@ class ProcessorSet(SpanProcessor):
     """
 
     def __init__(self) -> None:
-        # Replaced as a whole: spans end in any thread.
+        # A tuple that is replaced as a whole, because spans end in any thread.
         self._processors: tuple[TargetProcessor, ...] = ()
 
     @property
     def collectors(self) -> tuple[TargetProcessor, ...]:
         """The processors that export to the user's collector."""
-        return tuple(one for one in self._processors if one.is_collector)
+        return tuple(processor for processor in self._processors if processor.is_collector)
 
     def add(self, processors: Iterable[TargetProcessor]) -> None:
         """Pass spans that end from now on to these processors too."""
@@ -74,7 +74,9 @@ class ProcessorSet(SpanProcessor):
     def remove(self, processors: Iterable[TargetProcessor]) -> None:
         """Pass no more spans to these processors."""
         removed = set(processors)
-        self._processors = tuple(one for one in self._processors if one not in removed)
+        self._processors = tuple(
+            processor for processor in self._processors if processor not in removed
+        )
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """Do nothing: targets take ended spans only."""
@@ -90,5 +92,6 @@ class ProcessorSet(SpanProcessor):
             processor.shutdown()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Flush all processors."""
-        return all(one.force_flush(timeout_millis) for one in self._processors)
+        """Flush all processors, also after one that fails; return False if any failed."""
+        results = [processor.force_flush(timeout_millis) for processor in self._processors]
+        return all(results)

@@ -1,4 +1,4 @@
-"""Sets up the OpenTelemetry SDK of a process: its provider, and where its spans go.
+"""Sets up the OpenTelemetry SDK of a process: its provider and the targets of its spans.
 
 Sampler, limits, resource, batches and exporters follow the standard `OTEL_*` variables.
 """
@@ -31,7 +31,7 @@ _processor_sets: "WeakKeyDictionary[TracerProvider, ProcessorSet]" = WeakKeyDict
 
 
 class Tracing:
-    """Targets that `configure_tracing` added. Its methods block for a few seconds at most."""
+    """Targets that `configure_tracing` added. Its methods block for three seconds at most."""
 
     def __init__(
         self, provider: "TracerProvider", processors: "tuple[TargetProcessor, ...]"
@@ -56,7 +56,9 @@ class Tracing:
         for processor in self._processors:
             processor.set_urgent(is_urgent=True)
         # In threads: an exporter whose collector is gone blocks for up to half a minute.
-        threads = [Thread(target=action, args=(one,), daemon=True) for one in self._processors]
+        threads = [
+            Thread(target=action, args=(processor,), daemon=True) for processor in self._processors
+        ]
         for thread in threads:
             thread.start()
         deadline = time.monotonic() + _FLUSH_TIMEOUT_S
@@ -70,8 +72,8 @@ def configure_tracing(
     """Export this process's spans to `store`, to the mesh at `mesh_address`, and to a collector.
 
     A collector is used if `OTEL_TRACES_EXPORTER` names an exporter, or if
-    `OTEL_EXPORTER_OTLP_ENDPOINT` or its variant for traces is set. `OTEL_SDK_DISABLED=true` turns
-    all of it off. A process may call this more than once: each call adds its targets, and
+    `OTEL_EXPORTER_OTLP_ENDPOINT` or its variant for traces is set. With `OTEL_SDK_DISABLED=true`
+    nothing is exported. A process may call this more than once: each call adds its targets, and
     `shutdown` of the result removes them. The first call sets the process's provider; a provider
     that the program has set before stays.
     """
@@ -111,9 +113,9 @@ def _get_provider(service_name: str) -> "TracerProvider":
     provider = trace.get_tracer_provider()
     if isinstance(provider, TracerProvider):
         return provider
-    made = make_provider(service_name)
-    trace.set_tracer_provider(made)
-    return made
+    new_provider = make_provider(service_name)
+    trace.set_tracer_provider(new_provider)
+    return new_provider
 
 
 def make_provider(service_name: str) -> "TracerProvider":
@@ -125,8 +127,8 @@ def make_provider(service_name: str) -> "TracerProvider":
         telemetry.SERVICE_NAME: service_name,
         telemetry.SERVICE_VERSION: version("trunkline"),
     }
-    given = OTELResourceDetector().detect().attributes
-    resource = Resource.create({key: defaults[key] for key in defaults if key not in given})
+    configured = OTELResourceDetector().detect().attributes
+    resource = Resource.create({key: defaults[key] for key in defaults if key not in configured})
     # OpenTelemetry's default is no limit.
     has_limit = "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT" in os.environ
     limits = SpanLimits(max_attribute_length=None if has_limit else telemetry.ATTRIBUTE_LIMIT_CHARS)
@@ -138,8 +140,8 @@ def _get_processor_set(provider: "TracerProvider") -> "ProcessorSet":
     from trunkline.traces.processors import ProcessorSet
 
     if provider not in _processor_sets:
-        _processor_sets[provider] = made = ProcessorSet()
-        provider.add_span_processor(made)
+        processor_set = _processor_sets[provider] = ProcessorSet()
+        provider.add_span_processor(processor_set)
     return _processor_sets[provider]
 
 
@@ -155,14 +157,14 @@ def _make_processors(
     if mesh_address is not None:
         exporter = MeshExporter(mesh_address, is_collected=bool(collectors))
         yield TargetProcessor(exporter, target=mesh_address)
-    for target, made in collectors:
+    for target, collector in collectors:
         # OpenTelemetry's exporters retry by themselves.
-        yield TargetProcessor(made, target=target, retry_s=0, is_collector=True)
+        yield TargetProcessor(collector, target=target, retry_s=0, is_collector=True)
 
 
 def _make_collectors() -> "list[tuple[str, SpanExporter]]":
     if not any(name.startswith("OTEL_") for name in os.environ):
-        # Spares most processes the load of exporters.
+        # Most processes need no exporters, which load slowly.
         return []
     from trunkline.traces.collector import collector_exporters
 

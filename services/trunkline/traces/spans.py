@@ -13,12 +13,12 @@ from trunkline import telemetry
 from trunkline.journal.sqlite.batch_index import pack_batches, unpack_spans
 from trunkline.v1 import trace_service_pb2
 
-# The most of each that a span may have; the rest is left out.
+# The limits per span; further attributes, events and links are dropped.
 _ATTRIBUTES, _EVENTS, _LINKS = 128, 64, 32
 NAME_LIMIT: Final = 256
 _STATUS_LIMIT = 1024
 _DEPTH_LIMIT = 8
-# The year 2116. SQLite's integers, as nanoseconds, end in 2262.
+# The latest time, in the year 2116. SQLite's integers, as nanoseconds, end in 2262.
 _LAST_NS = 2**62
 _TRACE_ID_BYTES, _SPAN_ID_BYTES = 16, 8
 # A larger span is cut before it is stored. Smaller ones are cut when they are read.
@@ -42,7 +42,7 @@ class SpanRecord(NamedTuple):
 
 
 def read_records(resources: Iterable[trace_pb2.ResourceSpans]) -> Iterator[SpanRecord]:
-    """Yield the spans of an export as records. Spans with malformed ids are left out."""
+    """Yield the spans of an export as records. Spans with malformed ids are dropped."""
     for resource in resources:
         process = find_text(resource.resource.attributes, telemetry.SERVICE_NAME)
         for scope in resource.scope_spans:
@@ -52,13 +52,16 @@ def read_records(resources: Iterable[trace_pb2.ResourceSpans]) -> Iterator[SpanR
 
 
 def read_spans(resources: Iterable[trace_pb2.ResourceSpans]) -> Iterator[trace_service_pb2.Span]:
-    """Yield the spans of an export as trunkline.v1 spans. Malformed ids are left out."""
+    """Yield the spans of an export as trunkline.v1 spans. Spans with malformed ids are dropped."""
     return (to_span(record) for record in read_records(resources))
 
 
 def pack_records(records: Iterable[SpanRecord]) -> bytes:
     """Serialise records: for each its service and its OTLP span, cut to the stored size."""
-    parts = ((one.service.encode(), _limit_size(one.span).SerializeToString()) for one in records)
+    parts = (
+        (record.service.encode(), _limit_size(record.span).SerializeToString())
+        for record in records
+    )
     return bytes(pack_batches(chain.from_iterable(parts))[0])
 
 
@@ -84,7 +87,7 @@ def _unpack(content: bytes) -> Iterator[tuple[bytes, trace_pb2.Span]]:
 def to_span(record: SpanRecord) -> trace_service_pb2.Span:
     """Convert a record to a trunkline.v1 span."""
     span, service = record.span, record.service
-    made = trace_service_pb2.Span(
+    converted = trace_service_pb2.Span(
         trace_id=span.trace_id.hex(),
         span_id=span.span_id.hex(),
         parent_span_id=span.parent_span_id.hex(),
@@ -95,16 +98,16 @@ def to_span(record: SpanRecord) -> trace_service_pb2.Span:
         is_error=span.status.code == trace_pb2.Status.STATUS_CODE_ERROR,
         status_message=span.status.message[:_STATUS_LIMIT],
     )
-    _set_time(made.start_time, span.start_time_unix_nano)
-    _set_time(made.end_time, span.end_time_unix_nano)
-    _fill(made.attributes, span.attributes)
+    _set_time(converted.start_time, span.start_time_unix_nano)
+    _set_time(converted.end_time, span.end_time_unix_nano)
+    _fill(converted.attributes, span.attributes)
     for event in span.events[:_EVENTS]:
-        added = made.events.add(name=event.name[:NAME_LIMIT])
+        added = converted.events.add(name=event.name[:NAME_LIMIT])
         _set_time(added.time, event.time_unix_nano)
         _fill(added.attributes, event.attributes)
     for link in span.links[:_LINKS]:
-        made.links.add(trace_id=link.trace_id.hex(), span_id=link.span_id.hex())
-    return made
+        converted.links.add(trace_id=link.trace_id.hex(), span_id=link.span_id.hex())
+    return converted
 
 
 def _to_record(span: trace_pb2.Span, process: str) -> SpanRecord:
@@ -130,7 +133,7 @@ def _to_record(span: trace_pb2.Span, process: str) -> SpanRecord:
 
 
 def _limit_size(span: trace_pb2.Span) -> trace_pb2.Span:
-    """Return the span; a large one without the parts that `to_span` would leave out."""
+    """Return the span; a large one without the parts that `to_span` would drop."""
     if span.ByteSize() <= _STORED_BYTES:
         return span
     limited = trace_pb2.Span()
@@ -169,27 +172,27 @@ def _fill(struct: struct_pb2.Struct, attributes: Iterable[common_pb2.KeyValue]) 
 
 
 def _to_value(value: common_pb2.AnyValue, *, depth: int) -> struct_pb2.Value:
-    made = struct_pb2.Value()
+    converted = struct_pb2.Value()
     match value.WhichOneof("value"):
         case "string_value":
-            made.string_value = value.string_value[: telemetry.ATTRIBUTE_LIMIT_CHARS]
+            converted.string_value = value.string_value[: telemetry.ATTRIBUTE_LIMIT_CHARS]
         case "bool_value":
-            made.bool_value = value.bool_value
+            converted.bool_value = value.bool_value
         case "int_value":
-            made.number_value = value.int_value
+            converted.number_value = value.int_value
         case "double_value":
-            made.number_value = value.double_value
+            converted.number_value = value.double_value
         case "bytes_value":
             raw = value.bytes_value[: telemetry.ATTRIBUTE_LIMIT_CHARS]
-            made.string_value = base64.b64encode(raw).decode("ascii")
+            converted.string_value = base64.b64encode(raw).decode("ascii")
         case "array_value" if depth < _DEPTH_LIMIT:
             items = value.array_value.values[:_ATTRIBUTES]
-            made.list_value.values.extend(_to_value(item, depth=depth + 1) for item in items)
+            converted.list_value.values.extend(_to_value(item, depth=depth + 1) for item in items)
         case "kvlist_value" if depth < _DEPTH_LIMIT:
-            made.struct_value.SetInParent()
+            converted.struct_value.SetInParent()
             for item in value.kvlist_value.values[:_ATTRIBUTES]:
                 inner = _to_value(item.value, depth=depth + 1)
-                made.struct_value.fields[item.key[:NAME_LIMIT]].CopyFrom(inner)
+                converted.struct_value.fields[item.key[:NAME_LIMIT]].CopyFrom(inner)
         case _:
-            made.null_value = struct_pb2.NULL_VALUE
-    return made
+            converted.null_value = struct_pb2.NULL_VALUE
+    return converted

@@ -34,9 +34,9 @@ from trunkline.v1 import trace_service_pb2
 
 # More spans of one trace are dropped, so that an endless loop can't displace all other traces.
 MAX_SPANS_PER_TRACE = 5000
-_TASKS_IN_A_SUMMARY = 50
-_PRUNED_AT_ONCE = 200
-_PAGE, _LONGEST_PAGE = 50, 100
+_MAX_TASKS_PER_SUMMARY = 50
+_MAX_PRUNED_PER_BATCH = 200
+_DEFAULT_PAGE_SIZE, _MAX_PAGE_SIZE = 50, 100
 
 _VERSION = 1
 _DROP = "DROP TABLE IF EXISTS spans; DROP TABLE IF EXISTS traces; DROP TABLE IF EXISTS tasks;"
@@ -111,7 +111,7 @@ class SpanStore:
         self._lock = threading.Lock()
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trunkline-traces")
         self._listeners: tuple[Callable[[], object], ...] = ()
-        with self._errors():
+        with self._convert_errors():
             # Names of tools and agents reveal what people work on, so only the owner may read it.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -162,7 +162,7 @@ class SpanStore:
                 received[record.trace_id].setdefault(record.span_id, record)
         if not received:
             return set()
-        with self._lock, self._errors(), self._transaction():
+        with self._lock, self._convert_errors(), self._transaction():
             self._change += 1
             new = {
                 trace_id: self._select_new(trace_id, spans) for trace_id, spans in received.items()
@@ -172,7 +172,7 @@ class SpanStore:
         for listener in self._listeners:
             listener()
         stored = (spans for trace_id, spans in new.items() if trace_id not in pruned)
-        return {(one.trace_id, one.span_id) for spans in stored for one in spans}
+        return {(span.trace_id, span.span_id) for spans in stored for span in spans}
 
     def get_trace(self, *, trace_id: str = "", task_id: str = "") -> list[trace_service_pb2.Span]:
         """Return the spans of a trace, or of a task's latest trace, by start time.
@@ -183,13 +183,13 @@ class SpanStore:
         """
         if not trace_id and not task_id:
             raise InvalidArgumentError("trace_id", "give the id of a trace or of a task")
-        with self._lock, self._errors():
-            wanted = trace_id.lower() or self._find_trace_id(task_id)
-            contents = self._contents(wanted)
+        with self._lock, self._convert_errors():
+            lookup_id = trace_id.lower() or self._find_trace_id(task_id)
+            contents = self._contents(lookup_id)
         if not contents:
             raise TraceNotFoundError(trace_id or task_id)
         spans = [to_span(record) for content in contents for record in unpack_records(content)]
-        return sorted(spans, key=lambda one: (one.start_time.ToNanoseconds(), one.span_id))
+        return sorted(spans, key=lambda span: (span.start_time.ToNanoseconds(), span.span_id))
 
     def list_traces(
         self, *, page_size: int = 0, page_token: str = ""
@@ -199,11 +199,11 @@ class SpanStore:
         Raises:
             InvalidArgumentError: the page size or the token is invalid.
         """
-        if not 0 <= page_size <= _LONGEST_PAGE:
-            raise InvalidArgumentError("page_size", f"must be 1 to {_LONGEST_PAGE}")
-        size = page_size or _PAGE
+        if not 0 <= page_size <= _MAX_PAGE_SIZE:
+            raise InvalidArgumentError("page_size", f"must be 1 to {_MAX_PAGE_SIZE}")
+        size = page_size or _DEFAULT_PAGE_SIZE
         before = _read_token(page_token) if page_token else (2**62, "")
-        with self._lock, self._errors():
+        with self._lock, self._convert_errors():
             summaries = self._summaries(
                 "WHERE (start_ns, trace_id) < (?, ?) ORDER BY start_ns DESC, trace_id DESC LIMIT ?",
                 (*before, size + 1),
@@ -217,7 +217,7 @@ class SpanStore:
         self, change: int, *, limit: int = 100
     ) -> tuple[list[trace_service_pb2.TraceSummary], int]:
         """Return traces that changed after a cursor, with the cursor for the next call."""
-        with self._lock, self._errors():
+        with self._lock, self._convert_errors():
             # All traces that a batch changed have its number, so a page ends at a whole number.
             rows = self._database.execute(
                 "SELECT change FROM traces WHERE change > ? ORDER BY change LIMIT ?",
@@ -236,19 +236,19 @@ class SpanStore:
         try:
             yield
         finally:
-            self._listeners = tuple(one for one in self._listeners if one is not listener)
+            self._listeners = tuple(other for other in self._listeners if other is not listener)
 
     def _prepare(self) -> None:
         self._database.execute("PRAGMA journal_mode = WAL")
         # Traces may be lost when the machine fails. Tasks may not; they are in the journal.
         self._database.execute("PRAGMA synchronous = OFF")
-        if self._one("PRAGMA user_version") != _VERSION:
+        if self._query_number("PRAGMA user_version") != _VERSION:
             # Old traces are not worth the code to read their format.
             self._database.executescript(_DROP)
             self._database.execute(f"PRAGMA user_version = {_VERSION}")
         self._database.executescript(_SCHEMA)
-        self._change: int = self._one("SELECT coalesce(max(change), 0) FROM traces")
-        self._count: int = self._one("SELECT count(*) FROM traces")
+        self._change: int = self._query_number("SELECT coalesce(max(change), 0) FROM traces")
+        self._count: int = self._query_number("SELECT count(*) FROM traces")
 
     def _select_new(self, trace_id: str, spans: Mapping[str, SpanRecord]) -> Sequence[SpanRecord]:
         """Return the spans of a trace that are not stored yet, up to the limit of a trace."""
@@ -258,8 +258,10 @@ class SpanStore:
         if known is None:
             self._count += 1
             return list(spans.values())[:MAX_SPANS_PER_TRACE]
-        stored = {span_id for one in self._contents(trace_id) for span_id in read_span_ids(one)}
-        new = [one for span_id, one in spans.items() if span_id not in stored]
+        stored = {
+            span_id for content in self._contents(trace_id) for span_id in read_span_ids(content)
+        }
+        new = [span for span_id, span in spans.items() if span_id not in stored]
         return new[: max(0, MAX_SPANS_PER_TRACE - known[0])]
 
     def _write(self, new: Mapping[str, Sequence[SpanRecord]]) -> None:
@@ -280,18 +282,18 @@ class SpanStore:
         self._database.executemany(_UPSERT_TASK, tasks)
 
     def _contents(self, trace_id: str) -> list[bytes]:
-        found = self._database.execute("SELECT spans FROM spans WHERE trace_id = ?", (trace_id,))
-        return [content for (content,) in found]
+        rows = self._database.execute("SELECT spans FROM spans WHERE trace_id = ?", (trace_id,))
+        return [content for (content,) in rows]
 
     def _prune(self) -> set[str]:
         """Remove a bounded number of traces beyond the limit or the retention; return their ids."""
-        too_many = min(max(0, self._count - self._limit), _PRUNED_AT_ONCE)
+        too_many = min(max(0, self._count - self._limit), _MAX_PRUNED_PER_BATCH)
         rows = self._database.execute(
             "SELECT trace_id FROM traces ORDER BY start_ns LIMIT ?", (too_many,)
         ).fetchall()
         rows += self._database.execute(
             "SELECT trace_id FROM traces WHERE start_ns < ? ORDER BY start_ns LIMIT ?",
-            (time.time_ns() - self._age_ns, _PRUNED_AT_ONCE),
+            (time.time_ns() - self._age_ns, _MAX_PRUNED_PER_BATCH),
         ).fetchall()
         pruned = {trace_id for (trace_id,) in rows}
         for trace_id in pruned:
@@ -317,22 +319,23 @@ class SpanStore:
 
     def _summary(self, row: Sequence[Any]) -> trace_service_pb2.TraceSummary:
         trace_id, start_ns, end_ns, span_count, error_count, root_name, root_service = row
-        made = trace_service_pb2.TraceSummary(
+        summary = trace_service_pb2.TraceSummary(
             trace_id=trace_id,
             span_count=span_count,
             error_count=error_count,
             root_name=root_name,
             root_service=root_service,
         )
-        made.start_time.FromNanoseconds(start_ns)
-        made.end_time.FromNanoseconds(end_ns)
+        summary.start_time.FromNanoseconds(start_ns)
+        summary.end_time.FromNanoseconds(end_ns)
         tasks = self._database.execute(
-            "SELECT task_id FROM tasks WHERE trace_id = ? LIMIT ?", (trace_id, _TASKS_IN_A_SUMMARY)
+            "SELECT task_id FROM tasks WHERE trace_id = ? LIMIT ?",
+            (trace_id, _MAX_TASKS_PER_SUMMARY),
         )
-        made.task_ids.extend(task_id for (task_id,) in tasks)
-        return made
+        summary.task_ids.extend(task_id for (task_id,) in tasks)
+        return summary
 
-    def _one(self, query: str, *values: object) -> int:
+    def _query_number(self, query: str, *values: object) -> int:
         return int(self._database.execute(query, values).fetchone()[0])
 
     @contextmanager
@@ -348,7 +351,7 @@ class SpanStore:
             raise
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _convert_errors(self) -> Iterator[None]:
         try:
             yield
         except (sqlite3.Error, OSError) as error:

@@ -41,16 +41,16 @@ class TraceTree:
         with a missing parent is an orphan.
         """
         known = {span.span_id: span for span in sorted(spans, key=_order)}
-        below: dict[str, list[trace_service_pb2.Span]] = defaultdict(list)
+        children_by_id: dict[str, list[trace_service_pb2.Span]] = defaultdict(list)
         tops: list[trace_service_pb2.Span] = []
         for span in known.values():
             if span.parent_span_id in known and not _is_in_cycle(span, known):
-                below[span.parent_span_id].append(span)
+                children_by_id[span.parent_span_id].append(span)
             else:
                 tops.append(span)
         tops.sort(key=lambda span: (bool(span.parent_span_id), *_order(span)))
         roots = [span for span in tops if not span.parent_span_id] or tops[:1]
-        nodes = _nodes(tops, below)
+        nodes = _nodes(tops, children_by_id)
         root_ids = {span.span_id for span in roots}
         return cls(
             tuple(
@@ -66,7 +66,7 @@ class TraceTree:
 
     @property
     def is_complete(self) -> bool:
-        """The trace has exactly one root and no orphan."""
+        """True if the trace has exactly one root and no orphan."""
         return len(self.top_nodes) == 1 and not self.top_nodes[0].is_orphan
 
     def walk(self) -> Iterator[tuple[int, SpanNode]]:
@@ -76,21 +76,21 @@ class TraceTree:
 
 
 def _nodes(
-    tops: Sequence[trace_service_pb2.Span], below: dict[str, list[trace_service_pb2.Span]]
+    tops: Sequence[trace_service_pb2.Span], children_by_id: dict[str, list[trace_service_pb2.Span]]
 ) -> list[SpanNode]:
     """Build nodes from the leaves up, without recursion."""
     order = list(tops)
     for span in order:
-        order += below[span.span_id]
-    made: dict[str, SpanNode] = {}
+        order += children_by_id[span.span_id]
+    nodes: dict[str, SpanNode] = {}
     for span in reversed(order):
-        children = tuple(made[child.span_id] for child in below[span.span_id])
-        made[span.span_id] = SpanNode(span, children)
-    return [made[span.span_id] for span in tops]
+        children = tuple(nodes[child.span_id] for child in children_by_id[span.span_id])
+        nodes[span.span_id] = SpanNode(span, children)
+    return [nodes[span.span_id] for span in tops]
 
 
 def _is_in_cycle(span: trace_service_pb2.Span, known: dict[str, trace_service_pb2.Span]) -> bool:
-    """Return True if the span is its own ancestor, as malformed input may say."""
+    """Return True if the span is its own ancestor, which malformed input can cause."""
     seen = {span.span_id}
     parent = known.get(span.parent_span_id)
     while parent is not None:

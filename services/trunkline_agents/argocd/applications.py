@@ -82,17 +82,24 @@ def parse_application(resource: Json) -> Application:
     )
 
 
-def render_summary(one: Application) -> str:
+def render_summary(application: Application) -> str:
     """Return one line about an application."""
-    at = f", {abbreviate_revision(one['revision'])}" if one["revision"] else ""
-    return f"{one['name']}: {one['sync']}, {one['health']} (project {one['project']}{at})"
+    at = f", {abbreviate_revision(application['revision'])}" if application["revision"] else ""
+    state = f"{application['sync']}, {application['health']}"
+    return f"{application['name']}: {state} (project {application['project']}{at})"
 
 
-def render_details(one: Application, resource: Json) -> str:
+def render_details(application: Application, resource: Json) -> str:
     """Return a few lines about an application."""
-    source = " ".join(filter(None, (one["repository"], one["path"], one["target_revision"])))
-    place = " ".join(filter(None, (one["destination"], one["destination_namespace"])))
-    lines = [render_summary(one), f"source: {source}", f"destination: {place}"]
+    source = " ".join(
+        filter(
+            None, (application["repository"], application["path"], application["target_revision"])
+        )
+    )
+    destination = " ".join(
+        filter(None, (application["destination"], application["destination_namespace"]))
+    )
+    lines = [render_summary(application), f"source: {source}", f"destination: {destination}"]
     policy = _object(_object(resource, "spec"), "syncPolicy")
     lines.append(f"syncs: {'automatically' if policy.get('automated') else 'on request'}")
     return "\n".join([*lines, *list_problems(resource)])
@@ -128,9 +135,9 @@ def parse_resources(resource: Json) -> list[Resource]:
     ]
 
 
-def is_healthy(one: Resource) -> bool:
-    """Return true if a resource is healthy and in sync."""
-    return one["health"] in {"", "Healthy"} and one["sync"] in {"", "Synced"}
+def is_healthy(resource: Resource) -> bool:
+    """Return True if a resource is healthy and in sync."""
+    return resource["health"] in {"", "Healthy"} and resource["sync"] in {"", "Synced"}
 
 
 def parse_history(resource: Json) -> list[Deployment]:

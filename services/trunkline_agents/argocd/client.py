@@ -19,7 +19,7 @@ import httpx2
 from trunkline.errors import InvalidArgumentError, PeerError, PeerRefusedError, PeerUnavailableError
 
 TIMEOUT_S: Final = 20.0
-"""Longest time until an answer is complete."""
+"""The time limit for a complete response."""
 LIMIT_BYTES: Final = 16 * 1024 * 1024
 _NAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
 _MESSAGE_CHARS: Final = 300

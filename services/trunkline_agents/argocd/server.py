@@ -227,8 +227,8 @@ class ArgoCDTools:
             return ToolAnswer(f"A sync of {name} would change nothing.", data)
         pieces = [f"A sync of {name} would change {len(changes)} of its resources:"]
         for one in changes:
-            place = f" in {one['namespace']}" if one["namespace"] else ""
-            head = f"{one['change']} {one['kind']} {one['name']}{place}"
+            namespace = f" in {one['namespace']}" if one["namespace"] else ""
+            head = f"{one['change']} {one['kind']} {one['name']}{namespace}"
             pieces.append(f"{head}\n```diff\n{one['diff']}\n```")
         return ToolAnswer("\n\n".join(pieces), data)
 
@@ -248,17 +248,18 @@ class ArgoCDTools:
         return ToolAnswer(text, data)
 
 
-def _render_deployment(one: Deployment) -> str:
-    by = f", by {one['by']}" if one["by"] else ""
-    return f"- {one['deployed_at']}: {abbreviate_revision(one['revision'])} (id {one['id']}{by})"
+def _render_deployment(deployment: Deployment) -> str:
+    by = f", by {deployment['by']}" if deployment["by"] else ""
+    revision = abbreviate_revision(deployment["revision"])
+    return f"- {deployment['deployed_at']}: {revision} (id {deployment['id']}{by})"
 
 
-def _matches(one: Application, state: ApplicationState | None) -> bool:
+def _matches(application: Application, state: ApplicationState | None) -> bool:
     if state is None:
         return True
     if state == "Unhealthy":
-        return one["health"] != "Healthy"
-    return state in {one["sync"], one["health"]}
+        return application["health"] != "Healthy"
+    return state in {application["sync"], application["health"]}
 
 
 def build_server(tools: ArgoCDTools) -> MCPServer[Any]:
@@ -269,7 +270,7 @@ def build_server(tools: ArgoCDTools) -> MCPServer[Any]:
         instructions="Reads the applications of an Argo CD server, and syncs them.",
         log_level="WARNING",
     )
-    looking: tuple[tuple[Any, str, list[MatchRuleJson]], ...] = (
+    read_tools: tuple[tuple[Any, str, list[MatchRuleJson]], ...] = (
         (tools.version, "Argo CD's version", patterns.VERSION),
         (tools.list_applications, "List applications", patterns.LIST),
         (tools.get_application, "Show an application", patterns.GET),
@@ -277,7 +278,7 @@ def build_server(tools: ArgoCDTools) -> MCPServer[Any]:
         (tools.application_history, "History of an application", patterns.HISTORY),
         (tools.application_diff, "Diff of an application", patterns.DIFF),
     )
-    for function, title, declarations in looking:
+    for function, title, declarations in read_tools:
         server.add_tool(
             function, title=title, annotations=READ_ONLY_REMOTE, meta={MATCH_KEY: declarations}
         )

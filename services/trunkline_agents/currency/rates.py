@@ -42,9 +42,9 @@ class RateTable:
         """Take the lines of the ECB's file: a header, then one line a day, the latest first."""
         header, *days = [line for line in lines if line.strip()]
         self._columns = {
-            code: place
-            for place, code in enumerate(header.strip().split(","))
-            if place and code.strip()
+            code: column
+            for column, code in enumerate(header.strip().split(","))
+            if column and code.strip()
         }
         self._lines = sorted(days)
         self._days = [line[:10] for line in self._lines]

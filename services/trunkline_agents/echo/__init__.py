@@ -1,1 +1,1 @@
-"""Echo: the mesh's test instrument, an agent that does on request what agents do by accident."""
+"""Echo: an agent for tests that repeats text and, on request, waits, asks, fails or rejects."""

@@ -84,7 +84,7 @@ _TOKEN = re.compile(
 # Each level takes six Python frames in the parser, and a few more in SymPy.
 MAX_DEPTH = 40
 CONSTANTS = {"pi": "pi", "e": "e", "i": "i", "I": "i", "oo": "oo", "infinity": "oo"}
-_ANY = 20
+_MAX_ARGUMENTS = 20
 # By canonical name, the fewest and the most arguments.
 FUNCTIONS: dict[str, tuple[int, int]] = {
     **dict.fromkeys(("sqrt", "cbrt", "abs", "exp", "ln", "log10", "log2"), (1, 1)),
@@ -92,7 +92,7 @@ FUNCTIONS: dict[str, tuple[int, int]] = {
     **dict.fromkeys(("asin", "acos", "atan", "sinh", "cosh", "tanh"), (1, 1)),
     **dict.fromkeys(("asinh", "acosh", "atanh"), (1, 1)),
     **dict.fromkeys(("factorial", "floor", "ceil"), (1, 1)),
-    **dict.fromkeys(("gcd", "lcm", "min", "max"), (2, _ANY)),
+    **dict.fromkeys(("gcd", "lcm", "min", "max"), (2, _MAX_ARGUMENTS)),
     **dict.fromkeys(("root", "mod"), (2, 2)),
     "log": (1, 2),
 }
@@ -160,7 +160,7 @@ def tokenize(text: str) -> list[Token]:
 def _next_token(text: str, position: int) -> tuple[int, Token | None]:
     match = _TOKEN.match(text, position)
     if match is None:
-        reject(f"{_shown(text[position])} can't be part of an expression. {SYNTAX_HINT}")
+        reject(f"{_quote(text[position])} can't be part of an expression. {SYNTAX_HINT}")
     match match.lastgroup:
         case "number":
             _check_exponent(match[0])
@@ -179,7 +179,7 @@ def _check_exponent(number: str) -> None:
         reject(f"The number {number[:40]} is too large or too small to work with.")
 
 
-def _shown(character: str) -> str:
+def _quote(character: str) -> str:
     # A character that is not printable is shown by its code point.
     return f"'{character}'" if character.isprintable() else f"U+{ord(character):04X}"
 
@@ -193,7 +193,7 @@ def parse_expression(text: str) -> Node:
     tokens = tokenize(text)
     if any(token.text == "=" for token in tokens):
         reject("An '=' makes it an equation, and only solving takes one.")
-    return _Parser(tokens).whole()
+    return _Parser(tokens).parse()
 
 
 def parse_equation(text: str) -> Equation:
@@ -203,13 +203,13 @@ def parse_equation(text: str) -> Equation:
         InvalidArgumentError: it is not valid; the text says what is wrong and what is allowed.
     """
     tokens = tokenize(text)
-    signs = [place for place, token in enumerate(tokens) if token.text == "="]
+    signs = [position for position, token in enumerate(tokens) if token.text == "="]
     if not signs:
-        return Equation(_Parser(tokens).whole(), Number(Fraction(0)))
+        return Equation(_Parser(tokens).parse(), Number(Fraction(0)))
     if len(signs) > 1:
         reject("An equation has one '='; this has more.")
     left = [*tokens[: signs[0]], Token(TokenKind.END, "'='")]
-    return Equation(_Parser(left).whole(), _Parser(tokens[signs[0] + 1 :]).whole())
+    return Equation(_Parser(left).parse(), _Parser(tokens[signs[0] + 1 :]).parse())
 
 
 def parse_variable(text: str) -> str:
@@ -232,41 +232,41 @@ class _Parser:
 
     def __init__(self, tokens: list[Token]) -> None:
         self._tokens = tokens
-        self._place = 0
+        self._position = 0
         self._depth = 0
 
-    def whole(self) -> Node:
+    def parse(self) -> Node:
         node = self._sum()
         if self._token.text == ",":
             reject("',' only separates the arguments of a function. Write 1000 for 1,000.")
         if self._token.kind is not TokenKind.END:
-            reject(f"{self._seen()} is one too many, or something before it is missing.")
+            reject(f"{self._describe_token()} is one too many, or something before it is missing.")
         return node
 
     @property
     def _token(self) -> Token:
-        return self._tokens[self._place]
+        return self._tokens[self._position]
 
-    def _seen(self) -> str:
+    def _describe_token(self) -> str:
         token = self._token
         return token.text if token.kind is TokenKind.END else f"'{token.text[:40]}'"
 
     def _take(self) -> Token:
         token = self._token
-        self._place += 1
+        self._position += 1
         return token
 
-    def _takes(self, *symbols: str) -> str | None:
+    def _accept(self, *symbols: str) -> str | None:
         """Consume and return the next token if it is one of these symbols, else return None."""
         token = self._token
         if token.kind is not TokenKind.END and token.text in symbols:
-            self._place += 1
+            self._position += 1
             return token.text
         return None
 
     def _sum(self) -> Node:
         terms = [self._product()]
-        while sign := self._takes("+", "-"):
+        while sign := self._accept("+", "-"):
             term = self._product()
             terms.append(Negation(term) if sign == "-" else term)
         return terms[0] if len(terms) == 1 else Sum(tuple(terms))
@@ -274,34 +274,36 @@ class _Parser:
     def _product(self) -> Node:
         factors = [self._signed()]
         while True:
-            if self._takes("*"):
+            if self._accept("*"):
                 factors.append(self._signed())
-            elif self._takes("/"):
+            elif self._accept("/"):
                 factors.append(Reciprocal(self._signed()))
-            elif self._takes_of():
+            elif self._accept_of():
                 factors.append(self._signed())
             elif self._is_at_an_atom():
                 factors.append(self._implicit_factor())
             else:
                 return factors[0] if len(factors) == 1 else Product(tuple(factors))
 
-    def _takes_of(self) -> bool:
+    def _accept_of(self) -> bool:
         if self._token.kind is not TokenKind.NAME or self._token.text.lower() != "of":
             return False
-        if self._tokens[self._place - 1].text != "%":
+        if self._tokens[self._position - 1].text != "%":
             reject("'of' needs a percentage before it, as in 15% of 240.")
-        self._place += 1
+        self._position += 1
         return True
 
     def _implicit_factor(self) -> Node:
-        before = self._tokens[self._place - 1]
+        before = self._tokens[self._position - 1]
         if before.text == "%":
             reject(
                 "'%' means percent, as in 15% of 240. For the remainder of a division "
                 "write mod(5, 3)."
             )
         if self._token.kind is TokenKind.NUMBER and before.kind is TokenKind.NUMBER:
-            reject(f"An operator is missing between '{before.text[:40]}' and {self._seen()}.")
+            reject(
+                f"An operator is missing between '{before.text[:40]}' and {self._describe_token()}."
+            )
         return self._power()
 
     def _is_at_an_atom(self) -> bool:
@@ -313,7 +315,7 @@ class _Parser:
         if self._depth > MAX_DEPTH:
             reject(f"The expression is nested too deeply: at most {MAX_DEPTH} levels are allowed.")
         is_negative = False
-        while sign := self._takes("+", "-"):
+        while sign := self._accept("+", "-"):
             is_negative ^= sign == "-"
         node = self._power()
         self._depth -= 1
@@ -321,12 +323,12 @@ class _Parser:
 
     def _power(self) -> Node:
         base = self._postfix()
-        return Power(base, self._signed()) if self._takes("^") else base
+        return Power(base, self._signed()) if self._accept("^") else base
 
     def _postfix(self) -> Node:
         node = self._atom()
-        while mark := self._takes("!", "%"):
-            if self._tokens[self._place - 2].text == mark:
+        while mark := self._accept("!", "%"):
+            if self._tokens[self._position - 2].text == mark:
                 reject(f"'{mark}{mark}' is ambiguous: put parentheses around the inner part.")
             if mark == "!":
                 node = FunctionCall("factorial", (node,))
@@ -337,18 +339,18 @@ class _Parser:
     def _atom(self) -> Node:
         token = self._token
         if token.kind is TokenKind.NUMBER:
-            self._place += 1
+            self._position += 1
             is_decimal = not token.text.isdigit()
             return Number(Fraction(token.text), is_decimal=is_decimal)
         if token.kind is TokenKind.NAME:
-            return self._named(self._take().text)
-        if self._takes("("):
-            return self._closed(self._sum())
-        if sign := self._takes("√", "∛"):
-            return FunctionCall("sqrt" if sign == "√" else "cbrt", (self._rooted(),))
-        return reject(f"A number or a name was expected at {self._seen()}.")
+            return self._parse_name(self._take().text)
+        if self._accept("("):
+            return self._expect_closing(self._sum())
+        if sign := self._accept("√", "∛"):
+            return FunctionCall("sqrt" if sign == "√" else "cbrt", (self._radicand(),))
+        return reject(f"A number or a name was expected at {self._describe_token()}.")
 
-    def _rooted(self) -> Node:
+    def _radicand(self) -> Node:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             reject(f"The expression is nested too deeply: at most {MAX_DEPTH} levels are allowed.")
@@ -356,7 +358,7 @@ class _Parser:
         self._depth -= 1
         return node
 
-    def _named(self, name: str) -> Node:
+    def _parse_name(self, name: str) -> Node:
         if name in CONSTANTS:
             return Constant(CONSTANTS[name])
         if len(name) == 1:
@@ -370,19 +372,19 @@ class _Parser:
         return self._call(function)
 
     def _call(self, function: str) -> FunctionCall:
-        if not self._takes("("):
+        if not self._accept("("):
             reject(f"{function} needs parentheses: {function}(x).")
         arguments = [self._sum()]
-        while self._takes(","):
+        while self._accept(","):
             arguments.append(self._sum())
-        self._closed(arguments[-1])
+        self._expect_closing(arguments[-1])
         fewest, most = FUNCTIONS[function]
         if not fewest <= len(arguments) <= most:
             expected = str(fewest) if fewest == most else f"{fewest} to {most}"
             reject(f"{function} takes {expected} arguments, not {len(arguments)}.")
         return FunctionCall(function, tuple(arguments))
 
-    def _closed(self, node: Node) -> Node:
-        if not self._takes(")"):
-            reject(f"A ')' was expected at {self._seen()}.")
+    def _expect_closing(self, node: Node) -> Node:
+        if not self._accept(")"):
+            reject(f"A ')' was expected at {self._describe_token()}.")
         return node

@@ -53,7 +53,7 @@ class RootSet:
 def solve_equation(difference: SympyValue, variable: SympyValue) -> RootSet | None:
     """Solve `difference = 0`: over the complex numbers if it is rational, else over the real ones.
 
-    None if no solution was found although there may be some.
+    Return None if there may be solutions, but none was found.
 
     Raises:
         InvalidArgumentError: the degree is over MAX_DEGREE.

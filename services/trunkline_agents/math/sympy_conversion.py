@@ -42,7 +42,7 @@ def _modulo(dividend: SympyValue, divisor: SympyValue) -> SympyValue:
     return sympy.Mod(dividend, divisor)
 
 
-def _of_whole_numbers(function: Callable[..., int], *arguments: SympyValue) -> SympyValue:
+def _apply_to_integers(function: Callable[..., int], *arguments: SympyValue) -> SympyValue:
     if not all(argument.is_Integer for argument in arguments):
         reject("gcd and lcm take whole numbers.")
     return sympy.Integer(function(*map(int, arguments)))
@@ -76,8 +76,8 @@ _FUNCTIONS: dict[str, Callable[..., SympyValue]] = {
     "factorial": sympy.factorial,
     "floor": sympy.floor,
     "ceil": sympy.ceiling,
-    "gcd": lambda *numbers: _of_whole_numbers(math.gcd, *numbers),
-    "lcm": lambda *numbers: _of_whole_numbers(math.lcm, *numbers),
+    "gcd": lambda *numbers: _apply_to_integers(math.gcd, *numbers),
+    "lcm": lambda *numbers: _apply_to_integers(math.lcm, *numbers),
     "min": sympy.Min,
     "max": sympy.Max,
     "mod": _modulo,

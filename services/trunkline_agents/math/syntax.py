@@ -105,5 +105,5 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def has_decimals(node: Node) -> bool:
-    """Return true if a decimal or a percentage occurs, so that the user expects a decimal."""
-    return any(isinstance(each, Number) and each.is_decimal for each in walk(node))
+    """Return True if a decimal or a percentage occurs, so that the user expects a decimal."""
+    return any(isinstance(child, Number) and child.is_decimal for child in walk(node))

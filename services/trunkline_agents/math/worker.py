@@ -25,7 +25,7 @@ Frame = dict[str, Any]
 
 
 class BrokenFrameError(Exception):
-    """The peer stopped in the middle of a frame, or sent something else than frames."""
+    """The peer stopped in the middle of a frame, or sent data that is not a frame."""
 
 
 def encode_frame(frame: Frame) -> bytes:
@@ -65,7 +65,7 @@ def read_frame(stream: BinaryIO) -> Frame | None:
     """Read one frame, blocking; None at the end of the stream.
 
     Raises:
-        BrokenFrameError: the stream ended inside a frame, or holds something else.
+        BrokenFrameError: the stream ended inside a frame, or holds data that is not a frame.
     """
     head = stream.read(LENGTH_BYTES)
     if not head:

@@ -17,7 +17,7 @@ from trunkline_agents.research.documents.formats import clean_text
 from trunkline_agents.research.sources import TEXT_CHARS, TITLE_CHARS, Source
 
 TIMEOUT_S = 15.0
-"""Longest time until an answer is complete."""
+"""The time limit for a complete response."""
 LIMIT_BYTES = 4 * 1024 * 1024
 TAVILY_URL = "https://api.tavily.com"
 
@@ -170,7 +170,7 @@ def _remove_duplicates(sources: Sequence[Source]) -> list[Source]:
 
 
 def is_web_url(url: str) -> bool:
-    """Return true for an absolute HTTP URL, which may be shown to people."""
+    """Return True for an absolute HTTP URL, which may be shown to people."""
     try:
         parts = urlsplit(url)
         return parts.scheme in {"http", "https"} and bool(parts.hostname) and " " not in url

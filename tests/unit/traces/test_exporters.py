@@ -113,3 +113,23 @@ def test_processors_are_added_and_removed() -> None:
     processor_set.shutdown()
     processors[0].shutdown()
     assert (first.exported, second.exported) == (["span 0"], ["span 0", "span 1"])
+
+
+class FailingProcessor(TargetProcessor):
+    """Its flushes fail."""
+
+    def force_flush(self, timeout_millis: int | None = None) -> bool:
+        return False
+
+
+def test_a_failed_flush_of_one_processor_does_not_skip_the_next() -> None:
+    target = Target()
+    processor_set = ProcessorSet()
+    processors = (FailingProcessor(Target(), target="tested"), TargetProcessor(target, target="ok"))
+    processor_set.add(processors)
+    processor_set.on_end(span(0))
+    try:
+        assert not processor_set.force_flush()
+        assert target.exported == ["span 0"]
+    finally:
+        processor_set.shutdown()

@@ -155,7 +155,7 @@ class _Runner:
     async def _run(
         self, task: TaskContext[Any], turn: TurnRuntime, thread: TaskThread
     ) -> tuple[bool, bool]:
-        """Return whether the task now waits for input, and whether the graph reached its end."""
+        """Run the graph; return (the task waits for input, the graph reached its end)."""
         waiting = GraphContinuation.load(turn)
         if waiting is not None:
             thread.base_checkpoint_id = waiting.base_checkpoint_id
@@ -166,21 +166,21 @@ class _Runner:
         if latest is None and (waiting is not None or not self._may_begin(turn, thread)):
             await task.fail(_STATE_LOST)
             return False, False
-        at = None if latest is None else latest.checkpoint["id"]
-        given: object = None
-        if waiting is not None and at == waiting.checkpoint_id:
-            given = waiting.build_command(turn, lambda: self.resume(task))
+        latest_id = None if latest is None else latest.checkpoint["id"]
+        graph_input: object = None
+        if waiting is not None and latest_id == waiting.checkpoint_id:
+            graph_input = waiting.build_command(turn, lambda: self.resume(task))
         elif waiting is None and latest is None:
             await thread.fork_conversation()
-            given = await self._input(task)
-        return await self._follow(task, turn, thread, given)
+            graph_input = await self._build_input(task)
+        return await self._run_graph(task, turn, thread, graph_input)
 
     def _may_begin(self, turn: TurnRuntime, thread: TaskThread) -> bool:
-        """Return whether no part of the graph can have run yet, or it may run again."""
+        """Return True if no part of the graph can have run yet, or if it may run again."""
         return turn.attempt == 1 or thread.is_durable or self.repeatable
 
-    async def _follow(
-        self, task: TaskContext[Any], turn: TurnRuntime, thread: TaskThread, given: object
+    async def _run_graph(
+        self, task: TaskContext[Any], turn: TurnRuntime, thread: TaskThread, graph_input: object
     ) -> tuple[bool, bool]:
         await task.working()
         graph = self.graph.copy({"checkpointer": thread.saver})
@@ -189,7 +189,7 @@ class _Runner:
         config["recursion_limit"] = limit
         answer = AnswerStream(turn, self.nodes)
         events: AsyncGenerator[Any, None] = graph.astream(  # type: ignore[assignment]
-            given,
+            graph_input,
             config,
             context=None if self.context is None else self.context(task),
             stream_mode=list(STREAM_MODES),
@@ -197,9 +197,9 @@ class _Runner:
             durability="sync",
         )
         try:
-            async with RunReporter(turn, answer) as following, aclosing(events) as stream:
+            async with RunReporter(turn, answer) as reporter, aclosing(events) as stream:
                 async for path, mode, payload in stream:
-                    await following.report(path, mode, payload)
+                    await reporter.report(path, mode, payload)
         except GraphRecursionError:
             await task.fail(f"agent {task.agent!r} did not finish within {limit} steps")
             return False, False
@@ -213,20 +213,22 @@ class _Runner:
         await answer.finish(text, parts)
         return False, True
 
-    async def _input(self, task: TaskContext[Any]) -> object:
+    async def _build_input(self, task: TaskContext[Any]) -> object:
         if self.input is None:
             return {"messages": [await build_human_message(task)]}
-        given = self.input(task)
-        return await given if inspect.isawaitable(given) else given
+        graph_input = self.input(task)
+        return await graph_input if inspect.isawaitable(graph_input) else graph_input
 
 
 def _split_output(output: Output) -> tuple[str, list[part_pb2.Part]]:
     """Split the graph's output into its text and the other parts."""
     pieces = [output] if isinstance(output, str | part_pb2.Part) else list(output or ())
     text = "".join(
-        one if isinstance(one, str) else one.text
-        for one in pieces
-        if isinstance(one, str) or one.HasField("text")
+        piece if isinstance(piece, str) else piece.text
+        for piece in pieces
+        if isinstance(piece, str) or piece.HasField("text")
     )
-    parts = [one for one in pieces if isinstance(one, part_pb2.Part) and not one.HasField("text")]
+    parts = [
+        piece for piece in pieces if isinstance(piece, part_pb2.Part) and not piece.HasField("text")
+    ]
     return text, parts

@@ -1,9 +1,9 @@
 """Converts interrupts of a graph to questions and approval requests, and back.
 
-`interrupt(value)` ends the turn and asks the value, as text or as JSON data. The next message is
-what `interrupt` returns. A value in the form of LangChain's human-in-the-loop middleware,
-`{"action_requests": [{"name", "args"}, …]}`, requests approval of these calls. It then returns
-`{"decisions": [{"type": "approve" | "edit" | "reject", …}, …]}`.
+`interrupt(value)` ends the turn with the value as its question, as text or as JSON data. The next
+message is what `interrupt` returns. A value in the form of LangChain's human-in-the-loop
+middleware, `{"action_requests": [{"name", "args"}, …]}`, requests approval of these calls. It then
+returns `{"decisions": [{"type": "approve" | "edit" | "reject", …}, …]}`.
 """
 
 import json
@@ -46,26 +46,32 @@ class GraphContinuation:
 
     def save(self, task: TurnRuntime) -> None:
         """Store the state in the turn's status."""
-        said = {
+        fields = {
             "at": self.checkpoint_id,
             "base": self.base_checkpoint_id,
             "interrupts": list(self.interrupt_ids),
         }
-        known = {name: list(ids) for name, ids in self.approvals.items()}
-        task.pending_approvals.continuation = json.dumps({**said, "approvals": known}).encode()
+        approvals = {name: list(ids) for name, ids in self.approvals.items()}
+        task.pending_approvals.continuation = json.dumps(
+            {**fields, "approvals": approvals}
+        ).encode()
 
     def is_answered(self, task: TurnRuntime) -> bool:
-        """Return whether every approval has an answer."""
-        return all(_find_answer(task, one) for ids in self.approvals.values() for one in ids)
+        """Return True if every approval has an answer."""
+        return all(
+            _find_answer(task, approval_id)
+            for approval_ids in self.approvals.values()
+            for approval_id in approval_ids
+        )
 
     def build_command(self, task: TurnRuntime, read: Callable[[], object]) -> Command[Any] | None:
         """Build the command that resumes the graph. `read` returns the answer in the message."""
         if self.approvals:
-            decided = {
-                name: {"decisions": [_build_decision(task, one) for one in ids]}
+            decisions = {
+                name: {"decisions": [_build_decision(task, approval_id) for approval_id in ids]}
                 for name, ids in self.approvals.items()
             }
-            return Command(resume=decided)
+            return Command(resume=decisions)
         return Command(resume={self.interrupt_ids[0]: read()}) if self.interrupt_ids else None
 
 
@@ -79,23 +85,28 @@ async def ask_for_interrupts(
         GraphContinuation(at, base).save(task)
         await task.require_input(f"Continue with {', '.join(snapshot.next)}?")
         return
-    requests = {one.id: one.value["action_requests"] for one in interrupts if _requests_calls(one)}
+    requests = {
+        interrupt.id: interrupt.value["action_requests"]
+        for interrupt in interrupts
+        if _requests_calls(interrupt)
+    }
     if not requests:
         GraphContinuation(at, base, [interrupts[0].id]).save(task)
         await task.require_input(_build_question(interrupts[0].value))
         return
-    asked: dict[str, list[str]] = {}
+    approval_ids: dict[str, list[str]] = {}
     for name, calls in requests.items():
         events = [
             task.pending_approvals.request(call["name"], call.get("args") or {}) for call in calls
         ]
-        asked[name] = [event.approval_requested.approval_id for event in events]
+        approval_ids[name] = [event.approval_requested.approval_id for event in events]
         await task.record(*events)
-    GraphContinuation(at, base, list(asked), asked).save(task)
+    GraphContinuation(at, base, list(approval_ids), approval_ids).save(task)
 
 
-def _requests_calls(one: Interrupt[Any]) -> bool:
-    calls = one.value.get("action_requests") if isinstance(one.value, Mapping) else None
+def _requests_calls(interrupt: Interrupt[Any]) -> bool:
+    value = interrupt.value
+    calls = value.get("action_requests") if isinstance(value, Mapping) else None
     return (
         isinstance(calls, Sequence)
         and bool(calls)
@@ -111,28 +122,30 @@ def _build_question(value: object) -> message_pb2.Message:
         return message
     text = json.dumps(value, ensure_ascii=False, default=str)
     if isinstance(value, Mapping):
-        said = (value[name] for name in _TEXTS if isinstance(value.get(name), str))
-        text = next(said, text)
+        texts = (value[name] for name in _TEXTS if isinstance(value.get(name), str))
+        text = next(texts, text)
     message.parts.add(text=text)
     message.parts.append(build_data_part(value))
     return message
 
 
 def _find_answer(task: TurnRuntime, approval_id: str) -> event_pb2.ApprovalAnswered | None:
-    found = task.pending_approvals.find(approval_id)
-    return found.answered if found is not None and found.HasField("answered") else None
+    approval = task.pending_approvals.find(approval_id)
+    if approval is None or not approval.HasField("answered"):
+        return None
+    return approval.answered
 
 
 def _build_decision(task: TurnRuntime, approval_id: str) -> dict[str, Any]:
-    found = task.pending_approvals.find(approval_id)
-    answered = None if found is None else found.answered
-    if found is None or answered is None:
+    approval = task.pending_approvals.find(approval_id)
+    if approval is None or not approval.HasField("answered"):
         return {"type": "reject", "message": "it was not approved"}
+    answered = approval.answered
     match answered.decision:
         case ApprovalDecision.APPROVED:
             return {"type": "approve"}
         case ApprovalDecision.EDITED:
-            action = {"name": found.requested.tool, "args": to_json(answered.arguments)}
+            action = {"name": approval.requested.tool, "args": to_json(answered.arguments)}
             return {"type": "edit", "edited_action": action}
         case _:
             return {"type": "reject", "message": answered.reason or "a person has rejected it"}

@@ -24,7 +24,7 @@ async def build_human_message(task: TaskContext[Any]) -> HumanMessage:
     parts = task.message.parts
     if all(part.HasField("text") for part in parts):
         return HumanMessage(task.text)
-    return HumanMessage([await _block(task, part) for part in parts])
+    return HumanMessage([await _build_block(task, part) for part in parts])
 
 
 def get_data(task: TaskContext[Any]) -> Any:  # noqa: ANN401  a JSON value
@@ -44,8 +44,10 @@ def build_data_part(value: object) -> part_pb2.Part:
 
 def last_answer_text(state: object) -> str:
     """Return the text of the last message in a state, unless the user sent it."""
-    found = state.get("messages") if isinstance(state, Mapping) else getattr(state, "messages", ())
-    last = found[-1] if found else None
+    messages = (
+        state.get("messages") if isinstance(state, Mapping) else getattr(state, "messages", ())
+    )
+    last = messages[-1] if messages else None
     return str(last.text) if isinstance(last, AIMessage | ToolMessage) else ""
 
 
@@ -56,11 +58,11 @@ def find_messages(update: object) -> list[BaseMessage]:
     if isinstance(update, Mapping):
         update = list(update.values())
     if isinstance(update, list | tuple):
-        return [message for one in update for message in find_messages(one)]
+        return [message for item in update for message in find_messages(item)]
     return []
 
 
-async def _block(task: TaskContext[Any], part: part_pb2.Part) -> dict[str, Any]:
+async def _build_block(task: TaskContext[Any], part: part_pb2.Part) -> dict[str, Any]:
     if part.HasField("text"):
         return {"type": "text", "text": part.text}
     if part.HasField("data"):

@@ -44,7 +44,7 @@ class ConversationStore(Protocol):
         """Return the head, or None if the conversation is new."""
         ...
 
-    async def save_head(self, stand: ThreadHead) -> None:
+    async def save_head(self, head: ThreadHead) -> None:
         """Replace the head."""
         ...
 
@@ -68,29 +68,30 @@ class TaskThread:
 
     async def latest_checkpoint(self) -> CheckpointTuple | None:
         """Return the last checkpoint of the task's own run, or None."""
-        found = await self.saver.aget_tuple(self.config)
-        return None if found is None or found.metadata.get("source") == _FORKED else found
+        latest = await self.saver.aget_tuple(self.config)
+        is_own = latest is not None and latest.metadata.get("source") != _FORKED
+        return latest if is_own else None
 
     async def fork_conversation(self) -> None:
         """Start the thread as a copy of the conversation."""
-        stand = await self._conversation.load_head()
-        if stand is None:
+        head = await self._conversation.load_head()
+        if head is None:
             return
-        self.base_checkpoint_id = stand.checkpoint["id"]
-        await _write_head(self.saver, self.config, stand)
+        self.base_checkpoint_id = head.checkpoint["id"]
+        await _write_head(self.saver, self.config, head)
 
     async def close(self, *, is_completed: bool) -> None:
         """Delete the thread. A completed task's head becomes that of the conversation."""
-        found = await self.saver.aget_tuple(self.config)
-        if is_completed and found is not None:
+        latest = await self.saver.aget_tuple(self.config)
+        if is_completed and latest is not None:
             current = await self._conversation.load_head()
-            step = int(found.metadata.get("step", 0))
-            stand = ThreadHead(
-                found.checkpoint, step if current is None else max(step, current.step + 1)
+            step = int(latest.metadata.get("step", 0))
+            head = ThreadHead(
+                latest.checkpoint, step if current is None else max(step, current.step + 1)
             )
             if current is not None and current.checkpoint["id"] != self.base_checkpoint_id:
-                stand = _merge_heads(current, stand)
-            await self._conversation.save_head(stand)
+                head = _merge_heads(current, head)
+            await self._conversation.save_head(head)
         await self.saver.adelete_thread(self.id)
 
 
@@ -100,8 +101,8 @@ async def open_task_thread(
 ) -> AsyncIterator[TaskThread]:
     """Open the thread of a task, with the author's checkpointer if there is one.
 
-    Otherwise the thread is in the file beside the host's journal, or in `spare` if the host keeps
-    no files.
+    Otherwise the thread is in the file beside the host's journal, or in `spare` if the host
+    stores no files.
     """
     is_anonymous = task.account == ANONYMOUS_ACCOUNT
     account = "" if is_anonymous else f"@{quote(task.account, safe='')}"
@@ -110,8 +111,8 @@ async def open_task_thread(
     path = task.checkpoint_path
     if own is not None or path is None:
         saver = own or spare
-        outlives = not isinstance(saver, InMemorySaver)
-        yield TaskThread(saver, thread_id, outlives, _SaverConversation(saver, name))
+        is_durable = not isinstance(saver, InMemorySaver)
+        yield TaskThread(saver, thread_id, is_durable, _SaverConversation(saver, name))
         return
     with open_checkpoint_file(path) as file:
         conversation = _FileConversation(file, name, task.account)
@@ -126,13 +127,13 @@ class _SaverConversation:
         self._config: RunnableConfig = {"configurable": {"thread_id": name, "checkpoint_ns": ""}}
 
     async def load_head(self) -> ThreadHead | None:
-        found = await self._saver.aget_tuple(self._config)
-        if found is None:
+        latest = await self._saver.aget_tuple(self._config)
+        if latest is None:
             return None
-        return ThreadHead(found.checkpoint, int(found.metadata.get("step", 0)))
+        return ThreadHead(latest.checkpoint, int(latest.metadata.get("step", 0)))
 
-    async def save_head(self, stand: ThreadHead) -> None:
-        await _write_head(self._saver, self._config, stand)
+    async def save_head(self, head: ThreadHead) -> None:
+        await _write_head(self._saver, self._config, head)
 
 
 class _FileConversation:
@@ -144,21 +145,23 @@ class _FileConversation:
 
     async def load_head(self) -> ThreadHead | None:
         saver = self._file.saver
-        found = saver.find_newest_state((saver.conn, *self._file.open_other_files()), *self._thread)
-        if found is None or _FORKED not in found[1]:
+        newest = saver.find_newest_state(
+            (saver.conn, *self._file.open_other_files()), *self._thread
+        )
+        if newest is None or _FORKED not in newest[1]:
             return None
-        return ThreadHead(found[1][_FORKED], found[0])
+        return ThreadHead(newest[1][_FORKED], newest[0])
 
-    async def save_head(self, stand: ThreadHead) -> None:
-        self._file.saver.replace_state(*self._thread, {_FORKED: stand.checkpoint}, stand.step)
+    async def save_head(self, head: ThreadHead) -> None:
+        self._file.saver.replace_state(*self._thread, {_FORKED: head.checkpoint}, head.step)
 
 
 async def _write_head(
-    saver: BaseCheckpointSaver[Any], config: RunnableConfig, stand: ThreadHead
+    saver: BaseCheckpointSaver[Any], config: RunnableConfig, head: ThreadHead
 ) -> None:
-    metadata: CheckpointMetadata = {"source": _FORKED, "step": stand.step, "parents": {}}
-    versions = stand.checkpoint["channel_versions"]
-    await saver.aput(config, stand.checkpoint, metadata, versions)
+    metadata: CheckpointMetadata = {"source": _FORKED, "step": head.step, "parents": {}}
+    versions = head.checkpoint["channel_versions"]
+    await saver.aput(config, head.checkpoint, metadata, versions)
 
 
 def _merge_heads(current: ThreadHead, own_head: ThreadHead) -> ThreadHead:
@@ -166,13 +169,15 @@ def _merge_heads(current: ThreadHead, own_head: ThreadHead) -> ThreadHead:
 
     Only messages can be merged. The task's values replace all other values.
     """
-    said = current.checkpoint["channel_values"].get(_MESSAGES)
+    present = current.checkpoint["channel_values"].get(_MESSAGES)
     own = own_head.checkpoint["channel_values"].get(_MESSAGES)
-    if not isinstance(said, list) or not isinstance(own, list):
+    if not isinstance(present, list) or not isinstance(own, list):
         return own_head
-    known = {one.id for one in said if isinstance(one, BaseMessage)}
+    known = {message.id for message in present if isinstance(message, BaseMessage)}
     values = dict(own_head.checkpoint["channel_values"])
-    values[_MESSAGES] = said + [one for one in own if getattr(one, "id", None) not in known]
+    values[_MESSAGES] = present + [
+        message for message in own if getattr(message, "id", None) not in known
+    ]
     checkpoint = own_head.checkpoint.copy()
     checkpoint["channel_values"] = values
     return ThreadHead(checkpoint, own_head.step)

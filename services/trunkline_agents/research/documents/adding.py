@@ -153,7 +153,9 @@ def add_documents(
             if path.is_dir():
                 present = {str(file.path) for file in files}
                 missing = [
-                    one for one in find_documents(store, path.resolve()) if one.path not in present
+                    document
+                    for document in find_documents(store, path.resolve())
+                    if document.path not in present
                 ]
                 store.remove([document.path for document in missing])
                 report.removed += [document.name for document in missing]
@@ -162,13 +164,13 @@ def add_documents(
 
 def find_documents(store: DocumentStore, path: Path) -> list[Document]:
     """Return the documents with this name or path, or below this folder, which may be gone."""
-    place = path.resolve()
+    resolved = path.resolve()
     return [
         document
         for document in store.list_documents()
         if document.name == str(path)
-        or Path(document.path) == place
-        or place in Path(document.path).parents
+        or Path(document.path) == resolved
+        or resolved in Path(document.path).parents
     ]
 
 

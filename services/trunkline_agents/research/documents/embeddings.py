@@ -114,7 +114,7 @@ class EmbeddingIndex:
             raise ModelUnavailableError(self.name, "its vectors have another length than before")
         cosines = self._matrix @ vector
         best = np.argsort(-cosines, kind="stable")[:limit]
-        return [self._passages[place] for place in best if cosines[place] >= _MIN_COSINE]
+        return [self._passages[row] for row in best if cosines[row] >= _MIN_COSINE]
 
     def _load(self, store: DocumentStore) -> None:
         import numpy as np

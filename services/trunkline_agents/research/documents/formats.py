@@ -38,7 +38,7 @@ _CLOSING = re.compile(r"[ \t]#+[ \t]*$")
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _FRONT_TITLE = re.compile(r"title:[ \t]*(.+)$", re.IGNORECASE)
-# A file that begins with `---` and no second one within these lines has no front matter.
+# A first line `---` begins front matter only if a second one follows within these lines.
 _FRONT_LINES = 100
 _SKIPPED_ELEMENTS = frozenset(
     {"script", "style", "noscript", "template", "svg", "nav", "iframe", "object", "select"}

@@ -1,7 +1,7 @@
 """Reads files in a worker process with limits on memory and time.
 
-A hostile file may break the process that parses it, so this is never the process that asks. The
-worker reads lines {"path", "media_type"} on stdin, and answers each on stdout with {"title",
+A hostile file may break the process that parses it, so it is never parsed in the calling process.
+The worker reads lines {"path", "media_type"} on stdin, and answers each on stdout with {"title",
 "page_count", "sections"} or {"problem"}.
 """
 
@@ -33,7 +33,7 @@ from trunkline_agents.research.documents.formats import (
 from trunkline_agents.research.documents.passages import Section
 
 TIME_LIMIT_S = 60.0
-"""Longest time that reading one file may take."""
+"""The time limit for reading one file."""
 MEMORY_LIMIT_BYTES = 2 * 1024**3
 
 # -P: the current folder is not searched for modules.

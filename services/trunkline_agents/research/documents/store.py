@@ -201,8 +201,8 @@ class DocumentStore:
         (application,) = self._connection.execute("PRAGMA application_id").fetchone()
         if version == 0 and application == 0:
             with self._transaction():
-                (is_there,) = self._connection.execute("PRAGMA user_version").fetchone()
-                for statement in () if is_there else _TABLES:
+                (current_version,) = self._connection.execute("PRAGMA user_version").fetchone()
+                for statement in () if current_version else _TABLES:
                     self._connection.execute(statement)
         elif application != _APPLICATION_ID or version != _SCHEMA_VERSION:
             raise ConfigurationError(str(self.path), "was made by another program, or version")
