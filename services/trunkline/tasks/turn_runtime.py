@@ -379,7 +379,7 @@ class TurnRuntime:
     def plan(self) -> PlanWriter:
         """Return a new plan to write to."""
         plan_id, revision = self._ids.next_plan()
-        return PlanWriter(self._begin_work, plan_id, revision=revision)
+        return PlanWriter(self._begin_work, self.agent, plan_id, revision=revision)
 
     @asynccontextmanager
     async def tool(

@@ -114,9 +114,10 @@ class ArtifactWriter:
 class PlanWriter:
     """One plan: streamed text, then its steps. Revisions share the id."""
 
-    def __init__(self, begin: Begin, plan_id: str, *, revision: int) -> None:
+    def __init__(self, begin: Begin, agent: str, plan_id: str, *, revision: int) -> None:
         self.id = plan_id
         self._begin = begin
+        self._agent = agent
         self._revision = revision
 
     @property
@@ -129,7 +130,13 @@ class PlanWriter:
         self._revision += 1
 
     async def append(self, text: str) -> None:
-        """Add text of the plan that is being written."""
+        """Add text of the plan that is being written.
+
+        Raises:
+            InvalidAgentResponseError: it is not text, or the turn is over.
+        """
+        if not isinstance(text, str):
+            raise invalid_content(self._agent, "it appended", text, (str,))
         emitter = await self._begin()
         emitter.add_plan_text(self.id, self._revision, text)
         await emitter.make_room()

@@ -123,8 +123,12 @@ async def test_an_invalid_piece_fails_with_the_allowed_types(
             lambda task, value: task.artifact("a").append(value),
             "it appended a value of type {}, not {} or a Part",
         ),
+        (
+            lambda task, value: task.plan().append(value),
+            "it appended a value of type {}, not {}",
+        ),
     ],
-    ids=["complete", "require_input", "working", "progress", "reply", "append"],
+    ids=["complete", "require_input", "working", "progress", "reply", "append", "plan"],
 )
 @pytest.mark.parametrize("value", [{"a": 1}, 3, b"raw"], ids=["dict", "int", "bytes"])
 async def test_writing_a_value_that_is_no_answer_fails_with_the_allowed_types(

@@ -6,6 +6,7 @@ The worker reads lines {"path", "media_type"} on stdin, and answers each on stdo
 """
 
 import json
+import os
 import resource
 import stat
 import subprocess
@@ -38,6 +39,12 @@ MEMORY_LIMIT_BYTES = 2 * 1024**3
 
 # -P: the current folder is not searched for modules.
 _COMMAND = (sys.executable, "-P", "-m", "trunkline_agents.research.documents.reader")
+# A hostile file that takes over the worker gets only these variables, so our secrets stay here. The
+# last ones decide how names of files are decoded.
+_ENVIRONMENT = (
+    *("PATH", "PYTHONPATH", "PYTHONHOME", "SYSTEMROOT"),
+    *("PYTHONUTF8", "LANG", "LC_ALL", "LC_CTYPE"),
+)
 _READERS: dict[str, FormatReader] = {
     "text/markdown": read_markdown,
     "text/plain": read_text,
@@ -120,8 +127,10 @@ class DocumentReader:
 
     def _start(self) -> subprocess.Popen[str]:
         if self._process is None:
+            environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
             self._process = subprocess.Popen(
                 _COMMAND,
+                env=environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -253,3 +253,15 @@ def test_modules_in_the_current_folder_are_not_imported(
     monkeypatch.chdir(tmp_path)
     with DocumentReader() as reader:
         assert reader.read(tmp_path / "a.md", "text/markdown").title == "A"
+
+
+def test_the_worker_gets_no_secret_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.md").write_text("# A\n\ntext")
+    monkeypatch.setenv("MODEL_API_KEY", "secret")
+    with DocumentReader() as reader:
+        reader.read(tmp_path / "a.md", "text/markdown")
+        environment = Path(f"/proc/{reader.worker_pid}/environ").read_bytes()
+    assert b"PATH=" in environment
+    assert b"secret" not in environment
