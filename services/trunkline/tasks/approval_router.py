@@ -51,7 +51,7 @@ def agent_absent_error(agent: str) -> PeerUnavailableError:
 
 
 class ApprovalRouter:
-    """Delivers answers to the waiting tasks of a host; see TaskService.AnswerApproval.
+    """Delivers answers to the tasks of a journal; see TaskService.AnswerApproval.
 
     An answer for a task with a parent goes to the parent, up to the root. Each task then passes it
     down to its child, so every journal on the path has the answer before the next one. At the root
@@ -81,8 +81,13 @@ class ApprovalRouter:
         """Answer an approval that a task or one of its descendants has requested.
 
         Raises:
-            TaskNotFoundError, InvalidArgumentError, ApprovalNotFoundError, ApprovalAnsweredError,
-            TaskEndedError, PeerUnavailableError, JournalUnavailableError.
+            TaskNotFoundError: the account has no such task.
+            InvalidArgumentError: the decision or the arguments are not valid.
+            ApprovalNotFoundError: the task did not request the approval.
+            ApprovalAnsweredError: the approval has a different answer.
+            TaskEndedError: the task has ended.
+            PeerUnavailableError: the agent does not run here, or a parent's host can't be reached.
+            JournalUnavailableError: the journal can't be read or written.
         """
         answer = event_pb2.ApprovalAnswered(
             approval_id=request.approval_id, decision=request.decision, reason=request.reason
@@ -110,9 +115,9 @@ class ApprovalRouter:
         """
         try:
             task = await self._journal.snapshot(task_id)
-            ahead = answers_since(task.approvals, since=task.turn + 1)
-            if ahead and task.task.status.state in INTERRUPTED:
-                await self._open_turn(task, ahead)
+            answers = answers_since(task.approvals, since=task.turn + 1)
+            if answers and task.task.status.state in INTERRUPTED:
+                await self._open_turn(task, answers)
         except (UnsupportedOperationError, TaskEndedError):
             pass  # Another message opened the turn first; that turn reads the answers, too.
         except TrunklineError as error:
@@ -123,8 +128,8 @@ class ApprovalRouter:
     async def notify_parent(self, task_id: str) -> None:
         """Send the answers of the turn that has just ended to the task's parent.
 
-        A parent that routed the answers has them already. One whose child was answered directly
-        would otherwise wait for an approval that is no longer pending.
+        If a person answered the child directly, the parent does not have them, and would wait for
+        an approval that is no longer pending.
         """
         try:
             task = await self._journal.snapshot(task_id)
@@ -139,14 +144,14 @@ class ApprovalRouter:
                     request.arguments.CopyFrom(answered.arguments)
                 await self._answer_at_parent(task.parent.task_id, request)
         except TrunklineError as error:
-            # The parent has ended, has another answer, or is unreachable. An unreachable one learns
-            # the answer when it contacts the child again.
+            # The parent has ended, has another answer, or can't be reached. In the last case it
+            # reads the answer when it calls the child again.
             logger.info("approval.parent_not_told", extra={"reason": error.reason})
 
     async def _find(
         self, task_id: str, approval_id: str
     ) -> tuple[snapshot_pb2.TaskSnapshot, snapshot_pb2.ApprovalInfo]:
-        """Return the task and its approval, after a short wait for a descendant's to arrive."""
+        """Return the task and its approval. Waits up to 2 s for one that a child forwards."""
         is_own = approval_task_id(approval_id) == task_id
         with suppress(TimeoutError):
             async with asyncio.timeout(_FORWARD_TIMEOUT_S):
@@ -173,7 +178,7 @@ class ApprovalRouter:
     async def _answer_at_root(
         self, task: snapshot_pb2.TaskSnapshot, answer: event_pb2.ApprovalAnswered
     ) -> None:
-        """Answer at the root task. If another answer comes first, the caller checks again."""
+        """Answer at the root task. Another answer may come first, so the caller checks again."""
         slot = self._slots.find(task.task.id)
         if slot is None:
             with suppress(UnsupportedOperationError):

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class TaskHost:
-    """The interface of a host's tasks for servers and the mesh, and an async context manager.
+    """Serves the tasks of a process's agents. An async context manager.
 
     New tasks are written to the primary journal. The host may adopt the journals of failed hosts.
     A task's id begins with the id of its journal. The concurrency limits of the agents hold for
@@ -57,8 +57,9 @@ class TaskHost:
     ) -> None:
         """Prepare to serve the primary journal.
 
-        `cancel_child` cancels descendants on other hosts, `answer_parent` answers approvals of
-        parents there. `open_remote` opens content that is not stored beside the task's journal.
+        `cancel_child` cancels descendants on other hosts. `answer_parent` answers approvals of
+        parents on other hosts. `open_remote` opens content that is not stored in the journal's
+        folder.
         `checkpoint_path` is the file for the agents' checkpoints, beside the primary journal.
         """
         self._agents = tuple(agents)
@@ -107,7 +108,7 @@ class TaskHost:
 
     @property
     def journal_ids(self) -> tuple[str, ...]:
-        """The ids of the journals served now without the hidden ones, the primary first."""
+        """The ids of the served journals except hidden ones, the primary first."""
         return tuple(
             journal_id for journal_id in self.journal_hosts if journal_id not in self._hidden
         )
@@ -137,9 +138,9 @@ class TaskHost:
         await asyncio.shield(ready)
 
     def journals_missing_agents(self) -> dict[str, frozenset[str]]:
-        """Return the adopted journals that are idle and need agents that don't run here.
+        """Return the idle adopted journals with unfinished tasks of agents that don't run here.
 
-        Each is returned with the agents of all its unfinished tasks.
+        The values are the agents of all unfinished tasks of the journal.
         """
         agents_by_journal = {
             journal_id: host.needed_agents
@@ -154,7 +155,7 @@ class TaskHost:
 
     @contextmanager
     def hide_journal(self, journal_id: str) -> Iterator[None]:
-        """Leave a journal out of `journal_ids` within the block; its tasks are still served."""
+        """Omit a journal from `journal_ids` while a block runs. Its tasks are still served."""
         self._hidden.add(journal_id)
         try:
             yield
@@ -184,9 +185,16 @@ class TaskHost:
         limited time, until the caller has sent the response and calls `SubmitResult.start`.
 
         Raises:
-            AgentNotFoundError, TaskNotFoundError, InvalidArgumentError,
-            ContentTypeNotSupportedError, MessageKeyReusedError, TaskEndedError,
-            UnsupportedOperationError, OverloadedError, PeerUnavailableError, PeerTimeoutError.
+            AgentNotFoundError: the agent does not run here.
+            TaskNotFoundError: the account has no task of this id and agent.
+            TaskEndedError: the task has ended.
+            UnsupportedOperationError: the task does not wait for a message.
+            InvalidArgumentError, ContentTypeNotSupportedError: the message is not valid.
+            MessageKeyReusedError: the idempotency key belongs to another message.
+            ApprovalNotFoundError, ApprovalAnsweredError: its answer to an approval is not valid.
+            OverloadedError: the agent or the host has too many turns.
+            PeerUnavailableError: the host is shutting down, or has lost the journal.
+            PeerTimeoutError: the deadline passed before the task existed.
             JournalUnavailableError: the journal can't be written.
         """
         task_id = message.task_id or submission.task_id
@@ -213,7 +221,13 @@ class TaskHost:
         return result
 
     async def snapshot(self, task_id: str, *, account: str) -> snapshot_pb2.TaskSnapshot:
-        """Return the snapshot of a task of the account. TaskNotFoundError."""
+        """Return the snapshot of a task.
+
+        Raises:
+            TaskNotFoundError: the account has no such task.
+            PeerUnavailableError: another host has the journal.
+            JournalUnavailableError: the journal can't be read.
+        """
         host = self._get_host(task_id)
         host.get_account_row(task_id, account)
         return await host.journal.snapshot(task_id)
@@ -252,7 +266,10 @@ class TaskHost:
         `epoch` is the journal's epoch in which the cursor was read, 0 if it is unknown.
 
         Raises:
-            TaskNotFoundError, InvalidArgumentError, CursorExpiredError.
+            TaskNotFoundError: the account has no such task.
+            InvalidArgumentError: the cursor is past the task's last event.
+            CursorExpiredError: events after the cursor are past retention, or were lost.
+            PeerUnavailableError: another host has the journal.
         """
         host = self._get_host(task_id)
         row = host.get_account_row(task_id, account)
@@ -268,10 +285,10 @@ class TaskHost:
         )
 
     def blobs(self, task_id: str, *, account: str) -> BlobStore:
-        """Return the store of content that is too large for events, for a task of the account.
+        """Return the store with the files of a task.
 
         Raises:
-            TaskNotFoundError: no such task of the account.
+            TaskNotFoundError: the account has no such task.
             UnsupportedOperationError: the journal stores no files.
         """
         host = self._get_host(task_id)
@@ -286,8 +303,10 @@ class TaskHost:
         task that the alias is bound to afterwards.
 
         Raises:
-            InvalidArgumentError: the alias or the task's id is empty, or the alias too long.
-            JournalUnavailableError, PeerUnavailableError.
+            InvalidArgumentError: the alias or the task's id is empty, or the alias is too long.
+            TaskNotFoundError: the task's journal was never served here.
+            PeerUnavailableError: another host has a journal.
+            JournalUnavailableError: a journal can't be read or written.
         """
         check_alias(alias, task_id)
         account = account or ANONYMOUS_ACCOUNT
@@ -301,7 +320,8 @@ class TaskHost:
 
         Raises:
             TaskNotFoundError: the alias is not bound.
-            JournalUnavailableError, PeerUnavailableError.
+            PeerUnavailableError: another host has a journal.
+            JournalUnavailableError: a journal can't be read.
         """
         account = account or ANONYMOUS_ACCOUNT
         for host in self.journal_hosts.values():
@@ -323,7 +343,7 @@ class TaskHost:
     ) -> snapshot_pb2.TaskSnapshot:
         """Cancel a task and its descendants; return its snapshot after the end.
 
-        The agent's code has `cancel_grace_s` to clean up; its writes are refused from now on. The
+        The agent's writes are refused at once, and its code has `cancel_grace_s` to clean up. The
         cancel continues even if this call is canceled.
 
         Raises:
@@ -360,15 +380,14 @@ class TaskHost:
         Returns when the answer is journaled at the root task, whose next turn passes it on.
 
         Raises:
-            TaskNotFoundError, InvalidArgumentError, ApprovalNotFoundError, ApprovalAnsweredError,
-            TaskEndedError, PeerUnavailableError, JournalUnavailableError.
+            As `ApprovalRouter.answer`.
         """
         host = self._get_host(request.task_id)
         host.lease.check()
         return await host.approval_router.answer(request)
 
     async def drain(self, grace_s: float) -> None:
-        """Refuse new tasks, wait `grace_s` for running ones, then fail the rest."""
+        """Refuse new tasks, wait `grace_s` for the running ones, then fail those that remain."""
         self._is_draining = True
         self.push_configs.outbox.drain()
         async with asyncio.TaskGroup() as group:
@@ -423,7 +442,7 @@ class TaskHost:
         except JournalUnavailableError as error:
             if ready.done():
                 raise
-            # One damaged file must not affect the other journals.
+            # The other journals are still served.
             with suppress(TrunklineError):
                 journal.close(for_takeover=True)
             ready.set_exception(error)

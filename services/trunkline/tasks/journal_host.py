@@ -1,4 +1,4 @@
-"""Runs the tasks of one journal: assembles the parts, and starts and stops them."""
+"""Serves the tasks of one journal: composes its parts, starts and stops them."""
 
 import asyncio
 import contextlib
@@ -132,7 +132,7 @@ class JournalHost:
         await self.drain(0)
         self._push_configs.outbox.close(self.journal)
         self.deadlines.close()
-        # Writes that are still queued fail.
+        # Writers that wait for a retry get an error.
         self.flush_scheduler.close()
         for task in self._background_tasks:
             task.cancel()
@@ -147,7 +147,7 @@ class JournalHost:
         return self.lease.lost
 
     async def drain(self, grace_s: float) -> None:
-        """Refuse new tasks, wait `grace_s` for running ones, then fail the rest."""
+        """Refuse new tasks, wait `grace_s` for the running ones, then fail those that remain."""
         self.is_draining = True
         await drain(
             self.slots,
@@ -159,7 +159,7 @@ class JournalHost:
 
     @property
     def needed_agents(self) -> frozenset[str]:
-        """The agents of the unfinished tasks if the journal is idle, else an empty set."""
+        """The agents of the unfinished tasks if no task runs, else an empty set."""
         rows = self.journal.list_unfinished()
         if self.slots.all() or any(row.state not in INTERRUPTED for row in rows):
             return frozenset()
@@ -168,7 +168,7 @@ class JournalHost:
     def release(self) -> None:
         """Release an idle journal to a host that runs the agents of its tasks.
 
-        Later reads and calls raise PeerUnavailableError.
+        Later calls raise PeerUnavailableError.
         """
         self.lease.release()
 
@@ -192,7 +192,7 @@ class JournalHost:
         self.terminator.terminate(slot, State.TASK_STATE_FAILED, DEADLINE_PASSED, grace_s=grace_s)
 
     def _on_release(self, slot: TaskSlot) -> None:
-        """Clean up after a slot: its deadline, orphaned children, and answers still to deliver."""
+        """Handle the release of a slot: its deadline, its open children, its late answers."""
         runtime = slot.runtime
         if runtime is None or runtime.state not in INTERRUPTED:
             self.deadlines.discard(slot.task_id)
@@ -210,7 +210,7 @@ class JournalHost:
             self._group.create_task(self.approval_router.notify_parent(slot.task_id))
 
     async def _resume_answered(self, reserved: Sequence[tuple[TaskRow, TaskSlot | None]]) -> None:
-        """Open the turns whose answers were journaled just before the last host stopped."""
+        """Open the next turns of tasks with answers from before the last host stopped."""
         for row, slot in reserved:
             if slot is None:
                 await self.approval_router.resume_answered(row.task_id)

@@ -1,4 +1,4 @@
-"""Cancels children that outlive their parent, as soon as their host can be reached."""
+"""Cancels children that run after their parent's end, once their host can be reached."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ _MAX_PAUSE_S: Final = 5.0
 
 
 class OrphanedChildren:
-    """Children that still run although their parent has ended, because no cancel reached them.
+    """Children that may run although their parent has ended, because no cancel reached them.
 
     The cancel of each child is retried until its host answers or the child's deadline has passed.
     The journal stores the children, so the retries continue after a restart.

@@ -33,7 +33,7 @@ _MAX_CONCURRENT_READS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class TurnRecord:
-    """The current turn of a task, as the journal has it."""
+    """The current turn of a task, read from its events."""
 
     start: int
     """Sequence of the event that opened the turn."""
@@ -63,13 +63,13 @@ async def read_turn(journal: Journal, task_id: str) -> TurnRecord:
 class Recovery:
     """Recovers the tasks that the last host of a journal left unfinished.
 
-    A task whose turn may not have started yet simply runs. After that, the agent decides:
+    A task whose code has not started runs. Otherwise the agent's declaration decides:
 
-    - `resumable`: the turn resumes, and the agent itself rewinds it.
+    - `resumable`: the code runs again, and rewinds the turn itself.
     - `repeatable`: the children are canceled, the turn is rewound to its start and runs again.
     - neither: the task fails.
 
-    A cancel that was not journaled did not happen; its caller got no answer and may repeat it.
+    A cancel that was not journaled has no effect. Its caller got no response and may repeat it.
     """
 
     def __init__(  # noqa: PLR0913  one for each collaborator
@@ -93,14 +93,17 @@ class Recovery:
         self._read_limit = asyncio.Semaphore(_MAX_CONCURRENT_READS)
 
     def reserve(self) -> Sequence[tuple[TaskRow, TaskSlot | None]]:
-        """Hold the slots of all tasks that were running, before any call can take them."""
+        """Return the unfinished tasks, and the slots of those that were running.
+
+        Call it before any call can take their slots.
+        """
         return [
             (row, None if row.state in INTERRUPTED else self._slots.reserve(row.task_id))
             for row in self._journal.list_unfinished()
         ]
 
     async def recover(self, reserved: Sequence[tuple[TaskRow, TaskSlot | None]]) -> None:
-        """Resume or fail the running tasks, and set the deadlines of the waiting ones."""
+        """Resume or fail the tasks that were running, and set the deadlines of the others."""
         for row, slot in reserved:
             if slot is None or slot.is_stopped:
                 await self._schedule_deadline(row)
@@ -113,7 +116,7 @@ class Recovery:
             await asyncio.sleep(0)
 
     async def _schedule_deadline(self, row: TaskRow) -> None:
-        """Set the deadline of a waiting task, which its created event has."""
+        """Set the deadline of a waiting task, from its created event."""
         with suppress(FencedError, JournalUnavailableError):
             (first, *_) = self._journal.read(row.task_id, 0, limit_bytes=1)
             created = event_pb2.EventBatch.FromString(first).events[0].created
@@ -158,7 +161,7 @@ class Recovery:
     async def _read_task(
         self, row: TaskRow, agent: Agent | None
     ) -> tuple[TurnRuntime, Sequence[Draft]]:
-        """Return the context for the agent, and the events that rewind the turn first."""
+        """Return the runtime of the turn, and the events that rewind it first."""
         task_id = row.task_id
         latest = await self._journal.snapshot(task_id)
         turn = await read_turn(self._journal, task_id)
@@ -167,8 +170,7 @@ class Recovery:
         snapshot = latest
         drafts: list[Draft] = []
         if may_have_started:
-            # The agent compares against the start of the turn: a supervisor finds its plan and
-            # children of this turn that way.
+            # A supervisor compares it with the latest one to find this turn's plan and children.
             snapshot = await self._journal.snapshot(task_id, at=turn.start)
             if _is_restarted_from_turn_start(agent):
                 drafts = build_rewind_drafts(latest, snapshot, forwarded)

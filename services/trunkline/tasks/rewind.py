@@ -23,7 +23,7 @@ class Attempt:
     """True if the events of earlier attempts are rewound before the agent runs."""
 
     def written_artifacts(self) -> dict[str, bool]:
-        """Return the task's own artifacts of this turn that remain, with True for a closed one."""
+        """Return the task's own artifacts of this turn that remain: True for a closed one."""
         if self.is_rewound:
             return {}
         return {
@@ -34,7 +34,7 @@ class Attempt:
 
 
 def truncate_artifact(artifact: artifact_pb2.Artifact, length: int) -> artifact_pb2.Artifact:
-    """Return an artifact cut to so many characters of its joined text.
+    """Return an artifact truncated to `length` characters of its joined text.
 
     Parts without text are removed if no text after them remains, unless nothing is cut.
     """
@@ -47,16 +47,16 @@ def truncate_artifact(artifact: artifact_pb2.Artifact, length: int) -> artifact_
     for part in artifact.parts:
         if remaining_length <= 0:
             break
-        cut_part = remains.parts.add()
-        cut_part.CopyFrom(part)
+        truncated_part = remains.parts.add()
+        truncated_part.CopyFrom(part)
         if part.HasField("text"):
-            cut_part.text = part.text[:remaining_length]
+            truncated_part.text = part.text[:remaining_length]
             remaining_length -= len(part.text)
     return remains
 
 
 def build_rewound(remains: artifact_pb2.Artifact) -> event_pb2.ArtifactRewound:
-    """Return the event that replaces an artifact by what remains of it."""
+    """Return the event that replaces an artifact by its remaining part."""
     return event_pb2.ArtifactRewound(remains=remains)
 
 

@@ -1,6 +1,6 @@
-"""Creates tasks: the created event, the idempotency key, and the checks of a submission.
+"""Creates tasks: the checks of a submission, the idempotency key and the created event.
 
-Also looks up the rows of tasks, limited to those of one account.
+Also finds the journal's rows of tasks.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ def build_task_created(
     *,
     timeout_s: float | None = None,
 ) -> event_pb2.TaskCreated:
-    """Return the created event, with the ids of the message and a new context filled in.
+    """Return the created event. Sets the message's task, and its context if it has none.
 
     The deadline is the earlier of the caller's and `timeout_s` from now.
     """
@@ -90,7 +90,7 @@ def build_task_created(
 def idempotency_key(
     agent: str, message: message_pb2.Message, submission: message_service_pb2.Submission
 ) -> tuple[str, str]:
-    """Return the key of a submission and a hash of its content, or two empty strings.
+    """Return the key of a submission and a hash of the message, or two empty strings.
 
     The key consists of the account, the caller, the agent and the message id. Only idempotent
     submissions have one: in A2A, a plain anonymous message always creates a task.
@@ -103,14 +103,14 @@ def idempotency_key(
     return key, hashlib.sha256(content).hexdigest()
 
 
-# A caller that does not read its response delays the agent's code by at most this time.
-_START_LIMIT_S: Final = 1.0
+# The code starts after this time, even if the caller does not read its response.
+_START_TIMEOUT_S: Final = 1.0
 
 
 class StartGate:
-    """Holds an agent's code back until its caller has the response, or for a limited time.
+    """Delays an agent's code until the caller has the response, by a second at most.
 
-    The code may block the event loop, and the response would wait for it.
+    Otherwise code that blocks the event loop would delay the response.
     """
 
     __slots__ = ("_opened",)
@@ -125,7 +125,7 @@ class StartGate:
 
     async def wait(self) -> bool:
         """Wait until the gate is open or the time limit has passed; return True."""
-        timer = asyncio.get_running_loop().call_later(_START_LIMIT_S, self.open)
+        timer = asyncio.get_running_loop().call_later(_START_TIMEOUT_S, self.open)
         try:
             await self._opened
         finally:
@@ -140,13 +140,13 @@ class SubmitResult:
     task_id: str
     turn: int
     after: int
-    """Sequence after which the events that answer the message follow."""
+    """The sequence of the last event before the turn's output."""
     is_new: bool
     """True if the submission created the task."""
     snapshot: snapshot_pb2.TaskSnapshot | None = field(default=None, compare=False, repr=False)
-    """The task at `after`, if the submission created it. It is shared: do not change it."""
+    """The task at `after`, if the submission created it. Shared: it must not be changed."""
     gate: StartGate | None = field(default=None, compare=False, repr=False)
-    """Holds the agent's code back; None: the code runs already."""
+    """Delays the agent's code; None: the code runs already."""
 
     def start(self) -> None:
         """Let the agent's code run. Repeating this is harmless."""
@@ -156,12 +156,12 @@ class SubmitResult:
 
 @dataclass(frozen=True, slots=True)
 class NewTask:
-    """The data that the journal stores when it creates a task, and the state that follows."""
+    """The data of a task to be created, and the snapshot after that."""
 
     task_id: str
     created: event_pb2.TaskCreated
     snapshot: snapshot_pb2.TaskSnapshot
-    """The state after `created`. It gets its times when the write has ended."""
+    """The task after `created`. Its times are set when the write has ended."""
     key: tuple[str, str]
     """The idempotency key and the content hash; see `idempotency_key`."""
     webhook: WebhookRow | None = None
@@ -171,8 +171,8 @@ class NewTask:
 class TaskCreation:
     """The write of a task's created event, which any number of callers may wait for.
 
-    `on_created` runs in the same pass of the event loop as the end of the write, so no other
-    coroutine runs in between.
+    `on_created` runs in the loop iteration in which the write ends, so no coroutine runs between
+    them.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class TaskCreation:
     ) -> None:
         """`on_created` is called once, with True if the write created a task.
 
-        `gate` holds back the code that `on_created` starts.
+        `gate` delays the code that `on_created` starts.
         """
         self._journal = journal
         self._new_task = new_task
@@ -194,7 +194,7 @@ class TaskCreation:
         self.future: asyncio.Future[SubmitResult] = asyncio.get_running_loop().create_future()
 
     def begin(self) -> None:
-        """Start the write. The journal returns an existing task that has the same key."""
+        """Start the write. If a task with the same key exists, that task is the result."""
         new_task = self._new_task
         key, content_hash = new_task.key
         write = self._journal.create(
@@ -225,7 +225,7 @@ class TaskCreation:
             return
         snapshot = self._new_task.snapshot
         set_create_time(snapshot, result.time_ns)
-        # The caller of a new task has seen nothing but its created event.
+        # The created event has sequence 1.
         self.future.set_result(
             SubmitResult(result.task_id, 1, 1, is_new=True, snapshot=snapshot, gate=self._gate)
         )
@@ -235,7 +235,11 @@ _ALIAS_LIMIT_BYTES: Final = 1024
 
 
 def check_alias(alias: str, task_id: str) -> None:
-    """Raise InvalidArgumentError if the alias or the task id is unusable."""
+    """Check an alias and the id of its task.
+
+    Raises:
+        InvalidArgumentError: one is empty, or the alias is too long.
+    """
     if not alias:
         raise InvalidArgumentError("alias", "is missing")
     if len(alias.encode()) > _ALIAS_LIMIT_BYTES:
@@ -269,7 +273,7 @@ def check_message(card: agent_card_pb2.AgentCard, message: message_pb2.Message) 
 
 
 def _accepts(card: agent_card_pb2.AgentCard, media_type: str) -> bool:
-    """Return True if the card allows the media type: listed, in a range (RFC 9110), or no list."""
+    """Return True if the card lists the type or a range of it (RFC 9110), or has no list."""
     modes = {mode.lower() for mode in card.default_input_modes}
     bare_type = media_type.partition(";")[0].strip().lower()
     return not modes or bool({bare_type, bare_type.partition("/")[0] + "/*", "*/*"} & modes)

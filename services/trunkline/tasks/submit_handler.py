@@ -79,7 +79,7 @@ class SubmitHandler:
         task_id = submission.task_id or self._journal.new_task_id()
         if not task_id.startswith(f"{self._journal.id}-"):
             raise InvalidArgumentError("submission.task_id", "is not of this host's journal")
-        # This waits, so it precedes taking the slot: no wait may separate that from the creation.
+        # Comes first, because no await may separate the checks below from taking the slot.
         stored = await self._files.store_message(task_id, message)
         if submission.task_id:
             if (existing := find_row(self._journal, task_id)) is not None:
@@ -124,7 +124,7 @@ class SubmitHandler:
         try:
             return await slot.creation.wait()
         except BaseException:
-            # Nobody gets the response.
+            # No response is sent, so the code need not wait for it.
             gate.open()
             raise
 
@@ -138,7 +138,8 @@ class SubmitHandler:
             with contextlib.suppress(TrunklineError):
                 if (await creation.wait()).is_new:
                     return
-            # The task was refused, or exists from an earlier submission. This turn stops.
+            # The write failed, or the task exists from an earlier submission. The turn is canceled
+            # while it waits here.
             slot.stop()
             await asyncio.Event().wait()
 
@@ -177,10 +178,10 @@ class SubmitHandler:
         message: message_pb2.Message,
         submission: message_service_pb2.Submission,
     ) -> SubmitResult:
-        """Open the next turn of the task that the message is for, and run it."""
+        """Open the next turn of the message's task, and run it."""
         row = await self._get_interrupted_row(agent, message, submission.account)
         self._admissions.check(agent.card.name, is_child=submission.HasField("parent"))
-        # No wait since the check, so that only one of two concurrent messages opens the turn.
+        # No await since the check, so that only one of two concurrent messages opens the turn.
         slot = self._slots.reserve(row.task_id)
         self._slots.admit(slot, agent)
         future: asyncio.Future[SubmitResult] = asyncio.get_running_loop().create_future()
@@ -237,14 +238,20 @@ class SubmitHandler:
     async def _get_interrupted_row(
         self, agent: Agent, message: message_pb2.Message, account: str
     ) -> TaskRow:
-        """Return the row of the message's task, which must wait for a message."""
+        """Return the row of the message's task.
+
+        Raises:
+            TaskNotFoundError: the account has no such task of the agent.
+            InvalidArgumentError: the context is not the task's.
+            TaskEndedError: the task has ended.
+            UnsupportedOperationError: the task does not wait for a message.
+        """
         task_id = message.task_id
         if get_account_row(self._journal, task_id, account).agent != agent.card.name:
             raise TaskNotFoundError(task_id)
         slot = self._slots.find(task_id)
         if slot is not None and slot.runtime is not None and slot.runtime.is_over:
-            # The question is journaled and the code is about to return, or the task is being ended.
-            # Neither takes longer than the grace.
+            # The turn or the task is ending, which takes no longer than the grace period.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.cancel_grace_s):
                     await slot.released.wait()

@@ -1,7 +1,6 @@
 """Terminates tasks from outside their code: for cancels, deadlines and host shutdown."""
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -33,10 +32,9 @@ _CANCEL_RETRY_S: Final = 0.1
 
 
 class TaskTerminator:
-    """Ends tasks whose code has not ended them. The first caller sets the state; others wait.
+    """Ends tasks in place of their code. The first caller sets the state; later ones wait.
 
-    An end that the code has journaled before takes precedence, so that all callers and readers see
-    the same outcome of a race.
+    If the code has ended the task before, that state remains.
     """
 
     def __init__(
@@ -47,7 +45,7 @@ class TaskTerminator:
         load: Callable[[str], Awaitable[TurnRuntime]],
         cancel_child: CancelChild | None,
     ) -> None:
-        """`load` returns the context of a task whose slot has none yet."""
+        """`load` returns the runtime of a task whose slot has none yet."""
         self._group = group
         self._slots = slots
         self._load = load
@@ -75,7 +73,7 @@ class TaskTerminator:
         *,
         retry_unreachable: bool = False,
     ) -> None:
-        """Cancel the unfinished children except those in `tried`, to which they are added.
+        """Cancel the unfinished children that are not in `tried`, and add them to it.
 
         `retry_unreachable` repeats the cancel of a child while its host can't be reached.
         """
@@ -99,7 +97,7 @@ class TaskTerminator:
                 # No call is in progress: a timer fired.
                 telemetry.continue_trace(runtime.snapshot.traceparent)
             await self._wait_for_cleanup(slot, runtime, grace_s)
-            # The code may have replaced the context in the meantime.
+            # The code may have set another runtime in the meantime.
             runtime = slot.runtime or runtime
             if not runtime.exists:
                 return
@@ -117,7 +115,7 @@ class TaskTerminator:
             self._slots.release(slot)
 
     async def _load_context(self, slot: TaskSlot) -> TurnRuntime:
-        """Read the task's context, and retry until the journal can be read."""
+        """Load the task's runtime. Retries until the journal can be read."""
         while True:
             try:
                 slot.runtime = await self._load(slot.task_id)
@@ -130,7 +128,7 @@ class TaskTerminator:
                 return slot.runtime
 
     async def _wait_for_cleanup(self, slot: TaskSlot, runtime: TurnRuntime, grace_s: float) -> None:
-        """Wait until the code has ended and its children are canceled, within the grace."""
+        """Wait, for `grace_s` at most, until the code has ended and its children are canceled."""
         tried: set[str] = set()
         try:
             async with asyncio.timeout(grace_s), asyncio.TaskGroup() as group:
@@ -174,7 +172,7 @@ class TaskTerminator:
             finished = event_pb2.ChildFinished(
                 task_id=child.task_id, agent=child.agent, state=state
             )
-            with contextlib.suppress(FencedError, JournalUnavailableError):
+            with suppress(FencedError, JournalUnavailableError):
                 await runtime.record(event_pb2.Event(child_finished=finished))
 
 
@@ -189,7 +187,7 @@ async def drain(
     cancel_grace_s: float,
     lost: asyncio.Event,
 ) -> None:
-    """Wait `grace_s` for running tasks, then fail the rest, unless the journal is `lost`."""
+    """Wait `grace_s` for running tasks, then fail those that remain unless the journal is lost."""
     with suppress(TimeoutError):
         async with asyncio.timeout(grace_s):
             while remaining := slots.all():
@@ -212,7 +210,7 @@ async def _wait_released(slots: Sequence[TaskSlot]) -> None:
 
 
 def _shutdown_reason(runtime: TurnRuntime | None) -> str:
-    """Return the reason for a shutdown. It names approved calls, which may have taken effect."""
+    """Return the reason for the status. It names approved calls, which may have taken effect."""
     approved = runtime.approved_calls() if runtime is not None else ()
     if not approved:
         return _SHUTDOWN_REASON

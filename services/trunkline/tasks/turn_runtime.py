@@ -1,4 +1,4 @@
-"""The host's side of one turn of a task: its input, its state, and every write."""
+"""One turn of a task for the host: its input, its state, and all writes."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -40,16 +40,16 @@ from trunkline.v1 import (
 )
 
 HOST_STOPPED: Final = "its host stopped"
-"""The summary of a tool call that was under way when its host died: its effect is unknown."""
+"""The summary of a tool call whose host died before its end: its effect is unknown."""
 
-# Looking an enum value up by name costs time on each event.
+# A constant, because the lookup of an enum value by name is slow for each event.
 _WORKING: Final = State.TASK_STATE_WORKING
 
 
 class TurnRuntime:
     """One turn of a task, as the host and the mesh's own agents see it.
 
-    Authors of agents use `TaskContext` instead, which offers a part of this. Events are journaled
+    Authors of agents use `TaskContext`, which is a part of this interface. Events are journaled
     in the order of the calls. After the turn has ended, every write is refused. A task runs at
     most one turn at a time, on one host.
     """
@@ -69,7 +69,7 @@ class TurnRuntime:
         """Start from the snapshot at the start of the turn.
 
         `forwarded` has, by task id, the last sequence that was forwarded from each child.
-        `create` makes the task exist before its first event; a direct reply never calls it.
+        `create` writes the task before its first event. A direct reply does not call it.
         `attempt` is set when the turn runs again after a takeover.
         """
         self.snapshot = snapshot
@@ -79,7 +79,7 @@ class TurnRuntime:
         self.reply_message: message_pb2.Message | None = None
         """The agent's direct reply, if any."""
         self.checkpoint_path = checkpoint_path
-        """The file for an agent's checkpoints, beside the journal; None: the host keeps none."""
+        """The file for an agent's checkpoints, beside the journal; None: they are not stored."""
         self._attempt = attempt
         self._forwarded = dict(forwarded or {})
         self._emitter = emitter
@@ -141,12 +141,12 @@ class TurnRuntime:
 
     @property
     def is_recovered(self) -> bool:
-        """The turn is rerun because an earlier host died before it ended."""
+        """True if an earlier host stopped before the end of the turn."""
         return self._attempt is not None
 
     @property
     def latest(self) -> snapshot_pb2.TaskSnapshot:
-        """The task as it stood when this attempt began; `snapshot` is the start of the turn."""
+        """The task at the start of this attempt; `snapshot` is that at the start of the turn."""
         return self.snapshot if self._attempt is None else self._attempt.latest
 
     @property
@@ -202,7 +202,7 @@ class TurnRuntime:
 
     @property
     def is_over(self) -> bool:
-        """The turn has ended or is being canceled; further writes raise."""
+        """True if the turn has ended or is being canceled: further writes raise."""
         return self._is_over or self._is_canceling
 
     async def working(self, text: str | None = None) -> None:
@@ -369,7 +369,7 @@ class TurnRuntime:
         """Store content of any size with the task; return the part that refers to it.
 
         For parts of messages; `ArtifactWriter.attach` does the same for an artifact. Content that
-        was stored before under the same `key` is found again, and `source` is not read.
+        was stored before under the same `key` is used, and `source` is not read.
 
         Raises:
             As `ArtifactWriter.attach`.
@@ -405,7 +405,7 @@ class TurnRuntime:
             call.summary = call.summary or f"{name} did not finish ({type(error).__name__})"
             raise
         finally:
-            # A task that ended within the block has ended its calls.
+            # If the task has ended within the block, its calls have ended, too.
             if self._open_calls.pop(call.id, None) is not None:
                 self._emitter.put(call.finished_event())
 
@@ -433,7 +433,7 @@ class TurnRuntime:
 
     @property
     def can_forward_now(self) -> bool:
-        """A batch can be forwarded without waiting."""
+        """True if a batch can be forwarded without waiting."""
         return (
             self._state == _WORKING
             and self._create is None
@@ -448,10 +448,10 @@ class TurnRuntime:
             self._emitter.put_drafts(drafts)
 
     async def rewind(self, lengths: Mapping[str, int] | None = None) -> None:
-        """Cut what an earlier attempt at this turn wrote back to where the agent continues.
+        """Truncate the artifacts of an earlier attempt at this turn to where the agent continues.
 
-        Each artifact of the turn keeps as many characters of its joined text as `lengths` says
-        under its id, and nothing if it is not named. Only for agents declared `resumable`, before
+        `lengths` has, by artifact id, the number of characters of the joined text that remain; the
+        default is 0. Only for agents declared `resumable`, before
         they write anything. Without an earlier attempt this does nothing. Artifacts forwarded
         from children are not cut, because forwarding resumes at the last sequence.
         """
@@ -516,12 +516,12 @@ class TurnRuntime:
 
     @property
     def is_lost(self) -> bool:
-        """Writing has failed: another host owns the task, or this one is shutting down."""
+        """True if a write failed because another host owns the task, or this one shuts down."""
         return isinstance(self._emitter.error, FencedError | JournalUnavailableError)
 
     @property
     def exists(self) -> bool:
-        """The task is in the journal. False while a direct reply is still possible."""
+        """True if the task is in the journal. False while a direct reply is possible."""
         return self._exists
 
     def approved_calls(self) -> Sequence[str]:
@@ -533,7 +533,12 @@ class TurnRuntime:
         ]
 
     async def flush(self) -> None:
-        """Wait until all events are in the journal; raises as a write does."""
+        """Wait until all events are in the journal.
+
+        Raises:
+            FencedError: the host has lost the task.
+            JournalUnavailableError: the journal can't be written.
+        """
         await self._emitter.commit()
 
     def begin_cancel(self) -> None:

@@ -1,4 +1,4 @@
-"""Reads a task's events from a cursor on, and follows new ones."""
+"""Reads a task's events after a cursor, and waits for new ones."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Final
@@ -111,9 +111,10 @@ class TaskWatch:
             self._listener = None
 
     async def __aiter__(self) -> AsyncIterator[list[bytes]]:
-        """Yield what is ready now, perhaps nothing, and then what follows, until the watch is over.
+        """Yield the batches that are ready, perhaps none, then new ones until the watch is over.
 
-        Raises what `take` raises.
+        Raises:
+            As `take`.
         """
         yield self.take(_READ_BYTES)
         while not self.is_over:

@@ -1,4 +1,4 @@
-"""The writers of an agent: artifacts, plans and tool calls."""
+"""The objects by which an agent writes artifacts, plans and tool calls."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -57,8 +57,8 @@ class ArtifactWriter:
     ) -> part_pb2.Part:
         """Add a file of any size: its path, its bytes, or an iterator of chunks.
 
-        The file is stored as long as the task, and read in chunks, of which memory holds one. The
-        media type defaults to that of the filename. Returns the part, which refers to the content
+        The file is stored as long as the task. It is read in chunks, one at a time. The media type
+        defaults to that of the filename. Returns the part, which refers to the content
         and has its size and checksum.
 
         Raises:
@@ -126,7 +126,7 @@ class PlanWriter:
         return self._revision
 
     def start_revision(self) -> None:
-        """Begin a new revision: the text of this one did not become a plan."""
+        """Begin a new revision, without steps for the current one."""
         self._revision += 1
 
     async def append(self, text: str) -> None:
@@ -158,10 +158,10 @@ class ToolCall:
         self.summary = ""
         """One line for people."""
         self.is_error = False
-        """The tool failed."""
+        """True if the tool failed."""
 
     def finished_event(self) -> event_pb2.Event:
-        """Return the event that the call ends with."""
+        """Return the event that records the end of the call."""
         finished = event_pb2.ToolFinished(
             call_id=self.id, tool=self.tool, is_error=self.is_error, summary=self.summary
         )

@@ -122,7 +122,7 @@ async def test_the_code_of_a_new_task_runs_after_the_response_is_written(
 async def test_a_peer_that_does_not_read_delays_the_code_for_a_limited_time(
     connect: Callable[[Any], Awaitable[None]], agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(submission, "_START_LIMIT_S", 0.01)
+    monkeypatch.setattr(submission, "_START_TIMEOUT_S", 0.01)
     peer = Peer(f"{SERVICE}/StreamMessage", stream_request().SerializeToString())
     async with asyncio.timeout(LIMIT_S):
         await connect(peer)
@@ -142,7 +142,7 @@ async def test_a_caller_that_leaves_before_the_commit_does_not_delay_the_code(
             caller.cancel()
         started_at = asyncio.get_running_loop().time()
         await agent.runs.wait()
-    assert asyncio.get_running_loop().time() - started_at < submission._START_LIMIT_S / 2
+    assert asyncio.get_running_loop().time() - started_at < submission._START_TIMEOUT_S / 2
 
 
 async def test_a_plain_stream_lets_the_code_run_after_its_first_response(

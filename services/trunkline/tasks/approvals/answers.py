@@ -99,7 +99,7 @@ _WORDS: Final = {
     "rejected": event_pb2.APPROVAL_DECISION_REJECTED,
     "edit": event_pb2.APPROVAL_DECISION_EDITED,
 }
-# Plain answers to any question, so they decide a call only if the task asks nothing else.
+# Words that may answer any question. They decide a call only if the task asks nothing else.
 _BARE_WORDS: Final = {
     "yes": event_pb2.APPROVAL_DECISION_APPROVED,
     "no": event_pb2.APPROVAL_DECISION_REJECTED,
@@ -194,7 +194,7 @@ def _apply_details(
     decision: event_pb2.ApprovalDecision.ValueType,
     rest: str,
 ) -> bool:
-    """Set the reason or the arguments of the answers; False: the rest of the line is not valid."""
+    """Set the reason or arguments of the answers. Return False if the rest is not valid."""
     if decision == event_pb2.APPROVAL_DECISION_REJECTED:
         for answer in answers:
             answer.reason = rest
@@ -263,7 +263,7 @@ def _check_agreement(
     answers: Sequence[event_pb2.ApprovalAnswered],
     text_answers: Sequence[event_pb2.ApprovalAnswered],
 ) -> None:
-    """Refuse a message whose text and data contradict each other about an approval."""
+    """Check that the text and the data of a message do not contradict each other."""
     rejected = event_pb2.APPROVAL_DECISION_REJECTED
     rejected_in_text = {one.approval_id: one.decision == rejected for one in text_answers}
     for answer in answers:

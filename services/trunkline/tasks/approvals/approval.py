@@ -96,7 +96,7 @@ def is_same_decision(one: event_pb2.ApprovalAnswered, other: event_pb2.ApprovalA
 def check_same_decision(
     before: event_pb2.ApprovalAnswered, now: event_pb2.ApprovalAnswered
 ) -> None:
-    """Refuse an answer that contradicts an earlier one.
+    """Check that an answer does not contradict an earlier one.
 
     Raises:
         ApprovalAnsweredError: the decision or the edited arguments differ.
@@ -106,7 +106,7 @@ def check_same_decision(
 
 
 def check_answer(answer: event_pb2.ApprovalAnswered) -> None:
-    """Refuse an incomplete answer.
+    """Check that an answer is complete.
 
     Raises:
         InvalidArgumentError: the decision or the arguments of an edit are missing, or the
@@ -129,7 +129,7 @@ def check_answer(answer: event_pb2.ApprovalAnswered) -> None:
 
 # Longer arguments are truncated for people.
 _RENDERED_CHARS: Final = 1_000
-# The nesting limit of arguments: protobuf parses messages 100 deep, and each JSON level takes 3.
+# The nesting limit of arguments. It is below that of `to_struct`, because messages contain them.
 _MAX_DEPTH: Final = 16
 
 
@@ -140,7 +140,7 @@ def arguments_to_dict(values: struct_pb2.Struct) -> dict[str, Any]:
 
 
 def render_arguments(arguments: struct_pb2.Struct) -> str:
-    """Render arguments on one line for people; long ones are cut, and the text has the count.
+    """Render arguments on one line for people. A long text is cut and names the missing count.
 
     Invisible and direction-changing characters are written as JSON escapes.
     """

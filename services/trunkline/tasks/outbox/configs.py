@@ -25,9 +25,10 @@ Configs: TypeAlias = list[Config]
 
 
 class PushConfigs:
-    """The webhook configurations of clients. Secrets are stored and never returned.
+    """The webhook configurations of tasks. Secrets are stored and never returned.
 
-    All methods raise TaskNotFoundError for a task of another account.
+    Methods with an `account` raise TaskNotFoundError for a task of another account, and
+    PeerUnavailableError for a journal that has moved to another host.
     """
 
     def __init__(self, outbox: Outbox) -> None:
@@ -49,8 +50,8 @@ class PushConfigs:
     async def put(self, journal: Journal, task: TaskRow, config: Config, version: str) -> Config:
         """Register a webhook of a task, in place of the one with its id.
 
-        An identical one keeps its position; any other starts at the first event. Raises as `set`
-        does.
+        If the configuration has not changed, delivery continues at its position. Otherwise it
+        starts at the first event. Raises as `set` does.
         """
         check_config(config)
         stored = normalize_config(config, task.task_id)
@@ -109,7 +110,7 @@ class PushConfigs:
         return page, page[-1].id if len(page) < len(configs) else ""
 
     async def delete(self, task_id: str, config_id: str, *, account: str) -> None:
-        """Remove a webhook; without one of this id, do nothing.
+        """Remove a webhook if it exists.
 
         Raises:
             TaskNotFoundError, JournalUnavailableError.

@@ -24,7 +24,7 @@ from trunkline.tasks.outbox.webhook import (
 
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 3600.0
-# The limit of the exponent: more doublings exceed the longest pause.
+# Limits the exponent. More doublings exceed the longest pause.
 _MAX_DOUBLINGS: Final = 12
 _REASON_LENGTH: Final = 500
 
@@ -45,14 +45,14 @@ class RetryPolicy:
     jitter: Callable[[], float] = _jitter
 
     def backoff_s(self, attempts: int) -> float:
-        """Return the delay after this many failures: 1 s, doubling to an hour, less jitter."""
+        """Return the delay after `attempts` failures: 1 s, doubling to an hour, less jitter."""
         doubled_s: float = _FIRST_PAUSE_S * 2 ** min(attempts - 1, _MAX_DOUBLINGS)
         return min(_LONGEST_PAUSE_S, doubled_s) * (1 - self.jitter() / 4)
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryClaim:
-    """The right of one sender to deliver to a webhook."""
+    """The exclusive right of a sender to deliver the events of a webhook."""
 
     id: str
     head: int
@@ -99,7 +99,7 @@ class WebhookDelivery:
 
     @property
     def is_over(self) -> bool:
-        """The webhook is done or dead; only a replay sends more."""
+        """True if the webhook is done or dead: only a replay sends more."""
         return self.webhook.state not in LIVE
 
     def has_events(self) -> bool:

@@ -1,4 +1,4 @@
-"""Queues webhooks with pending events, leases them to claimants, and records the outcome."""
+"""Queues webhooks with pending events, leases them to senders, and records the outcomes."""
 
 import asyncio
 import contextlib
@@ -62,7 +62,7 @@ class Outbox:
     def __init__(self, retry: RetryPolicy | None = None) -> None:
         self.retry: RetryPolicy = retry or RetryPolicy()
         self._journals: dict[str, Journal] = {}
-        # The ids of journals that have moved away: their tasks get a retryable error.
+        # The ids of journals that were closed. Calls for their tasks raise a retryable error.
         self._released: set[str] = set()
         self._deliveries: dict[WebhookKey, WebhookDelivery] = {}
         self._ready: dict[WebhookKey, WebhookDelivery] = {}
@@ -74,7 +74,11 @@ class Outbox:
         self._is_draining = False
 
     def open(self, journal: Journal) -> None:
-        """Load the webhooks of a journal. JournalUnavailableError."""
+        """Load the webhooks of a journal.
+
+        Raises:
+            JournalUnavailableError: the journal can't be read.
+        """
         rows = journal.webhooks.find(states=LIVE)
         self._journals[journal.id] = journal
         self._released.discard(journal.id)
@@ -88,7 +92,7 @@ class Outbox:
     def close(self, journal: Journal) -> None:
         """Release the webhooks of a journal to its next host; claims end."""
         if self._journals.get(journal.id) is journal:
-            # Otherwise the journal has been opened again meanwhile.
+            # The journal was not opened again in the meantime.
             del self._journals[journal.id]
             self._released.add(journal.id)
         for key in [one.key for one in self._deliveries.values() if one.journal is journal]:
@@ -96,7 +100,7 @@ class Outbox:
         self._notify_claimants()
 
     def drain(self) -> None:
-        """Stop waiting in `claim`; webhooks that are ready are still claimed."""
+        """End the waits in `claim`. Webhooks that are ready can still be claimed."""
         self._is_draining = True
         self._notify_claimants()
 
@@ -138,7 +142,8 @@ class Outbox:
         A claim lasts for the lease (30 s if 0, at most 600 s). Each `sent` record renews it.
 
         Raises:
-            PeerUnavailableError: no webhook is ready, and the host is shutting down.
+            PeerUnavailableError: no webhook is ready, and the host is shutting down or has no
+                journal.
         """
         shortest_s, usual_s, longest_s = _LEASE_S
         lease_s = min(longest_s, max(shortest_s, lease_s or usual_s))
@@ -248,7 +253,7 @@ class Outbox:
         await self._write(journal.webhooks.save(to_row(webhook)), journal, key, webhook)
 
     async def remove(self, journal: Journal, key: WebhookKey) -> None:
-        """Delete a webhook; without one of this id, do nothing.
+        """Delete a webhook if it exists.
 
         Raises:
             JournalUnavailableError.

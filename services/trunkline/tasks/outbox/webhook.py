@@ -48,7 +48,7 @@ def parse_event_id(event_id: str) -> tuple[int, int]:
 
 
 def check_config(config: Config) -> None:
-    """Refuse a configuration that can't be stored. The bridge checks that the URL is allowed.
+    """Check that a configuration can be stored. The bridge checks that its URL is allowed.
 
     Raises:
         InvalidArgumentError: the configuration has no URL, or is too long.
