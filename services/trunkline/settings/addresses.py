@@ -74,7 +74,7 @@ class HostPort:
 
 # The alternative to --insecure for the addresses of the bridge.
 _AUTHENTICATION_HINT = dict.fromkeys(
-    ("http", "a2a-grpc"), "; or let callers say who they are (api_keys_file or jwt_keys)"
+    ("http", "a2a-grpc"), "; or authenticate callers (api_keys_file or jwt_keys)"
 )
 
 
