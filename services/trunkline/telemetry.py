@@ -6,10 +6,11 @@ process start, spans are no-ops. Contents of messages, artifacts and tool calls 
 
 import asyncio
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import lru_cache
-from typing import Final
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
@@ -30,6 +31,9 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AttributeValue
 
 from trunkline.errors import TrunklineError
+
+if TYPE_CHECKING:
+    from contextvars import Token
 
 # Methods without spans: the mesh's own maintenance traffic would bury the spans of real work, and
 # exporting spans must not make spans. Calls on a trunk have spans of their own.
@@ -214,14 +218,14 @@ def current_service(context: Context | None = None) -> str:
     return service if isinstance(service, str) else ""
 
 
-@contextmanager
-def use_service(name: str) -> Iterator[None]:
+def use_service(name: str) -> AbstractContextManager[None]:
     """Record spans that start inside the block as made by service `name`."""
-    token = otel_context.attach(otel_context.set_value(_SERVICE_KEY, name))
-    try:
-        yield
-    finally:
-        otel_context.detach(token)
+    return use_context(otel_context.set_value(_SERVICE_KEY, name))
+
+
+def use_context(context: Context) -> AbstractContextManager[None]:
+    """Make a context the current one inside the block."""
+    return _ContextBlock(context)
 
 
 def error_type(error: BaseException) -> str:
@@ -268,7 +272,6 @@ def start_span(
     return new_span, trace.set_span_in_context(new_span, parent)
 
 
-@contextmanager
 def span(
     name: str,
     *,
@@ -277,7 +280,7 @@ def span(
     context: Context | None = None,
     links: Sequence[Link] = (),
     service: str = "",
-) -> Iterator[Span]:
+) -> AbstractContextManager[Span]:
     """Make a span that is current inside the block, as a child of `context` or the current span.
 
     The span ends with the block. An exception, CancelledError included, marks it as failed and
@@ -287,14 +290,42 @@ def span(
     new_span, inner_context = start_span(
         name, kind=kind, attributes=attributes, context=context, links=links, service=service
     )
-    token = otel_context.attach(inner_context)
-    try:
-        yield new_span
-    except GeneratorExit:
-        raise
-    except BaseException as error:
-        mark_error(new_span, error)
-        raise
-    finally:
-        otel_context.detach(token)
-        new_span.end()
+    return _SpanBlock(new_span, inner_context)
+
+
+# Classes instead of generators: every request enters several of these blocks, and a stream keeps
+# them open for as long as it lasts.
+class _ContextBlock:
+    __slots__ = ("_context", "_token")
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def __enter__(self) -> None:
+        self._token: Token[Context] = otel_context.attach(self._context)
+
+    def __exit__(self, *_error: object) -> None:
+        otel_context.detach(self._token)
+
+
+class _SpanBlock:
+    __slots__ = ("_context", "_span", "_token")
+
+    def __init__(self, span: Span, context: Context) -> None:
+        self._span = span
+        self._context = context
+
+    def __enter__(self) -> Span:
+        self._token: Token[Context] = otel_context.attach(self._context)
+        return self._span
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        otel_context.detach(self._token)
+        if exc_val is not None and not isinstance(exc_val, GeneratorExit):
+            mark_error(self._span, exc_val)
+        self._span.end()

@@ -3,9 +3,9 @@
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import TracebackType
 
-from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind
 from starlette.types import Message, Scope, Send
@@ -22,34 +22,63 @@ _UNTRACED = frozenset({"/healthz", "/readyz"})
 _TRACE_HEADERS = frozenset({b"traceparent", b"tracestate"})
 
 
-@contextmanager
-def http_request_span(scope: Scope, send: Send) -> Iterator[Send]:
+def http_request_span(scope: Scope, send: Send) -> AbstractContextManager[Send]:
     """Start the span of a request, which continues the caller's trace.
 
-    Yield a `send` that adds the header `traceresponse` (W3C Trace Context level 2).
+    The block gets a `send` that adds the header `traceresponse` (W3C Trace Context level 2).
     """
     if scope["type"] != "http" or scope["path"] in _UNTRACED:
-        yield send
-        return
-    carrier = {
-        name.decode("ascii"): value.decode("latin-1")
-        for name, value in scope["headers"]
-        if name in _TRACE_HEADERS
-    }
-    with telemetry.span(
-        f"{scope['method']} {_span_route(scope['path'])}",
-        kind=SpanKind.SERVER,
-        attributes={telemetry.HTTP_REQUEST_METHOD: scope["method"]},
-        context=telemetry.extract(carrier),
-        service=SERVICE_NAME,
-    ) as span:
-        started_at = time.monotonic()
-        try:
-            yield _add_traceresponse(send, span)
-        finally:
-            took_s = round(time.monotonic() - started_at, 6)
-            fields = {"path": scope["path"], "duration_s": took_s}
-            logger.info("http.served", extra={"http_method": scope["method"], **fields})
+        return nullcontext(send)
+    return _HttpRequestSpan(scope, send)
+
+
+class _HttpRequestSpan:
+    """A class and no generator, because it lives as long as the request's response."""
+
+    __slots__ = ("_block", "_method", "_path", "_send", "_span", "_started_s")
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self._method: str = scope["method"]
+        self._path: str = scope["path"]
+        self._send = send
+        self._started_s = time.monotonic()
+        carrier = {
+            name.decode("ascii"): value.decode("latin-1")
+            for name, value in scope["headers"]
+            if name in _TRACE_HEADERS
+        }
+        self._block = telemetry.span(
+            f"{self._method} {_span_route(self._path)}",
+            kind=SpanKind.SERVER,
+            attributes={telemetry.HTTP_REQUEST_METHOD: self._method},
+            context=telemetry.extract(carrier),
+            service=SERVICE_NAME,
+        )
+
+    def __enter__(self) -> Send:
+        self._span = self._block.__enter__()
+        return self._send_with_trace
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        took_s = round(time.monotonic() - self._started_s, 6)
+        fields = {"path": self._path, "duration_s": took_s}
+        logger.info("http.served", extra={"http_method": self._method, **fields})
+        self._block.__exit__(exc_type, exc_val, exc_tb)
+
+    async def _send_with_trace(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._span.set_attribute(telemetry.HTTP_RESPONSE_STATUS_CODE, message["status"])
+            context = self._span.get_span_context()
+            if context.is_valid:
+                value = telemetry.format_traceparent(context).encode("ascii")
+                headers = message.get("headers", ())
+                message["headers"] = [*headers, (b"traceresponse", value)]
+        await self._send(message)
 
 
 @contextmanager
@@ -66,12 +95,11 @@ def grpc_call_span(method: str, carrier: Mapping[str, str]) -> Iterator[str]:
         service=SERVICE_NAME,
     )
     context = span.get_span_context()
-    token = otel_context.attach(below)
     started_at = time.monotonic()
     try:
-        yield telemetry.format_traceparent(context) if context.is_valid else ""
+        with telemetry.use_context(below):
+            yield telemetry.format_traceparent(context) if context.is_valid else ""
     finally:
-        otel_context.detach(token)
         span.end()
         took_s = round(time.monotonic() - started_at, 6)
         logger.info("grpc.served", extra={"rpc_method": method, "duration_s": took_s})
@@ -109,21 +137,6 @@ def record_grpc_code(name: str) -> None:
 def record_failure(reason: str) -> None:
     """Mark the request's span as failed."""
     telemetry.mark_error(trace.get_current_span(), reason)
-
-
-def _add_traceresponse(send: Send, span: trace.Span) -> Send:
-    context = span.get_span_context()
-
-    async def send_with_trace(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            span.set_attribute(telemetry.HTTP_RESPONSE_STATUS_CODE, message["status"])
-            if context.is_valid:
-                value = telemetry.format_traceparent(context).encode("ascii")
-                headers = message.get("headers", ())
-                message["headers"] = [*headers, (b"traceresponse", value)]
-        await send(message)
-
-    return send_with_trace
 
 
 def _span_route(path: str) -> str:

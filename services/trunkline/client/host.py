@@ -1,7 +1,7 @@
 """Calls to a host: messages to its agents, its tasks, and their webhooks."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
@@ -369,21 +369,19 @@ class HostClient:
         serialized = request.SerializeToString()
         trunk = self._trunk
         if trunk is not None and trunk.is_supported and len(serialized) <= REQUEST_BYTES:
-            async with AsyncExitStack() as stack:
-                try:
-                    first_response, batches = await stack.enter_async_context(
-                        trunk.open_stream(method.name, serialized)
-                    )
-                except UnsupportedOperationError:
-                    if trunk.is_supported:
-                        raise
-                else:
+            is_open = False
+            try:
+                async with trunk.open_stream(method.name, serialized) as (first_response, batches):
+                    is_open = True
                     stream = TaskStream(self._parse(method, first_response), batches)
                     # The first response may hold a large snapshot; the stream may last for days.
                     del first_response
                     self._check_start(request, stream)
                     yield stream
-                    return
+                return
+            except UnsupportedOperationError:
+                if is_open or trunk.is_supported:
+                    raise
         async with open_plain_stream(lambda: method.stub_call(request), peer=self.peer) as stream:
             self._check_start(request, stream)
             yield stream

@@ -6,7 +6,7 @@ import logging
 import time
 from abc import abstractmethod
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager
 from typing import ClassVar, Final, Protocol
 
 from trunkline.client.backoff import RetryWindow
@@ -111,7 +111,7 @@ class ResumingStream(TaskStream):
         self._latest: list[bytes] = []
         self._state: task_pb2.TaskState.ValueType = task_pb2.TASK_STATE_UNSPECIFIED
         self._opened_at_s = 0.0
-        self._connection = AsyncExitStack()
+        self._connection: AbstractAsyncContextManager[TaskStream] | None = None
         self._stream: TaskStream | None = None
         self._sink: BatchSink | None = None
 
@@ -125,13 +125,13 @@ class ResumingStream(TaskStream):
         try:
             stream = await self._open()
         except BaseException:
-            await self._connection.aclose()
+            await self._close()
             raise
         self.snapshot, self.message = stream.take_snapshot(), stream.message
         return self
 
     async def __aexit__(self, *_error: object) -> None:
-        await self._connection.aclose()
+        await self._close()
 
     def set_sink(self, sink: BatchSink) -> None:
         """Pass batches to `sink` as they arrive; see `TaskStream.set_sink`."""
@@ -199,7 +199,8 @@ class ResumingStream(TaskStream):
                 client = self._directory.client_for_task(self.task_id)
                 if self._tries > 1 or self._has_started:
                     client.allow_probe()
-                stream = await self._connection.enter_async_context(client.open_stream(request))
+                connection = client.open_stream(request)
+                stream = await connection.__aenter__()
             except CUT_ERRORS as error:
                 if self._is_final(error):
                     raise
@@ -209,7 +210,7 @@ class ResumingStream(TaskStream):
                     raise
                 problem = error
             else:
-                self._stream = stream
+                self._connection, self._stream = connection, stream
                 if self._sink is not None:
                     stream.set_sink(self._offer)
                 self._opened_at_s = time.monotonic()
@@ -272,8 +273,9 @@ class ResumingStream(TaskStream):
 
     async def _close(self) -> None:
         self._stream = None
-        connection, self._connection = self._connection, AsyncExitStack()
-        await connection.aclose()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.__aexit__(None, None, None)
 
     async def _pause(self, problem: TrunklineError) -> None:
         """Wait before the next try, or until the directory changes; raise after `patience_s`."""

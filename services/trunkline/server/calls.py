@@ -2,8 +2,8 @@
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 
 import grpc
 from opentelemetry import context as otel_context
@@ -50,14 +50,9 @@ class ServerCall:
             context=telemetry.extract(carrier),
         )
 
-    @contextmanager
-    def activate(self) -> Iterator[None]:
+    def activate(self) -> AbstractContextManager[None]:
         """Make the call's span the current span of the block."""
-        token = otel_context.attach(self._context)
-        try:
-            yield
-        finally:
-            otel_context.detach(token)
+        return telemetry.use_context(self._context)
 
     def succeed(self) -> None:
         """Record that the call was answered."""

@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
 from typing import Any
 
@@ -15,10 +15,10 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.dispatcher import ProgressFnT
 from mcp_types import CONNECTION_CLOSED
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from opentelemetry import context as otel_context
 from opentelemetry import trace
 from pydantic import ValidationError
 
+from trunkline import telemetry
 from trunkline.client.backoff import Backoff
 from trunkline.errors import PeerProtocolError, ToolServerUnavailableError
 from trunkline.tools.config import ServerOverlay
@@ -220,8 +220,7 @@ def _transport(connection: ServerConnection) -> Transport:
     raise TypeError(connection)
 
 
-@contextmanager
-def _unrecorded() -> Iterator[None]:
+def _unrecorded() -> AbstractContextManager[None]:
     """Record no spans inside the block, here or in the server: the work belongs to no caller."""
     parent = trace.SpanContext(
         trace_id=random.getrandbits(128) | 1,
@@ -229,8 +228,4 @@ def _unrecorded() -> Iterator[None]:
         is_remote=False,
         trace_flags=trace.TraceFlags(trace.TraceFlags.DEFAULT),
     )
-    token = otel_context.attach(trace.set_span_in_context(trace.NonRecordingSpan(parent)))
-    try:
-        yield
-    finally:
-        otel_context.detach(token)
+    return telemetry.use_context(trace.set_span_in_context(trace.NonRecordingSpan(parent)))
