@@ -1,7 +1,6 @@
 """The servicer of trunkline.v1.ArtifactService: content that is too large for events, in chunks."""
 
 import hashlib
-import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, suppress
 from typing import Any, Final, TypeAlias
@@ -11,7 +10,7 @@ import grpc
 from trunkline.artifacts import Blob, Reference, parse_reference
 from trunkline.artifacts.content import CHUNK_BYTES
 from trunkline.errors import ArtifactNotFoundError, InvalidArgumentError
-from trunkline.tasks.content import to_json
+from trunkline.tasks.content import part_content
 from trunkline.tasks.host import TaskHost
 from trunkline.v1 import artifact_pb2, artifact_service_pb2, artifact_service_pb2_grpc, part_pb2
 
@@ -123,12 +122,8 @@ class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
                 raise InvalidArgumentError("part", f"is not here; fetch it from {part.url}")
             blobs = self._host.blobs(request.task_id, account=request.account)
             return await blobs.get(target), None
-        media_type = part.media_type
-        if part.HasField("data"):
-            content = json.dumps(to_json(part.data), ensure_ascii=False).encode()
-            media_type = media_type or "application/json"
-        else:
-            content = part.raw or part.text.encode()
+        content = part_content(part)
+        media_type = part.media_type or ("application/json" if part.HasField("data") else "")
         sha256 = hashlib.sha256(content).hexdigest()
         reference = Reference.create(request.task_id, request.artifact_id)
         blob = Blob(reference, len(content), sha256, media_type, part.filename)

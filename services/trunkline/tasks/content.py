@@ -113,6 +113,13 @@ def to_json(value: struct_pb2.Struct | struct_pb2.Value) -> Any:  # noqa: ANN401
     return json.loads(text, parse_float=_number)
 
 
+def part_content(part: part_pb2.Part) -> bytes:
+    """Return the inline content of a part: its bytes, its text, or its data as JSON."""
+    if part.HasField("data"):
+        return json.dumps(to_json(part.data), ensure_ascii=False).encode()
+    return part.raw or part.text.encode()
+
+
 def _number(digits: str) -> float:
     number = float(digits)
     return int(number) if number.is_integer() and abs(number) < _ROUNDED_FROM else number

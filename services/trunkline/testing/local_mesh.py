@@ -15,7 +15,7 @@ from trunkline.errors import ConfigurationError
 from trunkline.identity import ANONYMOUS_ACCOUNT
 from trunkline.task_states import TaskState
 from trunkline.tasks.agent import Agent
-from trunkline.tasks.content import Content
+from trunkline.tasks.content import Content, part_content
 from trunkline.testing.mesh_setup import BundledAgents, build_settings, open_mesh, wait_for_agents
 from trunkline.testing.results import Answer, Stream
 from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, snapshot_pb2
@@ -182,13 +182,13 @@ class Mesh:
         return Answer(await client.cancel_task(task_id, account="", reason=reason))
 
     async def read(self, part: part_pb2.Part) -> bytes:
-        """Return the content of a part of an answer, inline or behind its URL.
+        """Return the content of a part of an answer, inline or behind its URL; data is JSON.
 
         Raises:
             TrunklineError: there is no such content, or nothing may be fetched from that URL.
         """
         if not part.url:
-            return part.raw or part.text.encode()
+            return part_content(part)
         async with ContentResolver(self.directory).open(part.url, ANONYMOUS_ACCOUNT) as chunks:
             return b"".join([chunk async for chunk in chunks])
 

@@ -159,6 +159,13 @@ async def test_inline_and_stored_files_are_read() -> None:
         assert await m.read(small.parts[0]) == b"few"
 
 
+async def test_a_data_part_is_read_as_json() -> None:
+    part = Part()
+    part.data.struct_value.update({"é": [5, 0.5]})
+    async with mesh(hello) as m:
+        assert await m.read(part) == '{"é": [5, 0.5]}'.encode()
+
+
 async def test_the_bundled_supervisor_calls_the_agents() -> None:
     async with mesh(hello, bundled=["supervisor"]) as m:
         answer = await m.ask("hello Ada", agent="supervisor")
