@@ -176,6 +176,19 @@ async def test_papers_are_found_by_words_authors_and_ids(documents: Path) -> Non
     assert by_id["id_list"] == "1706.03762v7"
 
 
+@pytest.mark.parametrize(
+    ("query", "sent"), [("About by the?", ['all:"About" AND all:"by" AND all:"the"']), ("?!", [])]
+)
+async def test_arxiv_gets_no_empty_query(documents: Path, query: str, sent: list[str]) -> None:
+    async with (
+        search_engines() as engines,
+        server(documents, f"--arxiv-url={engines.url}/arxiv") as client,
+    ):
+        await client.call_tool("search_arxiv", {"query": query})
+
+    assert [request.query["search_query"] for request in engines.requests] == sent
+
+
 TROUBLE: dict[str, tuple[str, Script, str]] = {
     "refused key": ("web", lambda _: as_json({}, 401), "HTTP 401: the key is refused"),
     "too often": ("web", lambda _: as_json({}, 429), "HTTP 429: too many requests"),

@@ -50,12 +50,17 @@ class ArxivSearch:
     ) -> list[Source]:
         """Return the paper whose id the query names, otherwise the papers that have its words.
 
+        A query without words finds nothing.
+
         Raises:
             SourceUnavailableError: arXiv does not answer, or not with a feed.
         """
         if not self.url:
             raise SourceUnavailableError("set arxiv_url under [research] in trunkline.toml")
-        params = {"max_results": str(limit), **_build_query(query, author)}
+        search = _build_query(query, author)
+        if not any(search.values()):
+            return []
+        params = {"max_results": str(limit), **search}
         if is_newest_first:
             params |= {"sortBy": "submittedDate", "sortOrder": "descending"}
         async with self._turn:
@@ -93,7 +98,9 @@ def parse_feed(feed: bytes) -> list[Source]:
 def _build_query(query: str, author: str) -> dict[str, str]:
     if match := _ID.search(query):
         return {"id_list": match[1]}
-    words = [word for word in _WORD.findall(query) if word.casefold() not in _STOP_WORDS]
+    found = _WORD.findall(query)
+    # A query of stop words only may be a title.
+    words = [word for word in found if word.casefold() not in _STOP_WORDS] or found
     terms = [f'all:"{word}"' for word in words[:_WORD_LIMIT]]
     if names := _WORD.findall(author):
         terms.append(f'au:"{" ".join(names[:_WORD_LIMIT])}"')
