@@ -68,20 +68,22 @@ async def list_approvals(mesh: str | None, *, account: str, as_json: bool) -> Ex
     """
     async with open_mesh_view(mesh) as view:
         approvals, code = await query_hosts(view, lambda host: _list_on_host(host, account))
-        pending = [one for one in approvals if await _is_still_waiting(view, one, account)]
-    pending.sort(key=lambda one: one.root.task.status.timestamp.ToNanoseconds())
+        pending = [
+            approval for approval in approvals if await _is_still_waiting(view, approval, account)
+        ]
+    pending.sort(key=lambda approval: approval.root.task.status.timestamp.ToNanoseconds())
     if as_json:
-        print_json([_as_json(one) for one in pending])
+        print_json([_as_json(approval) for approval in pending])
     else:
         rows = [
             (
-                one.requested.approval_id,
-                one.requested.tool,
-                render_arguments(one.requested.arguments),
-                " > ".join(one.requested.path),
-                one.root.task.id,
+                approval.requested.approval_id,
+                approval.requested.tool,
+                render_arguments(approval.requested.arguments),
+                " > ".join(approval.requested.path),
+                approval.root.task.id,
             )
-            for one in pending
+            for approval in pending
         ]
         print_table(("APPROVAL", "TOOL", "ARGUMENTS", "AGENTS", "TASK"), rows)
     return code
@@ -133,9 +135,9 @@ def _parse_edit(text: str) -> struct_pb2.Struct:
 async def _list_on_host(host: HostClient, account: str) -> list[PendingApproval]:
     """Return the approvals that an account's root tasks on a host show as pending."""
     return [
-        PendingApproval(one.requested, task)
+        PendingApproval(approval.requested, task)
         async for task in _list_open_root_tasks(host, account)
-        for one in pending_approvals(task.approvals)
+        for approval in pending_approvals(task.approvals)
     ]
 
 

@@ -11,6 +11,7 @@ from trunkline.cli.exits import ExitCode, print_error
 from trunkline.cli.options import resolve_mesh_address
 from trunkline.client import ChannelPool, HostClient, RegistryClient, ToolClient, TraceClient
 from trunkline.errors import PeerError, PeerUnavailableError, TaskNotFoundError
+from trunkline.journal.events import parse_journal_id
 from trunkline.v1 import registry_service_pb2
 
 T = TypeVar("T")
@@ -34,7 +35,7 @@ class MeshView:
         Raises:
             TaskNotFoundError: no running host has its journal.
         """
-        journal_id = task_id.partition("-")[0]
+        journal_id = parse_journal_id(task_id)
         for host in self.hosts:
             if journal_id in host.journal_ids:
                 return self.host_client(host)

@@ -9,6 +9,7 @@ from trunkline.client.host import HostClient
 from trunkline.client.resuming_stream import ResumingStream, allocate_task_id
 from trunkline.client.services import RegistryClient, ToolClient, TraceClient
 from trunkline.client.task_stream import TaskStream
+from trunkline.journal.events import parse_journal_id
 from trunkline.runtime import run_in_background
 
 __all__ = [
@@ -27,5 +28,6 @@ __all__ = [
     "ToolClient",
     "TraceClient",
     "allocate_task_id",
+    "parse_journal_id",
     "run_in_background",
 ]

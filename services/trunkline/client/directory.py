@@ -26,6 +26,7 @@ from trunkline.errors import (
     TaskNotFoundError,
     TrunklineError,
 )
+from trunkline.journal.events import parse_journal_id
 from trunkline.runtime import run_in_background
 from trunkline.v1 import message_pb2, message_service_pb2, registry_service_pb2
 
@@ -99,7 +100,7 @@ class Directory:
             PeerUnavailableError: the host is gone, or the registry has not answered yet.
         """
         self._check_ready()
-        journal_id = task_id.partition("-")[0]
+        journal_id = parse_journal_id(task_id)
         for host in self.hosts:
             if journal_id in host.journal_ids:
                 return host
@@ -109,7 +110,7 @@ class Directory:
 
     def knows_task_host(self, task_id: str) -> bool:
         """Return True if a host serves the task's journal, or served it before."""
-        return task_id.partition("-")[0] in self._journals
+        return parse_journal_id(task_id) in self._journals
 
     def client_for_agent(self, name: str) -> HostClient:
         """Return a client of the host that runs an agent; raises what `get_agent` raises."""

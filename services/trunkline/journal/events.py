@@ -236,6 +236,11 @@ def new_task_id(journal_id: str) -> str:
     return f"{journal_id}-{time.time_ns() // _NS_PER_S:08x}{secrets.token_hex(8)}"
 
 
+def parse_journal_id(task_id: str) -> str:
+    """Return the id of the journal that a task id begins with."""
+    return task_id.partition("-")[0]
+
+
 def new_context_id() -> str:
     """Return a new id for a conversation: a UUID of version 7, which begins with the time."""
     random_bits = secrets.randbits(74)

@@ -15,7 +15,7 @@ from trunkline.errors import (
     TaskNotFoundError,
     TrunklineError,
 )
-from trunkline.journal.events import EventKind
+from trunkline.journal.events import EventKind, parse_journal_id
 from trunkline.supervisor.steps import Outcome, shorten
 from trunkline.supervisor.transcript import MAX_TEXT_CHARS, Transcript
 from trunkline.tasks.content import message_text
@@ -147,7 +147,7 @@ class ChildTask:
             return False
 
     def _is_served(self, mesh: Directory) -> bool:
-        journal_id = self.id.partition("-")[0]
+        journal_id = parse_journal_id(self.id)
         return any(journal_id in host.journal_ids for host in mesh.hosts)
 
     def _lacks_events(self, snapshot: snapshot_pb2.TaskSnapshot) -> bool:

@@ -17,6 +17,7 @@ from trunkline.errors import (
     TrunklineError,
 )
 from trunkline.identity import ANONYMOUS_ACCOUNT
+from trunkline.journal.events import parse_journal_id
 from trunkline.journal.journal import Journal
 from trunkline.journal.listing import merge_pages, parse_page_size
 from trunkline.tasks.admission import AdmissionControl
@@ -198,7 +199,7 @@ class TaskHost:
             JournalUnavailableError: the journal can't be written.
         """
         task_id = message.task_id or submission.task_id
-        journal_id = task_id.partition("-")[0]
+        journal_id = parse_journal_id(task_id)
         if message.task_id or journal_id in self._former_ids:
             host = self._get_host(task_id)
         else:
@@ -408,7 +409,7 @@ class TaskHost:
         )
 
     def _get_host(self, task_id: str) -> JournalHost:
-        journal_id = task_id.partition("-")[0]
+        journal_id = parse_journal_id(task_id)
         host = self.journal_hosts.get(journal_id)
         if host is not None:
             return host
@@ -456,7 +457,7 @@ class TaskHost:
 
     async def _cancel_child(self, task_id: str, account: str) -> None:
         """Cancel a descendant, directly if this process serves its journal."""
-        if task_id.partition("-")[0] in self.journal_hosts:
+        if parse_journal_id(task_id) in self.journal_hosts:
             await self.cancel(task_id, account=account, reason="its parent was canceled")
         elif self._cancel_remote is not None:
             await self._cancel_remote(task_id, account)
@@ -465,7 +466,7 @@ class TaskHost:
         self, request: task_service_pb2.AnswerApprovalRequest
     ) -> snapshot_pb2.ApprovalInfo:
         """Answer an approval of a parent, directly if this process serves its journal."""
-        if request.task_id.partition("-")[0] in self.journal_hosts:
+        if parse_journal_id(request.task_id) in self.journal_hosts:
             return await self.answer_approval(request)
         if self._answer_remote is None:
             raise PeerUnavailableError(request.task_id, "its host is not on the mesh")

@@ -65,7 +65,7 @@ def parse_application(resource: Json) -> Application:
     spec, status = _object(resource, "spec"), _object(resource, "status")
     metadata = _object(resource, "metadata")
     sources = [_object(spec, "source"), *_objects(spec, "sources")]
-    source = next((one for one in sources if one), {})
+    source = next((candidate for candidate in sources if candidate), {})
     destination = _object(spec, "destination")
     return Application(
         name=_text(metadata, "name"),
@@ -112,7 +112,10 @@ def list_problems(resource: Json) -> list[str]:
     if message := _cut(_text(_object(status, "health"), "message")):
         lines.append(f"health: {message}")
     conditions = _objects(status, "conditions")
-    lines += [f"{_text(one, 'type')}: {_cut(_text(one, 'message'))}" for one in conditions]
+    lines += [
+        f"{_text(condition, 'type')}: {_cut(_text(condition, 'message'))}"
+        for condition in conditions
+    ]
     operation = _object(status, "operationState")
     if phase := _text(operation, "phase"):
         message = _cut(_text(operation, "message"))
@@ -124,14 +127,14 @@ def parse_resources(resource: Json) -> list[Resource]:
     """Return the resources of an application."""
     return [
         Resource(
-            kind=_text(one, "kind"),
-            name=_text(one, "name"),
-            namespace=_text(one, "namespace"),
-            sync=_text(one, "status"),
-            health=_text(_object(one, "health"), "status"),
-            message=_cut(_text(_object(one, "health"), "message")),
+            kind=_text(child, "kind"),
+            name=_text(child, "name"),
+            namespace=_text(child, "namespace"),
+            sync=_text(child, "status"),
+            health=_text(_object(child, "health"), "status"),
+            message=_cut(_text(_object(child, "health"), "message")),
         )
-        for one in _objects(_object(resource, "status"), "resources")
+        for child in _objects(_object(resource, "status"), "resources")
     ]
 
 
@@ -144,28 +147,32 @@ def parse_history(resource: Json) -> list[Deployment]:
     """Return the deployments of an application, the newest first."""
     history = _objects(_object(resource, "status"), "history")
     deployments = []
-    for one in history:
-        by = _object(one, "initiatedBy")
+    for entry in history:
+        by = _object(entry, "initiatedBy")
         deployments.append(
             Deployment(
-                id=int(one.get("id") or 0),
-                revision=_get_revision(one),
-                deployed_at=_text(one, "deployedAt"),
+                id=int(entry.get("id") or 0),
+                revision=_get_revision(entry),
+                deployed_at=_text(entry, "deployedAt"),
                 by=_text(by, "username") or ("automated" if by.get("automated") else ""),
             )
         )
-    return sorted(deployments, key=lambda one: (one["deployed_at"], one["id"]), reverse=True)
+    return sorted(
+        deployments,
+        key=lambda deployment: (deployment["deployed_at"], deployment["id"]),
+        reverse=True,
+    )
 
 
 def list_changes(resources: Iterable[Json]) -> Iterator[Change]:
     """Yield the changes that a sync would make. Argo CD hides the values of secrets."""
-    for one in resources:
-        if one.get("hook"):
+    for managed in resources:
+        if managed.get("hook"):
             continue
         # The states that Argo CD compares: without the fields that the cluster adds.
-        live = _parse_manifest(one.get("normalizedLiveState") or one.get("liveState"))
-        desired = _parse_manifest(one.get("predictedLiveState") or one.get("targetState"))
-        if _parse_manifest(one.get("targetState")) is None:
+        live = _parse_manifest(managed.get("normalizedLiveState") or managed.get("liveState"))
+        desired = _parse_manifest(managed.get("predictedLiveState") or managed.get("targetState"))
+        if _parse_manifest(managed.get("targetState")) is None:
             desired = None
         if live == desired:
             continue
@@ -177,9 +184,9 @@ def list_changes(resources: Iterable[Json]) -> Iterator[Change]:
         if len(lines) > _DIFF_LINES:
             lines[_DIFF_LINES:] = [f"… and {len(lines) - _DIFF_LINES} more lines"]
         yield Change(
-            kind=_text(one, "kind"),
-            name=_text(one, "name"),
-            namespace=_text(one, "namespace"),
+            kind=_text(managed, "kind"),
+            name=_text(managed, "name"),
+            namespace=_text(managed, "namespace"),
             change=change,
             diff="\n".join(lines),
         )
@@ -194,7 +201,7 @@ def abbreviate_revision(revision: str) -> str:
 def _get_revision(source: Json) -> str:
     # An application with several sources has several revisions.
     several = source.get("revisions")
-    revisions = [str(one) for one in several] if isinstance(several, list) else []
+    revisions = [str(value) for value in several] if isinstance(several, list) else []
     return _text(source, "revision") or ", ".join(revisions)
 
 
@@ -220,7 +227,7 @@ def _object(value: Json, key: str) -> Json:
 
 def _objects(value: Json, key: str) -> list[Json]:
     inner = value.get(key)
-    return [one for one in inner if isinstance(one, dict)] if isinstance(inner, list) else []
+    return [item for item in inner if isinstance(item, dict)] if isinstance(inner, list) else []
 
 
 def _text(value: Json, key: str) -> str:

@@ -73,7 +73,7 @@ class ArgoCDClient:
         """Return all applications that the token may see."""
         params = {"projects": project} if project else {}
         items = (await self._request("GET", "/api/v1/applications", params=params)).get("items")
-        return [one for one in items or [] if isinstance(one, dict)]
+        return [item for item in items or [] if isinstance(item, dict)]
 
     async def application(self, name: ApplicationName) -> Json:
         """Return one application."""
@@ -85,7 +85,7 @@ class ArgoCDClient:
         items = (await self._request("GET", path, params=_namespace_param(name), about=name)).get(
             "items"
         )
-        return [one for one in items or [] if isinstance(one, dict)]
+        return [item for item in items or [] if isinstance(item, dict)]
 
     async def sync(
         self, name: ApplicationName, *, revision: str, prune: bool, dry_run: bool

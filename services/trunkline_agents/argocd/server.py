@@ -177,10 +177,12 @@ class ArgoCDTools:
 
     async def _list(self, project: str, state: ApplicationState | None) -> ToolAnswer:
         applications = [
-            parse_application(one) for one in await self._api.applications(project=project)
+            parse_application(resource)
+            for resource in await self._api.applications(project=project)
         ]
         matches = sorted(
-            (one for one in applications if _matches(one, state)), key=lambda one: one["name"]
+            (application for application in applications if _matches(application, state)),
+            key=lambda application: application["name"],
         )
         if not matches:
             of = f" in project {project}" if project else ""
@@ -189,7 +191,7 @@ class ArgoCDTools:
             )
         count = f"{len(matches)} of {len(applications)}" if state else str(len(matches))
         text = f"{count} applications{f', {state}' if state else ''}:"
-        lines = [f"- {render_summary(one)}" for one in matches[:_LIST_LIMIT]]
+        lines = [f"- {render_summary(application)}" for application in matches[:_LIST_LIMIT]]
         if len(matches) > _LIST_LIMIT:
             lines.append(f"… and {len(matches) - _LIST_LIMIT} more; ask for those of one project")
         return ToolAnswer(
@@ -198,23 +200,28 @@ class ArgoCDTools:
 
     async def _get(self, application: str) -> ToolAnswer:
         resource = await self._api.application(ApplicationName.parse(application))
-        one = parse_application(resource)
-        return ToolAnswer(render_details(one, resource), one)
+        summary = parse_application(resource)
+        return ToolAnswer(render_details(summary, resource), summary)
 
     async def _health(self, application: str) -> ToolAnswer:
         resource = await self._api.application(ApplicationName.parse(application))
-        one = parse_application(resource)
+        summary = parse_application(resource)
         unhealthy = [part for part in parse_resources(resource) if not is_healthy(part)]
-        lines = [f"{one['name']} is {one['health']} and {one['sync']}.", *list_problems(resource)]
+        lines = [
+            f"{summary['name']} is {summary['health']} and {summary['sync']}.",
+            *list_problems(resource),
+        ]
         for part in unhealthy[:_LIST_LIMIT]:
             state = ", ".join(filter(None, (part["health"], part["sync"], part["message"])))
             lines.append(f"- {part['kind']} {part['name']}: {state}")
-        return ToolAnswer("\n".join(lines), Health(application=one, unwell=unhealthy[:_LIST_LIMIT]))
+        return ToolAnswer(
+            "\n".join(lines), Health(application=summary, unwell=unhealthy[:_LIST_LIMIT])
+        )
 
     async def _history(self, application: str) -> ToolAnswer:
         name = ApplicationName.parse(application)
         deployments = parse_history(await self._api.application(name))[:_HISTORY_LIMIT]
-        lines = [_render_deployment(one) for one in deployments]
+        lines = [_render_deployment(deployment) for deployment in deployments]
         first = f"{name} was deployed:" if lines else f"{name} was never deployed."
         data = History(application=str(name), deployments=deployments)
         return ToolAnswer("\n".join([first, *lines]), data)
@@ -226,10 +233,10 @@ class ArgoCDTools:
         if not changes:
             return ToolAnswer(f"A sync of {name} would change nothing.", data)
         pieces = [f"A sync of {name} would change {len(changes)} of its resources:"]
-        for one in changes:
-            namespace = f" in {one['namespace']}" if one["namespace"] else ""
-            head = f"{one['change']} {one['kind']} {one['name']}{namespace}"
-            pieces.append(f"{head}\n```diff\n{one['diff']}\n```")
+        for change in changes:
+            namespace = f" in {change['namespace']}" if change["namespace"] else ""
+            head = f"{change['change']} {change['kind']} {change['name']}{namespace}"
+            pieces.append(f"{head}\n```diff\n{change['diff']}\n```")
         return ToolAnswer("\n\n".join(pieces), data)
 
     async def _sync(

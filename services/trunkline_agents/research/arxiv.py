@@ -113,7 +113,7 @@ def _paper(entry: Xml.Element) -> Source | None:
     # arXiv reports an invalid query as an entry with such a URL.
     if not is_web_url(url) or not title or "/api/errors" in url:
         return None
-    authors = [_text(one, "name") for one in entry.findall(f"{_ATOM}author")]
+    authors = [_text(author, "name") for author in entry.findall(f"{_ATOM}author")]
     names = ", ".join(filter(None, authors[:_AUTHORS]))
     more = " et al." if len(authors) > _AUTHORS else ""
     year = _text(entry, "published")[:4]

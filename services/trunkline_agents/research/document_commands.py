@@ -68,8 +68,14 @@ def list_all(data: Path | None, *, as_json: bool) -> ExitCode:
         print_json([asdict(document) for document in documents])
     elif documents:
         rows = [
-            (one.name, one.title, str(one.passage_count), one.added_at[:10], one.path)
-            for one in documents
+            (
+                document.name,
+                document.title,
+                str(document.passage_count),
+                document.added_at[:10],
+                document.path,
+            )
+            for document in documents
         ]
         print_table(("NAME", "TITLE", "PASSAGES", "ADDED", "FILE"), rows)
     else:

@@ -84,12 +84,14 @@ class SearchResult:
 
 def extract_sentences(text: str, words: Sequence[str]) -> str:
     """Return the sentences of a text that have most of these words, on one line."""
-    sentences = [" ".join(one.split()) for one in _SENTENCE.split(text) if one.strip()]
+    sentences = [
+        " ".join(sentence.split()) for sentence in _SENTENCE.split(text) if sentence.strip()
+    ]
     if not sentences:
         return ""
     stems = [word[:_STEM_CHARS] for word in words]
     lowered = [sentence.casefold() for sentence in sentences]
-    counts = [sum(stem in one for stem in stems) for one in lowered]
+    counts = [sum(stem in sentence for stem in stems) for sentence in lowered]
     first = counts.index(max(counts))
     excerpt = sentences[first]
     last = first

@@ -154,8 +154,8 @@ def _parse_sources(answer: object, limit: int) -> list[Source]:
     results = answer.get("results") if isinstance(answer, dict) else None
     if not isinstance(results, list):
         raise SourceUnavailableError("the search engine answers with something else than results")
-    sources = [_parse_source(one) for one in results if isinstance(one, dict)]
-    return _remove_duplicates([one for one in sources if one is not None])[:limit]
+    sources = [_parse_source(result) for result in results if isinstance(result, dict)]
+    return _remove_duplicates([source for source in sources if source is not None])[:limit]
 
 
 def _parse_source(result: dict[str, Any]) -> Source | None:

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from trunkline.client import Directory, HostClient, allocate_task_id
+from trunkline.client import Directory, HostClient, allocate_task_id, parse_journal_id
 from trunkline.errors import AgentNotFoundError, TaskNotFoundError, TrunklineError
 from trunkline_bridge.edge.caller import Caller
 
@@ -53,7 +53,7 @@ class TaskAliases:
     def may_create(self, caller: Caller, task_id: str) -> bool:
         """Return whether the agent's host can create a task with this id, in its own journal."""
         host = self._directory.get_agent_host(caller.agent)
-        return task_id.partition("-")[0] in host.journal_ids[:1]
+        return parse_journal_id(task_id) in host.journal_ids[:1]
 
     def _clients(self, agent: str) -> Iterator[HostClient]:
         """Yield clients of the hosts with journals, the agent's host first."""

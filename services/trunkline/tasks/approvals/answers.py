@@ -150,11 +150,14 @@ class _LineParser:
 
     def __init__(self, approvals: Sequence[Approval], *, accepts_bare_words: bool) -> None:
         self._accepts_bare_words = accepts_bare_words
-        self._pending = [one.requested.approval_id for one in pending_approvals(approvals)]
-        self._ids = {one.requested.approval_id.lower(): one.requested.approval_id
-                     for one in approvals}  # fmt: skip
+        self._pending = [
+            approval.requested.approval_id for approval in pending_approvals(approvals)
+        ]
+        self._ids = {approval.requested.approval_id.lower(): approval.requested.approval_id
+                     for approval in approvals}  # fmt: skip
         self._ids |= {
-            str(number): one.requested.approval_id for number, one in enumerate(approvals, start=1)
+            str(number): approval.requested.approval_id
+            for number, approval in enumerate(approvals, start=1)
         }
 
     def parse(self, line: str) -> list[event_pb2.ApprovalAnswered]:
@@ -214,7 +217,9 @@ def _apply_details(
 
 def _has_other_question(task: snapshot_pb2.TaskSnapshot) -> bool:
     """Return True if a child asks something else, which a plain "yes" may answer."""
-    requesters = {one.requested.child_task_id for one in pending_approvals(task.approvals)}
+    requesters = {
+        approval.requested.child_task_id for approval in pending_approvals(task.approvals)
+    }
     return any(
         child.HasField("finished")
         and child.finished.state in INTERRUPTED
@@ -244,7 +249,7 @@ def parse_answers(
         _check_agreement(answers, text_answers)
     else:
         answers = text_answers
-    known = {one.requested.approval_id: one for one in task.approvals}
+    known = {approval.requested.approval_id: approval for approval in task.approvals}
     new: dict[str, event_pb2.ApprovalAnswered] = {}
     for answer in answers:
         if answer.approval_id not in known:
@@ -265,7 +270,7 @@ def _check_agreement(
 ) -> None:
     """Check that the text and the data of a message do not contradict each other."""
     rejected = event_pb2.APPROVAL_DECISION_REJECTED
-    rejected_in_text = {one.approval_id: one.decision == rejected for one in text_answers}
+    rejected_in_text = {answer.approval_id: answer.decision == rejected for answer in text_answers}
     for answer in answers:
         is_rejected = answer.decision == rejected
         if rejected_in_text.get(answer.approval_id, is_rejected) != is_rejected:

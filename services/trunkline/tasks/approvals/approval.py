@@ -78,19 +78,21 @@ def render_decision(decision: event_pb2.ApprovalDecision.ValueType) -> str:
 
 def pending_approvals(approvals: Iterable[Approval]) -> list[Approval]:
     """Return the approvals without an answer."""
-    return [one for one in approvals if not one.HasField("answered")]
+    return [approval for approval in approvals if not approval.HasField("answered")]
 
 
 def answers_since(approvals: Iterable[Approval], *, since: int) -> list[event_pb2.ApprovalAnswered]:
     """Return the answers for the turn `since` and later ones."""
     return [
-        one.answered for one in approvals if one.HasField("answered") and one.answered.turn >= since
+        approval.answered
+        for approval in approvals
+        if approval.HasField("answered") and approval.answered.turn >= since
     ]
 
 
-def is_same_decision(one: event_pb2.ApprovalAnswered, other: event_pb2.ApprovalAnswered) -> bool:
+def is_same_decision(first: event_pb2.ApprovalAnswered, other: event_pb2.ApprovalAnswered) -> bool:
     """Return True if two answers have the same decision and arguments."""
-    return one.decision == other.decision and one.arguments == other.arguments
+    return first.decision == other.decision and first.arguments == other.arguments
 
 
 def check_same_decision(

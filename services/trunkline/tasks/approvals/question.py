@@ -19,9 +19,9 @@ def build_question_parts(
     The data part is left out if `accepted_modes` excludes JSON.
     """
     numbered = [
-        (number, one.requested)
-        for number, one in enumerate(approvals, start=1)
-        if not one.HasField("answered")
+        (number, approval.requested)
+        for number, approval in enumerate(approvals, start=1)
+        if not approval.HasField("answered")
     ]
     if not numbered:
         return []

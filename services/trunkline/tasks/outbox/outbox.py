@@ -19,6 +19,7 @@ from trunkline.errors import (
     TaskNotFoundError,
     TrunklineError,
 )
+from trunkline.journal.events import parse_journal_id
 from trunkline.journal.journal import Journal
 from trunkline.journal.store import WebhookKey
 from trunkline.tasks.journal_lease import journal_moved_error
@@ -95,7 +96,9 @@ class Outbox:
             # The journal was not opened again in the meantime.
             del self._journals[journal.id]
             self._released.add(journal.id)
-        for key in [one.key for one in self._deliveries.values() if one.journal is journal]:
+        for key in [
+            queued.key for queued in self._deliveries.values() if queued.journal is journal
+        ]:
             self._deactivate(key)
         self._notify_claimants()
 
@@ -111,7 +114,7 @@ class Outbox:
             PeerUnavailableError: the journal has moved to another host.
             TaskNotFoundError: this process never served the journal.
         """
-        journal_id = task_id.partition("-")[0]
+        journal_id = parse_journal_id(task_id)
         journal = self._journals.get(journal_id)
         if journal is None:
             if journal_id in self._released:

@@ -163,7 +163,7 @@ def open_embedding_index(model: EmbeddingModel) -> EmbeddingIndex:
     provider, _, name = model.name.partition(":")
     where = "research.embeddings"
     if provider not in _PROVIDERS or not name:
-        names = ", ".join(f"{one}:NAME" for one in _PROVIDERS)
+        names = ", ".join(f"{provider}:NAME" for provider in _PROVIDERS)
         raise ConfigurationError(where, f"{model.name!r} is not one of: {names}")
     try:
         importlib.import_module("numpy")

@@ -117,7 +117,7 @@ class Outline:
     def add_heading(self, level: int, text: str, line: int | None = None) -> None:
         """Add a heading. A heading without text only ends the section above it."""
         self._flush_heading(level)
-        self._headings = {key: one for key, one in self._headings.items() if key < level}
+        self._headings = {key: heading for key, heading in self._headings.items() if key < level}
         if heading := normalize_heading(text):
             self._headings[level] = heading
             self._line = line
@@ -248,7 +248,7 @@ class _Page(HTMLParser):
         self._close_section()
         self._outline.finish()
         sections = self._outline.sections
-        first = next((one.headings[0] for one in sections if one.headings), "")
+        first = next((section.headings[0] for section in sections if section.headings), "")
         return DocumentText(self._page_title or first, sections)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

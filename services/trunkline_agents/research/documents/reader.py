@@ -92,8 +92,8 @@ class DocumentReader:
         if "problem" in reply:
             raise UnreadableFileError(reply["problem"])
         sections = [
-            Section(one["text"], tuple(one["headings"]), one["page"], one["line"])
-            for one in reply["sections"]
+            Section(section["text"], tuple(section["headings"]), section["page"], section["line"])
+            for section in reply["sections"]
         ]
         return DocumentText(reply["title"], sections, reply["page_count"])
 
