@@ -275,8 +275,10 @@ async def test_a_member_registers_again_when_the_registry_was_restarted(
             member = Membership(RegistryClient(channels.get(address)), host("h-1", "math"))
             await stack.enter_async_context(member)
             await directory.wait_until(lambda d: bool(d.hosts), timeout_s=PATIENCE_S)
-            seen = directory.revision
+        seen = directory.revision
         async with registry_at(address, lease_s=1.0):
+            # The directory reconnects by itself. Until then, calls on its channel are refused.
+            await directory.wait_until(lambda d: d.revision > seen, timeout_s=PATIENCE_S)
             client = RegistryClient(channels.get(address))
             async with aclosing(client.watch_agents()) as pictures:
                 async for picture in pictures:
