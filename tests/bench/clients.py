@@ -71,9 +71,9 @@ class _Reader(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.result.end = self._last + self._tail
-        for one in (self.has_started, self.has_ended):
-            if not one.done():
-                one.set_result(None)
+        for future in (self.has_started, self.has_ended):
+            if not future.done():
+                future.set_result(None)
 
     def close(self) -> None:
         """Abort the connection."""
@@ -122,12 +122,12 @@ async def streams(
 ) -> list[StreamResult]:
     """Run concurrent streams, their starts spread evenly; the preload is counted from now."""
 
-    async def one(number: int) -> StreamResult:
+    async def run_stream(number: int) -> StreamResult:
         await asyncio.sleep(spread_s * number / count)
         return await stream(url, path, ask, preload_s=preload_s - spread_s * number / count)
 
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one(number)) for number in range(count)]
+        tasks = [group.create_task(run_stream(number)) for number in range(count)]
     return [task.result() for task in tasks]
 
 

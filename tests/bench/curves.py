@@ -40,7 +40,7 @@ async def _by_streams(system: System, count: int) -> str:
     events, before, started_s = 0, system.cpu_s(), time.perf_counter()
     for _ in range(rounds):
         results = await streams(system.url, TWO_HOPS, Ask(), count)
-        events += sum(one.events for one in results)
+        events += sum(result.events for result in results)
     elapsed_s = time.perf_counter() - started_s
     return f"{used_s(system, before) / events * 1e6:.1f}, {events / elapsed_s:,.0f}/s"
 

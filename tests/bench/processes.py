@@ -51,7 +51,7 @@ def _tree(pid: int) -> Iterable[int]:
         children = [(thread / "children").read_text().split() for thread in threads]
     except FileNotFoundError:
         return
-    for child in (int(one) for ids in children for one in ids):
+    for child in (int(child_id) for ids in children for child_id in ids):
         yield from _tree(child)
 
 

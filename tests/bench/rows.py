@@ -103,12 +103,12 @@ def _unpaced(path: str) -> Measure:
         for _ in range(_rounds(system, size)):
             results += await streams(system.url, path, Ask(), CONCURRENT_STREAMS)
         elapsed_s = time.perf_counter() - started_s
-        events = sum(one.events for one in results)
+        events = sum(result.events for result in results)
         return {
             CPU_EVENT: used_s(system, before) / events * 1e6,
             RATE: events / elapsed_s,
-            FIRST_EVENT: statistics.median(one.first_event_ms for one in results),
-            FIRST_TEXT: statistics.median(one.first_text_ms for one in results),
+            FIRST_EVENT: statistics.median(result.first_event_ms for result in results),
+            FIRST_TEXT: statistics.median(result.first_text_ms for result in results),
         }
 
     return measure
@@ -117,8 +117,8 @@ def _unpaced(path: str) -> Measure:
 async def _single(system: System, size: Size) -> Figures:
     results = [await stream(system.url, TWO_HOPS, Ask(tokens=50)) for _ in range(size.single_tasks)]
     return {
-        FIRST_EVENT: statistics.median(one.first_event_ms for one in results),
-        FIRST_TEXT: statistics.median(one.first_text_ms for one in results),
+        FIRST_EVENT: statistics.median(result.first_event_ms for result in results),
+        FIRST_TEXT: statistics.median(result.first_text_ms for result in results),
     }
 
 
@@ -130,8 +130,8 @@ async def _paced(system: System, size: Size) -> Figures:
     results = await streams(
         system.url, TWO_HOPS, ask, tasks, spread_s=1.0, preload_s=size.preload_s
     )
-    events = sum(one.events for one in results)
-    ages_ms = sorted(age / 1000 for one in results for age in one.ages_us)
+    events = sum(result.events for result in results)
+    ages_ms = sorted(age / 1000 for result in results for age in result.ages_us)
     return {
         TASKS: tasks,
         CPU_EVENT: used_s(system, before) / events * 1e6,

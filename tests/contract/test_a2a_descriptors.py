@@ -61,7 +61,9 @@ def iterate_messages(file: Any) -> Iterator[tuple[str, Any]]:
     for name, message in file.message_types_by_name.items():
         yield name, message
         # Map entries.
-        yield from ((f"{name}.{one.name}", one) for one in message.nested_types)
+        yield from (
+            (f"{name}.{nested_type.name}", nested_type) for nested_type in message.nested_types
+        )
 
 
 def describe_files(*files: Any) -> dict[str, list[tuple[Any, ...]]]:
@@ -95,6 +97,10 @@ def test_every_a2a_method_is_served_with_the_a2a_types(service: GrpcService) -> 
 
 def describe_methods(service: Any) -> dict[str, tuple[str, str, bool]]:
     return {
-        one.name: (one.input_type.full_name, one.output_type.full_name, one.server_streaming)
-        for one in service.methods
+        method.name: (
+            method.input_type.full_name,
+            method.output_type.full_name,
+            method.server_streaming,
+        )
+        for method in service.methods
     }

@@ -78,7 +78,7 @@ async def get(wire: ProtocolVariant) -> None:
 async def list_tasks(wire: ProtocolVariant) -> None:
     task = await wire.get(await make_waiting_task(wire))
     page = await wire.ask("list", contextId=task.context)
-    assert [one["id"] for one in page["tasks"]] == [task.task]
+    assert [item["id"] for item in page["tasks"]] == [task.task]
 
 
 async def cancel(wire: ProtocolVariant) -> None:

@@ -77,9 +77,9 @@ class Reopenable:
 
 @pytest.fixture(params=list(FACTORIES.values()), ids=list(FACTORIES))
 def reopenable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reopenable]:
-    one = Reopenable(request.param(tmp_path))
-    yield one
-    one.store.close()
+    reopenable_store = Reopenable(request.param(tmp_path))
+    yield reopenable_store
+    reopenable_store.store.close()
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def write_ended(store: JournalStore, task_id: str = TASK, *, ended_ns: int = 0) 
     store.commit(group(batches[1]))
     last = replace(row(task_id, state=ENDED, head=5), ended_ns=ended_ns)
     store.commit(group(batches[2], changed=[last]))
-    return [one.sealed for one in batches]
+    return [batch.sealed for batch in batches]
 
 
 def test_a_task_spread_over_many_commits_is_read_and_settled_completely(
@@ -125,7 +125,7 @@ def test_a_task_spread_over_many_commits_is_read_and_settled_completely(
     batches.append(stored([completed()], len(batches) + 1))
     last = row(state=ENDED, head=len(batches))
     reopenable.store.commit(group(batches[-1], changed=[last]))
-    written = [one.sealed for one in batches]
+    written = [batch.sealed for batch in batches]
     for store in reopenable.before_and_after_restart():
         assert store.read(TASK, 0, limit_bytes=2**30) == written
         assert store.read(TASK, 7, limit_bytes=0) == written[7:8]
@@ -241,9 +241,9 @@ def test_renewing_the_lease_deletes_expired_keys(store: JournalStore) -> None:
 def test_unfinished_tasks_are_those_that_have_not_ended(reopenable: Reopenable) -> None:
     write_ended(reopenable.store)
     young, old = row("journal1-young", time_ns=TIME_NS + 2), row("journal1-old")
-    for one in (young, old):
-        first = stored([created()], 1, task_id=one.task_id)
-        reopenable.store.commit(group(first, made=[one]))
+    for task_row in (young, old):
+        first = stored([created()], 1, task_id=task_row.task_id)
+        reopenable.store.commit(group(first, made=[task_row]))
     for store in reopenable.before_and_after_restart():
         assert store.list_unfinished() == [old, young]
 
@@ -271,14 +271,14 @@ def test_settling_does_not_change_other_tasks_of_the_same_commits(
         stored([working()], 3, task_id=live),
     ]
     other_batch = (FIRST, SECOND, THIRD)
-    for one, other in zip(live_batches, other_batch, strict=True):
-        made = [row(live), row()] if one is live_batches[0] else []
-        changed = [row(state=ENDED, head=5)] if one is live_batches[2] else []
-        reopenable.store.commit(group(one, other, made=made, changed=changed))
+    for live_batch, other in zip(live_batches, other_batch, strict=True):
+        made = [row(live), row()] if live_batch is live_batches[0] else []
+        changed = [row(state=ENDED, head=5)] if live_batch is live_batches[2] else []
+        reopenable.store.commit(group(live_batch, other, made=made, changed=changed))
     reopenable.settle_all()
     for store in reopenable.before_and_after_restart():
-        assert store.read(live, 0, limit_bytes=LIMIT) == [one.sealed for one in live_batches]
-        assert store.read(TASK, 0, limit_bytes=LIMIT) == [one.sealed for one in other_batch]
+        assert store.read(live, 0, limit_bytes=LIMIT) == [batch.sealed for batch in live_batches]
+        assert store.read(TASK, 0, limit_bytes=LIMIT) == [batch.sealed for batch in other_batch]
 
 
 def test_settling_continues_after_a_restart(reopenable: Reopenable) -> None:
@@ -304,11 +304,11 @@ def test_a_long_task_is_settled_in_steps(reopenable: Reopenable) -> None:
     batches = [FIRST, stored([begin("a", text)], 2)]
     batches += [stored([append("a", text)], sequence) for sequence in range(3, 40)]
     batches.append(stored([completed()], 40))
-    for one in batches:
-        made = [row()] if one is FIRST else []
-        changed = [row(state=ENDED, head=40)] if one is batches[-1] else []
-        reopenable.store.commit(group(one, made=made, changed=changed))
-    expected = [one.sealed for one in batches]
+    for batch in batches:
+        made = [row()] if batch is FIRST else []
+        changed = [row(state=ENDED, head=40)] if batch is batches[-1] else []
+        reopenable.store.commit(group(batch, made=made, changed=changed))
+    expected = [batch.sealed for batch in batches]
     reopenable.store.settle(budget_bytes=100_000)
     assert reopenable.store.has_backlog()
     big = 2**30
@@ -334,9 +334,9 @@ def test_tasks_that_ended_long_ago_are_found_oldest_first(reopenable: Reopenable
     reopenable.store.commit(group(stored([created()], 1, task_id=live), made=[row(live)]))
     for store in reopenable.before_and_after_restart():
         result = store.list_ended(20, is_compacted=False, limit=10)
-        assert [one.task_id[-1] for one in result] == ["a", "b"]
+        assert [task_row.task_id[-1] for task_row in result] == ["a", "b"]
         result = store.list_ended(99, is_compacted=False, limit=2)
-        assert [one.task_id[-1] for one in result] == ["a", "b"]
+        assert [task_row.task_id[-1] for task_row in result] == ["a", "b"]
         assert store.list_ended(9, is_compacted=False, limit=10) == []
         assert store.list_ended(99, is_compacted=True, limit=10) == []
 
@@ -361,7 +361,7 @@ def test_a_compacted_task_has_a_fold_in_place_of_its_events(reopenable: Reopenab
         assert store.find_fold(TASK) == FOLD
         assert store.read(other, 0, limit_bytes=LIMIT) == expected
         compacted = store.list_ended(99, is_compacted=True, limit=10)
-        assert [one.task_id for one in compacted] == [TASK]
+        assert [task_row.task_id for task_row in compacted] == [TASK]
 
 
 def test_the_first_events_of_a_compacted_task_are_deleted_first(reopenable: Reopenable) -> None:
@@ -369,17 +369,17 @@ def test_the_first_events_of_a_compacted_task_are_deleted_first(reopenable: Reop
     batches = [FIRST, stored([begin("a", text)], 2)]
     batches += [stored([append("a", text)], sequence) for sequence in range(3, 100)]
     batches.append(stored([completed()], 100))
-    for one in batches:
-        made = [row()] if one is FIRST else []
-        changed = [row(state=ENDED, head=100)] if one is batches[-1] else []
-        reopenable.store.commit(group(one, made=made, changed=changed))
+    for batch in batches:
+        made = [row()] if batch is FIRST else []
+        changed = [row(state=ENDED, head=100)] if batch is batches[-1] else []
+        reopenable.store.commit(group(batch, made=made, changed=changed))
     reopenable.settle_all()
     reopenable.store.compact({TASK: FOLD})
     firsts = []
     while reopenable.store.has_backlog():
         expected_count = reopenable.store.read(TASK, 0, limit_bytes=2**30)
         firsts.append(parse_header(expected_count[0]).first_sequence)
-        assert expected_count == [one.sealed for one in batches[firsts[-1] - 1 :]]
+        assert expected_count == [batch.sealed for batch in batches[firsts[-1] - 1 :]]
         reopenable.store.settle(budget_bytes=1)
     assert firsts == sorted(firsts)
     assert len(set(firsts)) > 1
@@ -416,15 +416,15 @@ def test_a_journals_age_continues_after_a_restart(reopenable: Reopenable) -> Non
 def test_lists_are_by_status_time_newest_first_and_then_by_id(store: JournalStore) -> None:
     names = ("b1", "c2", "a1", "d0")
     rows = [row(f"journal1-{name}", time_ns=TIME_NS + int(name[1])) for name in names]
-    for one in rows:
-        first = stored([created()], 1, task_id=one.task_id)
-        store.commit(group(first, made=[one]))
+    for task_row in rows:
+        first = stored([created()], 1, task_id=task_row.task_id)
+        store.commit(group(first, made=[task_row]))
     page = store.list_rows(TaskFilter("acme"), limit=3)
-    assert [one.task_id[-2:] for one in page.rows] == ["c2", "a1", "b1"]
+    assert [task_row.task_id[-2:] for task_row in page.rows] == ["c2", "a1", "b1"]
     assert page.total == 4
     last = page.rows[-1]
     rest = store.list_rows(TaskFilter("acme"), limit=3, after=(last.status_time_ns, last.task_id))
-    assert [one.task_id[-2:] for one in rest.rows] == ["d0"]
+    assert [task_row.task_id[-2:] for task_row in rest.rows] == ["d0"]
     assert rest.total == 4
 
 
@@ -450,11 +450,11 @@ def test_lists_are_filtered(store: JournalStore, filter_: TaskFilter, result: se
         row("late", time_ns=TIME_NS + 1),
         row("foreign", account="other"),
     ]
-    for one in rows:
-        first = stored([created()], 1, task_id=one.task_id)
-        store.commit(group(first, made=[one]))
+    for task_row in rows:
+        first = stored([created()], 1, task_id=task_row.task_id)
+        store.commit(group(first, made=[task_row]))
     page = store.list_rows(filter_, limit=100)
-    assert {one.task_id for one in page.rows} == result
+    assert {task_row.task_id for task_row in page.rows} == result
     assert page.total == len(result)
 
 
@@ -468,8 +468,8 @@ def test_a_store_keeps_its_id_and_after_a_clean_shutdown_its_epoch(reopenable: R
 def test_orphaned_children_are_stored_until_they_are_deleted(reopenable: Reopenable) -> None:
     stray, other = OrphanedChild("c-1", "acme", 1.5), OrphanedChild("c-2", "", 2.5)
     later = replace(stray, until_s=3.5)
-    for one in (stray, other, later):
-        reopenable.store.add_orphaned_child(one)
+    for orphan in (stray, other, later):
+        reopenable.store.add_orphaned_child(orphan)
     for store in reopenable.before_and_after_restart():
         assert sorted(store.list_orphaned_children(), key=lambda child: child.task_id) == [
             later,
@@ -518,7 +518,7 @@ def webhook(task_id: str, config_id: str, state: int = 2, content: bytes = b"w")
 
 
 def save_webhooks(store: JournalStore, *rows: WebhookRow) -> None:
-    store.commit(CommitGroup(webhooks={one.key: one for one in rows}))
+    store.commit(CommitGroup(webhooks={webhook_row.key: webhook_row for webhook_row in rows}))
 
 
 def test_the_last_version_of_a_webhook_is_stored(reopenable: Reopenable) -> None:
@@ -541,9 +541,9 @@ def test_webhooks_are_listed_by_task_and_state_newest_first(store: JournalStore)
 
 
 def test_a_task_and_its_webhook_are_written_together(reopenable: Reopenable) -> None:
-    one = group(FIRST, made=[row()])
-    one.webhooks[TASK, "a"] = webhook(TASK, "a")
-    reopenable.store.commit(one)
+    commit_group = group(FIRST, made=[row()])
+    commit_group.webhooks[TASK, "a"] = webhook(TASK, "a")
+    reopenable.store.commit(commit_group)
     for store in reopenable.before_and_after_restart():
         assert store.find_row(TASK) is not None
         assert store.find_webhooks() == [webhook(TASK, "a")]

@@ -38,9 +38,9 @@ def _drawn(lines: Sequence[str]) -> bytes:
 def _file(objects: Sequence[bytes]) -> bytes:
     content = b"%PDF-1.4\n"
     offsets = []
-    for number, one in enumerate(objects, start=1):
+    for number, item in enumerate(objects, start=1):
         offsets.append(len(content))
-        content += b"%d 0 obj\n%s\nendobj\n" % (number, one)
+        content += b"%d 0 obj\n%s\nendobj\n" % (number, item)
     begin = len(content)
     rows = b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
     size = len(objects) + 1

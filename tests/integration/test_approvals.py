@@ -53,9 +53,9 @@ def answer_text(task: Any) -> str:
     """Return the text of a task's answer on the wire."""
     return "".join(
         part["text"]
-        for one in task["artifacts"]
-        if one.get("name") in ("answer", "partial_result")
-        for part in one["parts"]
+        for artifact in task["artifacts"]
+        if artifact.get("name") in ("answer", "partial_result")
+        for part in artifact["parts"]
     )
 
 
@@ -164,8 +164,8 @@ async def ask_both(shops: Shops, **options: Any) -> snapshot_pb2.TaskSnapshot:
 def asked_by(task: snapshot_pb2.TaskSnapshot, *agents: str) -> list[tuple[int, str]]:
     """Return number and id of the approval of each agent; their order is random."""
     approvals_by_agent = {
-        one.requested.path[-1]: (number, one.requested.approval_id)
-        for number, one in enumerate(task.approvals, start=1)
+        approval.requested.path[-1]: (number, approval.requested.approval_id)
+        for number, approval in enumerate(task.approvals, start=1)
     }
     return [approvals_by_agent[agent] for agent in agents]
 
@@ -175,8 +175,8 @@ async def test_approvals_of_children_bubble_up_with_their_path_and_are_asked_onc
 ) -> None:
     task = await ask_both(shops)
     assert {
-        (one.requested.tool, *one.requested.path, one.requested.approval_id)
-        for one in task.approvals
+        (approval.requested.tool, *approval.requested.path, approval.requested.approval_id)
+        for approval in task.approvals
     } == {
         (f"{name}/order", "supervisor", name, f"{child.started.task_id}.1")
         for name, child in zip(("apples", "pears"), task.children, strict=True)
@@ -211,7 +211,7 @@ async def test_one_message_answers_all(shops: Shops) -> None:
     ended = await shops.bridged.mesh.ask(text, task_id=task.task.id)
     assert ended.task.status.state == DONE
     assert texts(ended)[-1] == "Ordered 1 apple.\nOrdered 2 pears."
-    assert [len(one.orders) for one in (shops.apples, shops.pears)] == [1, 1]
+    assert [len(seller.orders) for seller in (shops.apples, shops.pears)] == [1, 1]
 
 
 async def test_an_answer_at_the_child_is_forwarded_to_the_root(shops: Shops) -> None:
@@ -237,11 +237,11 @@ async def test_over_two_levels_the_path_names_all(shops: Shops) -> None:
     await mesh.supervise(agents=["fruit"])
     task = await mesh.ask(BOTH)
     assert task.task.status.state == WAITS
-    assert sorted(list(one.requested.path) for one in task.approvals) == [
+    assert sorted(list(approval.requested.path) for approval in task.approvals) == [
         ["supervisor", "fruit", "apples"],
         ["supervisor", "fruit", "pears"],
     ]
-    assert {one.requested.child_task_id for one in task.approvals} == {
+    assert {approval.requested.child_task_id for approval in task.approvals} == {
         child.started.task_id for child in task.children
     }
     (_, first), (_, second) = asked_by(task, "apples", "pears")
@@ -250,7 +250,7 @@ async def test_over_two_levels_the_path_names_all(shops: Shops) -> None:
     assert (shops.apples.orders, len(shops.pears.orders)) == ([], 1)
     ended = await mesh.ask(f"approve {first}", task_id=task.task.id)
     assert ended.task.status.state == DONE, ended.task.status
-    assert [len(one.orders) for one in (shops.apples, shops.pears)] == [1, 1]
+    assert [len(seller.orders) for seller in (shops.apples, shops.pears)] == [1, 1]
 
 
 async def test_a_child_answered_at_its_own_address_is_not_asked_again(shops: Shops) -> None:
@@ -270,7 +270,7 @@ async def test_a_child_answered_at_its_own_address_is_not_asked_again(shops: Sho
     assert "Ordered 3 apples." in texts(remaining)
     ended = await mesh.ask("approve", task_id=task.task.id)
     assert ended.task.status.state == DONE, ended.task.status
-    assert [len(one.orders) for one in (shops.apples, shops.pears)] == [1, 1]
+    assert [len(seller.orders) for seller in (shops.apples, shops.pears)] == [1, 1]
     assert {"Ordered 3 apples.", "Ordered 2 pears."} <= {*texts(ended)}
 
 
@@ -278,9 +278,9 @@ async def test_cancel_of_the_root_withdraws_all(shops: Shops) -> None:
     task = await ask_both(shops)
     client = shops.bridged.mesh.directory.client_for_task(task.task.id)
     await client.cancel_task(task.task.id, account="")
-    for one in task.approvals:
+    for approval in task.approvals:
         with pytest.raises(TaskEndedError):
-            await shops.answer(one.requested.approval_id)
+            await shops.answer(approval.requested.approval_id)
     assert shops.apples.orders == shops.pears.orders == []
 
 
@@ -289,7 +289,7 @@ async def test_the_command_line_lists_approves_and_rejects(shops: Shops) -> None
     task = await ask_both(shops)
     (_, first), (_, second) = asked_by(task, "apples", "pears")
     listed = await run_command("approvals", *mesh, "--json")
-    approvals_by_agent = {one["approval_id"]: one for one in listed.json}
+    approvals_by_agent = {approval["approval_id"]: approval for approval in listed.json}
     assert set(approvals_by_agent) == {first, second}
     assert (approvals_by_agent[first]["tool"], approvals_by_agent[first]["task_id"]) == (
         "apples/order",
@@ -355,10 +355,10 @@ async def test_a_step_that_needs_the_result_of_a_waiting_one_waits_too(shops: Sh
     assert len(task.children) == 1, task
     remaining = await shops.bridged.mesh.ask("approve", task_id=task.task.id)
     assert remaining.task.status.state == WAITS
-    assert [one.started.agent for one in remaining.children] == ["apples", "pears"]
+    assert [child.started.agent for child in remaining.children] == ["apples", "pears"]
     ended = await shops.bridged.mesh.ask("approve", task_id=task.task.id)
     assert ended.task.status.state == DONE
-    assert [len(one.orders) for one in (shops.apples, shops.pears)] == [1, 1]
+    assert [len(seller.orders) for seller in (shops.apples, shops.pears)] == [1, 1]
 
 
 @pytest.mark.parametrize("version", ["0.3", "0.1"])

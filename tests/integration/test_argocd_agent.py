@@ -106,7 +106,7 @@ async def test_a_sync_waits_for_approval_and_is_then_made_once(
     task = await agent.send("approve", taskId=task["id"])
     assert task["status"]["state"] == "TASK_STATE_COMPLETED", task
     assert "The sync of shop has begun." in str(task["artifacts"])
-    assert [one["name"] for one in argocd.synced] == ["shop"]
+    assert [sync["name"] for sync in argocd.synced] == ["shop"]
 
 
 async def test_a_rejected_sync_is_not_made(

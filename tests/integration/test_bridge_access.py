@@ -262,7 +262,7 @@ async def test_an_account_lists_its_own_tasks_and_its_members_share_them(
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         page = await caller.call("ListTasks", {"contextId": task["contextId"]}, given)
         assert page["totalSize"] == len(page["tasks"])
-        return [one["id"] for one in page["tasks"]]
+        return [item["id"] for item in page["tasks"]]
 
     assert await listed(X_API_Key=KEY_A) == [task["id"]]
     assert await listed(X_API_Key="key-of-ben") == [task["id"]]
@@ -273,11 +273,11 @@ async def test_an_account_lists_its_own_tasks_and_its_members_share_them(
     metadata = [("x-api-key", KEY_B)]
     answer = await guarded.v1.ListTasks(a2a_pb2.ListTasksRequest(), metadata=metadata)
     assert answer.total_size == len(answer.tasks)
-    assert task["id"] not in [one.id for one in answer.tasks]
+    assert task["id"] not in [item.id for item in answer.tasks]
     url = f"{guarded.bridged.url}/tasks"
     page = (await guarded.bridged.client.get(url, headers=BOB)).json()
     assert page["totalSize"] == len(page["tasks"])
-    assert task["id"] not in [one["id"] for one in page["tasks"]]
+    assert task["id"] not in [item["id"] for item in page["tasks"]]
 
 
 async def test_a_conversation_of_the_same_name_is_another_one(
@@ -287,11 +287,11 @@ async def test_a_conversation_of_the_same_name_is_another_one(
     message = caller.message("mine", contextId=task["contextId"])
     anns_call = (await caller.call("SendMessage", {"message": message}, BOB))["task"]
     assert anns_call["id"] != task["id"]
-    assert [one["messageId"] for one in anns_call["history"] if one["role"] == "ROLE_USER"] == [
+    assert [item["messageId"] for item in anns_call["history"] if item["role"] == "ROLE_USER"] == [
         message["messageId"]
     ]
     page = await caller.call("ListTasks", {"contextId": task["contextId"]}, ANN)
-    assert [one["id"] for one in page["tasks"]] == [task["id"]]
+    assert [item["id"] for item in page["tasks"]] == [task["id"]]
     await caller.call("CancelTask", {"id": anns_call["id"]}, BOB)
 
 

@@ -37,8 +37,8 @@ async def read(bridged: BridgedMesh, path: str, **headers: str) -> dict[str, Any
 
 def addresses(card: dict[str, Any]) -> list[tuple[str, str, str]]:
     return [
-        (one["protocolVersion"], one["protocolBinding"], one["url"])
-        for one in card["supportedInterfaces"]
+        (interface["protocolVersion"], interface["protocolBinding"], interface["url"])
+        for interface in card["supportedInterfaces"]
     ]
 
 
@@ -52,7 +52,7 @@ async def test_cards_have_the_agent_s_addresses_and_capabilities(bridged: Bridge
         ("0.3", "HTTP+JSON", bridged.url),
     ]
     assert {url for _, _, url in addresses(named)} == {f"{bridged.url}/agents/echo"}
-    extensions = [one["uri"] for one in named["capabilities"]["extensions"]]
+    extensions = [extension["uri"] for extension in named["capabilities"]["extensions"]]
     assert extensions == [RESUME_EXTENSION]
 
 
@@ -62,12 +62,14 @@ async def test_one_card_serves_clients_of_both_versions(bridged: BridgedMesh) ->
     assert (card["protocolVersion"], card["url"]) == ("0.3.0", url)
     assert card["preferredTransport"] == "JSONRPC"
     older = v0_3.AgentCard.model_validate(card)
-    assert [(one.transport, one.url) for one in older.additional_interfaces or ()] == [
+    interfaces = older.additional_interfaces or ()
+    assert [(interface.transport, interface.url) for interface in interfaces] == [
         ("JSONRPC", url),
         ("HTTP+JSON", url),
     ]
     newer = parse_agent_card(card)
-    assert [one.protocol_version for one in newer.supported_interfaces] == ["1.0"] * 2 + ["0.3"] * 2
+    versions = [interface.protocol_version for interface in newer.supported_interfaces]
+    assert versions == ["1.0"] * 2 + ["0.3"] * 2
 
 
 async def test_the_original_path_has_the_original_fields(bridged: BridgedMesh) -> None:
@@ -84,7 +86,11 @@ async def test_the_original_path_has_the_original_fields(bridged: BridgedMesh) -
 async def test_grpc_is_on_the_card_while_it_is_served(bridged: BridgedMesh) -> None:
     bridged.bridge.addresses.grpc = "127.0.0.1:50052"
     card = await read(bridged, f"/agents/echo{CARD}")
-    interfaces = [one for one in card["supportedInterfaces"] if one["protocolBinding"] == "GRPC"]
+    interfaces = [
+        interface
+        for interface in card["supportedInterfaces"]
+        if interface["protocolBinding"] == "GRPC"
+    ]
     assert interfaces == [
         {
             "url": "127.0.0.1:50052",
@@ -218,7 +224,8 @@ async def test_cards_declare_security_schemes_in_each_version(tmp_path: Path) ->
         assert newer.security_schemes["key"].api_key_security_scheme.name == "X-API-Key"
         assert newer.security_schemes["key"].api_key_security_scheme.location == "header"
         assert newer.security_schemes["bearer"].http_auth_security_scheme.scheme == "Bearer"
-        assert [list(one.schemes) for one in newer.security_requirements] == [["key"], ["bearer"]]
+        required = [list(requirement.schemes) for requirement in newer.security_requirements]
+        assert required == [["key"], ["bearer"]]
         older = v0_3.AgentCard.model_validate(card)
         assert older.security == [{"key": []}, {"bearer": []}]
         schemes = {name: scheme.root for name, scheme in (older.security_schemes or {}).items()}

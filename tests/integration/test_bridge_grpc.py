@@ -297,8 +297,8 @@ async def test_v1_stores_webhooks_and_never_shows_their_secrets(mesh: GrpcMesh) 
     config.authentication.credentials = "s3cret"
     created = await mesh.v1.CreateTaskPushNotificationConfig(config)
     assert (created.id, created.task_id, created.url) == ("w-1", task_id, HOOK)
-    one = a2a_pb2.GetTaskPushNotificationConfigRequest(task_id=task_id, id="w-1")
-    task_read = await mesh.v1.GetTaskPushNotificationConfig(one)
+    request = a2a_pb2.GetTaskPushNotificationConfigRequest(task_id=task_id, id="w-1")
+    task_read = await mesh.v1.GetTaskPushNotificationConfig(request)
     query = a2a_pb2.ListTaskPushNotificationConfigsRequest(task_id=task_id)
     listed = await mesh.v1.ListTaskPushNotificationConfigs(query)
     assert task_read == created
@@ -307,7 +307,7 @@ async def test_v1_stores_webhooks_and_never_shows_their_secrets(mesh: GrpcMesh) 
     deletion = a2a_pb2.DeleteTaskPushNotificationConfigRequest(task_id=task_id, id="w-1")
     await mesh.v1.DeleteTaskPushNotificationConfig(deletion)
     assert not (await mesh.v1.ListTaskPushNotificationConfigs(query)).configs
-    refused = await refusal(mesh.v1.GetTaskPushNotificationConfig(one))
+    refused = await refusal(mesh.v1.GetTaskPushNotificationConfig(request))
     assert (refused.code, refused.reason) == ("NOT_FOUND", "TASK_NOT_FOUND")
 
 
@@ -322,8 +322,8 @@ async def test_v0_3_stores_webhooks_by_their_names(mesh: GrpcMesh) -> None:
     name = f"tasks/{task_id}/pushNotificationConfigs/w-1"
     assert (created.name, created.push_notification_config.url) == (name, HOOK)
     for request_name in (name, f"tasks/{task_id}"):
-        one = old.GetTaskPushNotificationConfigRequest(name=request_name)
-        assert await mesh.v0_3.GetTaskPushNotificationConfig(one) == created
+        get_request = old.GetTaskPushNotificationConfigRequest(name=request_name)
+        assert await mesh.v0_3.GetTaskPushNotificationConfig(get_request) == created
     query = old.ListTaskPushNotificationConfigRequest(parent=f"tasks/{task_id}")
     assert list((await mesh.v0_3.ListTaskPushNotificationConfig(query)).configs) == [created]
     deletion = old.DeleteTaskPushNotificationConfigRequest(name=name)
@@ -338,8 +338,8 @@ async def test_a_webhook_may_come_with_the_message(mesh: GrpcMesh) -> None:
     before = v0_3_send_request("ask what?")
     before.configuration.push_notification.url = HOOK
     other_id = (await mesh.v0_3.SendMessage(before)).task.id
-    for one in (task_id, other_id):
-        query = a2a_pb2.ListTaskPushNotificationConfigsRequest(task_id=one)
+    for sent_id in (task_id, other_id):
+        query = a2a_pb2.ListTaskPushNotificationConfigsRequest(task_id=sent_id)
         (webhook,) = (await mesh.v1.ListTaskPushNotificationConfigs(query)).configs
         assert webhook.url == HOOK
 

@@ -46,8 +46,10 @@ async def test_unknown_tasks_are_not_found_in_every_method(mesh: GrpcMesh) -> No
     subscription = mesh.v1.SubscribeToTask(a2a_pb2.SubscribeToTaskRequest(id="nope"))
     refused = {name: await refusal(call) for name, call in calls.items()}
     refused["SubscribeToTask"] = await refusal(lambda: collect(subscription))
-    assert {(one.code, one.reason) for one in refused.values()} == {("NOT_FOUND", "TASK_NOT_FOUND")}
-    assert all(one.metadata == {"taskId": "nope"} for one in refused.values())
+    assert {(failure.code, failure.reason) for failure in refused.values()} == {
+        ("NOT_FOUND", "TASK_NOT_FOUND")
+    }
+    assert all(failure.metadata == {"taskId": "nope"} for failure in refused.values())
     text = refused["v0.3"].text
     assert text == f"TaskNotFoundError: {refused['GetTask'].text}"
 
@@ -102,7 +104,9 @@ async def test_errors_are_the_same_as_over_json_rpc(
     error = await mesh.bridged.at("/").error(method, params)
     info, *more = error["data"]
     violations = {
-        one["field"]: one["description"] for data in more for one in data["fieldViolations"]
+        violation["field"]: violation["description"]
+        for data in more
+        for violation in data["fieldViolations"]
     }
     assert (refused.reason, refused.metadata, refused.violations, refused.text) == (
         info["reason"],

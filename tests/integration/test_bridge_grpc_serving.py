@@ -62,8 +62,12 @@ def reflected(address: str) -> dict[str, list[tuple[str, str, bool]]]:
             described = descriptor_pb2.ServiceDescriptorProto()
             service.CopyToProto(described)
             methods[name] = [
-                (one.name, one.input_type + " -> " + one.output_type, one.server_streaming)
-                for one in described.method
+                (
+                    method.name,
+                    method.input_type + " -> " + method.output_type,
+                    method.server_streaming,
+                )
+                for method in described.method
             ]
         card: Any = pool.FindMessageTypeByName("lf.a2a.v1.AgentCard")
         assert card.fields_by_name["security_schemes"].message_type.GetOptions().map_entry

@@ -307,10 +307,10 @@ async def test_both_bindings_stream_equally(at_echo: RestCaller, rpc: Caller) ->
 def without_ids(value: Any) -> Any:
     """A task without the values that differ between callers and times."""
     if isinstance(value, list):
-        return [without_ids(one) for one in value]
+        return [without_ids(item) for item in value]
     if isinstance(value, dict):
         own_fields = {"id", "contextId", "taskId", "timestamp", "artifactId", "messageId"}
-        return {name: without_ids(one) for name, one in value.items() if name not in own_fields}
+        return {name: without_ids(item) for name, item in value.items() if name not in own_fields}
     return value
 
 

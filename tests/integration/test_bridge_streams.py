@@ -61,10 +61,11 @@ async def test_a_stream_begins_with_the_task_and_ends_with_its_end(caller: Calle
     assert events[0].state == "TASK_STATE_SUBMITTED"
     assert events[-1].state == "TASK_STATE_COMPLETED"
     assert text(events) == "1 2 3 4 5 "
-    updates = [one.result["artifactUpdate"] for one in events if one.text]
-    assert [one.get("append", False) for one in updates] == [False, True, True, True, True]
-    assert [one.get("lastChunk", False) for one in updates] == [False, False, False, False, True]
-    assert len({one["artifact"]["artifactId"] for one in updates}) == 1
+    updates = [event.result["artifactUpdate"] for event in events if event.text]
+    assert [update.get("append", False) for update in updates] == [False, True, True, True, True]
+    last_flags = [update.get("lastChunk", False) for update in updates]
+    assert last_flags == [False, False, False, False, True]
+    assert len({update["artifact"]["artifactId"] for update in updates}) == 1
 
 
 async def test_every_event_has_an_id_and_they_only_grow(caller: Caller) -> None:
@@ -203,12 +204,12 @@ async def test_a_silent_stream_gets_heartbeats(tmp_path: Path) -> None:
 
 
 async def test_many_streams_at_once_each_get_their_own(caller: Caller) -> None:
-    async def one(number: int) -> str:
+    async def count_to(number: int) -> str:
         async with caller.streamed(f"count {number}") as stream:
             return text(await stream.rest())
 
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one(number)) for number in range(1, 40)]
+        tasks = [group.create_task(count_to(number)) for number in range(1, 40)]
     expected = ["".join(f"{n} " for n in range(1, number + 1)) for number in range(1, 40)]
     assert [task.result() for task in tasks] == expected
 
@@ -276,4 +277,4 @@ async def test_nothing_is_written_to_a_disconnected_client(
         asyncio.get_running_loop().call_soon(burst.set)
         await over.wait()
     # Asyncio's log records of this connection, without those of others.
-    assert not [one.message for one in caplog.records if "socket.send()" in one.message]
+    assert not [record.message for record in caplog.records if "socket.send()" in record.message]

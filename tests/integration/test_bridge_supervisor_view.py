@@ -33,7 +33,7 @@ async def ask(caller: Caller, text: str) -> list[Event]:
 
 
 def updates(events: list[Event]) -> list[Json]:
-    return [one.result["artifactUpdate"] for one in events if "artifactUpdate" in one.result]
+    return [event.result["artifactUpdate"] for event in events if "artifactUpdate" in event.result]
 
 
 def folded_texts(events: list[Event]) -> dict[str, str]:
@@ -100,8 +100,8 @@ async def test_each_parallel_writer_keeps_one_artifact_id(caller: Caller) -> Non
     firsts = [update for update in results if not update.get("append", False)]
     ids = {update["artifact"]["artifactId"] for update in results}
     metadata = [update["artifact"]["metadata"] for update in firsts]
-    assert {one["trunkline/agent"] for one in metadata} == {"echo"}
-    assert sorted(one["trunkline/step"] for one in metadata) == ["step-1", "step-2"]
+    assert {item["trunkline/agent"] for item in metadata} == {"echo"}
+    assert sorted(item["trunkline/step"] for item in metadata) == ["step-1", "step-2"]
     assert {update["artifact"]["artifactId"] for update in firsts} == ids
     counted = {"".join(f"{n} " for n in range(1, upto + 1)) for upto in (20, 30)}
     assert {folded_texts(events)[artifact_id] for artifact_id in ids} == counted
@@ -125,8 +125,8 @@ async def test_the_view_resumes_after_any_event(caller: Caller) -> None:
         headers = {"Last-Event-ID": event.id}
         async with caller.stream("SubscribeToTask", task, headers) as resumed:
             remaining = await resumed.rest()
-        assert [(one.id, one.result) for one in remaining] == [
-            (one.id, one.result) for one in whole[index + 1 :]
+        assert [(item.id, item.result) for item in remaining] == [
+            (item.id, item.result) for item in whole[index + 1 :]
         ]
 
 
@@ -182,7 +182,7 @@ async def test_eight_concurrent_children_are_each_one_artifact_in_the_view(tmp_p
         "TASK_STATE_WORKING",
         "TASK_STATE_COMPLETED",
     ]
-    assert all("artifactUpdate" in one.result for one in events[2:-1])
+    assert all("artifactUpdate" in event.result for event in events[2:-1])
     by_name: dict[str, list[Json]] = {}
     for update in updates(events):
         by_name.setdefault(update["artifact"]["name"], []).append(update)
@@ -194,12 +194,12 @@ async def test_eight_concurrent_children_are_each_one_artifact_in_the_view(tmp_p
         "tool_notification_complete",
         "partial_result",
     ]
-    plan_ids = {one["artifact"]["artifactId"] for one in by_name["execution_plan_streaming"]}
-    assert {one["artifact"]["artifactId"] for one in by_name["execution_plan_update"]} == plan_ids
+    plan_ids = {plan["artifact"]["artifactId"] for plan in by_name["execution_plan_streaming"]}
+    assert {plan["artifact"]["artifactId"] for plan in by_name["execution_plan_update"]} == plan_ids
     for name in ("tool_notification_start", "tool_notification_complete"):
         notes = by_name[name]
-        assert len({one["artifact"]["artifactId"] for one in notes}) == len(notes) == 8
-        assert all(one["lastChunk"] and not one.get("append", False) for one in notes)
+        assert len({note["artifact"]["artifactId"] for note in notes}) == len(notes) == 8
+        assert all(note["lastChunk"] and not note.get("append", False) for note in notes)
     results = by_name["streaming_result"]
     written: dict[str, list[Json]] = {}
     for update in results:
@@ -211,9 +211,9 @@ async def test_eight_concurrent_children_are_each_one_artifact_in_the_view(tmp_p
         step = chorus.names.index(agent_name) + 1
         assert first["artifact"]["metadata"]["trunkline/step"] == f"step-{step}"
         assert not first.get("append", False)
-        assert all(one["append"] for one in others)
-        assert [one.get("lastChunk", False) for one in own] == [False] * (len(own) - 1) + [True]
-        full_text = "".join(part["text"] for one in own for part in one["artifact"]["parts"])
+        assert all(other["append"] for other in others)
+        assert [item.get("lastChunk", False) for item in own] == [False] * (len(own) - 1) + [True]
+        full_text = "".join(part["text"] for item in own for part in item["artifact"]["parts"])
         assert full_text == chorus.text_of(agent_name)
     # They streamed concurrently: every round has a word of each.
     round_words = [update["artifact"]["parts"][0]["text"].split()[1:] for update in results]

@@ -66,7 +66,7 @@ async def test_a_waiting_call_gets_its_task_when_its_host_is_back(tmp_path: Path
         listed = (await caller.call("ListTasks", {}))["tasks"]
     assert task["status"]["state"] == "TASK_STATE_COMPLETED"
     assert task["artifacts"][0]["parts"] == [{"text": "done"}]
-    assert [one["id"] for one in listed] == [task["id"]]
+    assert [item["id"] for item in listed] == [task["id"]]
 
 
 async def test_a_message_for_an_unreachable_host_is_accepted_once_when_it_is_back(

@@ -95,8 +95,8 @@ async def wait_until(predicate: Callable[[], bool]) -> None:
 def orphans(spans: InMemorySpanExporter) -> list[str]:
     """Return the spans whose parent is neither the caller's nor an ended span."""
     ended_spans = spans.get_finished_spans()
-    known = {one.context.span_id for one in ended_spans if one.context} | {int(CALLER_SPAN, 16)}
-    return [one.name for one in ended_spans if one.parent and one.parent.span_id not in known]
+    known = {span.context.span_id for span in ended_spans if span.context} | {int(CALLER_SPAN, 16)}
+    return [span.name for span in ended_spans if span.parent and span.parent.span_id not in known]
 
 
 def traceparent_of(span: ReadableSpan) -> str:
@@ -222,7 +222,9 @@ async def test_a_call_over_grpc_joins_the_caller_s_trace_and_returns_it(
         assert attributes[telemetry.RPC_STATUS_CODE] == "OK"
         assert attributes[telemetry.RPC_METHOD] == "lf.a2a.v1.A2AService/SendMessage"
         assert attributes[telemetry.A2A_TASK_ID] == task.id
-        traces = {one.context.trace_id for one in spans.get_finished_spans() if one.context}
+        traces = {
+            finished.context.trace_id for finished in spans.get_finished_spans() if finished.context
+        }
         assert traces == {span.context.trace_id}
 
 
@@ -249,7 +251,7 @@ async def test_posts_to_webhooks_are_in_the_trace_of_their_task_and_propagate_it
     async with open_receiver() as receiver:
         await send_with_webhook(caller, receiver, version=version)
         await receiver.until(
-            lambda seen: any(b"completed" in one.body.lower() for one in seen.accepted)
+            lambda seen: any(b"completed" in delivery.body.lower() for delivery in seen.accepted)
         )
         host, _, port = receiver.url.split("/")[2].rpartition(":")
         posts = await of_posts(spans, len(receiver.accepted))
@@ -274,10 +276,10 @@ async def test_posts_to_webhooks_are_in_the_trace_of_their_task_and_propagate_it
     await wait_until(lambda: not orphans(spans))
     ended_spans = spans.get_finished_spans()
     # The reads and records of the delivery are maintenance.
-    traces = {trace.format_trace_id(one.context.trace_id) for one in ended_spans if one.context}
+    traces = {trace.format_trace_id(span.context.trace_id) for span in ended_spans if span.context}
     assert traces == {TRACE}
-    assert not [one.name for one in ended_spans if "Watch" in one.name or "Webhook" in one.name]
-    assert "opaque" not in "".join(one.to_json() for one in ended_spans)
+    assert not [span.name for span in ended_spans if "Watch" in span.name or "Webhook" in span.name]
+    assert "opaque" not in "".join(span.to_json() for span in ended_spans)
 
 
 async def test_each_attempt_to_post_is_a_span_with_its_error(

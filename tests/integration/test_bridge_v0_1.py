@@ -294,9 +294,9 @@ async def test_concurrent_messages_with_a_new_id_are_each_answered_or_refused(
             for text in texts
         }
     answers = {text: post.result().json() for text, post in posts.items()}
-    refused = {one["error"]["code"] for one in answers.values() if "error" in one}
+    refused = {answer["error"]["code"] for answer in answers.values() if "error" in answer}
     assert refused <= {-32004}
-    accepted = {text: one["result"] for text, one in answers.items() if "result" in one}
+    accepted = {text: answer["result"] for text, answer in answers.items() if "result" in answer}
     assert accepted
     # Each answer is the one to its caller's own message.
     assert {text: task["artifacts"][0]["parts"][0]["text"] for text, task in accepted.items()} == {

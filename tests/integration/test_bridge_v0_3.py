@@ -79,13 +79,13 @@ def finals(events: list[Event]) -> list[bool]:
 @pytest.mark.parametrize("path", ["/", "/agents/echo"])
 async def test_the_documented_curl_command_works(bridged: BridgedMesh, path: str) -> None:
     responses = await curl(bridged.url + path)
-    assert {one["id"] for one in responses} == {"test-1"}
-    results = [one["result"] for one in responses]
+    assert {response["id"] for response in responses} == {"test-1"}
+    results = [response["result"] for response in responses]
     assert results[0]["kind"] == "task"
-    texts = [one["artifact"]["parts"][0] for one in results if one["kind"] == "artifact-update"]
+    texts = [item["artifact"]["parts"][0] for item in results if item["kind"] == "artifact-update"]
     assert texts == [{"kind": "text", "text": "what is 1+2"}]
     assert results[-1]["status"]["state"] == "completed"
-    assert [one.get("final", False) for one in results][-2:] == [False, True]
+    assert [item.get("final", False) for item in results][-2:] == [False, True]
 
 
 async def test_a_message_is_answered_by_its_task(caller: Caller) -> None:
@@ -204,13 +204,13 @@ async def test_two_readers_and_a_resumed_one_see_the_same(
     watch = {"id": task["id"]}
     async with (
         asyncio.timeout(PATIENCE_S),
-        tested.stream("tasks/resubscribe", watch) as one,
-        tested.stream("tasks/resubscribe", watch) as two,
+        tested.stream("tasks/resubscribe", watch) as stream,
+        tested.stream("tasks/resubscribe", watch) as other_stream,
     ):
-        assert (await anext(one)).result["kind"] == "task"
-        assert (await anext(two)).result["kind"] == "task"
+        assert (await anext(stream)).result["kind"] == "task"
+        assert (await anext(other_stream)).result["kind"] == "task"
         gate.write("a", "b", "c", "")
-        first, second = await one.rest(), await two.rest()
+        first, second = await stream.rest(), await other_stream.rest()
     texts = [
         event.result["artifact"]["parts"][0]["text"]
         for event in first

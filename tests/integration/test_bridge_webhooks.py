@@ -85,7 +85,9 @@ def kinds(posts: Sequence[ReceivedPost]) -> list[str]:
 def states(posts: Sequence[ReceivedPost]) -> list[str]:
     """Return the states in v1.0 posts."""
     bodies = [post.json.get("task") or post.json.get("statusUpdate") for post in posts]
-    return [one["status"]["state"].removeprefix("TASK_STATE_") for one in bodies if one is not None]
+    return [
+        body["status"]["state"].removeprefix("TASK_STATE_") for body in bodies if body is not None
+    ]
 
 
 def text(posts: Sequence[ReceivedPost]) -> str:
@@ -352,8 +354,8 @@ async def test_a_webhook_of_v0_3_gets_the_whole_task_whenever_its_status_changes
     task = await caller.call("message/send", params, OLD)
     await receiver.until(lambda seen: len(seen.accepted) == 3)
     bodies = [post.json for post in receiver.accepted]
-    assert [one["kind"] for one in bodies] == ["task"] * 3
-    assert [one["status"]["state"] for one in bodies] == ["submitted", "working", "completed"]
+    assert [body["kind"] for body in bodies] == ["task"] * 3
+    assert [body["status"]["state"] for body in bodies] == ["submitted", "working", "completed"]
     assert "artifacts" not in bodies[0]
     assert bodies[-1] == task
     headers = receiver.accepted[0].headers
@@ -370,8 +372,8 @@ async def test_a_webhook_of_the_original_wire_gets_tasks_by_the_ids_of_their_cli
     task = await caller.call("tasks/send", params)
     await receiver.until(lambda seen: len(seen.accepted) == 3)
     bodies = [post.json for post in receiver.accepted]
-    assert [one["id"] for one in bodies] == ["my own id/1"] * 3
-    assert [one["status"]["state"] for one in bodies] == ["submitted", "working", "completed"]
+    assert [body["id"] for body in bodies] == ["my own id/1"] * 3
+    assert [body["status"]["state"] for body in bodies] == ["submitted", "working", "completed"]
     assert bodies[-1]["artifacts"] == task["artifacts"]
     # A second registration replaces the same webhook, which continues at its cursor.
     again = {"id": "my own id/1", "pushNotificationConfig": config(receiver)}
@@ -391,13 +393,13 @@ async def test_webhooks_are_read_listed_and_removed_without_their_secrets(
         params = config(receiver, taskId=task["id"], id=name, **secrets)
         answers.append(await caller.call("CreateTaskPushNotificationConfig", params))
     config_params = {"taskId": task["id"], "id": "one"}
-    one = await caller.call("GetTaskPushNotificationConfig", config_params)
-    answers.append(one)
+    webhook = await caller.call("GetTaskPushNotificationConfig", config_params)
+    answers.append(webhook)
     listed = await caller.call("ListTaskPushNotificationConfigs", {"taskId": task["id"]})
     answers.append(listed)
     expected = {"taskId": task["id"], "url": receiver.url, "authentication": {"scheme": "Bearer"}}
-    assert one == {**expected, "id": "one"}
-    assert listed["configs"] == [one, {**expected, "id": "two"}]
+    assert webhook == {**expected, "id": "one"}
+    assert listed["configs"] == [webhook, {**expected, "id": "two"}]
     for _ in range(2):
         await caller.call("DeleteTaskPushNotificationConfig", config_params)
     listed = await caller.call("ListTaskPushNotificationConfigs", {"taskId": task["id"]})
@@ -473,7 +475,7 @@ async def test_an_invalid_webhook_is_refused_with_its_field(
     error = await caller.error("SendMessage", params)
     assert error["code"] == -32602
     violations = error["data"][1]["fieldViolations"]
-    assert [one["field"] for one in violations] == [
+    assert [violation["field"] for violation in violations] == [
         f"configuration.taskPushNotificationConfig.{name}"
     ]
     assert "secret" not in str(error)
@@ -487,7 +489,7 @@ async def until(
     client = mesh.mesh.directory.client_for_task(task_id)
     async with asyncio.timeout(PATIENCE_S):
         # The host has no event for it.
-        while any(one.state != state for one in await client.list_webhooks(task_id)):  # noqa: ASYNC110
+        while any(webhook.state != state for webhook in await client.list_webhooks(task_id)):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
 

@@ -231,7 +231,7 @@ async def test_a_port_in_use_is_one_line_with_advice(mesh: MeshProcess, tmp_path
 
 async def test_agents_and_tools_are_listed(mesh: MeshProcess) -> None:
     agents = (await run_command("agents", "--mesh", mesh.mesh_address, "--json")).json
-    assert {"supervisor", "echo", "math", "currency"} <= {one["name"] for one in agents}
+    assert {"supervisor", "echo", "math", "currency"} <= {agent["name"] for agent in agents}
     text = (await run_command("agents", TRUNKLINE_MESH=mesh.mesh_address)).out
     assert re.search(r"^echo +127\.0\.0\.1:\d+ +\S", text, re.MULTILINE)
     tools = (await run_command("tools", "--mesh", mesh.mesh_address)).out
@@ -245,7 +245,7 @@ async def test_tasks_are_listed_and_shown(mesh: MeshProcess) -> None:
     listed = (
         await run_command("tasks", *address, "--context", answer["context_id"], "--json")
     ).json
-    assert answer["task_id"] in {one["task_id"] for one in listed}
+    assert answer["task_id"] in {task["task_id"] for task in listed}
     (root,) = (
         await run_command("tasks", *address, "--agent", "supervisor", "--limit", "1", "--json")
     ).json
@@ -334,7 +334,7 @@ async def test_a_cancelled_task_ends_the_command_that_waits_for_it(mesh: MeshPro
     ) as waiting:
         task_id = (await working_task(mesh, "echo")).task_id
         listed = (await run_command("tasks", *address, "--agent", "echo", "--json")).json
-        assert [one["task_id"] for one in listed if one["state"] == "working"] == [task_id]
+        assert [task["task_id"] for task in listed if task["state"] == "working"] == [task_id]
         assert await run_command("cancel", task_id, *address) == CompletedCommand(
             0, f"{task_id} canceled\n", ""
         )

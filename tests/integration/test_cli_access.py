@@ -63,7 +63,7 @@ class Guarded:
             AgentClient(f"{self.mesh.http_url}/agents/echo", api_key=key) as client,
             aclosing(client.stream("count 2")) as results,
         ):
-            (task_id,) = [one["task"]["id"] async for one in results if "task" in one]
+            (task_id,) = [result["task"]["id"] async for result in results if "task" in result]
         return str(task_id)
 
 

@@ -27,7 +27,7 @@ async def stop(mesh: MeshProcess, stop_signal: signal.Signals) -> None:
 def answer_of(task: Any) -> str:
     assert task["status"]["state"] == "TASK_STATE_COMPLETED", task["status"]
     names = {"answer", "partial_result"}
-    (answer,) = [one for one in task["artifacts"] if one["name"] in names]
+    (answer,) = [artifact for artifact in task["artifacts"] if artifact["name"] in names]
     return "".join(part["text"] for part in answer["parts"])
 
 

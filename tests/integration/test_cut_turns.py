@@ -136,7 +136,7 @@ async def test_a_turn_that_was_canceled_does_not_poison_the_next(
     if model != "rules":
         shown = server.requests[-1].messages
         # The instructions, the cut turn, and the question with its result.
-        assert [one["role"] for one in shown] == [
+        assert [message["role"] for message in shown] == [
             "system",
             *("user", "assistant", "tool", "assistant"),
             *("user", "assistant", "tool"),
@@ -162,7 +162,7 @@ async def test_a_turn_whose_host_was_killed_resumes_and_the_conversation_continu
         assert ended.task.artifacts[0].parts[0].text == "seen stars"
         assert await living.ask("look at clouds") == "seen clouds"
     if model != "rules":
-        texts = [one["content"] for one in server.requests[-1].messages]
+        texts = [message["content"] for message in server.requests[-1].messages]
         assert texts[1:4:2] == ["look at stars", "seen stars"]
 
 
@@ -178,4 +178,4 @@ async def test_two_questions_at_once_are_answered_one_after_the_other(
         await living.ended(second)
     assert tools.looks == ["before", "stars", "clouds"]
     if model != "rules":
-        assert "seen stars" in [one["content"] for one in server.requests[-1].messages]
+        assert "seen stars" in [message["content"] for message in server.requests[-1].messages]

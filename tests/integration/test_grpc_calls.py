@@ -105,7 +105,7 @@ class Service:
         self.failure: Exception = TaskNotFoundError("t-1")
         self.seen: list[bytes] = []
 
-    async def one(self, request: bytes, context: Context) -> bytes:
+    async def answer_one(self, request: bytes, context: Context) -> bytes:
         if request == b"fail":
             raise self.failure
         if request == b"hang":
@@ -147,7 +147,7 @@ class Service:
 
 def add_service(service: Service, server: grpc.aio.Server) -> None:
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-        "One": grpc.unary_unary_rpc_method_handler(service.one),
+        "One": grpc.unary_unary_rpc_method_handler(service.answer_one),
         "Many": grpc.unary_stream_rpc_method_handler(service.many),
         "Written": grpc.unary_stream_rpc_method_handler(service.written),
         "Gather": grpc.stream_unary_rpc_method_handler(service.gather),
@@ -190,7 +190,7 @@ def same(content: bytes) -> bytes:
     return content
 
 
-def one(
+def call_unary(
     channel: MeshChannel, path: str = f"/{SERVICE}/One"
 ) -> grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]:
     return channel.unary_unary(path, same, same)
@@ -208,7 +208,7 @@ async def requests() -> AsyncIterator[bytes]:
 
 
 async def call_one(channel: MeshChannel) -> object:
-    return await one(channel)(b"a")
+    return await call_unary(channel)(b"a")
 
 
 async def call_many(channel: MeshChannel) -> object:
@@ -289,7 +289,7 @@ async def test_the_mesh_s_own_maintenance_makes_no_spans(exporter: Spans) -> Non
 
 
 async def fail_one(channel: MeshChannel) -> None:
-    await one(channel)(b"fail")
+    await call_unary(channel)(b"fail")
 
 
 async def fail_many(channel: MeshChannel) -> None:
@@ -320,7 +320,7 @@ async def test_an_error_wrapped_by_a_task_group_arrives_with_its_class(
 ) -> None:
     service.failure = ExceptionGroup("wrapped", [ExceptionGroup("again", [service.failure])])
     with pytest.raises(TaskNotFoundError), translate_errors(channel.address):
-        await one(channel)(b"fail")
+        await call_unary(channel)(b"fail")
 
 
 async def test_the_error_of_a_defect_has_only_its_trace_id(
@@ -335,7 +335,7 @@ async def test_the_error_of_a_defect_has_only_its_trace_id(
         pytest.raises(InternalError) as excinfo,
         translate_errors(channel.address),
     ):
-        await one(channel)(b"fail")
+        await call_unary(channel)(b"fail")
     _, server = await joined(exporter)
     assert server.context is not None
     assert excinfo.value.trace_id == trace.format_trace_id(server.context.trace_id)
@@ -350,7 +350,7 @@ async def test_an_abort_by_the_handler_is_not_changed(
     channel: MeshChannel, exporter: Spans
 ) -> None:
     with pytest.raises(TrunklineError, match="by hand"), translate_errors(channel.address):
-        await one(channel)(b"abort")
+        await call_unary(channel)(b"abort")
     client, server = await joined(exporter)
     assert codes(client, server) == {"DATA_LOSS"}
 
@@ -358,7 +358,7 @@ async def test_an_abort_by_the_handler_is_not_changed(
 @pytest.mark.parametrize("path", [f"/{SERVICE}/Nothing", "/nobody.v1.Nobody/Nothing"])
 async def test_an_unknown_method_is_refused_with_our_error(channel: MeshChannel, path: str) -> None:
     with pytest.raises(UnsupportedOperationError) as excinfo, translate_errors(channel.address):
-        await one(channel, path)(b"a")
+        await call_unary(channel, path)(b"a")
     assert excinfo.value.operation == path.removeprefix("/")
     with pytest.raises(UnsupportedOperationError), translate_errors(channel.address):
         await many(channel, path)(b"a").read()
@@ -380,9 +380,9 @@ async def test_each_call_is_one_line_in_the_log_without_content(
     channel: MeshChannel, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, logger="trunkline.server.calls"):
-        await one(channel)(b"the secret")
+        await call_unary(channel)(b"the secret")
         with pytest.raises(grpc.aio.AioRpcError):
-            await one(channel)(b"fail")
+            await call_unary(channel)(b"fail")
     lines = [vars(record) for record in caplog.records if record.message == "rpc.answered"]
     assert [(line["method"], line["code"]) for line in lines] == [
         (f"{SERVICE}/One", "OK"),
@@ -397,7 +397,7 @@ async def test_a_caller_that_is_cancelled_stops_the_handler_and_ends_both_spans(
     async with asyncio.TaskGroup() as group:
 
         async def ask() -> None:
-            await one(channel)(b"hang")
+            await call_unary(channel)(b"hang")
 
         task = group.create_task(ask())
         await service.began.wait()
@@ -441,7 +441,7 @@ async def test_a_deadline_is_seen_by_the_handler_and_ends_the_call(
     for timeout_s in (0.3, 3.0, 30.0):
         exporter.clear()
         with pytest.raises(PeerTimeoutError) as excinfo, translate_errors(channel.address):
-            await one(channel)(b"hang", timeout=timeout_s)
+            await call_unary(channel)(b"hang", timeout=timeout_s)
         assert excinfo.value.peer == channel.address
         if service.began.is_set():
             break
@@ -459,7 +459,7 @@ async def test_an_unreachable_peer_is_named(exporter: Spans) -> None:
     # No server listens on port 1.
     async with MeshChannel("127.0.0.1:1", target="127.0.0.1:1") as channel:
         with pytest.raises(PeerUnavailableError) as excinfo, translate_errors(channel.address):
-            await one(channel)(b"a")
+            await call_unary(channel)(b"a")
     assert excinfo.value.peer == "127.0.0.1:1"
     assert "refused" in excinfo.value.problem
     assert codes(await exporter.only(SpanKind.CLIENT)) == {"UNAVAILABLE"}
@@ -470,7 +470,7 @@ async def test_a_closed_channel_is_an_unavailable_peer(
 ) -> None:
     await channel.close()
     with pytest.raises(PeerUnavailableError), translate_errors(channel.address):
-        await one(channel)(b"a")
+        await call_unary(channel)(b"a")
     span = await exporter.only(SpanKind.CLIENT)
     assert span.status.status_code is StatusCode.ERROR
 

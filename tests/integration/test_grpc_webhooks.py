@@ -110,7 +110,7 @@ async def test_a_webhook_is_shown_without_its_secrets(client: HostClient) -> Non
         str(await client.list_webhooks()),
     ]
     assert all(URL in answer for answer in answers)
-    assert not [one for one in answers if any(secret in one for secret in SECRETS)]
+    assert not [answer for answer in answers if any(secret in answer for secret in SECRETS)]
     (one_claim,) = await claim(client)
     assert one_claim.webhook.config == config(task_id, task_id)
 
@@ -144,13 +144,13 @@ async def test_a_webhook_without_an_address_is_refused_and_no_task_is_created(
 async def test_a_task_has_at_most_twenty_webhooks(client: HostClient) -> None:
     task_id = (await send(client, "ask")).task.id
     for number in range(20):
-        one = config(task_id, str(number))
-        await client.set_push_config(one, account="acme", version="1.0")
+        push_config = config(task_id, str(number))
+        await client.set_push_config(push_config, account="acme", version="1.0")
     with pytest.raises(InvalidArgumentError, match="20"):
         await client.set_push_config(config(task_id, "20"), account="acme", version="1.0")
     other = config(task_id, "19", url=f"{URL}/2")
     await client.set_push_config(other, account="acme", version="1.0")
-    ids = [one.id for one in await client.list_push_configs(task_id, "acme")]
+    ids = [item.id for item in await client.list_push_configs(task_id, "acme")]
     assert ids == [str(number) for number in range(20)]
 
 
@@ -188,7 +188,7 @@ async def test_a_claim_waits_for_something_to_send(client: HostClient) -> None:
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(claim(client, wait_s=30))
         await send(client, "more", task_id=task.task.id)
-    assert [one.webhook.config.task_id for one in waiting.result()] == [task.task.id]
+    assert [claimed.webhook.config.task_id for claimed in waiting.result()] == [task.task.id]
 
 
 async def test_a_failed_post_waits_and_is_replayed_on_request(client: HostClient) -> None:
@@ -205,7 +205,7 @@ async def test_a_failed_post_waits_and_is_replayed_on_request(client: HostClient
     await client.record_delivery(again.claim_id, finished=f"{task.sequence}.0")
     assert await client.replay_webhook(task.task.id) == 0
     assert await client.replay_webhook(task.task.id, task.task.id, from_start=True) == 1
-    assert [one.webhook.cursor for one in await claim(client)] == [""]
+    assert [claimed.webhook.cursor for claimed in await claim(client)] == [""]
     with pytest.raises(TaskNotFoundError):
         await client.replay_webhook(task.task.id, "nobody's")
     with pytest.raises(TaskNotFoundError):

@@ -82,8 +82,12 @@ async def text_until(stream: Stream, expected: str) -> str:
 
 def text_of(task: dict[str, Any]) -> str:
     """Return the answer without the notices of tools."""
-    answers = [one for one in task.get("artifacts", ()) if not one["name"].startswith("tool_")]
-    return "".join(part.get("text", "") for one in answers for part in one.get("parts", ()))
+    answers = [
+        artifact
+        for artifact in task.get("artifacts", ())
+        if not artifact["name"].startswith("tool_")
+    ]
+    return "".join(part.get("text", "") for answer in answers for part in answer.get("parts", ()))
 
 
 async def test_the_command_line_asks_a_model_that_calls_a_tool(
@@ -102,7 +106,7 @@ async def test_the_command_line_asks_a_model_that_calls_a_tool(
     }
     words = ("--mesh", running.mesh.mesh_address, "--json", result.json["trace_id"])
     spans = (await run_command("trace", *words)).json
-    chats = [one for one in spans if one["name"] == "chat openai:first"]
+    chats = [span for span in spans if span["name"] == "chat openai:first"]
     assert len(chats) == 2
     attributes = chats[0]["attributes"]
     assert attributes[telemetry.GEN_AI_USAGE_INPUT_TOKENS] == 11
@@ -139,7 +143,7 @@ async def test_the_partial_answer_of_a_failed_model_call_is_replaced(
     task_id = events[-1].result["statusUpdate"]["taskId"]
     task = await running.at("math").call("GetTask", {"id": task_id})
     assert text_of(task) == "It is 42."
-    assert [one.path for one in server.requests] == ["/v1/chat/completions", "/v1/messages"]
+    assert [request.path for request in server.requests] == ["/v1/chat/completions", "/v1/messages"]
 
 
 async def test_text_beside_a_tool_call_is_not_part_of_the_answer(

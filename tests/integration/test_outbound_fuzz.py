@@ -40,7 +40,7 @@ OLD = {"kind": "status-update", "taskId": "t-1", "status": {"state": "input-requ
 
 def mutated(rng: random.Random) -> bytes:
     """Return a stream with shuffled, repeated, omitted and corrupted events."""
-    events = [one for one in EVENTS for _ in range(rng.choice((0, 1, 1, 1, 1, 2)))]
+    events = [event for event in EVENTS for _ in range(rng.choice((0, 1, 1, 1, 1, 2)))]
     if rng.random() < 0.3:
         rng.shuffle(events)
     if rng.random() < 0.2:

@@ -69,7 +69,7 @@ class Client:
         return await self.partner.call(name, binding=self._binding, **arguments)
 
     async def events(self, name: str, **arguments: Any) -> list[Json]:
-        return [one async for one in self.opened(name, **arguments)]
+        return [event async for event in self.opened(name, **arguments)]
 
     def opened(self, name: str, **arguments: Any) -> AsyncIterator[Json]:
         return self.partner.events(name, binding=self._binding, **arguments)
@@ -77,8 +77,8 @@ class Client:
 
 def all_but(call: str = "") -> pytest.MarkDecorator:
     """Return all clients over all bindings, except those whose SDK lacks a call."""
-    spoken = [(kind, one) for kind in KINDS for one in BINDINGS if call not in kind.lacks]
-    names = [f"{kind.name} {one}" for kind, one in spoken]
+    spoken = [(kind, binding) for kind in KINDS for binding in BINDINGS if call not in kind.lacks]
+    names = [f"{kind.name} {binding}" for kind, binding in spoken]
     return pytest.mark.parametrize("spoken", spoken, ids=names)
 
 

@@ -325,7 +325,7 @@ async def test_tasks_that_run_at_once_do_not_mix(tmp_path: Path) -> None:
     opening = mesh(tmp_path, awkward=awkward(), **ONE_SERVER_ONLY)
     async with opening as running, asyncio.TaskGroup() as group:
         calls = [group.create_task(running.ask("awkward", f"repeat text {n}")) for n in range(40)]
-    assert [answer_of(one.result()) for one in calls] == [f"text {n}" for n in range(40)]
+    assert [answer_of(call.result()) for call in calls] == [f"text {n}" for n in range(40)]
 
 
 async def becomes(is_so: Callable[[], bool]) -> None:

@@ -60,7 +60,7 @@ async def test_the_answer_is_whole_and_completed_steps_are_not_repeated(
     # The first reply and the tool call have a checkpoint, so only the second reply runs again.
     # The text beside the tool call was withdrawn at once, the partial count at the restart.
     rewound = [event.rewound for event in events if event.HasField("rewound")]
-    assert [len(one.remains.parts) for one in rewound] == [0, 0]
+    assert [len(item.remains.parts) for item in rewound] == [0, 0]
     assert (folder / "called").read_text(encoding="utf-8").split() == [task_id]
     assert sum(event.HasField("tool_started") for event in events) == 1
     # No checkpoint had the partial answer, so the artifact is created again under its id.
@@ -68,8 +68,8 @@ async def test_the_answer_is_whole_and_completed_steps_are_not_repeated(
     # On the wire each rewind is an update that starts again with the remaining text.
     headers = {"Last-Event-ID": first.id}
     async with caller.stream("SubscribeToTask", {"id": task_id}, headers) as stream:
-        updates = [one for one in await stream.rest() if is_answer_update(one)]
-    anew = [one.text for one in updates if not one.result["artifactUpdate"].get("append")]
+        updates = [update for update in await stream.rest() if is_answer_update(update)]
+    anew = [update.text for update in updates if not update.result["artifactUpdate"].get("append")]
     assert anew == [FIRST, "", "", "0 "]
     assert folded_text(updates) == WHOLE
     (checkpoints,) = folder.rglob("*.checkpoints")
@@ -88,6 +88,6 @@ def is_answer_update(event: Event) -> bool:
 def folded_text(updates: list[Event]) -> str:
     """Return the answer's text as a client folds it from the updates."""
     text = ""
-    for one in updates:
-        text = text + one.text if one.result["artifactUpdate"].get("append") else one.text
+    for update in updates:
+        text = text + update.text if update.result["artifactUpdate"].get("append") else update.text
     return text

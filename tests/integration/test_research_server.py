@@ -98,7 +98,7 @@ async def test_an_unavailable_search_is_reported_and_the_documents_answer(docume
     assert instead == "From the documents instead:"
     assert "28 days" in quoted
     assert text_of(papers).startswith("arXiv is unavailable: set arxiv_url under [research]")
-    assert [one["location"] for one in sources_of(papers)] == ["handbook.md"]
+    assert [source["location"] for source in sources_of(papers)] == ["handbook.md"]
     assert no_engine.is_error
     assert "Web search is unavailable" in text_of(no_engine)
     assert "Nothing in the one document fits" in text_of(no_engine)
@@ -114,8 +114,8 @@ async def test_invalid_arguments_get_an_error_with_advice(documents: Path, tmp_p
         none = await client.call_tool("search_documents", {"query": "leave"})
 
     answers = (nothing, blank, long, many, none)
-    assert all(one.is_error and (one.meta or {})["trunkline/mendable"] for one in answers)
-    assert [text_of(one) for one in answers] == [
+    assert all(answer.is_error and (answer.meta or {})["trunkline/mendable"] for answer in answers)
+    assert [text_of(answer) for answer in answers] == [
         "Nothing in the one document fits 'who wrote Hamlet'; ask with other words.",
         "Say what is looked for.",
         "Ask with at most 1000 characters.",
@@ -134,7 +134,7 @@ async def test_the_web_is_searched_with_tavily_by_its_key(documents: Path) -> No
     (asked,) = engines.requests
     assert asked.headers["authorization"] == "Bearer tvly-secret"
     assert asked.body == {"query": "gRPC keepalive", "max_results": 3, "search_depth": "basic"}
-    assert [(one["title"], one["location"]) for one in sources_of(result)] == [
+    assert [(source["title"], source["location"]) for source in sources_of(result)] == [
         ("Keepalive", "https://a.example/keepalive"),
         ("No content", "https://b.example/"),
     ]
@@ -223,7 +223,7 @@ async def test_failing_engines_are_named_and_the_documents_answer(documents: Pat
                 engines.scripts[path] = script
                 tool = "web_search" if kind == "web" else "search_arxiv"
                 result = await client.call_tool(tool, {"query": "days of paid leave"})
-                assert [one["location"] for one in sources_of(result)] == ["handbook.md"]
+                assert [source["location"] for source in sources_of(result)] == ["handbook.md"]
                 texts[name] = text_of(result).split("\n\n")[0]
 
     missing = {name: texts[name] for name, (*_, why) in TROUBLE.items() if why not in texts[name]}
@@ -252,7 +252,7 @@ async def test_with_vectors_documents_are_found_by_meaning(tmp_path: Path) -> No
             engines.scripts["/v1/embeddings"] = lambda _: as_json({"error": "secret"}, 400)
             words = await client.call_tool("search_documents", {"query": "paid leave"})
 
-    assert [one["location"] for one in sources_of(result)] == ["pages/handbook.md"]
+    assert [source["location"] for source in sources_of(result)] == ["pages/handbook.md"]
     first, quoted, _ = text_of(words).split("\n\n")
     assert first.startswith("Search by meaning is unavailable:")
     assert "secret" not in first

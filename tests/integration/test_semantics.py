@@ -382,7 +382,7 @@ async def test_lists_are_filtered_ordered_and_paged(wire: ProtocolVariant) -> No
 
     async def listed(**filters: Any) -> tuple[list[str], int, str]:
         page = await wire.ask("list", contextId=context, **filters)
-        ids = [one["id"] for one in page.get("tasks", ())]
+        ids = [task["id"] for task in page.get("tasks", ())]
         return ids, page.get("totalSize", 0), page.get("nextPageToken", "")
 
     assert await listed() == (newest_first, 5, "")

@@ -54,7 +54,7 @@ async def open_tree(mesh: SmallMesh) -> None:
 
 
 def updates(events: list[Event]) -> list[Json]:
-    return [one.result["artifactUpdate"] for one in events if "artifactUpdate" in one.result]
+    return [event.result["artifactUpdate"] for event in events if "artifactUpdate" in event.result]
 
 
 async def test_a_supervisor_asks_only_its_agents(mesh: SmallMesh) -> None:
@@ -82,21 +82,22 @@ async def test_the_root_shows_the_text_of_the_lowest_agents_under_its_own_step(
         events = await stream.rest()
     task = await caller.call("GetTask", {"id": events[0].result["task"]["id"]})
 
-    results = [one["artifact"] for one in updates(events) if not one.get("append", False)]
-    streams = [one for one in results if one["name"] == "streaming_result"]
+    results = [update["artifact"] for update in updates(events) if not update.get("append", False)]
+    streams = [result for result in results if result["name"] == "streaming_result"]
     texts_by_agent = {
-        (one["metadata"]["trunkline/agent"], one["metadata"]["trunkline/step"]) for one in streams
+        (item["metadata"]["trunkline/agent"], item["metadata"]["trunkline/step"])
+        for item in streams
     }
-    (plan,) = [one for one in results if one["name"] == "execution_plan_update"]
+    (plan,) = [result for result in results if result["name"] == "execution_plan_update"]
     steps = [line.rsplit(" ", 1)[1] for line in plan["parts"][0]["text"].splitlines()]
     assert steps == ["(echo)", "(team)"]
     assert texts_by_agent == {("echo", "step-1"), ("red", "step-2"), ("green", "step-2")}
-    assert len({one["artifactId"] for one in streams}) == 3
-    (partial,) = [one for one in results if one["name"] == "partial_result"]
+    assert len({item["artifactId"] for item in streams}) == 3
+    (partial,) = [result for result in results if result["name"] == "partial_result"]
     assert partial["parts"] == [{"text": "hello\nred 0 red 1 red 2 \ngreen 0 green 1 green 2 "}]
-    assert [one["name"] for one in task["artifacts"]].count("partial_result") == 1
-    assert {one["artifactId"] for one in task["artifacts"]} == {
-        one["artifactId"] for one in results
+    assert [artifact["name"] for artifact in task["artifacts"]].count("partial_result") == 1
+    assert {artifact["artifactId"] for artifact in task["artifacts"]} == {
+        result["artifactId"] for result in results
     }
 
 

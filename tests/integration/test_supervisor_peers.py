@@ -35,7 +35,7 @@ async def mesh(tmp_path: Path) -> AsyncIterator[SmallMesh]:
 
 
 def has_text(text: str, snapshot: snapshot_pb2.TaskSnapshot) -> bool:
-    return any(text in one for one in texts(snapshot))
+    return any(text in item for item in texts(snapshot))
 
 
 def is_over(snapshot: snapshot_pb2.TaskSnapshot) -> bool:
@@ -98,7 +98,7 @@ async def test_a_silent_agent_is_canceled_and_named_in_the_answer(mesh: SmallMes
         "came for 5 s, so it was canceled (agent mute)."
     )
     assert stopped.is_set()
-    child = next(one for one in ended.children if one.started.agent == "mute")
+    child = next(item for item in ended.children if item.started.agent == "mute")
     child_task = await mesh.get_task(child.started.task_id)
     assert child_task.task.status.state == State.TASK_STATE_CANCELED
 
@@ -118,7 +118,7 @@ async def test_a_flood_is_stopped_and_the_other_answers_are_delivered(mesh: Smal
     counted, failure = texts(ended)[-1].splitlines()
     assert counted.split() == [str(number) for number in range(1, 101)]
     assert "it sent more than 1 MiB in one turn; ask it for less (agent flood)" in failure
-    child = next(one for one in ended.children if one.started.agent == "flood")
+    child = next(item for item in ended.children if item.started.agent == "flood")
     child_task = await mesh.until(child.started.task_id, is_over)
     assert child_task.task.status.state == State.TASK_STATE_CANCELED
 

@@ -106,7 +106,7 @@ async def test_the_model_plans_from_the_scores_and_its_steps_take_results(
         "compare red was asked first with green was asked second"
     )
     assert [route.reasons[0] for route in ended.routes] == [f"{NAME} planned it"] * 3
-    assert [list(one.after) for one in ended.plans[0].steps] == [[], [], ["step-1", "step-2"]]
+    assert [list(item.after) for item in ended.plans[0].steps] == [[], [], ["step-1", "step-2"]]
     assert answer(ended) == "All in one."
     prompt = provider.requests[0].messages[0]["content"]
     assert "- red: Knows about red." in prompt
@@ -191,7 +191,7 @@ async def test_an_invalid_streamed_plan_is_closed_before_the_supervisor_asks_bac
     snapshot = await mesh.ask("sing me a song")
     assert snapshot.task.status.state == State.TASK_STATE_INPUT_REQUIRED
     (plan,) = snapshot.plans
-    assert [(one.agent, one.text) for one in plan.steps] == [("", "sing me a song")]
+    assert [(item.agent, item.text) for item in plan.steps] == [("", "sing me a song")]
     assert plan.text == "1. no agent: sing me a song"
     (route,) = snapshot.routes
     assert "could not be run" in " ".join(route.reasons)
@@ -204,7 +204,7 @@ async def test_the_model_asks_back_and_the_next_message_is_planned(
 
     first = await mesh.ask("paint it")
     second = await mesh.ask("as the sky is", task_id=first.task.id)
-    roles = [(one["role"], one["content"]) for one in provider.requests[1].messages[1:]]
+    roles = [(message["role"], message["content"]) for message in provider.requests[1].messages[1:]]
 
     assert (first.task.status.state, status_texts(first)) == (
         State.TASK_STATE_INPUT_REQUIRED,
@@ -227,7 +227,7 @@ async def test_the_model_gets_the_messages_of_other_tasks_of_the_conversation(
     await mesh.ask("paint it", context_id="talk")
     await mesh.ask("@blue paint the sky", context_id="talk")
     await mesh.ask("again", context_id="talk")
-    roles = [(one["role"], one["content"]) for one in provider.requests[1].messages]
+    roles = [(message["role"], message["content"]) for message in provider.requests[1].messages]
 
     assert "In this conversation blue was asked last" in roles[0][1]
     assert roles[1:] == [
@@ -311,17 +311,19 @@ async def test_the_wire_has_the_model_s_answer_as_a_stream_and_then_whole_(
                 # It arrived before the model sent the rest.
                 pause.end()
     updates = [
-        one.result["artifactUpdate"] for one in events_seen if "artifactUpdate" in one.result
+        item.result["artifactUpdate"] for item in events_seen if "artifactUpdate" in item.result
     ]
     answer_updates = [
-        one
-        for one in updates
-        if "metadata" not in one["artifact"] and not one["artifact"]["artifactId"].count(".")
+        update
+        for update in updates
+        if "metadata" not in update["artifact"] and not update["artifact"]["artifactId"].count(".")
     ]
-    results = [one for one in answer_updates if one["artifact"]["name"].endswith("_result")]
+    results = [
+        update for update in answer_updates if update["artifact"]["name"].endswith("_result")
+    ]
 
     results_shown = [
-        (one["artifact"]["name"], one["artifact"]["parts"][0]["text"]) for one in results
+        (result["artifact"]["name"], result["artifact"]["parts"][0]["text"]) for result in results
     ]
     assert results_shown[0] == ("streaming_result", "Both ")
     assert (
@@ -331,6 +333,6 @@ async def test_the_wire_has_the_model_s_answer_as_a_stream_and_then_whole_(
     assert results[-1]["lastChunk"] is True
     assert results[-2]["lastChunk"] is True
     task = await caller.call("GetTask", {"id": events_seen[0].result["task"]["id"]})
-    names = [one["name"] for one in task["artifacts"]]
+    names = [artifact["name"] for artifact in task["artifacts"]]
     assert names.count("streaming_result") == 3
     assert names[-1] == "partial_result"

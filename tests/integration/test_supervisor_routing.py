@@ -68,7 +68,7 @@ async def test_journal_metadata_and_command_line_have_the_choice_and_its_reason(
     assert [step["agent"] for step in routed["steps"]] == ["math", "argocd"]
     assert routed["steps"][0]["reasons"] == ["skill 'Arithmetic': %"]
     assert routed["steps"][1]["confidence"] > 0.8
-    assert {score["agent"] for score in routed["scores"]} == {one.name for one in shipped_cards()}
+    assert {score["agent"] for score in routed["scores"]} == {card.name for card in shipped_cards()}
     output = await _command(bridged, "task", sent["id"])
     as_json = json.loads(await _command(bridged, "task", sent["id"], "--json"))
     lines = output.splitlines()

@@ -102,7 +102,7 @@ async def test_a_cancel_reaches_the_lowest_of_three_hops(mesh: SmallMesh) -> Non
     lowest = await mesh.get_task(middle.children[0].started.task_id)
 
     assert above.artifacts[0].origin.path == ["inner", "tar"]
-    states = {one.task.status.state for one in (ended, middle, lowest)}
+    states = {snapshot.task.status.state for snapshot in (ended, middle, lowest)}
     assert states == {State.TASK_STATE_CANCELED}
     assert stuck.stopped == ["tar"]
 

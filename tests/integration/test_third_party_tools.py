@@ -128,7 +128,7 @@ class Running:
             aclosing(self.tools.watch_tools(servers)) as lists,
         ):
             async for listed in lists:
-                if {one.state for one in listed.servers} == {READY}:
+                if {server.state for server in listed.servers} == {READY}:
                     return listed
         raise AssertionError("the list ended")
 
@@ -221,7 +221,7 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run
 
 async def test_all_their_tools_are_listed_with_their_need_for_approval(running: Running) -> None:
     found = await running.ready()
-    servers = [one.name for one in found.servers]
+    servers = [server.name for server in found.servers]
     count = {name: len([t for t in found.tools if t.server == name]) for name in servers}
     assert count["everything"] == count["remote"] == 13
     assert (count["files"], count["memory"], count["git"], count["time"]) == (14, 9, 12, 2)
@@ -264,8 +264,8 @@ async def test_progress_is_streamed_and_errors_have_the_reason(
     *news, last = await running.responses(
         server, "trigger-long-running-operation", duration=0.4, steps=4
     )
-    assert [one.progress.progress for one in news] == [1, 2, 3, 4]
-    assert {one.progress.total for one in news} == {4}
+    assert [response.progress.progress for response in news] == [1, 2, 3, 4]
+    assert {response.progress.total for response in news} == {4}
     assert "completed" in last.result.content[0].text
     failed = await running.call(server, "get-sum", a="no number", b=1)
     assert failed.is_error

@@ -53,7 +53,7 @@ async def test_tools_are_listed_as_declared_with_what_the_configuration_adds() -
     assert (tool.read_only, tool.destructive, tool.idempotent) == (True, False, True)
     assert json_format.MessageToDict(tool.input_schema)["required"] == ["text"]
     metadata = json_format.MessageToDict(tool.metadata)
-    patterns = [one["pattern"] for one in metadata["trunkline/match"]]
+    patterns = [item["pattern"] for item in metadata["trunkline/match"]]
     assert patterns == ["^say (.+)$", "^repeat (.+)$"]
     assert metadata["trunkline/tags"] == ["say"]
 
@@ -69,7 +69,7 @@ async def test_a_call_made_while_the_server_starts_waits_for_it() -> None:
 async def test_many_calls_run_at_once_on_one_server_and_do_not_mix() -> None:
     async with running(awkward=awkward()) as adapter, asyncio.TaskGroup() as group:
         calls = [group.create_task(call(adapter, "repeat", text=f"text {n}")) for n in range(50)]
-    assert [one.result().content[0].text for one in calls] == [f"text {n}" for n in range(50)]
+    assert [task.result().content[0].text for task in calls] == [f"text {n}" for n in range(50)]
 
 
 async def test_progress_arrives_in_order() -> None:
@@ -502,7 +502,7 @@ def test_closing_while_a_server_stops_leaves_nothing_open() -> None:
         warnings.simplefilter("always")
         asyncio.run(leave())
         gc.collect()
-    assert [str(one.message) for one in caught if one.category is ResourceWarning] == []
+    assert [str(warning.message) for warning in caught if warning.category is ResourceWarning] == []
 
 
 async def test_a_tool_that_appears_later_is_listed() -> None:

@@ -59,7 +59,8 @@ async def test_tools_are_listed_and_called_with_progress_and_headers_in_every_re
         assert result.content[0].text == "counted to 3"
         assert news == ["step 1", "step 2", "step 3"]
         sent = {
-            (one.headers.get("authorization"), one.headers.get("x-team")) for one in tools.requests
+            (request.headers.get("authorization"), request.headers.get("x-team"))
+            for request in tools.requests
         }
     assert sent == {("Bearer s3cret", "none")}
     assert bool(tools.sessions()) == is_older
@@ -186,7 +187,7 @@ async def test_the_error_of_a_refusing_server_has_the_reason_and_no_secret(
             await wait_until(adapter, lambda: server.state == FAILED)
             assert server.error == problem
     log = [record.getMessage() + str(vars(record)) for record in caplog.records]
-    assert not [one for one in log if "s3cret" in one and "trunkline" in one]
+    assert not [line for line in log if "s3cret" in line and "trunkline" in line]
     assert "s3cret" not in repr(secret_entry)
 
 
@@ -246,7 +247,7 @@ async def test_a_request_for_a_client_capability_is_refused_and_the_server_conti
 async def test_many_calls_at_once_do_not_mix() -> None:
     async with http_tools() as tools, reached(tools) as adapter, asyncio.TaskGroup() as group:
         calls = [group.create_task(ask(adapter, "repeat", text=f"{n}")) for n in range(50)]
-    assert [one.result() for one in calls] == [f"{n}" for n in range(50)]
+    assert [task.result() for task in calls] == [f"{n}" for n in range(50)]
 
 
 async def test_an_idle_remote_server_is_disconnected_until_the_next_call() -> None:

@@ -91,7 +91,7 @@ async def test_progress_is_streamed_and_the_result_is_last() -> None:
     async with client_of(awkward=AWKWARD) as client:
         responses = await call(client, "count", n=4)
     *news, last = responses
-    assert [(one.progress.progress, one.progress.total) for one in news] == [
+    assert [(response.progress.progress, response.progress.total) for response in news] == [
         (1, 4),
         (2, 4),
         (3, 4),
@@ -112,7 +112,7 @@ async def test_integers_that_a_struct_would_round_arrive_exactly() -> None:
     request.exact_arguments = exact_json({"value": value})
     async with client_of(awkward=AWKWARD) as client:
         async with client.call_tool(request) as responses:
-            (response,) = [one async for one in responses]
+            (response,) = [item async for item in responses]
         assert json.loads(response.result.content[0].text) == value
         for invalid in ("[]", '{"half'):
             request.exact_arguments = invalid
@@ -128,11 +128,11 @@ async def test_a_watch_sees_start_end_and_restart_of_a_server() -> None:
     async with client_of(awkward=AWKWARD) as client:
         lists = client.watch_tools(("awkward",))
         async with asyncio.timeout(TIMEOUT_S):
-            async for one in lists:
-                (server,) = one.servers
+            async for listed in lists:
+                (server,) = listed.servers
                 if not seen or seen[-1] != server.state:
                     seen.append(server.state)
-                assert bool(one.tools) == (server.state == ready)
+                assert bool(listed.tools) == (server.state == ready)
                 if seen == [starting, ready]:
                     with pytest.raises(ToolServerUnavailableError):
                         await call(client, "die", code=3)

@@ -268,14 +268,14 @@ async def test_an_unreachable_collector_causes_one_log_line_and_no_failure(
             ids.append(work())
             await asyncio.to_thread(handle.flush)
         await asyncio.to_thread(handle.shutdown)
-    assert [len(store.get_trace(trace_id=one)) for one in ids] == [3, 3, 3]
+    assert [len(store.get_trace(trace_id=trace_id)) for trace_id in ids] == [3, 3, 3]
     failures = [
         vars(record)["target"]
         for record in caplog.records
         if record.getMessage() == "traces.export_failed"
     ]
     assert sorted(target for target in failures if target in targets) == targets
-    assert all(one.exc_info is None for one in caplog.records)
+    assert all(record.exc_info is None for record in caplog.records)
 
 
 async def test_spans_wait_for_a_mesh_that_restarts(
@@ -286,7 +286,7 @@ async def test_spans_wait_for_a_mesh_that_restarts(
     with caplog.at_level(logging.WARNING):
         trace_id = work()
         await wait_for(
-            lambda: "traces.export_failed" in [one.getMessage() for one in caplog.records]
+            lambda: "traces.export_failed" in [record.getMessage() for record in caplog.records]
         )
     async with serving(store, at=served.address):
         await wait_for(lambda: store.latest_change > 0)
@@ -300,7 +300,7 @@ async def test_an_unsupported_protocol_is_logged(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://127.0.0.1:1")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")
     configure_tracing("trunkline", store=store).shutdown()
-    assert "traces.protocol_not_supported" in [one.getMessage() for one in caplog.records]
+    assert "traces.protocol_not_supported" in [record.getMessage() for record in caplog.records]
 
 
 async def test_a_process_may_configure_again_and_a_closed_exporter_gets_no_more_spans(
@@ -409,7 +409,7 @@ async def test_an_overloaded_store_refuses_spans(store: SpanStore) -> None:
             assert not await answer
         gate.set()
         assert await blocked
-    assert sum(one.result() for one in exports) == 16
+    assert sum(task.result() for task in exports) == 16
 
 
 async def _is_taken(stub: otlp_grpc.TraceServiceStub) -> bool:

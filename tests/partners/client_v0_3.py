@@ -38,12 +38,12 @@ class Driver:
         client = await self._client(binding, streaming=False)
         configuration = types.MessageSendConfiguration(blocking=not now)
         answers = client.send_message(_message(message), configuration=configuration)
-        return [_to_json(one) async for one in answers][-1]
+        return [_to_json(answer) async for answer in answers][-1]
 
     async def stream(self, binding: str, **message: Any) -> AsyncIterator[Any]:
         client = await self._client(binding)
-        async for one in client.send_message(_message(message)):
-            yield _to_json(one)
+        async for event in client.send_message(_message(message)):
+            yield _to_json(event)
 
     async def get(self, binding: str, task: str, history: int | None = None) -> Any:
         client = await self._client(binding)
@@ -55,8 +55,8 @@ class Driver:
 
     async def subscribe(self, binding: str, task: str) -> AsyncIterator[Any]:
         client = await self._client(binding)
-        async for one in client.resubscribe(types.TaskIdParams(id=task)):
-            yield _to_json(one)
+        async for event in client.resubscribe(types.TaskIdParams(id=task)):
+            yield _to_json(event)
 
     async def set_push(self, binding: str, task: str, config: str, url: str) -> Any:
         client = await self._client(binding)

@@ -34,14 +34,14 @@ class Driver:
         request = _request(message)
         request.configuration.return_immediately = now
         events = [
-            _to_json(one) async for one in client.send_message(request, context=self._context)
+            _to_json(event) async for event in client.send_message(request, context=self._context)
         ]
         return events[-1]
 
     async def stream(self, binding: str, **message: Any) -> AsyncIterator[Any]:
         client = await self._client(binding)
-        async for one in client.send_message(_request(message), context=self._context):
-            yield _to_json(one)
+        async for event in client.send_message(_request(message), context=self._context):
+            yield _to_json(event)
 
     async def get(self, binding: str, task: str, history: int | None = None) -> Any:
         request = a2a_pb2.GetTaskRequest(id=task, history_length=history)
@@ -52,7 +52,7 @@ class Driver:
         request = a2a_pb2.ListTasksRequest(context_id=context)
         client = await self._client(binding)
         page = await client.list_tasks(request, context=self._context)
-        return {"tasks": [one.id for one in page.tasks], "total": page.total_size}
+        return {"tasks": [task.id for task in page.tasks], "total": page.total_size}
 
     async def cancel(self, binding: str, task: str) -> Any:
         client = await self._client(binding)
@@ -62,8 +62,8 @@ class Driver:
     async def subscribe(self, binding: str, task: str) -> AsyncIterator[Any]:
         client = await self._client(binding)
         request = a2a_pb2.SubscribeToTaskRequest(id=task)
-        async for one in client.subscribe(request, context=self._context):
-            yield _to_json(one)
+        async for event in client.subscribe(request, context=self._context):
+            yield _to_json(event)
 
     async def set_push(self, binding: str, task: str, config: str, url: str) -> Any:
         client = await self._client(binding)
@@ -81,7 +81,7 @@ class Driver:
         client = await self._client(binding)
         request = a2a_pb2.ListTaskPushNotificationConfigsRequest(task_id=task)
         page = await client.list_task_push_notification_configs(request, context=self._context)
-        return [one.id for one in page.configs]
+        return [config.id for config in page.configs]
 
     async def delete_push(self, binding: str, task: str, config: str) -> Any:
         client = await self._client(binding)

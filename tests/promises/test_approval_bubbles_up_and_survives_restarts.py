@@ -215,8 +215,8 @@ def is_settled(task: snapshot_pb2.TaskSnapshot) -> bool:
 
 def all_text(task: snapshot_pb2.TaskSnapshot) -> str:
     """Return all text of a task."""
-    parts = [part for one in task.task.artifacts for part in one.parts]
-    parts += [part for one in task.task.history for part in one.parts]
+    parts = [part for artifact in task.task.artifacts for part in artifact.parts]
+    parts += [part for message in task.task.history for part in message.parts]
     return "\n".join(part.text for part in (*parts, *task.task.status.message.parts))
 
 
@@ -238,7 +238,7 @@ class Trial:
         await mesh.start()
         current = await self.person.until(task_id, is_settled)
         assert current.approvals == waiting.approvals
-        paths = sorted(list(one.requested.path) for one in current.approvals)
+        paths = sorted(list(approval.requested.path) for approval in current.approvals)
         assert paths == [["supervisor", name] for name in FRUIT]
         first, second = self.rng.sample(range(2), 2)
         await self._answer_and_kill(current, first)

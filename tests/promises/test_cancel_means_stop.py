@@ -98,7 +98,10 @@ async def race(mesh: MeshProcess, channels: ChannelPool, rng: random.Random) -> 
         assert state in ("TASK_STATE_COMPLETED", "TASK_STATE_FAILED")
     if fold.has_ended:
         assert fold.state == state
-        expected = {one["artifactId"]: one["parts"][0]["text"] for one in task.get("artifacts", ())}
+        expected = {
+            artifact["artifactId"]: artifact["parts"][0]["text"]
+            for artifact in task.get("artifacts", ())
+        }
         assert fold.texts == expected
     else:
         assert fold.state == "TASK_STATE_INPUT_REQUIRED"
@@ -147,13 +150,13 @@ async def test_a_race_with_cancel_has_one_outcome(
         ChannelPool(ping_s=PATIENCE_S) as channels,
     ):
 
-        async def one(seed: int) -> None:
+        async def run_race(seed: int) -> None:
             async with turns:
                 outcomes[await race(mesh, channels, random.Random(seed))] += 1
 
         async with asyncio.TaskGroup() as group:
             for _ in range(races):
-                group.create_task(one(rng.getrandbits(64)))
+                group.create_task(run_race(rng.getrandbits(64)))
     assert outcomes.total() == races
     assert set(outcomes) == {"canceled", "completed", "failed"}, outcomes
     scale.report(races=races, **outcomes)

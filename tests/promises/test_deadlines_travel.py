@@ -67,12 +67,12 @@ async def test_deadlines_travel(tmp_path: Path, scale: PromiseScale) -> None:
             canceled_at = datetime.now(UTC)
             assert fold.state == "TASK_STATE_FAILED"
             tree = await the_tree(client, fold.task_id)
-            assert [one.agent for one in tree] == ["supervisor", "hold"]
+            assert [snapshot.agent for snapshot in tree] == ["supervisor", "hold"]
             # The child meets the deadline, or its parent does first and cancels it.
             assert tree[0].task.status.state == FAILED
-            assert {one.task.status.state for one in tree} <= {FAILED, CANCELED}
-            (deadline,) = {one.deadline.ToDatetime(tzinfo=UTC) for one in tree}
-            ends = [one.task.status.timestamp.ToDatetime(tzinfo=UTC) for one in tree]
+            assert {snapshot.task.status.state for snapshot in tree} <= {FAILED, CANCELED}
+            (deadline,) = {snapshot.deadline.ToDatetime(tzinfo=UTC) for snapshot in tree}
+            ends = [snapshot.task.status.timestamp.ToDatetime(tzinfo=UTC) for snapshot in tree]
             assert deadline <= max(ends)
             late.append((ended_at - deadline).total_seconds())
             cancel_delays_s.append((canceled_at - deadline).total_seconds())

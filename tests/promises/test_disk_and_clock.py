@@ -39,7 +39,7 @@ def journal_of(folder: Path) -> Path:
 def fill_disk(mesh: MeshProcess, folder: Path) -> None:
     """Stop the growth of every file of the mesh."""
     journal = journal_of(folder)
-    largest = max(one.stat().st_size for one in journal.parent.iterdir())
+    largest = max(path.stat().st_size for path in journal.parent.iterdir())
     # SQLite sees a write that fails half way, as on a full disk. Writes to existing pages still
     # succeed, because nothing is rewritten beyond the limit.
     resource.prlimit(mesh.process.pid, resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
@@ -183,7 +183,9 @@ async def test_a_damaged_file_is_reported_and_restored_from_a_backup(tmp_path: P
     with (tmp_path / "said").open("wb") as stderr_file:
         async with running_mesh(tmp_path, stderr=stderr_file) as mesh:
             await ask_all(mesh, ["as ready as before"])
-    (line,) = [one for one in (tmp_path / "said").read_text().splitlines() if journal.name in one]
+    (line,) = [
+        entry for entry in (tmp_path / "said").read_text().splitlines() if journal.name in entry
+    ]
     assert "error" in line
     assert str(journal) in line
     folder.rename(tmp_path / "damaged")
@@ -252,12 +254,12 @@ async def test_the_store_stays_bounded_under_steady_load(
                 while size_of(tmp_path) > BOUND_BYTES:  # noqa: ASYNC110  no event to wait for
                     await asyncio.sleep(0.05)
         assert size_of(tmp_path) <= BOUND_BYTES
-    scale.report(rounds=rounds, files_mb=[round(one / 1e6, 1) for one in sizes[-3:]])
+    scale.report(rounds=rounds, files_mb=[round(size / 1e6, 1) for size in sizes[-3:]])
 
 
 def size_of(folder: Path) -> int:
     """Return the size of the journal and its log."""
-    return sum(one.stat().st_size for one in journal_of(folder).parent.iterdir())
+    return sum(path.stat().st_size for path in journal_of(folder).parent.iterdir())
 
 
 def rows_of(folder: Path) -> dict[str, int]:

@@ -99,13 +99,14 @@ async def test_mutated_requests(tmp_path: Path, scale: PromiseScale, rng: random
             samples.append(measure(mesh))
         await released(mesh, samples[0])
         samples.append(measure(mesh))
-    assert max(one.threads for one in samples) <= samples[0].threads + 16
+    assert max(sample.threads for sample in samples) <= samples[0].threads + 16
     if scale.is_proof:
         # By then every cache is full, for example that of the newest 10,000 traces.
-        late_bytes = [one.rss_bytes for one in samples[len(samples) * 2 // 3 :]]
+        late_bytes = [sample.rss_bytes for sample in samples[len(samples) * 2 // 3 :]]
         assert max(late_bytes) - late_bytes[0] <= 24 * MIB
         rss = [
-            one.rss_bytes // MIB for one in (samples[0], samples[len(samples) // 2], samples[-1])
+            sample.rss_bytes // MIB
+            for sample in (samples[0], samples[len(samples) // 2], samples[-1])
         ]
         scale.report(rss_mib=rss, **{k.replace(" ", "_"): n for k, n in statuses.most_common()})
 
@@ -190,7 +191,7 @@ async def test_slow_and_vanishing_clients(
                         batch.create_task(vanish(mesh, rng))
             await asyncio.wait(waiting)
             is_over.set()
-        answers = Counter(one.result().split(b"\r\n")[0].decode() for one in waiting)
+        answers = Counter(task.result().split(b"\r\n")[0].decode() for task in waiting)
         assert set(answers) <= {"", "HTTP/1.1 408 Request Timeout"}
         await released(mesh, before)
         after = measure(mesh)

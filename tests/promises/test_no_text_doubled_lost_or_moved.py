@@ -112,7 +112,7 @@ async def test_no_text_doubled_lost_or_moved(
         await directory.wait_until(lambda known: "leaf" in known.list_agents(), timeout_s=45)
         turns = asyncio.Semaphore(TASKS_AT_ONCE)
 
-        async def one(seeds: list[int]) -> None:
+        async def check_task(seeds: list[int]) -> None:
             nonlocal events, children
             async with turns:
                 seen = await check_one(bridged.url, directory, seeds)
@@ -122,5 +122,5 @@ async def test_no_text_doubled_lost_or_moved(
         async with asyncio.TaskGroup() as group:
             for _ in range(tasks):
                 count = 1 + rng.randrange(CHILDREN + 1)
-                group.create_task(one(rng.sample(range(10**9), count)))
+                group.create_task(check_task(rng.sample(range(10**9), count)))
     scale.report(tasks=tasks, children=children, events=events)

@@ -166,7 +166,7 @@ async def test_ten_times_the_capacity(
         # After a third of the time, every bounded buffer is full.
         assert max(rss[seconds // 3 :]) - min(rss[seconds // 3 :]) <= 32 * MIB, rss
     scale.report(
-        offered=offered, rss_mib=[one // MIB for one in (rss[0], max(rss), rss[-1])], **outcomes
+        offered=offered, rss_mib=[size // MIB for size in (rss[0], max(rss), rss[-1])], **outcomes
     )
 
 

@@ -150,4 +150,4 @@ def take(batch: event_pb2.EventBatch, cursor: int, texts: list[str]) -> int:
 
 def text_of(snapshot: snapshot_pb2.TaskSnapshot) -> str:
     """Return the joined text of a task's artifacts."""
-    return "".join(part.text for one in snapshot.task.artifacts for part in one.parts)
+    return "".join(part.text for artifact in snapshot.task.artifacts for part in artifact.parts)

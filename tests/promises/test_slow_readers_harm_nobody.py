@@ -120,5 +120,5 @@ async def test_slow_readers_harm_nobody(
             events=events,
             with_stalled_s=f"{stalled_s:.2f} ({min(stalled):.2f} to {max(stalled):.2f})",
             without_s=f"{free_s:.2f} ({min(free):.2f} to {max(free):.2f})",
-            gained_mib=[round(one / MIB, 1) for one in growth_bytes[True]],
+            gained_mib=[round(growth / MIB, 1) for growth in growth_bytes[True]],
         )

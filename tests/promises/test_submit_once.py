@@ -50,7 +50,7 @@ async def submit_many(channels: ChannelPool, address: str, message_id: str, coun
     task_ids: set[str] = set()
     turns = asyncio.Semaphore(AT_ONCE)
 
-    async def one() -> None:
+    async def submit_in_turn() -> None:
         async with turns:
             task_id = await submit(client, message_id)
             if task_id is not None:
@@ -58,7 +58,7 @@ async def submit_many(channels: ChannelPool, address: str, message_id: str, coun
 
     async with asyncio.TaskGroup() as group:
         for _ in range(count):
-            group.create_task(one())
+            group.create_task(submit_in_turn())
     return task_ids
 
 

@@ -142,7 +142,7 @@ async def test_webhooks_at_least_once_in_order(
         receiver.decide = trial.decide
         async with asyncio.TaskGroup() as group:
             submitted = [group.create_task(submit(services, receiver)) for _ in range(tasks)]
-        names = {one.result() for one in submitted}
+        names = {task.result() for task in submitted}
         limit_s = PATIENCE_S * (1 + kills)
         await receiver.until(
             lambda _: all(name in trial.copies and trial.copies[name].has_ended for name in names),

@@ -32,7 +32,7 @@ def test_any_text_gives_at_most_one_answer_to_each_waiting_call(text: str, count
     answers = approvals.parse_answers(message, task)
     ids = [answer.approval_id for answer in answers]
     assert len(set(ids)) == len(ids)
-    assert set(ids) <= {one.requested.approval_id for one in task.approvals}
+    assert set(ids) <= {approval.requested.approval_id for approval in task.approvals}
     for answer in answers:
         approvals.check_answer(answer)
 
@@ -63,7 +63,7 @@ def test_structured_answers_round_trip_and_apply_once(
         task.approvals[number - 1].answered.CopyFrom(answer)
     assert approvals.parse_answers(message, task) == []
     message = approvals.build_answer_message(second, message_id="m", task_id="j-1", context_id="c")
-    earlier_answers = {one.approval_id: one for one in first}
+    earlier_answers = {earlier_answer.approval_id: earlier_answer for earlier_answer in first}
     contradicts = any(
         (earlier := earlier_answers.get(answer_.approval_id)) is not None
         and (earlier.decision, earlier.arguments) != (answer_.decision, answer_.arguments)

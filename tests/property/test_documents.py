@@ -46,8 +46,8 @@ HTML = st.lists(
 
 def check_and_list_lines(document: DocumentText) -> list[int | None]:
     passages = list(split_passages(document.sections))
-    assert all(0 < len(one.text) <= PASSAGE_CHARS for one in passages)
-    return [one.line for one in passages]
+    assert all(0 < len(passage.text) <= PASSAGE_CHARS for passage in passages)
+    return [passage.line for passage in passages]
 
 
 @given(MARKDOWN)

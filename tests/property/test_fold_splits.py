@@ -49,7 +49,9 @@ def contents(draw: st.DrawFn) -> list[event_pb2.Event]:
                 events.append(plan_event("p", draw(st.integers(1, 2)), draw(TEXTS)))
             case _:
                 events.append(status(task_pb2.TASK_STATE_WORKING, draw(st.text(max_size=3))))
-    events += [append(one, "end", last=True) for one in sorted(open_ids) if draw(st.booleans())]
+    events += [
+        append(open_id, "end", last=True) for open_id in sorted(open_ids) if draw(st.booleans())
+    ]
     if draw(st.booleans()):
         events.append(status(task_pb2.TASK_STATE_COMPLETED, "done"))
     return events
@@ -61,10 +63,10 @@ def split_events(events: Sequence[event_pb2.Event]) -> list[event_pb2.Event]:
     for event in events:
         complete = parse_batch(sealed([event]))
         for position in range(event_count(event)):
-            one = parse_batch(
+            part = parse_batch(
                 trim_batch(complete.SerializeToString(), position), until=position + 1
             )
-            split_up += one.events
+            split_up += part.events
     return split_up
 
 
@@ -101,12 +103,12 @@ def test_a_fold_continues_from_a_snapshot_at_any_sequence(
     complete = fold_batches(TASK, batches)
     at = data.draw(st.integers(1, complete.sequence), label="at")
     fold = Fold(TASK)
-    for one in batches:
-        if parse_header(one).first_sequence <= at:
-            fold.apply(parse_batch(one, until=at))
+    for batch in batches:
+        if parse_header(batch).first_sequence <= at:
+            fold.apply(parse_batch(batch, until=at))
     snapshot_ = snapshot_pb2.TaskSnapshot.FromString(fold.snapshot().SerializeToString())
     assert snapshot_.sequence == at
-    rest = [trim_batch(one, at) for one in batches if last_sequence(one) > at]
+    rest = [trim_batch(batch, at) for batch in batches if last_sequence(batch) > at]
     assert fold_batches(TASK, rest, snapshot_) == complete
 
 
@@ -122,18 +124,18 @@ def test_a_child_read_again_from_any_sequence_adds_each_text_once(
     cut = data.draw(st.integers(0, child.sequence), label="cut")
     restart = data.draw(st.integers(0, cut), label="again")
     first = [
-        parse_batch(one, until=cut).SerializeToString()
-        for one in batches
-        if parse_header(one).first_sequence <= cut
+        parse_batch(batch, until=cut).SerializeToString()
+        for batch in batches
+        if parse_header(batch).first_sequence <= cut
     ]
-    rest = [trim_batch(one, restart) for one in batches if last_sequence(one) > restart]
+    rest = [trim_batch(batch, restart) for batch in batches if last_sequence(batch) > restart]
     for child_batch in (*first, *rest):
-        for one in splice(child_batch, agent="child-agent", forwarded=forwarded_sequences):
-            body = event_pb2.EventBatch.FromString(one.body)
+        for spliced in splice(child_batch, agent="child-agent", forwarded=forwarded_sequences):
+            body = event_pb2.EventBatch.FromString(spliced.body)
             body.header.task_id = "parent"
             body.header.first_sequence = parent.sequence + 1
-            body.header.count = one.count
-            body.header.origin.CopyFrom(one.origin or event_pb2.Origin())
+            body.header.count = spliced.count
+            body.header.origin.CopyFrom(spliced.origin or event_pb2.Origin())
             parent.apply(body)
     snapshot = parent.snapshot()
     assert list(snapshot.task.artifacts) == list(child.task.artifacts)

@@ -83,7 +83,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     async def create_all(self, task_ids: list[str]) -> None:
         futures = [self.journal.create(task_id, created()) for task_id in task_ids]
-        assert all([(await one).is_new for one in futures])
+        assert all([(await future).is_new for future in futures])
 
     @rule(
         writes=st.lists(
@@ -103,7 +103,7 @@ class JournalMachine(RuleBasedStateMachine):
             is_late = model.is_ended
             events = [working()] if is_late else model.write(texts, is_end=is_end)
             append_future = self.journal.append(
-                task_id, self.journal.epoch, [build_draft([one]) for one in events]
+                task_id, self.journal.epoch, [build_draft([event]) for event in events]
             )
             appends.append((append_future, None if is_late else len(model.events)))
         await asyncio.wait([append_future for append_future, _ in appends])
@@ -176,7 +176,7 @@ class JournalMachine(RuleBasedStateMachine):
         first = len(events) if self.models[task_id].is_compacted else 0
         at = data.draw(st.integers(first, len(events)), label="at")
         snapshot = self.loop.run_until_complete(self.journal.snapshot(task_id, at=at))
-        text = "".join(text for one in events[:at] for text in one.delta.texts)
+        text = "".join(text for event in events[:at] for text in event.delta.texts)
         assert snapshot.sequence == at
         assert "".join(p.text for a in snapshot.task.artifacts for p in a.parts) == text
 
@@ -186,13 +186,15 @@ class JournalMachine(RuleBasedStateMachine):
             row = self.journal.row(task_id)
             assert (row.head, row.is_ended) == (len(model.events), model.is_ended)
         unfinished = {row.task_id for row in self.journal.list_unfinished()}
-        assert unfinished == {one for one, model in self.models.items() if not model.is_ended}
+        assert unfinished == {
+            unfinished_id for unfinished_id, model in self.models.items() if not model.is_ended
+        }
 
     @invariant()
     def check_lists(self) -> None:
         request = task_service_pb2.ListTasksRequest(account="acme", page_size=100)
         page = self.journal.list(request)
-        assert {one.task_id for one in page.tasks} == set(self.models)
+        assert {task.task_id for task in page.tasks} == set(self.models)
 
     @rule()
     def check_folds(self) -> None:

@@ -75,7 +75,9 @@ async def run_turn(
             states = [State.TASK_STATE_SUBMITTED]
             for sealed in journal.read(accepted.task_id, 0, limit_bytes=1 << 20):
                 events = event_pb2.EventBatch.FromString(sealed).events
-                states += [one.status.status.state for one in events if one.HasField("status")]
+                states += [
+                    event.status.status.state for event in events if event.HasField("status")
+                ]
             return states, snapshot, was_canceled
     finally:
         journal.close()

@@ -46,7 +46,7 @@ Ends: TypeAlias = Set[task_pb2.TaskState.ValueType]
 
 def project_entries(entries: Entries) -> list[WireEvent]:
     projection = TaskProjection()
-    return [event for one in batches(entries, set()) for event in projection.apply(one)]
+    return [event for batch in batches(entries, set()) for event in projection.apply(batch)]
 
 
 def streams(events: Sequence[WireEvent], ends: Ends) -> list[list[WireEvent]]:
@@ -78,7 +78,7 @@ def take_one_turn(events: Sequence[WireEvent], ends: Ends) -> list[WireEvent]:
 
 
 def write_events(event_writer: EventWriter, events: Sequence[WireEvent]) -> list[Json]:
-    return [one for event in events for one in event_writer.write_event(event.response)]
+    return [item for event in events for item in event_writer.write_event(event.response)]
 
 
 def snapshot_event(snapshot: snapshot_pb2.TaskSnapshot) -> FullEvent:
@@ -88,7 +88,7 @@ def snapshot_event(snapshot: snapshot_pb2.TaskSnapshot) -> FullEvent:
 
 def check_ends(objects: Sequence[Json], *, is_over: bool) -> None:
     """Check that one object is final, and that it is the last; none if the turn continues."""
-    finals = [index for index, one in enumerate(objects) if one.get("final")]
+    finals = [index for index, item in enumerate(objects) if item.get("final")]
     assert finals == ([len(objects) - 1] if is_over else [])
 
 
@@ -122,21 +122,20 @@ class V03Client:
         self.status: Json = {}
         self.artifacts: dict[str, Json] = {}
 
-    def apply(self, one: Json) -> None:
-        if one["kind"] == "task":
-            self.status = one["status"]
+    def apply(self, item: Json) -> None:
+        if item["kind"] == "task":
+            self.status = item["status"]
             self.artifacts = {
-                write_events["artifactId"]: write_events
-                for write_events in one.get("artifacts", [])
+                artifact["artifactId"]: artifact for artifact in item.get("artifacts", [])
             }
-        elif one["kind"] == "status-update":
-            self.status = one["status"]
-            assert type(one["final"]) is bool
+        elif item["kind"] == "status-update":
+            self.status = item["status"]
+            assert type(item["final"]) is bool
         else:
-            assert one["kind"] == "artifact-update"
-            artifact = one["artifact"]
+            assert item["kind"] == "artifact-update"
+            artifact = item["artifact"]
             artifact_id = artifact["artifactId"]
-            if one["append"]:
+            if item["append"]:
                 artifact_ = self.artifacts[artifact_id]
                 artifact = {**artifact_, "parts": artifact_["parts"] + artifact["parts"]}
             assert artifact["parts"]
@@ -157,14 +156,14 @@ class V01Client:
         self.status: Json = {}
         self.artifacts: dict[int, Json] = {}
 
-    def apply(self, one: Json) -> None:
-        assert one["id"] == CLIENT_ID
-        assert ("status" in one) != ("artifact" in one)
-        if "status" in one:
-            self.status = one["status"]
+    def apply(self, item: Json) -> None:
+        assert item["id"] == CLIENT_ID
+        assert ("status" in item) != ("artifact" in item)
+        if "status" in item:
+            self.status = item["status"]
             assert self.status["state"] in V0_1_STATES
             return
-        artifact = dict(one["artifact"])
+        artifact = dict(item["artifact"])
         index = artifact["index"]
         if artifact.pop("append", False):
             artifact_ = self.artifacts[index]
@@ -186,8 +185,8 @@ def test_v0_3_streams_contain_each_turn_and_its_end(entries: Entries) -> None:
     for events in streams(project_entries(entries), TURN_END):
         objects = write_events(V03EventWriter(), events)
         check_ends(objects, is_over=is_over(events, TURN_END))
-        for one in objects:
-            client.apply(one)
+        for item in objects:
+            client.apply(item)
     task = v0_3_json.task_json(project_task(fold(entries, upto=len(entries))))
     expected = V03Client()
     expected.apply(task)
@@ -203,8 +202,8 @@ def test_v0_1_streams_contain_each_turn_and_its_end(entries: Entries) -> None:
     for events in streams(project_entries(entries), V0_1_TURN_END):
         objects = write_events(event_writer, events)
         check_ends(objects, is_over=is_over(events, V0_1_TURN_END))
-        for one in objects:
-            client.apply(one)
+        for item in objects:
+            client.apply(item)
     snapshot = fold(entries, upto=len(entries))
     task = v0_1_json.task_json(project_task(snapshot), client_id=CLIENT_ID)
     expected = V01Client()

@@ -104,7 +104,9 @@ class OutboxMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.ended) < len(self.tasks))
     @rule(data=st.data(), is_end=st.booleans())
     def append(self, data: st.DataObject, is_end: bool) -> None:
-        task_id = data.draw(st.sampled_from([one for one in self.tasks if one not in self.ended]))
+        task_id = data.draw(
+            st.sampled_from([known_id for known_id in self.tasks if known_id not in self.ended])
+        )
         self._write(task_id, is_end=is_end)
 
     def _write(self, task_id: str, *, is_end: bool) -> None:

@@ -26,7 +26,9 @@ class Client:
     def apply(self, response: a2a_pb2.StreamResponse) -> None:
         if response.HasField("task"):
             self.task.CopyFrom(response.task)
-            self.artifacts = {one.artifact_id: one for one in self.task.artifacts}
+            self.artifacts = {
+                task_artifact.artifact_id: task_artifact for task_artifact in self.task.artifacts
+            }
         elif response.HasField("status_update"):
             self.task.status.CopyFrom(response.status_update.status)
             self.task.metadata.MergeFrom(response.status_update.metadata)
@@ -59,7 +61,7 @@ def to_comparable(artifact: artifact_pb2.Artifact) -> dict[str, Any]:
 
 
 def to_comparable_by_id(artifacts: list[artifact_pb2.Artifact]) -> dict[str, Any]:
-    return {one.artifact_id: to_comparable(one) for one in artifacts}
+    return {artifact.artifact_id: to_comparable(artifact) for artifact in artifacts}
 
 
 def list_events(events: list[WireEvent]) -> list[tuple[str, json_values.Json]]:
@@ -68,7 +70,7 @@ def list_events(events: list[WireEvent]) -> list[tuple[str, json_values.Json]]:
 
 def uninterrupted(entries: Entries) -> list[WireEvent]:
     projection = TaskProjection()
-    return [event for one in batches(entries, set()) for event in projection.apply(one)]
+    return [event for batch in batches(entries, set()) for event in projection.apply(batch)]
 
 
 @many_examples
@@ -82,8 +84,8 @@ def test_a_client_that_joins_anywhere_ends_with_the_final_task(
     client = Client()
     client.apply(a2a_pb2.StreamResponse(task=project_task(snapshot)))
     projection = TaskProjection(snapshot)
-    for one in batches(entries, cuts, after=join_sequence):
-        for event in projection.apply(one):
+    for batch in batches(entries, cuts, after=join_sequence):
+        for event in projection.apply(batch):
             client.apply(event.response)
     final = project_task(fold(entries, upto=len(entries)))
     assert to_comparable_by_id(list(client.artifacts.values())) == to_comparable_by_id(
@@ -94,7 +96,7 @@ def test_a_client_that_joins_anywhere_ends_with_the_final_task(
 
 
 def struct(content: struct_pb2.Struct) -> json_values.Json:
-    return {name: json_values.value_json(one) for name, one in content.fields.items()}
+    return {name: json_values.value_json(value) for name, value in content.fields.items()}
 
 
 @many_examples
@@ -102,7 +104,7 @@ def struct(content: struct_pb2.Struct) -> json_values.Json:
 def test_the_split_into_batches_makes_no_difference(entries: Entries, data: st.DataObject) -> None:
     cuts = data.draw(st.sets(st.integers(1, len(entries))))
     projection = TaskProjection()
-    events = [event for one in batches(entries, cuts) for event in projection.apply(one)]
+    events = [event for batch in batches(entries, cuts) for event in projection.apply(batch)]
     assert list_events(events) == list_events(uninterrupted(entries))
 
 
@@ -117,8 +119,8 @@ def test_a_stream_resumed_after_any_event_equals_the_uninterrupted_one(
     projection = TaskProjection(fold(entries, upto=sequence - 1) if sequence > 1 else None)
     resumed = [
         event
-        for one in batches(entries, set(), after=sequence - 1)
-        for event in projection.apply(one)
+        for batch in batches(entries, set(), after=sequence - 1)
+        for event in projection.apply(batch)
         if (event.sequence, event.n) > (sequence, n)
     ]
     assert list_events(resumed) == list_events(all_events[last_seen + 1 :])

@@ -148,7 +148,10 @@ def content(snapshot: snapshot_pb2.TaskSnapshot) -> dict[str, Any]:
     return {
         "state": snapshot.task.status.state,
         "status": status_texts(snapshot),
-        "history": [[str(part) for part in one.parts] for one in snapshot.task.history],
+        "history": [
+            [str(part) for part in history_message.parts]
+            for history_message in snapshot.task.history
+        ],
         "turn": snapshot.turn,
         "own": own,
         "forwarded": forwarded,
@@ -188,7 +191,9 @@ def test_a_repeatable_agent_ends_the_same_after_crashes(
 
 @settings(max_examples=25)
 @given(
-    script=st.lists(st.sampled_from([one for one in ACTIONS if one != "child"]), max_size=12),
+    script=st.lists(
+        st.sampled_from([action for action in ACTIONS if action != "child"]), max_size=12
+    ),
     position=st.floats(0, 1),
 )
 def test_a_resumable_agent_that_rewinds_ends_the_same_after_crashes(

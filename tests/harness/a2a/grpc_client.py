@@ -147,6 +147,6 @@ def refusal_of(error: grpc.aio.AioRpcError) -> Refusal:
         error.details() or "",
         info.reason,
         dict(info.metadata),
-        {one.field: one.description for one in violations.field_violations},
+        {violation.field: violation.description for violation in violations.field_violations},
         retry.retry_delay.seconds,
     )

@@ -106,7 +106,7 @@ class ProtocolVariant(ABC):
             asyncio.timeout(PATIENCE_S),
             self.stream(text, headers=headers, **options) as all_,
         ):
-            return [one async for one in all_]
+            return [event async for event in all_]
 
     @asynccontextmanager
     async def subscribe(
@@ -451,8 +451,8 @@ def _seen(answer: Json, event_id: str) -> TaskView:
         context,
         state.replace("cancelled", "canceled"),
         status_text,
-        "".join(_text(one) for one in answer.get("artifacts", ())),
-        tuple(_text(one) for one in answer.get("history", ())),
+        "".join(_text(artifact) for artifact in answer.get("artifacts", ())),
+        tuple(_text(message) for message in answer.get("history", ())),
         answer.get("final"),
         event_id,
     )
@@ -466,7 +466,9 @@ def _text(holder: Json) -> str:
 def _rpc_result(answer: Json) -> Any:
     if "error" in answer:
         error = answer["error"]
-        reason = next((one["reason"] for one in error.get("data", ()) if "reason" in one), "")
+        reason = next(
+            (detail["reason"] for detail in error.get("data", ()) if "reason" in detail), ""
+        )
         raise RefusedError(reason or str(error["code"]), error["message"])
     return answer["result"]
 

@@ -141,9 +141,9 @@ def _check_error(body: Json, answer: Answer) -> None:
         assert error["status"] not in {"INTERNAL", "UNKNOWN", "DATA_LOSS"}, answer
         details = error["details"]
     assert error["message"], answer
-    reasons = [one.get("reason") for one in details if isinstance(one, dict)]
+    reasons = [detail.get("reason") for detail in details if isinstance(detail, dict)]
     if "INVALID_PARAMS" in reasons:
         # The error must name the field.
         assert ": " in error["message"], answer
         if answer.headers["content-type"] != "text/event-stream":
-            assert any("fieldViolations" in one for one in details), answer
+            assert any("fieldViolations" in detail for detail in details), answer

@@ -201,7 +201,7 @@ class Hostile:
             ),
             lambda: replace(
                 mutated,
-                headers=[one for one in mutated.headers if one[0] != b"Host"],
+                headers=[header for header in mutated.headers if header[0] != b"Host"],
                 is_framed=False,
             ),
             lambda: replace(

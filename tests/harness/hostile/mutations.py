@@ -119,9 +119,9 @@ def encode(value: object) -> bytes:
         case Raw(text):
             return text
         case Pairs(items):
-            return b"{" + b",".join(_member(name, one) for name, one in items) + b"}"
+            return b"{" + b",".join(_member(name, item) for name, item in items) + b"}"
         case dict():
-            return b"{" + b",".join(_member(name, one) for name, one in value.items()) + b"}"
+            return b"{" + b",".join(_member(name, item) for name, item in value.items()) + b"}"
         case list():
             return b"[" + b",".join(map(encode, value)) + b"]"
         case _:
@@ -139,8 +139,8 @@ def _paths(value: object, path: Path = ()) -> "list[Path]":
         inner = list(value.items())
     elif isinstance(value, list):
         inner = list(enumerate(value))
-    for name, one in inner:
-        paths += _paths(one, (*path, name))
+    for name, item in inner:
+        paths += _paths(item, (*path, name))
     return paths
 
 
@@ -162,7 +162,7 @@ def _replaced(_value: Any, rng: random.Random) -> object:
 def _dropped(value: Any, rng: random.Random) -> object:
     if isinstance(value, dict) and value:
         key = rng.choice(list(value))
-        return {name: one for name, one in value.items() if name != key}
+        return {name: item for name, item in value.items() if name != key}
     return [] if isinstance(value, list) else None
 
 
@@ -176,7 +176,7 @@ def _doubled(value: Any, rng: random.Random) -> object:
 def _renamed(value: Any, rng: random.Random) -> object:
     if isinstance(value, dict) and value:
         old, new = rng.choice(list(value)), rng.choice(ODD_NAMES)
-        return {new if name == old else name: one for name, one in value.items()}
+        return {new if name == old else name: item for name, item in value.items()}
     return {rng.choice(ODD_NAMES): value}
 
 

@@ -129,14 +129,14 @@ def rest(targets: Targets) -> list[tuple[str, str, Json | None]]:
     webhook = {"url": "https://203.0.113.1/hook", "token": "t"}
     send: Json = {"message": new, "configuration": {"historyLength": 1}}
     before: Json = {"message": old, "configuration": {"blocking": True}}
-    one, open_ = f"/tasks/{targets.ended}", f"/tasks/{targets.waiting}"
+    ended, open_ = f"/tasks/{targets.ended}", f"/tasks/{targets.waiting}"
     old_config: Json = {"config": {"pushNotificationConfig": webhook}}
     queried = "/tasks?pageSize=2&status=TASK_STATE_COMPLETED&includeArtifacts=true&contextId=c"
     return [
         ("POST", "/message:send", send),
         ("POST", "/message:stream", send),
         ("POST", "/echo/message:send", send),
-        ("GET", f"{one}?historyLength=1", None),
+        ("GET", f"{ended}?historyLength=1", None),
         ("GET", queried, None),
         ("GET", "/tasks?statusTimestampAfter=2026-01-01T00:00:00Z&pageToken=x", None),
         ("POST", f"{open_}:cancel", {"metadata": {"k": "v"}}),
@@ -149,7 +149,7 @@ def rest(targets: Targets) -> list[tuple[str, str, Json | None]]:
         ("GET", "/extendedAgentCard", None),
         ("POST", "/v1/message:send", before),
         ("POST", "/v1/message:stream", before),
-        ("GET", f"/v1{one}?historyLength=1", None),
+        ("GET", f"/v1{ended}?historyLength=1", None),
         ("POST", f"/v1{open_}:cancel", {}),
         ("GET", f"/v1{open_}:subscribe", None),
         ("POST", f"/v1{open_}/pushNotificationConfigs", old_config),

@@ -84,9 +84,9 @@ def batch(
 def stored(
     events: Sequence[event_pb2.Event], first_sequence: int = 1, *, task_id: str = TASK
 ) -> SealedBatch:
-    one = build_draft(events)
+    draft = build_draft(events)
     return SealedBatch(
-        task_id, first_sequence, one.count, sealed(events, first_sequence, task_id=task_id)
+        task_id, first_sequence, draft.count, sealed(events, first_sequence, task_id=task_id)
     )
 
 
@@ -117,6 +117,6 @@ def group(
 ) -> CommitGroup:
     return CommitGroup(
         batches=list(batches),
-        created={one.task_id: one for one in made},
-        changed={one.task_id: one for one in changed},
+        created={task_row.task_id: task_row for task_row in made},
+        changed={task_row.task_id: task_row for task_row in changed},
     )

@@ -244,6 +244,6 @@ def batches(entries: Entries, cuts: set[int], *, after: int = 0) -> Iterator[eve
 
 def fold(entries: Entries, *, upto: int) -> snapshot_pb2.TaskSnapshot:
     folded = Fold(TASK)
-    for one in batches(entries[:upto], set()):
-        folded.apply(one)
+    for event_batch in batches(entries[:upto], set()):
+        folded.apply(event_batch)
     return folded.snapshot()

@@ -61,7 +61,9 @@ class HttpTools:
 
     def sessions(self) -> list[str]:
         """The sessions that requests named, each once, in order."""
-        return list(dict.fromkeys(s for one in self.requests if (s := one.headers.get(SESSION))))
+        return list(
+            dict.fromkeys(s for request in self.requests if (s := request.headers.get(SESSION)))
+        )
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer by the script, else as the SDK's server does."""

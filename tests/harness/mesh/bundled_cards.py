@@ -14,4 +14,7 @@ def load_spec(name: str) -> ReasoningAgentSpec:
 def shipped_cards() -> list[agent_card_pb2.AgentCard]:
     """Return the cards that a mesh with all bundled agents routes by."""
     agents = [plugin.agent for plugin in load_plugins().values()]
-    return [one.build_card() if isinstance(one, ReasoningAgentSpec) else one.card for one in agents]
+    return [
+        agent.build_card() if isinstance(agent, ReasoningAgentSpec) else agent.card
+        for agent in agents
+    ]

@@ -160,8 +160,8 @@ async def wait_until_lease_expired(folder: Path, seconds: float) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while True:
             if any(
-                one.lost_for_s > seconds
-                for one in find_orphaned_journals(folder / "data" / "journals")
+                journal.lost_for_s > seconds
+                for journal in find_orphaned_journals(folder / "data" / "journals")
             ):
                 return
             await asyncio.sleep(POLL_S)

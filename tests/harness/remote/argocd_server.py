@@ -131,9 +131,9 @@ class ArgoCDServer:
             return refusal
         projects = request.query_params.getlist("projects")
         items = [
-            one
-            for one in self.applications.values()
-            if not projects or one["spec"]["project"] in projects
+            item
+            for item in self.applications.values()
+            if not projects or item["spec"]["project"] in projects
         ]
         return JSONResponse({"metadata": {}, "items": items or None})
 
@@ -207,11 +207,11 @@ def argocd_server(
 ) -> Iterator[ArgoCDServer]:
     """Serve for the length of a block, at any port; with a certificate by https."""
     server = ArgoCDServer()
-    for one in (
+    for item in (
         application("guestbook"),
         application("shop", sync="OutOfSync", health="Degraded"),
     ):
-        server.applications[one["metadata"]["name"]] = one
+        server.applications[item["metadata"]["name"]] = item
     base = "/api/v1/applications"
     app = Starlette(
         routes=[

@@ -46,8 +46,8 @@ class Relay:
             async with asyncio.TaskGroup() as group:
                 both = [group.create_task(_quiet(work)) for work in (ask(), answer())]
                 await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-                for one in both:
-                    one.cancel()
+                for task in both:
+                    task.cancel()
         finally:
             for end in (writer, far_writer):
                 end.close()

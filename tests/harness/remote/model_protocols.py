@@ -106,15 +106,15 @@ class OpenAI(ModelProtocol):
                 waiting.discard(message["tool_call_id"])
             elif waiting:
                 break
-            waiting |= {one["id"] for one in message.get("tool_calls") or ()}
+            waiting |= {call["id"] for call in message.get("tool_calls") or ()}
         if not waiting:
             return ""
         return f"tool_call_ids did not have response messages: {', '.join(sorted(waiting))}"
 
     def whole(self, reply: Reply, text: str) -> dict[str, Any]:
         calls = [
-            {"id": id_, "type": "function", "function": {"name": one.name, "arguments": one.text}}
-            for id_, one in reply.ids()
+            {"id": id_, "type": "function", "function": {"name": call.name, "arguments": call.text}}
+            for id_, call in reply.ids()
         ]
         message = {"role": "assistant", "content": text, "tool_calls": calls or None}
         choice = {"index": 0, "message": message, "finish_reason": reply.finish_reason}

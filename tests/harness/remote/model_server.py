@@ -117,7 +117,7 @@ class ModelRequest:
         offered = self.json.get("tools") or []
         if offered and "functionDeclarations" in offered[0]:
             offered = offered[0]["functionDeclarations"]
-        return [one.get("function", one).get("name", "") for one in offered]
+        return [tool.get("function", tool).get("name", "") for tool in offered]
 
 
 Decide: TypeAlias = Callable[[ModelRequest], Reply]
@@ -183,7 +183,10 @@ class ModelServer:
             request_record.ended.set()
             return JSONResponse(wire.error(400, problem), 400)
         reply = self.decide(request_record)
-        pieces = [*reply.pieces, *(piece for one in reply.calls for piece in one.pieces)]
+        pieces = [
+            *reply.pieces,
+            *(piece for tool_call in reply.calls for piece in tool_call.pieces),
+        ]
         self.pauses += [piece for piece in pieces if isinstance(piece, Pause)]
         if reply.status != 200:
             request_record.ended.set()

@@ -63,10 +63,10 @@ def as_json(value: object, status: int = 200) -> Reply:
 def feed(*entries: tuple[str, str, str]) -> Reply:
     """Return an Atom feed of papers: id, title, abstract."""
     papers = "".join(
-        f"<entry><id>http://arxiv.org/abs/{one}</id><title>{escape(title)}</title>"
+        f"<entry><id>http://arxiv.org/abs/{paper_id}</id><title>{escape(title)}</title>"
         f"<summary>{escape(text)}</summary><published>2017-06-12T17:57:34Z</published>"
         "<author><name>A. Author</name></author><author><name>B. Author</name></author></entry>"
-        for one, title, text in entries
+        for paper_id, title, text in entries
     )
     head = '<?xml version="1.0" encoding="UTF-8"?><feed xmlns="http://www.w3.org/2005/Atom">'
     return Reply(

@@ -83,12 +83,12 @@ class WebhookReceiver:
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
-            received = [(one.id, one.body[:200]) for one in self.all]
+            received = [(post.id, post.body[:200]) for post in self.all]
             raise AssertionError(f"it has only received {received}") from None
 
     def ids(self) -> list[str]:
         """Ids of the accepted posts, each once, in order."""
-        return list(dict.fromkeys(one.id for one in self.accepted))
+        return list(dict.fromkeys(post.id for post in self.accepted))
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a connection."""

@@ -143,7 +143,11 @@ async def test_only_the_named_nodes_stream(nodes: Sequence[str], expected: list[
 
 async def test_concurrent_models_stream_one_after_the_other() -> None:
     def join(state: MessagesState) -> dict[str, Any]:
-        return {"messages": [AIMessage(" ".join(str(one.text) for one in state["messages"][1:]))]}
+        return {
+            "messages": [
+                AIMessage(" ".join(str(message.text) for message in state["messages"][1:]))
+            ]
+        }
 
     graph = StateGraph(MessagesState)
     for name in ("left", "right"):
@@ -174,7 +178,7 @@ async def test_a_node_sends_statuses_and_files() -> None:
     async with mesh(agent) as m:
         answer, events = await ask_and_record(m, "go")
     assert events[0] == "half way"
-    assert [one.name for one in answer.artifacts] == ["table.csv", "answer"]
+    assert [artifact.name for artifact in answer.artifacts] == ["table.csv", "answer"]
     assert answer.artifacts[0].parts[0].raw == b"1,2"
     assert [part.WhichOneof("content") for part in answer.artifacts[1].parts] == ["text", "url"]
     assert answer.text == "made of go"

@@ -90,7 +90,9 @@ def test_only_the_free_journals_of_the_family_are_opened_as_extras(
     (folder / "math.db.checkpoints").touch()
     close_later(stack, OpenJournal(Journal.open(folder / "math.2.db"), folder / "math.2.db"))
     own = close_later(stack, journals.open_own("math", AGENTS))
-    opened = [close_later(stack, one).path.name for one in journals.open_free("math", {"math"})]
+    opened = [
+        close_later(stack, journal).path.name for journal in journals.open_free("math", {"math"})
+    ]
     assert own.path.name == "math.db"
     assert opened == ["math.10.db"]
 
@@ -101,9 +103,9 @@ def test_a_journal_with_tasks_of_other_agents_is_not_a_hosts_own(
     make_journal(folder / "math.db")
     assert close_later(stack, journals.open_own("math", {"math"})).path.name == "math.2.db"
     # It is served as an extra journal: no other host opens a released one.
-    assert [close_later(stack, one).path.name for one in journals.open_free("math", {"math"})] == [
-        "math.db"
-    ]
+    assert [
+        close_later(stack, journal).path.name for journal in journals.open_free("math", {"math"})
+    ] == ["math.db"]
 
 
 def test_a_released_journal_is_opened_if_its_tasks_need_only_these_agents(
@@ -126,9 +128,9 @@ def test_an_abandoned_journal_with_tasks_of_other_agents_is_not_opened(
     abandon(folder / "math.db")
     assert close_later(stack, journals.open_own("math", {"math"})).path.name == "math.2.db"
     assert journals.open_free("math", {"math"}) == []
-    assert [close_later(stack, one).path.name for one in journals.open_free("math", AGENTS)] == [
-        "math.db"
-    ]
+    assert [
+        close_later(stack, journal).path.name for journal in journals.open_free("math", AGENTS)
+    ] == ["math.db"]
 
 
 def test_unused_journals_without_tasks_are_removed(
@@ -139,7 +141,9 @@ def test_unused_journals_without_tasks_are_removed(
     make_journal(folder / "math.3.db")
     for name in ("math.2.db.checkpoints", "math.3.db.checkpoints"):
         (folder / name).touch()
-    opened = [close_later(stack, one).path.name for one in journals.open_free("math", AGENTS)]
+    opened = [
+        close_later(stack, journal).path.name for journal in journals.open_free("math", AGENTS)
+    ]
     assert opened == ["math.3.db"]
     assert list(folder.glob("math.2.db*")) == []
     assert (folder / "math.3.db.checkpoints").exists()

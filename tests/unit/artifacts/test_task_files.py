@@ -45,7 +45,7 @@ async def _maker(task: TaskContext) -> None:
 async def _reader(task: TaskContext) -> str:
     contents = [await task.read(part) for part in task.message.parts]
     kinds = [part.WhichOneof("content") for part in task.message.parts]
-    return " ".join(f"{kind}:{len(one)}" for kind, one in zip(kinds, contents, strict=True))
+    return " ".join(f"{kind}:{len(content)}" for kind, content in zip(kinds, contents, strict=True))
 
 
 @pytest.fixture
@@ -201,7 +201,7 @@ async def test_a_repeated_message_with_a_file_is_one_task(mesh: SmallMesh) -> No
         for _ in range(2)
     ]
 
-    first, second = (one for one in answers if isinstance(one, snapshot_pb2.TaskSnapshot))
+    first, second = (answer for answer in answers if isinstance(answer, snapshot_pb2.TaskSnapshot))
     assert first.task.id == second.task.id
 
 
@@ -249,10 +249,10 @@ async def test_parts_of_artifacts_are_read_by_their_index_too(mesh: SmallMesh) -
         request = artifact_service_pb2.DownloadArtifactRequest(
             task_id=task_id, artifact_id=artifact.artifact_id, part=index
         )
-        responses = [one async for one in stub.DownloadArtifact(request)]
-        assert b"".join(one.data for one in responses) == content
+        responses = [response async for response in stub.DownloadArtifact(request)]
+        assert b"".join(response.data for response in responses) == content
         assert responses[0].sha256 == hashlib.sha256(content).hexdigest()
-        assert max(len(one.data) for one in responses) <= 256 * 1024
+        assert max(len(response.data) for response in responses) <= 256 * 1024
 
 
 async def test_a_data_part_is_read_as_json_text(mesh: SmallMesh) -> None:

@@ -37,7 +37,7 @@ def test_every_error_of_the_mesh_has_a_row(cls: type[errors.TrunklineError]) -> 
     assert "`trunkline" not in wire_error.text
     info = wire_error.details()[0]
     assert (info["domain"], info["reason"]) == (ERROR_DOMAIN, wire_error.kind.reason)
-    assert all(isinstance(one, str) for one in info["metadata"].values())
+    assert all(isinstance(value, str) for value in info["metadata"].values())
 
 
 def test_rows_of_a2as_own_errors_match_the_specification() -> None:

@@ -234,14 +234,14 @@ def test_loggers_of_libraries_that_log_content_are_disabled(
 ) -> None:
     monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
     loggers = [logging.getLogger(name) for name in ("mcp", "httpx2", "httpcore2")]
-    before = [one.level for one in loggers]
+    before = [logger.level for logger in loggers]
     try:
         configure_logging(level="debug", log_format="plain")
         for name in ("mcp.client.streamable_http", "httpx2", "httpcore2.http11"):
             assert not logging.getLogger(name).isEnabledFor(logging.ERROR)
     finally:
-        for one, level in zip(loggers, before, strict=True):
-            one.setLevel(level)
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
 
 
 def test_an_exception_in_the_log_has_its_traceback() -> None:

@@ -93,7 +93,7 @@ def test_undamaged_files_are_reported_as_ok(data: Path) -> None:
         "traces.db: ok",
     ]
     reports = json.loads(command("check", "--data", data, "--json").stdout)
-    assert [one["problems"] for one in reports] == [[], [], [], []]
+    assert [report["problems"] for report in reports] == [[], [], [], []]
     assert reports[0]["tasks"] == 2
 
 
@@ -203,8 +203,8 @@ async def compare(first: Path, second: Path) -> None:
     assert restored.epoch == original.epoch + 1
     assert restored.webhooks.find() == original.webhooks.find() != []
     assert restored.aliases.find("acme", "client's False") == row.task_id
-    for one in (original, restored):
-        await one.append(row.task_id, one.epoch, [build_draft([append("a", "later")])])
+    for journal in (original, restored):
+        await journal.append(row.task_id, journal.epoch, [build_draft([append("a", "later")])])
     (later,) = original.read(row.task_id, row.head)
     with pytest.raises(CursorExpiredError):
         restored.check_cursor(row.task_id, row.head + 1, parse_header(later).epoch)
@@ -258,7 +258,7 @@ def test_pruning_skips_a_journal_in_use(data: Path, writer: "subprocess.Popen[st
     process = command("prune", "--data", data, "--older-than", "0", "--json")
     assert process.returncode == 4
     assert f"process {writer.pid} has it open; stop it" in process.stderr
-    assert [one["file"] for one in json.loads(process.stdout)] == [
+    assert [report["file"] for report in json.loads(process.stdout)] == [
         "journals/math.db",
         "journals/mesh.db",
     ]

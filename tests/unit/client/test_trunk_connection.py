@@ -65,11 +65,11 @@ class Reader:
 @pytest.fixture
 async def reader(call: TrunkStreamCall) -> AsyncIterator[Reader]:
     """Run a reader that waits for batches."""
-    one = Reader(call)
-    async with run_in_background(one.run()):
+    batch_reader = Reader(call)
+    async with run_in_background(batch_reader.run()):
         # One iteration of the loop starts the reader.
         await asyncio.sleep(0)
-        yield one
+        yield batch_reader
 
 
 def frame(*batches: bytes) -> trunk_service_pb2.TrunkFrame:

@@ -11,6 +11,6 @@ from trunkline.journal.journal import Journal
 @pytest.fixture(params=["normal", "full"])
 def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Journal]:
     """Return a journal that commits on the event loop, and one that commits in a thread."""
-    one = Journal.open(tmp_path / "journal.db", synchronous=request.param)
-    yield one
-    one.close()
+    opened = Journal.open(tmp_path / "journal.db", synchronous=request.param)
+    yield opened
+    opened.close()

@@ -41,7 +41,7 @@ async def write_and_read_times(
         for _ in range(count):
             await journal.append(task_id, journal.epoch, [build_draft([working()])])
     batches = journal.read(task_id, 0, limit_bytes=10**6)
-    return [parse_header(one).time.ToNanoseconds() for one in batches]
+    return [parse_header(batch).time.ToNanoseconds() for batch in batches]
 
 
 async def test_times_of_events_never_go_back(journal: Journal, set_wall: SetWall) -> None:

@@ -118,8 +118,8 @@ async def test_a_transaction_that_cannot_end_is_replaced_by_a_new_connection(
 
 
 def remove_all(folder: Path) -> None:
-    for one in folder.iterdir():
-        one.unlink()
+    for path in folder.iterdir():
+        path.unlink()
 
 
 def replace_log(folder: Path) -> None:

@@ -39,11 +39,11 @@ def test_every_field_of_an_event_has_a_kind_of_the_same_number() -> None:
 
 
 def test_a_draft_counts_the_texts_of_runs_and_one_for_everything_else() -> None:
-    one = build_draft(
+    draft = build_draft(
         [working(), begin("a", "x", "y", "z"), plan_event("p", 1, ["1", "2"]), append("a")]
     )
-    assert one.count == 1 + 3 + 2 + 1
-    assert one.kinds == EventKind.STATUS.bit | EventKind.DELTA.bit | EventKind.PLAN.bit
+    assert draft.count == 1 + 3 + 2 + 1
+    assert draft.kinds == EventKind.STATUS.bit | EventKind.DELTA.bit | EventKind.PLAN.bit
 
 
 def test_a_draft_has_the_state_of_its_last_status() -> None:
@@ -62,9 +62,9 @@ def test_an_empty_draft_is_refused() -> None:
 
 
 def test_sealing_puts_a_header_before_the_drafts_own_bytes() -> None:
-    one = build_draft([begin("a", "x", "y")], origin=ORIGIN)
-    sealed_batch = seal(one, task_id=TASK, epoch=3, first_sequence=300, time_ns=TIME_NS + 5)
-    assert sealed_batch.endswith(one.body)
+    draft = build_draft([begin("a", "x", "y")], origin=ORIGIN)
+    sealed_batch = seal(draft, task_id=TASK, epoch=3, first_sequence=300, time_ns=TIME_NS + 5)
+    assert sealed_batch.endswith(draft.body)
     header = event_pb2.EventBatch.FromString(sealed_batch).header
     assert header == parse_header(sealed_batch)
     assert (header.task_id, header.epoch, header.first_sequence) == (TASK, 3, 300)
@@ -128,8 +128,8 @@ def test_a_parent_forwards_deltas_and_rewinds_and_nothing_else() -> None:
         append("b", "z"),
     ]
     drafts = splice(sealed(events, 10, task_id="child"), agent="math", forwarded={})
-    assert [one.count for one in drafts] == [3, 1]
-    assert [one.origin for one in drafts] == [
+    assert [draft.count for draft in drafts] == [3, 1]
+    assert [draft.origin for draft in drafts] == [
         event_pb2.Origin(agent="math", task_id="child", first_sequence=11, path=["math"]),
         event_pb2.Origin(agent="math", task_id="child", first_sequence=15, path=["math"]),
     ]
@@ -138,8 +138,8 @@ def test_a_parent_forwards_deltas_and_rewinds_and_nothing_else() -> None:
 
 def test_events_forwarded_twice_keep_their_writer_and_name_the_child_they_came_through() -> None:
     forwarded = sealed([begin("a", "x")], 3, task_id="middle", origin=ORIGIN)
-    (one,) = splice(forwarded, agent="supervisor", forwarded={})
-    assert one.origin == event_pb2.Origin(
+    (draft,) = splice(forwarded, agent="supervisor", forwarded={})
+    assert draft.origin == event_pb2.Origin(
         agent="math",
         task_id="child",
         first_sequence=7,

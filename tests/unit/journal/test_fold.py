@@ -24,9 +24,9 @@ Events = Sequence[event_pb2.Event]
 
 
 def fold(*events: event_pb2.Event) -> snapshot_pb2.TaskSnapshot:
-    one = Fold(TASK)
-    one.apply(batch([created(), *events]))
-    return one.snapshot()
+    task_fold = Fold(TASK)
+    task_fold.apply(batch([created(), *events]))
+    return task_fold.snapshot()
 
 
 def add_part(artifact_id: str, part: part_pb2.Part) -> event_pb2.Event:
@@ -97,9 +97,9 @@ def test_a_created_task_has_the_submitted_values() -> None:
     first.created.deadline.FromSeconds(99)
     first.created.parent.task_id = "parent"
     first.created.metadata.update({"team": "a"})
-    one = Fold(TASK)
-    one.apply(batch([first]))
-    snapshot = one.snapshot()
+    task_fold = Fold(TASK)
+    task_fold.apply(batch([first]))
+    snapshot = task_fold.snapshot()
     task = snapshot.task
     assert (task.id, task.context_id, snapshot.agent) == (TASK, "context-1", "echo")
     assert (snapshot.account, snapshot.caller, snapshot.priority) == ("acme", "alice", 3)
@@ -158,10 +158,10 @@ def test_the_first_delta_describes_its_artifact() -> None:
 
 def test_artifacts_of_different_writers_may_have_the_same_id() -> None:
     origin = event_pb2.Origin(agent="math", task_id="child", first_sequence=4, path=["math"])
-    one = Fold(TASK)
-    one.apply(batch([created(), begin("a", "own")]))
-    one.apply(batch([begin("b", "x"), begin("a", "child's")], 3, origin=origin))
-    snapshot = one.snapshot()
+    task_fold = Fold(TASK)
+    task_fold.apply(batch([created(), begin("a", "own")]))
+    task_fold.apply(batch([begin("b", "x"), begin("a", "child's")], 3, origin=origin))
+    snapshot = task_fold.snapshot()
     assert [artifact.artifact_id for artifact in snapshot.task.artifacts] == ["a", "b", "a"]
     assert parts(snapshot, 2) == [part_pb2.Part(text="child's")]
     assert [info.origin.first_sequence for info in snapshot.artifacts] == [0, 4, 5]
@@ -190,7 +190,7 @@ def test_a_question_moves_to_the_history_when_the_answer_arrives() -> None:
     before = fold(working(), question)
     assert before.task.status.message == message("which colour?")
     snapshot = fold(working(), question, turn, working())
-    assert [one.parts[0].text for one in snapshot.task.history] == [
+    assert [entry.parts[0].text for entry in snapshot.task.history] == [
         "hello",
         "which colour?",
         "blue",
@@ -267,7 +267,7 @@ def test_a_child_that_is_called_again_runs_again() -> None:
 
 def test_an_approval_requested_twice_is_listed_once() -> None:
     snapshot = fold(approval_requested(), approval_requested("m/other"))
-    assert [one.requested.tool for one in snapshot.approvals] == ["m/other"]
+    assert [approval.requested.tool for approval in snapshot.approvals] == ["m/other"]
 
 
 @pytest.mark.parametrize(
@@ -295,10 +295,10 @@ def test_an_event_sequence_that_breaks_the_contract_is_a_defect(
 
 
 def test_a_gap_between_sequences_is_a_defect() -> None:
-    one = Fold(TASK)
-    one.apply(batch([created()]))
+    task_fold = Fold(TASK)
+    task_fold.apply(batch([created()]))
     with pytest.raises(InvalidAgentResponseError, match="event 3 follows event 1"):
-        one.apply(batch([working()], 3))
+        task_fold.apply(batch([working()], 3))
 
 
 def test_a_task_that_was_never_created_is_a_defect() -> None:
@@ -312,13 +312,13 @@ def test_events_of_another_task_are_a_defect() -> None:
 
 
 def test_a_snapshot_does_not_change_with_later_events() -> None:
-    one = Fold(TASK)
-    one.apply(batch([created(), begin("a", "x"), plan_event("p", 1, ["1"])]))
-    before = one.snapshot()
+    task_fold = Fold(TASK)
+    task_fold.apply(batch([created(), begin("a", "x"), plan_event("p", 1, ["1"])]))
+    before = task_fold.snapshot()
     copy = snapshot_pb2.TaskSnapshot.FromString(before.SerializeToString())
-    one.apply(batch([append("a", "y"), plan_event("p", 1, ["2"]), working()], 4))
+    task_fold.apply(batch([append("a", "y"), plan_event("p", 1, ["2"]), working()], 4))
     assert before == copy
-    assert one.sequence == 6
+    assert task_fold.sequence == 6
 
 
 def forwarded(sequence: int, *events: event_pb2.Event, at: int) -> event_pb2.EventBatch:
@@ -327,13 +327,13 @@ def forwarded(sequence: int, *events: event_pb2.Event, at: int) -> event_pb2.Eve
 
 
 def test_events_of_another_task_are_forwarded_once() -> None:
-    one = Fold(TASK)
-    one.apply(batch([created()]))
-    one.apply(forwarded(2, begin("a", "x", "y"), at=4))
-    one.apply(forwarded(4, append("a", "z"), at=7))
-    assert one.forwarded_sequences == {"child": 7}
+    task_fold = Fold(TASK)
+    task_fold.apply(batch([created()]))
+    task_fold.apply(forwarded(2, begin("a", "x", "y"), at=4))
+    task_fold.apply(forwarded(4, append("a", "z"), at=7))
+    assert task_fold.forwarded_sequences == {"child": 7}
     for again in (4, 6, 7):
-        other = Fold(TASK, one.snapshot(), forwarded=one.forwarded_sequences)
+        other = Fold(TASK, task_fold.snapshot(), forwarded=task_fold.forwarded_sequences)
         with pytest.raises(InvalidAgentResponseError, match="was forwarded twice"):
             other.apply(forwarded(5, append("a", "z"), at=again))
 
@@ -349,15 +349,15 @@ def test_events_of_another_task_are_forwarded_once() -> None:
 def test_a_batch_of_deltas_only_is_checked_against_the_contract(
     event: event_pb2.Event, problem: str
 ) -> None:
-    one = Fold(TASK)
-    one.apply(batch([created(), begin("a", "x"), begin("closed", "x")]))
-    one.apply(batch([append("a", "y"), append("closed", "y", last=True)], 4))
+    task_fold = Fold(TASK)
+    task_fold.apply(batch([created(), begin("a", "x"), begin("closed", "x")]))
+    task_fold.apply(batch([append("a", "y"), append("closed", "y", last=True)], 4))
     with pytest.raises(InvalidAgentResponseError, match=problem):
-        one.apply(batch([event], 6))
+        task_fold.apply(batch([event], 6))
 
 
 def test_a_batch_of_deltas_after_the_end_is_a_defect() -> None:
-    one = Fold(TASK)
-    one.apply(batch([created(), begin("a", "x"), completed()]))
+    task_fold = Fold(TASK)
+    task_fold.apply(batch([created(), begin("a", "x"), completed()]))
     with pytest.raises(InvalidAgentResponseError, match="after the task had ended"):
-        one.apply(batch([append("a", "y")], 4))
+        task_fold.apply(batch([append("a", "y")], 4))

@@ -23,7 +23,7 @@ class Tasks:
 
     def read(self, task_id: str, after: int) -> list[bytes]:
         self.reads.append((task_id, after))
-        return [one for one in self.batches[task_id] if last_sequence(one) > after]
+        return [batch for batch in self.batches[task_id] if last_sequence(batch) > after]
 
     def write(self, task_id: str, *events: event_pb2.Event) -> None:
         batches = self.batches.setdefault(task_id, [])
@@ -122,7 +122,7 @@ async def test_concurrent_callers_share_the_fold_of_a_long_task() -> None:
             group.create_task(folds.fold(task_id, tasks.head(task_id)))
             for task_id in ("long", "other") * 5
         ]
-    assert {one.result() for one in requests[::2]} == {requests[0].result()}
-    assert {one.result() for one in requests[1::2]} == {requests[1].result()}
+    assert {request.result() for request in requests[::2]} == {requests[0].result()}
+    assert {request.result() for request in requests[1::2]} == {requests[1].result()}
     # A waiting caller has read the beginning only.
     assert all(times == 1 for (_, after), times in Counter(tasks.reads).items() if after)

@@ -24,7 +24,7 @@ COMPLETED = task_pb2.TASK_STATE_COMPLETED
 
 
 async def write(journal: Journal, task_id: str, *events: event_pb2.Event) -> int:
-    return await journal.append(task_id, journal.epoch, [build_draft([one]) for one in events])
+    return await journal.append(task_id, journal.epoch, [build_draft([event]) for event in events])
 
 
 async def create_task(journal: Journal, *events: event_pb2.Event) -> str:
@@ -37,7 +37,7 @@ async def create_task(journal: Journal, *events: event_pb2.Event) -> str:
 
 
 def sequences(batches: list[bytes]) -> list[tuple[int, int]]:
-    return [(parse_header(one).first_sequence, last_sequence(one)) for one in batches]
+    return [(parse_header(batch).first_sequence, last_sequence(batch)) for batch in batches]
 
 
 async def read_text(journal: Journal, task_id: str) -> str:
@@ -48,7 +48,9 @@ async def read_text(journal: Journal, task_id: str) -> str:
 async def test_task_ids_begin_with_the_journals_id(journal: Journal) -> None:
     ids = {journal.new_task_id() for _ in range(100)}
     assert len(ids) == 100
-    assert all(one.startswith(f"{journal.id}-") and len(one) == 8 + 1 + 24 for one in ids)
+    assert all(
+        task_id.startswith(f"{journal.id}-") and len(task_id) == 8 + 1 + 24 for task_id in ids
+    )
 
 
 async def test_appends_get_their_sequences_in_the_order_of_the_calls(journal: Journal) -> None:
@@ -77,9 +79,11 @@ async def test_tasks_that_write_in_one_turn_of_the_loop_share_their_time(
     journal: Journal,
 ) -> None:
     tasks = [await create_task(journal) for _ in range(3)]
-    appends = [journal.append(one, journal.epoch, [build_draft([working()])]) for one in tasks]
+    appends = [
+        journal.append(task_id, journal.epoch, [build_draft([working()])]) for task_id in tasks
+    ]
     await asyncio.wait(appends)
-    times = {parse_header(journal.read(one, 1)[0]).time.ToNanoseconds() for one in tasks}
+    times = {parse_header(journal.read(task_id, 1)[0]).time.ToNanoseconds() for task_id in tasks}
     assert len(times) == 1
 
 
@@ -138,10 +142,10 @@ async def test_the_same_id_again_is_the_same_task(journal: Journal) -> None:
 async def test_concurrent_creates_with_one_key_make_one_task(journal: Journal) -> None:
     first, second, other = (journal.new_task_id() for _ in range(3))
     created_task = [
-        journal.create(one, created(), key=key, content_hash="h")
-        for one, key in ((first, "k"), (second, "k"), (other, "other"))
+        journal.create(task_id, created(), key=key, content_hash="h")
+        for task_id, key in ((first, "k"), (second, "k"), (other, "other"))
     ]
-    assert [await one for one in created_task] == [
+    assert [await creation for creation in created_task] == [
         CreateResult(first, is_new=True),
         CreateResult(first, is_new=False),
         CreateResult(other, is_new=True),
@@ -187,7 +191,7 @@ async def test_batches_dropped_from_the_tail_are_read_from_the_store(tmp_path: P
     while batches := journal.read(task_id, cursor, limit_bytes=500):
         read_sequences += sequences(batches)
         cursor = read_sequences[-1][1]
-    assert read_sequences == [(one, one) for one in range(1, 53)]
+    assert read_sequences == [(sequence, sequence) for sequence in range(1, 53)]
     journal.close()
 
 
@@ -197,7 +201,7 @@ async def test_waiting_ends_when_an_event_arrives(journal: Journal) -> None:
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         waits = [group.create_task(journal.wait(task_id, 1)) for _ in range(3)]
         await asyncio.wait(waits, timeout=0)
-        assert not any(one.done() for one in waits)
+        assert not any(wait.done() for wait in waits)
         await write(journal, task_id, working())
 
 
@@ -253,7 +257,7 @@ async def test_closing_writes_pending_events(journal: Journal, tmp_path: Path) -
     appends.append(journal.append(task_id, journal.epoch, [build_draft([working()])]))
     journal.close()
     journal.close()
-    assert [await one for one in appends] == [2, 3]
+    assert [await future for future in appends] == [2, 3]
     again = Journal.open(tmp_path / "journal.db")
     assert again.head(task_id) == 3
     again.close()
@@ -305,7 +309,7 @@ async def test_a_snapshot_grows_with_the_task(journal: Journal) -> None:
 async def test_many_cached_folds_do_not_mix(journal: Journal) -> None:
     tasks = {await create_task(journal, begin("a", str(n))): str(n) for n in range(70)}
     for _ in range(2):
-        assert {one: await read_text(journal, one) for one in tasks} == tasks
+        assert {task_id: await read_text(journal, task_id) for task_id in tasks} == tasks
 
 
 async def test_a_journal_knows_its_forwarded_sequences(journal: Journal) -> None:
@@ -347,7 +351,7 @@ async def test_pages_of_a_list_follow_each_other(journal: Journal) -> None:
     for _ in range(3):
         request = task_service_pb2.ListTasksRequest(account="acme", page_size=2, page_token=token)
         page = journal.list(request)
-        read_sequences += [one.task_id for one in page.tasks]
+        read_sequences += [task.task_id for task in page.tasks]
         token = page.next_page_token
         assert page.total_size == 5
     assert read_sequences == tasks[::-1]
@@ -370,7 +374,7 @@ async def test_a_list_respects_its_filters(journal: Journal) -> None:
     ended = await create_task(journal, status(COMPLETED, at_s=100))
     request = task_service_pb2.ListTasksRequest(account="acme", state=COMPLETED)
     await create_task(journal)
-    assert [one.task_id for one in journal.list(request).tasks] == [ended]
+    assert [task.task_id for task in journal.list(request).tasks] == [ended]
     request.status_after.FromSeconds(101)
     assert journal.list(request).total_size == 0
 
@@ -390,11 +394,11 @@ async def test_a_restart_loses_nothing(tmp_path: Path) -> None:
     journal = Journal.open(path)
     unfinished = await create_task(journal, begin("a", "x"))
     ended = await create_task(journal, begin("a", "y"), completed())
-    created_task = [await journal.snapshot(one) for one in (unfinished, ended)]
+    created_task = [await journal.snapshot(task_id) for task_id in (unfinished, ended)]
     journal.close()
     again = Journal.open(path)
-    assert [await again.snapshot(one) for one in (unfinished, ended)] == created_task
-    assert [one.task_id for one in again.list_unfinished()] == [unfinished]
+    assert [await again.snapshot(task_id) for task_id in (unfinished, ended)] == created_task
+    assert [row.task_id for row in again.list_unfinished()] == [unfinished]
     assert await write(again, unfinished, append("a", "z")) == 3
     assert await read_text(again, unfinished) == "xz"
     again.close()
@@ -406,10 +410,10 @@ async def test_ended_tasks_are_settled_step_by_step(
 ) -> None:
     journal, store = watched_journal(tmp_path / "journal.db", synchronous)
     tasks = [await create_task(journal, begin("a", "x"), completed()) for _ in range(5)]
-    before = [journal.read(one, 0) for one in tasks]
+    before = [journal.read(task_id, 0) for task_id in tasks]
     await store.settled()
-    assert [store.read(one, 0, limit_bytes=10_000) for one in tasks] == before
-    assert [journal.read(one, 0) for one in tasks] == before
+    assert [store.read(task_id, 0, limit_bytes=10_000) for task_id in tasks] == before
+    assert [journal.read(task_id, 0) for task_id in tasks] == before
     journal.close()
 
 
@@ -434,13 +438,13 @@ async def test_settling_does_not_delay_other_writes(
 async def test_rows_of_many_ended_tasks_are_not_kept_in_memory(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path / "journal.db")
     tasks = [journal.new_task_id() for _ in range(1100)]
-    for one in tasks:
-        journal.create(one, created())
-        last = journal.append(one, journal.epoch, [build_draft([completed()])])
+    for task_id in tasks:
+        journal.create(task_id, created())
+        last = journal.append(task_id, journal.epoch, [build_draft([completed()])])
     await last
     assert len(journal._ended_rows) <= 1024
     assert len(journal._unfinished) == 0
-    assert all(journal.row(one).is_ended for one in tasks)
+    assert all(journal.row(task_id).is_ended for task_id in tasks)
     assert len(journal._ended_rows) <= 1024
     journal.close()
 

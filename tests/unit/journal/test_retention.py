@@ -56,9 +56,9 @@ async def run_maintenance(journal: Journal) -> tuple[int, int]:
 
 @pytest.fixture(params=["normal", "full"])
 async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Journal]:
-    one = Journal.open(tmp_path / "journal.db", synchronous=request.param, retention=AT_ONCE)
-    yield one
-    one.close()
+    opened = Journal.open(tmp_path / "journal.db", synchronous=request.param, retention=AT_ONCE)
+    yield opened
+    opened.close()
 
 
 async def test_a_compacted_task_is_read_as_its_fold(journal: Journal) -> None:
@@ -72,7 +72,7 @@ async def test_a_compacted_task_is_read_as_its_fold(journal: Journal) -> None:
     assert journal.head(task_id) == row.head
     assert journal.row(task_id).state == row.state
     page = journal.list(task_service_pb2.ListTasksRequest(account="acme"))
-    assert [one.task_id for one in page.tasks] == [task_id]
+    assert [task.task_id for task in page.tasks] == [task_id]
 
 
 async def test_readers_of_a_compacted_task_get_an_error_before_its_head_and_the_end_at_it(
@@ -165,7 +165,7 @@ async def test_a_task_past_retention_is_deleted_with_its_key(tmp_path: Path) -> 
 
     journal = Journal.open(path, retention=NOTHING)
     assert await run_maintenance(journal) == (1, 1)
-    for read_access in (journal.row, journal.head, lambda one: journal.read(one, 0)):
+    for read_access in (journal.row, journal.head, lambda deleted_id: journal.read(deleted_id, 0)):
         with pytest.raises(TaskNotFoundError):
             read_access(task_id)
     with pytest.raises(TaskNotFoundError):
@@ -239,7 +239,7 @@ async def test_compaction_survives_a_kill_at_any_step(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     journal = Journal.open(path, retention=NEVER)
     tasks = [await make_ended_task(journal, *("y" * 500 for _ in range(60))) for _ in range(6)]
-    before = {one: await journal.snapshot(one) for one in tasks}
+    before = {ended_id: await journal.snapshot(ended_id) for ended_id in tasks}
     journal.close()
     compacted: set[str] = set()
     kills = 0
@@ -271,5 +271,5 @@ async def test_compaction_survives_a_kill_at_any_step(tmp_path: Path) -> None:
     await run_maintenance(journal)
     reader = journal._store._reader  # type: ignore[attr-defined]
     assert reader.execute("SELECT count(*) FROM settled").fetchone() == (0,)
-    assert {one: await journal.snapshot(one) for one in tasks} == before
+    assert {ended_id: await journal.snapshot(ended_id) for ended_id in tasks} == before
     journal.close()

@@ -43,7 +43,7 @@ def test_a_journal_creates_its_folder_and_a_private_file(tmp_path: Path) -> None
     path = tmp_path / "new" / "folder" / "journal.db"
     store = SqliteStore.open(path)
     store.commit(group(stored([created()]), made=[row()]))
-    modes = {stat.S_IMODE(one.stat().st_mode) for one in path.parent.iterdir()}
+    modes = {stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
     store.close()
     assert modes == {0o600}
 
@@ -194,11 +194,11 @@ async def test_a_full_disk_fails_the_appends_of_that_commit_alone(path: Path) ->
     limit_pages(journal, "PRAGMA page_count")
     big = build_draft([append("a", "y" * 200_000)])
     appends = [
-        journal.append(task_id, journal.epoch, [one]) for one in (big, build_draft([working()]))
+        journal.append(task_id, journal.epoch, [draft]) for draft in (big, build_draft([working()]))
     ]
     await asyncio.wait(appends)
-    for one in appends:
-        error = one.exception()
+    for future in appends:
+        error = future.exception()
         assert isinstance(error, JournalUnavailableError)
         assert "the disk is full" in error.problem
     assert journal.head(task_id) == 2

@@ -95,7 +95,9 @@ def test_a_journal_is_not_opened_while_a_known_lease_holds(path: Path) -> None:
     end_lease(path)
     assert find_orphaned_journals(path.parent, leases=known_leases) == []
     known_leases[path] = time.monotonic()
-    assert [one.path for one in find_orphaned_journals(path.parent, leases=known_leases)] == [path]
+    assert [orphan.path for orphan in find_orphaned_journals(path.parent, leases=known_leases)] == [
+        path
+    ]
 
 
 async def test_a_frozen_owner_is_killed_and_its_journal_taken_over_completely(
@@ -111,7 +113,7 @@ async def test_a_frozen_owner_is_killed_and_its_journal_taken_over_completely(
     journal = Journal.take_over(path)
     assert process.wait(timeout=60) == -signal.SIGKILL
     # The frozen process could not log this.
-    (record,) = [one for one in caplog.records if one.message == "host.killed"]
+    (record,) = [log_record for log_record in caplog.records if log_record.message == "host.killed"]
     assert (vars(record)["pid"], "lease is over" in vars(record)["reason"]) == (process.pid, True)
     assert (journal.id, journal.epoch) == (orphan.journal_id, epoch + 1)
     assert journal.head(task_id) == 3
@@ -146,19 +148,19 @@ def test_of_concurrent_takeovers_one_succeeds(
 ) -> None:
     _, _, epoch = frozen_owner
     claimants = [start(TAKER, path) for _ in range(3)]
-    for one in claimants:
-        assert one.stdout is not None
-        assert one.stdout.readline() == "ready\n"
-    for one in claimants:
-        assert one.stdin is not None
-        one.stdin.write("\n")
-        one.stdin.flush()
-    outputs = [one.stdout.readline() for one in claimants if one.stdout is not None]
-    for one in claimants:
-        one.kill()
-        end(one)
+    for claimant in claimants:
+        assert claimant.stdout is not None
+        assert claimant.stdout.readline() == "ready\n"
+    for claimant in claimants:
+        assert claimant.stdin is not None
+        claimant.stdin.write("\n")
+        claimant.stdin.flush()
+    outputs = [claimant.stdout.readline() for claimant in claimants if claimant.stdout is not None]
+    for claimant in claimants:
+        claimant.kill()
+        end(claimant)
     assert sorted(outputs)[0] == f"epoch {epoch + 1}\n"
-    assert all(one.startswith("refused") for one in sorted(outputs)[1:])
+    assert all(output.startswith("refused") for output in sorted(outputs)[1:])
 
 
 async def test_a_fenced_owner_writes_nothing(path: Path) -> None:
@@ -222,7 +224,7 @@ def test_the_search_for_orphans_skips_files_that_are_no_journals(path: Path) -> 
     process, _, _ = start_owner(path)
     end(process)
     end_lease(path)
-    assert [one.path for one in find_orphaned_journals(path.parent)] == [path]
+    assert [orphan.path for orphan in find_orphaned_journals(path.parent)] == [path]
     assert find_orphaned_journals(path.parent / "nowhere") == []
 
 

@@ -98,19 +98,23 @@ async def test_calls_of_one_reply_wait_together_and_resume_one_by_one(tmp_path: 
     async with open_session(tmp_path, agent) as first:
         waiting = await first.ask("order as usual")
         assert waiting.task.status.state == INPUT_REQUIRED, status_texts(waiting)
-        assert [one.requested.arguments["n"] for one in waiting.approvals] == [1, 2, 3]
+        assert [approval.requested.arguments["n"] for approval in waiting.approvals] == [1, 2, 3]
         remaining = await first.ask("approve 2", waiting.task.id)
-        assert [one["n"] for one in orders.orders] == [2]
+        assert [order["n"] for order in orders.orders] == [2]
         assert remaining.task.status.state == INPUT_REQUIRED
     # Another process handles the remaining answers: the conversation is in the journal.
     async with open_session(tmp_path, agent) as second:
         wait_until_ended = await second.ask("reject 1 no\napprove 3", waiting.task.id)
     assert wait_until_ended.task.status.state == COMPLETED, status_texts(wait_until_ended)
     assert texts(wait_until_ended) == ["All is done."]
-    assert [one["n"] for one in orders.orders] == [2, 3]
+    assert [order["n"] for order in orders.orders] == [2, 3]
     last_request = model.requests[-1]
-    calls = next(one for one in reversed(last_request) if isinstance(one, AIMessage)).tool_calls
-    results = {one.tool_call_id: one.text for one in last_request if isinstance(one, ToolMessage)}
+    calls = next(
+        entry for entry in reversed(last_request) if isinstance(entry, AIMessage)
+    ).tool_calls
+    results = {
+        entry.tool_call_id: entry.text for entry in last_request if isinstance(entry, ToolMessage)
+    }
     assert [results[call["id"] or ""] for call in calls] == [
         "apples/order was not called. It was rejected: no.",
         "Ordered 2 apples.",
@@ -132,13 +136,13 @@ async def test_calls_with_equal_provider_ids_are_approved_one_by_one(
         tmp_path, shop("apples", orders, model=Model.from_chat_model(model))
     ) as session:
         waiting = await session.ask("order as usual")
-        assert [one.requested.arguments["n"] for one in waiting.approvals] == [1, 2]
+        assert [approval.requested.arguments["n"] for approval in waiting.approvals] == [1, 2]
         more = await session.ask("approve 2\nreject 1", waiting.task.id)
         assert more.task.status.state == INPUT_REQUIRED, status_texts(more)
-        assert [one["n"] for one in orders.orders] == [2]
+        assert [order["n"] for order in orders.orders] == [2]
         wait_until_ended = await session.ask("approve", waiting.task.id)
     assert wait_until_ended.task.status.state == COMPLETED, status_texts(wait_until_ended)
-    assert [one["n"] for one in orders.orders] == [2, 3]
+    assert [order["n"] for order in orders.orders] == [2, 3]
 
 
 async def test_an_approval_does_not_cover_a_later_turn_after_a_crash(
@@ -210,7 +214,7 @@ async def test_the_model_sees_the_edited_arguments_of_its_call(tmp_path: Path) -
         wait_until_ended = await session.ask('edit {"n": 1, "item": "apple"}', waiting.task.id)
     assert wait_until_ended.task.status.state == COMPLETED, status_texts(wait_until_ended)
     assert orders.orders == [{"n": 1, "item": "apple"}]
-    reply = next(one for one in reversed(model.requests[-1]) if isinstance(one, AIMessage))
+    reply = next(entry for entry in reversed(model.requests[-1]) if isinstance(entry, AIMessage))
     assert reply.tool_calls[0]["args"] == {"n": 1, "item": "apple"}
 
 
@@ -331,7 +335,7 @@ def test_a_continuation_fits_into_an_event() -> None:
     assert decoded is not None
     assert decoded.messages[2].text.startswith(long[:100])
     assert "left out" in decoded.messages[2].text
-    assert [one["id"] for one in find_open_calls(decoded.messages)] == ["c-2"]
+    assert [open_call["id"] for open_call in find_open_calls(decoded.messages)] == ["c-2"]
     snapshot.continuation = b"of another version"
     assert decode_continuation(task) is None
 
@@ -358,7 +362,7 @@ async def test_a_crash_at_any_commit_makes_an_approved_call_once_or_reports_it_a
         async with open_session(folder, shop("apples", orders)) as later:
             find_replayed(later.host, task_id)
             final = await later.host.wait_turn(task_id)
-            if not any(one.HasField("answered") for one in final.approvals):
+            if not any(approval.HasField("answered") for approval in final.approvals):
                 assert orders.orders == []
                 final = await later.ask("approve", task_id)
             final = await later.wait_until_ended(task_id)

@@ -172,13 +172,13 @@ def test_checkpoints_unused_for_a_week_are_deleted(tmp_path: Path) -> None:
 
 def test_concurrent_turns_share_the_file(tmp_path: Path) -> None:
     path = tmp_path / "checkpoints"
-    with open_turn_checkpoints(Turn(path).task) as one:
+    with open_turn_checkpoints(Turn(path).task) as checkpoints:
         with open_turn_checkpoints(Turn(path, id="other").task) as other:
-            assert one is not None
+            assert checkpoints is not None
             assert other is not None
-            assert one.saver is other.saver
-            assert one.thread_id != other.thread_id
-        assert asyncio.run(run_nodes(one, crashes=False))
+            assert checkpoints.saver is other.saver
+            assert checkpoints.thread_id != other.thread_id
+        assert asyncio.run(run_nodes(checkpoints, crashes=False))
 
 
 def test_a_host_without_a_checkpoint_path_has_no_checkpoints() -> None:

@@ -141,7 +141,7 @@ def test_a_conversation_is_bounded_and_begins_with_a_question(tmp_path: Path) ->
 
     for number in range(8):
         append_exchange(path, Turn(f"long{number}"), "x" * 100_000, "y" * 100_000)
-    assert 0 < sum(len(one.text) for one in earlier_messages(path, Turn("x"))) <= MAX_CHARS
+    assert 0 < sum(len(message.text) for message in earlier_messages(path, Turn("x"))) <= MAX_CHARS
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT count(*) FROM checkpoints").fetchone() == (1,)
 
@@ -182,4 +182,7 @@ def test_a_conversation_is_a_thread_that_langgraph_reads(tmp_path: Path) -> None
         }
         checkpoint = SqliteSaver(connection).get_tuple(config)
     assert checkpoint is not None
-    assert [one.text for one in checkpoint.checkpoint["channel_values"]["messages"]] == ["2+2", "4"]
+    assert [message.text for message in checkpoint.checkpoint["channel_values"]["messages"]] == [
+        "2+2",
+        "4",
+    ]

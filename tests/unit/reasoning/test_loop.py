@@ -198,7 +198,7 @@ def call_then_answer(*names: str) -> Step:
     def step(messages: Sequence[BaseMessage]) -> AIMessage:
         results = filter_results(messages)
         return (
-            AIMessage(" | ".join(one.text for one in results))
+            AIMessage(" | ".join(result.text for result in results))
             if results
             else reply_with_calls(*names)
         )
@@ -327,7 +327,7 @@ async def test_an_answer_is_returned_when_the_check_fails(tmp_path: Path) -> Non
 async def test_a_call_with_invalid_arguments_is_reported_to_the_model(tmp_path: Path) -> None:
     def step(messages: Sequence[BaseMessage]) -> AIMessage:
         if len(messages) > 2:
-            return AIMessage(" | ".join(one.text for one in messages[3:]))
+            return AIMessage(" | ".join(message.text for message in messages[3:]))
         broken = invalid_tool_call(name="s__plain", args="x = 1", id="c", error="no JSON")
         return AIMessage(content="", invalid_tool_calls=[broken])
 

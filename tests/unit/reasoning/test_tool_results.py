@@ -62,7 +62,7 @@ def test_the_sources_that_an_answer_cites_are_listed_after_it() -> None:
 
 def test_an_answer_without_citations_lists_the_new_sources() -> None:
     old = quote_sources([], [result(("Old one", "a"))])
-    new = quote_sources(old, [result(*((f"Number {one}", "b") for one in range(9)))])
+    new = quote_sources(old, [result(*((f"Number {number}", "b") for number in range(9)))])
 
     listing = render_sources([*old, *new], "So it is.", earlier=1)
 

@@ -29,21 +29,26 @@ def step(agent: str = "math", text: object = "1+2", **rest: object) -> dict[str,
 
 
 def test_a_step_has_its_agent_its_scores_and_its_planner(router: Router) -> None:
-    (one,) = parse_steps(router, step("currency", "36 USD to EUR"))
+    (plan_step,) = parse_steps(router, step("currency", "36 USD to EUR"))
 
-    assert (one.id, one.agent, one.text, one.after) == ("step-1", "currency", "36 USD to EUR", ())
-    assert one.route.confidence > 0.8
-    assert list(one.route.reasons) == [
+    assert (plan_step.id, plan_step.agent, plan_step.text, plan_step.after) == (
+        "step-1",
+        "currency",
+        "36 USD to EUR",
+        (),
+    )
+    assert plan_step.route.confidence > 0.8
+    assert list(plan_step.route.reasons) == [
         "openai:any planned it",
         "skill 'Currency conversion': EUR, USD",
     ]
 
 
 def test_an_agent_without_a_score_is_accepted(router: Router) -> None:
-    (one,) = parse_steps(router, step("research", "who wrote Hamlet"))
+    (plan_step,) = parse_steps(router, step("research", "who wrote Hamlet"))
 
-    assert (one.agent, one.route.confidence) == ("research", 0.0)
-    assert {score.agent for score in one.route.scores} == set(router.cards)
+    assert (plan_step.agent, plan_step.route.confidence) == ("research", 0.0)
+    assert {score.agent for score in plan_step.route.scores} == set(router.cards)
 
 
 @pytest.mark.parametrize(
@@ -70,9 +75,9 @@ def test_references_of_a_step_are_normalized(
 
 
 def test_small_mistakes_are_repaired(router: Router) -> None:
-    (one,) = parse_steps(router, step(" @Math ", ""))
+    (plan_step,) = parse_steps(router, step(" @Math ", ""))
 
-    assert (one.agent, one.text) == ("math", REQUEST)
+    assert (plan_step.agent, plan_step.text) == ("math", REQUEST)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +122,7 @@ def test_any_call_is_a_plan_or_is_refused(arguments: dict[str, Any]) -> None:
     render_partial_plan(arguments)
     with suppress(UnusablePlanError):
         steps = parse_plan(arguments, REQUEST, ROUTER, planner="x")
-        assert all(one.agent in ROUTER.cards for one in steps)
+        assert all(plan_step.agent in ROUTER.cards for plan_step in steps)
 
 
 @given(

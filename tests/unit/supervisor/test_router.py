@@ -21,8 +21,8 @@ VECTORS = json.loads(
 
 
 def card(name: str, *tags: str, skill: str = "") -> agent_card_pb2.AgentCard:
-    one = agent_card_pb2.AgentSkill(id=skill or f"{name}ing", name=skill, tags=tags)
-    return agent_card_pb2.AgentCard(name=name, description=f"Does {name}.", skills=[one])
+    agent_skill = agent_card_pb2.AgentSkill(id=skill or f"{name}ing", name=skill, tags=tags)
+    return agent_card_pb2.AgentCard(name=name, description=f"Does {name}.", skills=[agent_skill])
 
 
 @pytest.mark.parametrize("case", VECTORS["cases"], ids=lambda case: repr(case["question"]))
@@ -78,11 +78,11 @@ def test_confidence_grows_with_matches_and_shrinks_with_a_rival() -> None:
     alone = Router([card("a", "red", "green")])
     contested = Router([card("a", "red", "green"), card("b", "red")])
 
-    one = alone.route("red").decision.confidence
-    two = alone.route("red green").decision.confidence
+    red_confidence = alone.route("red").decision.confidence
+    red_green_confidence = alone.route("red green").decision.confidence
     contested_confidence = contested.route("red green").decision.confidence
 
-    assert 0 < contested_confidence < one < two < 1
+    assert 0 < contested_confidence < red_confidence < red_green_confidence < 1
 
 
 def test_agents_with_equal_scores_are_named_and_none_is_chosen() -> None:

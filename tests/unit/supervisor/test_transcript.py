@@ -20,8 +20,8 @@ def sealed(
 ) -> bytes:
     """Return a batch as a child's host sends it."""
     first = event_pb2.Origin(task_id=origin) if origin is not None else None
-    one = build_draft(events, origin=first)
-    return seal(one, task_id=task_id, epoch=1, first_sequence=at, time_ns=time.time_ns())
+    draft = build_draft(events, origin=first)
+    return seal(draft, task_id=task_id, epoch=1, first_sequence=at, time_ns=time.time_ns())
 
 
 def status_event(state: task_pb2.TaskState.ValueType, text: str = "") -> event_pb2.Event:

@@ -26,7 +26,7 @@ TASK_TYPES = (TaskContext, Emitter, TaskSlot, TaskCreation)
 
 def count_task_objects() -> Counter[str]:
     """Count the objects that tasks consist of, including those of earlier tests."""
-    return Counter(type(one).__name__ for one in gc.get_objects() if type(one) in TASK_TYPES)
+    return Counter(type(item).__name__ for item in gc.get_objects() if type(item) in TASK_TYPES)
 
 
 async def flood(host: TaskHost, times: int) -> tuple[list[str], list[OverloadedError]]:
@@ -34,7 +34,7 @@ async def flood(host: TaskHost, times: int) -> tuple[list[str], list[OverloadedE
     accepted: list[str] = []
     refused: list[OverloadedError] = []
 
-    async def one() -> None:
+    async def submit() -> None:
         try:
             result = await host.submit("tested", message(), NOTHING)
         except OverloadedError as error:
@@ -45,7 +45,7 @@ async def flood(host: TaskHost, times: int) -> tuple[list[str], list[OverloadedE
 
     async with asyncio.TaskGroup() as group:
         for _ in range(times):
-            group.create_task(one())
+            group.create_task(submit())
     return accepted, refused
 
 
@@ -75,7 +75,7 @@ async def test_ten_times_the_capacity_is_refused_and_leaves_nothing_behind(
             # One burst is accepted in one iteration of the loop, so it can't exceed the queue
             # limit.
             assert (len(accepted), len(refused)) == (20, 180)
-            assert all(int(one.retry_after_s) >= 1 for one in refused)
+            assert all(int(error.retry_after_s) >= 1 for error in refused)
             for task_id in accepted:
                 ended = await host.wait_turn(task_id)
                 assert ended.task.status.state == State.TASK_STATE_COMPLETED
@@ -86,7 +86,7 @@ async def test_ten_times_the_capacity_is_refused_and_leaves_nothing_behind(
     finally:
         gc.enable()
     assert host._admissions.active_turns == 0
-    assert not [one for one in asyncio.all_tasks() if one.get_name() in accepted]
+    assert not [task for task in asyncio.all_tasks() if task.get_name() in accepted]
 
 
 async def test_a_host_limits_its_turns_but_accepts_children(

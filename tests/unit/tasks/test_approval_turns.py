@@ -139,7 +139,7 @@ async def test_an_unclear_answer_is_asked_again(open_host: OpenHost) -> None:
     await send_text(host, task, "approve 2")
     remaining = await host.wait_turn(task.task.id)
     assert shop.ordered == [2]
-    assert [one.HasField("answered") for one in remaining.approvals] == [False, True]
+    assert [approval.HasField("answered") for approval in remaining.approvals] == [False, True]
     await send_text(host, task, "approve")
     assert (await host.wait_turn(task.task.id)).task.status.state == State.TASK_STATE_COMPLETED
     assert shop.ordered == [2, 1]
@@ -151,7 +151,7 @@ async def test_an_answer_by_call_starts_the_next_turn_once(open_host: OpenHost) 
     task = await finish(host)
     async with asyncio.TaskGroup() as group:
         answer_tasks = [group.create_task(host.answer_approval(answer(task))) for _ in range(8)]
-    assert {one.result().answered.decision for one in answer_tasks} == {APPROVED}
+    assert {answer_task.result().answered.decision for answer_task in answer_tasks} == {APPROVED}
     ended = await host.wait_turn(task.task.id)
     assert ended.task.status.state == State.TASK_STATE_COMPLETED
     assert (shop.ordered, ended.turn) == ([1], 2)
@@ -167,8 +167,10 @@ async def test_of_concurrent_contrary_answers_the_first_counts(open_host: OpenHo
     task = await finish(host)
     contrary_answers = [answer(task), answer(task, decision=REJECTED, reason="no")]
     async with asyncio.TaskGroup() as group:
-        answer_tasks = [group.create_task(get_refusal(host, one)) for one in contrary_answers]
-    assert [one.result() for one in answer_tasks].count("APPROVAL_ANSWERED") == 1
+        answer_tasks = [
+            group.create_task(get_refusal(host, request)) for request in contrary_answers
+        ]
+    assert [answer_task.result() for answer_task in answer_tasks].count("APPROVAL_ANSWERED") == 1
     ended = await host.wait_turn(task.task.id)
     assert len(shop.ordered) == (ended.approvals[0].answered.decision == APPROVED)
 
@@ -250,7 +252,7 @@ async def test_an_answer_during_a_turn_is_handled_by_the_next_turn(open_host: Op
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         answer_tasks = [group.create_task(host.answer_approval(answer(task))) for _ in range(3)]
         refusal_task = group.create_task(get_refusal(host, answer(task, decision=REJECTED)))
-    assert {one.result().answered.turn for one in answer_tasks} == {2}
+    assert {answer_task.result().answered.turn for answer_task in answer_tasks} == {2}
     assert refusal_task.result() == "APPROVAL_ANSWERED"
     assert shop.ordered == []
     shop.released.set()

@@ -23,14 +23,14 @@ def task_with_approvals(count: int, *, answered: tuple[int, ...] = ()) -> snapsh
     """Return a task with this number of approval requests, some of them approved already."""
     task = snapshot_pb2.TaskSnapshot()
     for number in range(1, count + 1):
-        one = task.approvals.add()
-        one.requested.approval_id = f"j-Abc.{number}"
-        one.requested.tool = "shop/order"
-        one.requested.path.extend(["supervisor", "shop"])
-        one.requested.arguments.update({"n": number})
+        approval = task.approvals.add()
+        approval.requested.approval_id = f"j-Abc.{number}"
+        approval.requested.tool = "shop/order"
+        approval.requested.path.extend(["supervisor", "shop"])
+        approval.requested.arguments.update({"n": number})
         if number in answered:
-            one.answered.approval_id = one.requested.approval_id
-            one.answered.decision = APPROVED
+            approval.answered.approval_id = approval.requested.approval_id
+            approval.answered.decision = APPROVED
     return task
 
 
@@ -48,11 +48,11 @@ def data(*values: dict[str, Any]) -> message_pb2.Message:
 def parse(message: message_pb2.Message, task: snapshot_pb2.TaskSnapshot) -> list[tuple[Any, ...]]:
     return [
         (
-            int(one.approval_id.rpartition(".")[2]),
-            one.decision,
-            one.reason or json_format.MessageToDict(one.arguments),
+            int(answer.approval_id.rpartition(".")[2]),
+            answer.decision,
+            answer.reason or json_format.MessageToDict(answer.arguments),
         )
-        for one in approvals.parse_answers(message, task)
+        for answer in approvals.parse_answers(message, task)
     ]
 
 

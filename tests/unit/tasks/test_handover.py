@@ -173,7 +173,9 @@ async def test_a_released_journal_can_be_taken_over_and_refuses_late_writes(
         await hosts.adopt(released)
         hosts.release_journal(released.id)
         (orphan,) = [
-            one for one in find_orphaned_journals(tmp_path) if one.journal_id == released.id
+            candidate
+            for candidate in find_orphaned_journals(tmp_path)
+            if candidate.journal_id == released.id
         ]
         assert (orphan.agents, orphan.is_only_waiting) == (frozenset({"math"}), True)
         assert 0 <= orphan.lost_for_s < 600
@@ -202,7 +204,7 @@ async def test_a_journal_that_is_adopted_again_has_its_webhooks(tmp_path: Path) 
             )
             await hosts.push_configs.set(config, account="", version="1.0")
             configs, _ = hosts.push_configs.list(task_ids["math"], account="")
-            assert [one.id for one in configs] == ["w"]
+            assert [item.id for item in configs] == ["w"]
             assert len(await hosts.push_configs.outbox.claim(limit=9)) == 1
             hosts.release_journal(reopened.id)
             # Take the journal over and die, as another host would.
@@ -217,7 +219,7 @@ async def test_a_closed_host_leaves_journals_for_other_agents_orphaned(
     async with open_hosts(tmp_path / "own.db", "echo") as hosts:
         for name in ("ours", "theirs"):
             await hosts.adopt(Journal.open(tmp_path / f"{name}.db"))
-    assert [one.path.name for one in find_orphaned_journals(tmp_path)] == ["theirs.db"]
+    assert [orphan.path.name for orphan in find_orphaned_journals(tmp_path)] == ["theirs.db"]
 
 
 async def test_adopting_a_damaged_journal_affects_no_other(tmp_path: Path) -> None:

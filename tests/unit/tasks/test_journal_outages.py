@@ -90,7 +90,9 @@ async def test_tasks_continue_when_the_disk_has_space_again(
                 assert texts(ended) == ["".join(f"{number} " for number in range(200))]
         await finish(host)
     journal_logs = [
-        one.getMessage() for one in caplog.records if one.getMessage().startswith("journal.")
+        record.getMessage()
+        for record in caplog.records
+        if record.getMessage().startswith("journal.")
     ]
     assert journal_logs == ["journal.unavailable", "journal.available"]
 

@@ -26,16 +26,16 @@ DONE = webhook_service_pb2.WEBHOOK_STATE_DONE
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[OutboxBench]:
-    one = OutboxBench(tmp_path / "journal.db")
-    yield one
-    one.close()
+    opened = OutboxBench(tmp_path / "journal.db")
+    yield opened
+    opened.close()
 
 
 async def test_a_claimed_webhook_is_not_claimed_twice(bench: OutboxBench) -> None:
     await bench.new_task(webhooks=3)
     first = await bench.claim(limit=2)
     second = await bench.claim(limit=2)
-    assert [one.webhook.config.id for one in [*first, *second]] == ["0", "1", "2"]
+    assert [claim.webhook.config.id for claim in [*first, *second]] == ["0", "1", "2"]
     assert await bench.claim() == []
 
 
@@ -253,7 +253,7 @@ async def test_a_replayed_dead_webhook_continues_after_its_cursor(
     assert await bench.outbox.replay(task_id, from_start=True) == 2
     with pytest.raises(FencedError):
         await bench.record_finished(second_claim, "2.0")
-    assert [one.webhook.cursor for one in await bench.claim()] == ["", ""]
+    assert [claim.webhook.cursor for claim in await bench.claim()] == ["", ""]
     with pytest.raises(TaskNotFoundError):
         await bench.outbox.replay(task_id, "another")
 
@@ -282,7 +282,7 @@ async def test_a_deleted_webhook_is_not_sent_anything_more(bench: OutboxBench) -
         await bench.record_finished(first, "1.0")
     await bench.record_failure(second)
     bench.crash()
-    assert [one.config.id for one in bench.outbox.list()] == ["1"]
+    assert [webhook.config.id for webhook in bench.outbox.list()] == ["1"]
 
 
 async def test_a_renewed_claim_is_no_success(bench: OutboxBench) -> None:
@@ -384,11 +384,16 @@ async def test_lists_filter_by_the_current_state(bench: OutboxBench) -> None:
     await bench.record_failure(dead)
     await bench.record_finished(idle, f"{bench.journal.head(task_id)}.0")
     bench.clock.advance(24 * HOUR_S)
-    claims = {one.webhook.config.id: one for one in await bench.claim()}
+    claims = {claim.webhook.config.id: claim for claim in await bench.claim()}
     await bench.record_failure(claims["1"])
     await bench.record_failure(claims["2"])
     states = {IDLE: "0", DEAD: "1", WAITING: "2", PENDING: "3"}
     for state, config_id in states.items():
-        assert [one.config.id for one in bench.outbox.list(state=state)] == [config_id]
-    assert [one.config.task_id for one in bench.outbox.list(state=DONE)] == [done_id]
-    assert [one.config.id for one in bench.outbox.list(task_id=task_id)] == ["3", "2", "1", "0"]
+        assert [webhook.config.id for webhook in bench.outbox.list(state=state)] == [config_id]
+    assert [webhook.config.task_id for webhook in bench.outbox.list(state=DONE)] == [done_id]
+    assert [webhook.config.id for webhook in bench.outbox.list(task_id=task_id)] == [
+        "3",
+        "2",
+        "1",
+        "0",
+    ]

@@ -54,7 +54,7 @@ async def outcome_for_reader(host: TaskHost, task_id: str) -> list[State.ValueTy
     async for batches in host.watch(task_id, account="", after=0):
         for sealed in batches:
             events = event_pb2.EventBatch.FromString(sealed).events
-            states += [one.status.status.state for one in events if one.HasField("status")]
+            states += [event.status.status.state for event in events if event.HasField("status")]
     return states
 
 
@@ -116,7 +116,7 @@ async def test_every_race_has_one_outcome_for_all_observers(open_host: OpenHost,
     for _ in range(RACES // 10):
         async with asyncio.TaskGroup() as group:
             races = [group.create_task(race(host, dice)) for _ in range(10)]
-        outcomes.update(one.result() for one in races)
+        outcomes.update(task.result() for task in races)
     await wait_until_slots_free(host)
     assert not host._admissions.active_turns
     assert {"canceled", "completed", "failed", "rejected"} <= set(outcomes)

@@ -92,9 +92,9 @@ async def test_readers_see_that_a_turn_runs_again(journal_path: Path, open_host:
         for sealed in host.journal.read(task_id, 0, limit_bytes=1 << 20)
         for event in event_pb2.EventBatch.FromString(sealed).events
     ]
-    attempt_statuses = [one.status for one in events if one.status.metadata.fields]
+    attempt_statuses = [event.status for event in events if event.status.metadata.fields]
     assert "attempt 2" in attempt_statuses[0].status.message.parts[0].text
-    assert [one.rewound.remains.artifact_id for one in events if one.HasField("rewound")] == [
+    assert [event.rewound.remains.artifact_id for event in events if event.HasField("rewound")] == [
         "artifact-1"
     ]
 

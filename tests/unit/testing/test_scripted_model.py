@@ -22,12 +22,16 @@ async def test_replies_are_returned_in_order_and_texts_stream_by_word() -> None:
     assert [chunk.text for chunk in chunks] == ["one ", "two", ""]
     call_message = await model.bind_tools([add]).ainvoke("b")
     assert isinstance(call_message, AIMessage)
-    assert [(one["name"], one["args"]) for one in call_message.tool_calls] == [("add", {"a": 1})]
+    assert [(call["name"], call["args"]) for call in call_message.tool_calls] == [("add", {"a": 1})]
     assert not model.is_exhausted
     assert (await model.ainvoke("c")).id == "x"
     assert model.is_exhausted
     assert model.tools == ["add"]
-    assert [[one.text for one in messages] for messages in model.requests] == [["a"], ["b"], ["c"]]
+    assert [[message.text for message in messages] for messages in model.requests] == [
+        ["a"],
+        ["b"],
+        ["c"],
+    ]
 
 
 async def test_a_reply_may_be_a_function_or_an_error() -> None:

@@ -51,7 +51,9 @@ def test_spans_carry_the_name_of_the_service_that_made_them() -> None:
             span(5, process=server),
         ]
     )
-    assert [one.resource.attributes["service.name"] for one in recorder.spans] == [
+    assert [
+        exported_span.resource.attributes["service.name"] for exported_span in recorder.spans
+    ] == [
         "bridge",
         "math",
         "trunkline",

@@ -106,7 +106,12 @@ def test_spans_of_a_tracer_are_encoded_as_by_opentelemetry() -> None:
     tracer.start_span("another plain one", attributes={"text": "y"}, kind=SpanKind.SERVER).end()
     spans = exporter.get_finished_spans()
     assert encode(spans) == encode_spans(spans)
-    assert [one.dropped_attributes_count for one in _encoded(spans)] == [0, 5, 0, 0]
+    assert [encoded_span.dropped_attributes_count for encoded_span in _encoded(spans)] == [
+        0,
+        5,
+        0,
+        0,
+    ]
 
 
 def test_resources_and_scopes_stay_apart() -> None:
@@ -116,7 +121,7 @@ def test_resources_and_scopes_stay_apart() -> None:
         for name, resource in (("one", RESOURCE), ("two", other), ("three", RESOURCE))
     ]
     names = [
-        [one.name for scope in resource.scope_spans for one in scope.spans]
+        [encoded_span.name for scope in resource.scope_spans for encoded_span in scope.spans]
         for resource in encode(spans).resource_spans
     ]
     assert names == [["one", "three"], ["two"]]
@@ -128,8 +133,8 @@ def test_nothing_is_encoded_as_nothing() -> None:
 
 def _encoded(spans: Sequence[ReadableSpan]) -> list[trace_pb2.Span]:
     return [
-        one
+        encoded_span
         for resource in encode(spans).resource_spans
         for scope in resource.scope_spans
-        for one in scope.spans
+        for encoded_span in scope.spans
     ]

@@ -103,7 +103,7 @@ def test_a_full_queue_drops_the_oldest_spans(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_processors_are_added_and_removed() -> None:
     first, second = Target(), Target()
-    processors = [TargetProcessor(one, target="tested") for one in (first, second)]
+    processors = [TargetProcessor(exporter, target="tested") for exporter in (first, second)]
     processor_set = ProcessorSet()
     processor_set.add(processors)
     processor_set.on_end(span(0))

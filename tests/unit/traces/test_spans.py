@@ -119,7 +119,7 @@ def test_a_huge_span_is_truncated() -> None:
     (record,) = read_records([wrap_in_resource(span)])
     content = pack_records([record])
     assert len(content) < 32 * 1024
-    assert [to_span(one) for one in unpack_records(content)] == [converted]
+    assert [to_span(unpacked_record) for unpacked_record in unpack_records(content)] == [converted]
     assert len(str(converted.attributes["long"])) == telemetry.ATTRIBUTE_LIMIT_CHARS
     assert converted.ByteSize() < 32 * 1024
     assert converted.end_time.ToDatetime().year == 2116

@@ -51,7 +51,7 @@ def span(
 
 
 def ids(spans: list[trace_service_pb2.Span]) -> list[str]:
-    return [one.span_id[-1] for one in spans]
+    return [trace_span.span_id[-1] for trace_span in spans]
 
 
 def test_spans_of_a_trace_are_returned_by_start_time_in_any_arrival_order(store: SpanStore) -> None:
@@ -59,8 +59,10 @@ def test_spans_of_a_trace_are_returned_by_start_time_in_any_arrival_order(store:
     store.add([late])
     store.add([middle, early])
     listed = store.get_trace(trace_id=f"{1:032X}")
-    assert [one.span_id for one in listed] == [one.span_id for one in (early, middle, late)]
-    assert [one.start_time.seconds - NOW_S for one in listed] == [10, 20, 30]
+    assert [trace_span.span_id for trace_span in listed] == [
+        trace_span.span_id for trace_span in (early, middle, late)
+    ]
+    assert [trace_span.start_time.seconds - NOW_S for trace_span in listed] == [10, 20, 30]
 
 
 def test_traces_in_an_old_format_are_replaced(tmp_path: Path) -> None:
@@ -72,7 +74,7 @@ def test_traces_in_an_old_format_are_replaced(tmp_path: Path) -> None:
     old_database.close()
     with SpanStore(tmp_path / "traces.db") as store:
         store.add([span(1, 1)])
-        assert [one.span_count for one in store.list_traces().traces] == [1]
+        assert [trace.span_count for trace in store.list_traces().traces] == [1]
 
 
 def test_a_duplicate_span_counts_once(store: SpanStore) -> None:
@@ -92,7 +94,7 @@ def test_a_notification_is_stored_in_the_trace_of_a_request_but_not_alone(
     )
     assert store.add([lone]) == set()
     store.add([lone, part])
-    assert [one.trace_id for one in store.list_traces().traces] == [part.trace_id]
+    assert [trace.trace_id for trace in store.list_traces().traces] == [part.trace_id]
 
 
 def test_a_summary_has_root_times_errors_and_tasks(store: SpanStore) -> None:
@@ -171,7 +173,7 @@ def test_traces_that_are_too_old_are_deleted(tmp_path: Path) -> None:
     with SpanStore(tmp_path / "traces.db", retention_s=3600) as store:
         store.add([span(1, 1, at_s=-NOW_S)])
         store.add([span(2, 2)])
-        assert [one.trace_id[-1] for one in store.list_traces().traces] == ["2"]
+        assert [trace.trace_id[-1] for trace in store.list_traces().traces] == ["2"]
 
 
 def test_an_endless_trace_is_truncated(store: SpanStore) -> None:
@@ -193,9 +195,9 @@ def test_a_reader_of_changes_sees_each_once(store: SpanStore) -> None:
     store.add([span(1, 1), span(2, 1)])
     store.add([span(3, 1)])
     traces, change = store.list_changed(0, limit=1)
-    assert [one.trace_id[-1] for one in traces] == ["1", "2"]
+    assert [trace.trace_id[-1] for trace in traces] == ["1", "2"]
     traces, change = store.list_changed(change)
-    assert [one.trace_id[-1] for one in traces] == ["3"]
+    assert [trace.trace_id[-1] for trace in traces] == ["3"]
     assert store.list_changed(change) == ([], change)
 
 

@@ -58,7 +58,7 @@ class Headers:
 
 @pytest.mark.parametrize(
     ("version", "method"),
-    [(version, one) for version, methods in METHODS.items() for one in methods],
+    [(version, method) for version, methods in METHODS.items() for method in methods],
 )
 def test_a_method_name_implies_its_version(version: str, method: str) -> None:
     assert versions().choose("", method).version == version
@@ -144,8 +144,8 @@ ROWS = [row for row in vars(errors).values() if isinstance(row, errors.ErrorKind
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.reason)
 def test_older_versions_use_only_their_own_codes(row: errors.ErrorKind) -> None:
     codes = {
-        version: one.error_object(WireError(row, "x"))["code"]
-        for version, one in BY_VERSION.items()
+        version: protocol.error_object(WireError(row, "x"))["code"]
+        for version, protocol in BY_VERSION.items()
     }
     assert codes["1.0"] == row.rpc_code
     is_known = row.rpc_code not in range(-32099, -32000)
@@ -170,8 +170,11 @@ def test_errors_name_the_fields_of_the_version() -> None:
         ("message.contextId", "must be a string"),
     )
     fields = {
-        version: [one["field"] for one in one.error_object(error)["data"][1]["fieldViolations"]]
-        for version, one in BY_VERSION.items()
+        version: [
+            violation["field"]
+            for violation in protocol.error_object(error)["data"][1]["fieldViolations"]
+        ]
+        for version, protocol in BY_VERSION.items()
     }
     assert fields["0.3"] == [
         "message.parts[0].file.bytes",
@@ -316,6 +319,6 @@ def test_a_cursor_is_read_from_the_metadata_of_a_request() -> None:
     with_header = caller._replace(last_event_id="2.0")
     assert with_cursor_from_metadata(with_header, content).last_event_id == "2.0"
     empty: list[object] = [None, {}, {"metadata": 5}, {"metadata": {}}]
-    assert all(with_cursor_from_metadata(caller, one) is caller for one in empty)
+    assert all(with_cursor_from_metadata(caller, value) is caller for value in empty)
     with pytest.raises(WireError, match="must be a string"):
         with_cursor_from_metadata(caller, {"metadata": {LAST_EVENT_ID_KEY: 3}})

@@ -25,7 +25,7 @@ def test_saved_keys_are_loaded_from_a_private_file(tmp_path: Path) -> None:
     save_keys(path, keys)
     assert load_keys(path) == keys
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert [one.name for one in tmp_path.iterdir()] == ["keys.toml"]
+    assert [file.name for file in tmp_path.iterdir()] == ["keys.toml"]
 
 
 def test_the_file_does_not_hold_the_key(tmp_path: Path) -> None:

@@ -52,4 +52,8 @@ def test_required_credentials_are_declared(tmp_path: Path) -> None:
     either = build_authenticator(
         BridgeSettings(api_keys_file=keys, tokens=TOKENS, anonymous=True)
     ).security
-    assert [list(one.schemes) for one in either.requirements] == [["apiKey"], ["bearer"], []]
+    assert [list(requirement.schemes) for requirement in either.requirements] == [
+        ["apiKey"],
+        ["bearer"],
+        [],
+    ]

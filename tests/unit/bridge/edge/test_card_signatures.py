@@ -157,9 +157,9 @@ def test_a_card_whose_forms_differ_has_a_signature_of_each(tmp_path: Path) -> No
     trusted = parse_trusted_keys(key_set(KEYS["ES256"]))
     forms = []
     for signature in card.signatures:
-        one = secured_card()
-        one.signatures.append(signature)
-        forms.append(verify_card(to_json(one), trusted).form)
+        signed_card = secured_card()
+        signed_card.signatures.append(signature)
+        forms.append(verify_card(to_json(signed_card), trusted).form)
     assert forms == [SPECIFIED, PRUNED]
 
 

@@ -33,7 +33,8 @@ def at(seconds: int) -> int:
 def forge(header: dict[str, Any], claims: dict[str, Any], secret: bytes = b"") -> str:
     """Return a token with any header, signed by HMAC or not at all."""
     pieces = [
-        base64.urlsafe_b64encode(json.dumps(one).encode()).rstrip(b"=") for one in (header, claims)
+        base64.urlsafe_b64encode(json.dumps(segment).encode()).rstrip(b"=")
+        for segment in (header, claims)
     ]
     signing_input = b".".join(pieces)
     signature = hmac.new(secret, signing_input, hashlib.sha256).digest() if secret else b""

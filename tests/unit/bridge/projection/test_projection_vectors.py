@@ -22,7 +22,7 @@ def vector(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 def parse_batches(vector: dict[str, Any]) -> list[event_pb2.EventBatch]:
-    return [json_format.ParseDict(one, event_pb2.EventBatch()) for one in vector["batches"]]
+    return [json_format.ParseDict(batch, event_pb2.EventBatch()) for batch in vector["batches"]]
 
 
 def test_a_journal_is_projected_to_the_expected_wire_events(vector: dict[str, Any]) -> None:

@@ -32,7 +32,9 @@ def delta(*texts: str, last: bool = False) -> event_pb2.Event:
 def test_history_length_selects_the_latest_messages_in_order() -> None:
     snapshot = snapshot_with()
     lengths = {
-        length: [one.message_id for one in project_task(snapshot, history_length=length).history]
+        length: [
+            message.message_id for message in project_task(snapshot, history_length=length).history
+        ]
         for length in (None, 0, 1, 2, 3, 50)
     }
     assert lengths == {
@@ -98,9 +100,9 @@ def test_each_text_of_a_run_has_its_own_sequence() -> None:
 
 
 def test_a_status_without_a_time_has_the_time_of_its_commit() -> None:
-    one = batch(5, event_pb2.Event(status=event_pb2.StatusChanged()))
-    one.header.time.seconds = 77
-    (event,) = TaskProjection().apply(one)
+    status_batch = batch(5, event_pb2.Event(status=event_pb2.StatusChanged()))
+    status_batch.header.time.seconds = 77
+    (event,) = TaskProjection().apply(status_batch)
     assert event.response.status_update.status.timestamp.seconds == 77
 
 
@@ -150,7 +152,7 @@ def test_a_snapshot_omits_the_synthesis_of_a_child_supervisor() -> None:
     for info in snapshot.artifacts:
         info.kind = event_pb2.ARTIFACT_KIND_SYNTHESIS
     snapshot.artifacts[1].origin.task_id = "jrnl0002-child"
-    assert [one.artifact_id for one in project_task(snapshot).artifacts] == ["artifact-1"]
+    assert [artifact.artifact_id for artifact in project_task(snapshot).artifacts] == ["artifact-1"]
     later = forwarded(event_pb2.ARTIFACT_KIND_SYNTHESIS, "more")
     later.events[0].delta.ClearField("start")
     later.events[0].delta.artifact_id = "artifact-2"

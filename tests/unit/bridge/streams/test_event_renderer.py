@@ -69,7 +69,10 @@ def test_an_event_has_its_id_and_the_requests_id() -> None:
 def test_artifacts_of_one_stream_keep_their_own_templates() -> None:
     renderer = v1_renderer(1)
     first, second = view("a"), view("b")
-    pieces = [TextDelta(n, 0, one, "x", False) for n, one in enumerate((first, second, first), 1)]
+    pieces = [
+        TextDelta(n, 0, artifact_view, "x", False)
+        for n, artifact_view in enumerate((first, second, first), 1)
+    ]
     ids = [
         parse_data(renderer.render(piece))["result"]["artifactUpdate"]["artifact"]["artifactId"]
         for piece in pieces

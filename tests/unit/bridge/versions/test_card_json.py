@@ -93,8 +93,8 @@ def test_merged_json_equals_the_reference_sdks_except_for_its_omissions() -> Non
         older_interfaces,
     )
     # The SDK omits empty lists of scopes.
-    for one in (expected, actual, expected["skills"][0], actual["skills"][0]):
-        for requirement in one["securityRequirements"]:
+    for item in (expected, actual, expected["skills"][0], actual["skills"][0]):
+        for requirement in item["securityRequirements"]:
             for scopes in requirement["schemes"].values():
                 scopes.setdefault("list", [])
     assert actual == expected
@@ -114,8 +114,8 @@ def test_v0_3_clients_read_every_field_of_their_version() -> None:
         assert received.supports_authenticated_extended_card is True
         assert received.security == [{"oauth": ["say"]}, {"tls": []}]
         assert received.skills[0].security == [{"key": [], "oauth": ["say"]}]
-        schemes = {name: one.root for name, one in (received.security_schemes or {}).items()}
-        assert {name: one.type for name, one in schemes.items()} == {
+        schemes = {name: scheme.root for name, scheme in (received.security_schemes or {}).items()}
+        assert {name: scheme.type for name, scheme in schemes.items()} == {
             "key": "apiKey",
             "http": "http",
             "oauth": "oauth2",

@@ -39,7 +39,8 @@ def test_a_journal_is_projected_to_the_expected_events_and_task(
         v0_3_json.V03EventWriter() if version == "v0_3" else v0_1_json.V01EventWriter(CLIENT_ID)
     )
     batches = [
-        json_format.ParseDict(one, event_pb2.EventBatch()) for one in load_json(journal)["batches"]
+        json_format.ParseDict(batch_json, event_pb2.EventBatch())
+        for batch_json in load_json(journal)["batches"]
     ]
     projection, fold = TaskProjection(), Fold(batches[0].header.task_id)
     wire = []
@@ -64,7 +65,7 @@ def test_every_journal_has_a_vector_in_every_version() -> None:
 @pytest.mark.parametrize("journal", JOURNALS, ids=lambda path: path.stem)
 def test_the_reference_clients_models_accept_every_v0_3_event(journal: Path) -> None:
     expected = load_json(VECTORS / "v0_3" / journal.name)
-    events = [event for one in expected["wire"] for event in one["events"]]
+    events = [event for entry in expected["wire"] for event in entry["events"]]
     for event in events:
         answer = {"jsonrpc": "2.0", "id": 1, "result": event}
         result = v0_3_types.SendStreamingMessageSuccessResponse.model_validate(answer).result

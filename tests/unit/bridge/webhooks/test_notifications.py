@@ -58,7 +58,7 @@ def test_a_joined_last_piece_closes_the_artifact() -> None:
 def test_a_joined_text_is_bounded() -> None:
     events = [piece(number, "x" * 10_000) for number in range(1, 21)]
     joined = list(join_text(events))
-    assert [len(one.text) for one in joined if isinstance(one, TextDelta)] == [
+    assert [len(event.text) for event in joined if isinstance(event, TextDelta)] == [
         70_000,
         70_000,
         60_000,

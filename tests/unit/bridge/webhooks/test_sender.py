@@ -110,7 +110,7 @@ def test_posts_are_signed_with_both_secrets_during_rotation() -> None:
     old, new = generate_secret(), generate_secret()
     signatures = WebhookSigner(f"{new} {old}").headers("t.1", 1, b"{}")["webhook-signature"]
     assert signatures.split() == [
-        WebhookSigner(one).headers("t.1", 1, b"{}")["webhook-signature"] for one in (new, old)
+        WebhookSigner(secret).headers("t.1", 1, b"{}")["webhook-signature"] for secret in (new, old)
     ]
 
 

@@ -82,7 +82,7 @@ class Recorder:
 
 def chat_spans(exporter: InMemorySpanExporter) -> list[ReadableSpan]:
     """Return the spans of the project; Anthropic's client adds one below each."""
-    return [one for one in exporter.get_finished_spans() if one.name.startswith("chat ")]
+    return [span for span in exporter.get_finished_spans() if span.name.startswith("chat ")]
 
 
 async def get_problem(model: Model, recorder: Recorder | None = None) -> str:
@@ -113,7 +113,7 @@ async def test_an_answer_streams_and_a_tool_is_called_through_the_real_client(
     assert (request_task.result().text, "".join(recorder.texts)) == ("It is three.", "It is three.")
     assert count_tokens([request_task.result()]) == 18
     reply = await recorder.ask(model, tools=[ADD])
-    assert [(one["name"], one["args"]) for one in reply.tool_calls] == [
+    assert [(call["name"], call["args"]) for call in reply.tool_calls] == [
         ("math__add", {"a": 1, "b": 2}),
         ("math__add", {"a": 3, "b": 4}),
     ]
@@ -122,7 +122,7 @@ async def test_an_answer_streams_and_a_tool_is_called_through_the_real_client(
     assert "trunkline/match" not in str(server.requests[-1].json)
     # The results of the tools go back to the model.
     server.script(say("3 and 7."))
-    results = [ToolMessage(str(one["args"]), tool_call_id=one["id"]) for one in reply.tool_calls]
+    results = [ToolMessage(str(call["args"]), tool_call_id=call["id"]) for call in reply.tool_calls]
     assert (await recorder.ask(model, *QUESTION, reply, *results, tools=[ADD])).text == "3 and 7."
     chat = chat_spans(exporter)[0]
     span = get_attributes(chat)
@@ -132,7 +132,9 @@ async def test_an_answer_streams_and_a_tool_is_called_through_the_real_client(
     assert span[telemetry.GEN_AI_USAGE_INPUT_TOKENS] == 11
     assert span[telemetry.GEN_AI_USAGE_OUTPUT_TOKENS] == 7
     assert len(span[telemetry.GEN_AI_RESPONSE_FINISH_REASONS]) == 1
-    assert "three" not in str([get_attributes(one) for one in exporter.get_finished_spans()])
+    assert "three" not in str(
+        [get_attributes(finished_span) for finished_span in exporter.get_finished_spans()]
+    )
 
 
 @pytest.mark.parametrize("provider", ALL)
@@ -212,7 +214,7 @@ async def test_the_next_model_answers_after_a_failure(
     model = open_test_model(server, "openai:first", "anthropic:second")
     server.script(refuse(500), say("from the second"))
     assert (await model.ask(QUESTION)).text == "from the second"
-    assert [one.path for one in server.requests] == ["/v1/chat/completions", "/v1/messages"]
+    assert [request.path for request in server.requests] == ["/v1/chat/completions", "/v1/messages"]
     # The fallback also works in the middle of an answer: the streamed text is discarded.
     recorder = Recorder()
     server.script(say("half ", is_cut=True), say("a whole answer"))
@@ -221,7 +223,7 @@ async def test_the_next_model_answers_after_a_failure(
     server.script(refuse(401), refuse(404))
     problem = await get_problem(model)
     assert "check OPENAI_API_KEY; 'anthropic:second': anthropic has no such model" in problem
-    kinds = [get_attributes(one).get(telemetry.ERROR_TYPE) for one in chat_spans(exporter)]
+    kinds = [get_attributes(span).get(telemetry.ERROR_TYPE) for span in chat_spans(exporter)]
     assert kinds == ["500", None, "connection", None, "401", "404"]
 
 

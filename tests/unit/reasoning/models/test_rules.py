@@ -82,12 +82,12 @@ async def test_joined_questions_become_one_call_each_and_one_answer() -> None:
     tools = (REPEAT, find_tool)
     question = HumanMessage("repeat it and find more")
     _, reply = await ask_model(question, tools=tools)
-    assert [(one["name"], one["args"]) for one in reply.tool_calls] == [
+    assert [(call["name"], call["args"]) for call in reply.tool_calls] == [
         ("s__repeat", {"text": "it"}),
         ("s__find", {"x": "more"}),
     ]
     call_message = AIMessage("", tool_calls=reply.tool_calls)
-    ids = [one["id"] for one in reply.tool_calls]
+    ids = [call["id"] for call in reply.tool_calls]
     assert len(set(ids)) == 2
     results = [
         ToolMessage("raw", tool_call_id=ids[0], artifact={"structured": {"said": "it"}}),

@@ -105,7 +105,7 @@ def test_joined_questions_are_matched_separately(question: str, expected: list[s
         ],
         "clock": [{"pattern": "^get (time)$", "arguments": {"x": "{1}"}}],
     }
-    assert [one.arguments["x"] for one in match_tools(question, declared)] == expected
+    assert [call.arguments["x"] for call in match_tools(question, declared)] == expected
 
 
 def test_an_argument_of_an_unmatched_group_is_omitted_or_has_its_default() -> None:

@@ -42,7 +42,7 @@ def make_tools(server: ArgoCDServer, token: str = TOKEN, **options: Any) -> Argo
 
 
 def get_text(result: CallToolResult) -> str:
-    return "\n".join(one.text for one in result.content if one.type == "text")
+    return "\n".join(block.text for block in result.content if block.type == "text")
 
 
 def is_mendable(result: CallToolResult) -> bool:

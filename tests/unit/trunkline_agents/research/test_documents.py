@@ -17,8 +17,8 @@ from trunkline_agents.research.documents.store import DocumentStore
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[DocumentStore]:
-    with DocumentStore.open(tmp_path / "data" / "documents.db") as one:
-        yield one
+    with DocumentStore.open(tmp_path / "data" / "documents.db") as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -30,9 +30,9 @@ def folder(tmp_path: Path) -> Path:
 def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DocumentStore]:
     """Return a store with the handbook, shared by tests that only search."""
     parent = tmp_path_factory.mktemp("shelf")
-    with DocumentStore.open(parent / "documents.db") as one:
-        add_documents(one, [write_handbook(parent)])
-        yield one
+    with DocumentStore.open(parent / "documents.db") as opened:
+        add_documents(opened, [write_handbook(parent)])
+        yield opened
 
 
 def write_handbook(parent: Path) -> Path:
@@ -58,7 +58,7 @@ def names(store: DocumentStore) -> list[str]:
 
 
 def search(store: DocumentStore, question: str) -> list[tuple[str, str]]:
-    return [(one.name, one.place) for one in search_documents(store, question)]
+    return [(hit.name, hit.place) for hit in search_documents(store, question)]
 
 
 def test_a_folder_is_added_recursively_under_its_own_name(

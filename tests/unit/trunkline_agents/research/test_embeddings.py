@@ -34,8 +34,8 @@ class TopicEmbeddings(Embeddings):
         self.texts += texts
         words = [set(text.casefold().replace(".", "").split()) for text in texts]
         return [
-            [*(float(len(one & topic)) for topic in TOPIC_WORDS), *self.extra_values]
-            for one in words
+            [*(float(len(word_set & topic)) for topic in TOPIC_WORDS), *self.extra_values]
+            for word_set in words
         ]
 
     def embed_query(self, text: str) -> list[float]:
@@ -45,8 +45,8 @@ class TopicEmbeddings(Embeddings):
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[DocumentStore]:
-    with DocumentStore.open(tmp_path / "documents.db") as one:
-        yield one
+    with DocumentStore.open(tmp_path / "documents.db") as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def pages(tmp_path: Path) -> Sequence[Path]:
 
 
 def search_names(store: DocumentStore, question: str, index: EmbeddingIndex | None) -> list[str]:
-    return [one.name for one in search_documents(store, question, index=index)]
+    return [hit.name for hit in search_documents(store, question, index=index)]
 
 
 def test_a_question_finds_documents_by_meaning_without_a_common_word(
@@ -93,7 +93,7 @@ def test_documents_that_were_added_without_vectors_get_them_when_added_again(
     third_run = add_documents(store, pages, index=EmbeddingIndex("topics", topics))
     other_index_run = add_documents(store, pages, index=EmbeddingIndex("other", topics))
 
-    assert [len(one.added) for one in (second_run, third_run, other_index_run)] == [3, 0, 3]
+    assert [len(run.added) for run in (second_run, third_run, other_index_run)] == [3, 0, 3]
     assert topics.texts[0] == "leave\nleave\n28 days of paid leave."
 
 

@@ -26,7 +26,9 @@ async def test_documents_added_later_are_found(tmp_path: Path) -> None:
         await library.search("leave", 5)
     fill(tmp_path, leave="# Leave\n\n28 days.")
 
-    assert [one.location for one in (await library.search("leave", 5)).sources] == ["leave.md"]
+    assert [source.location for source in (await library.search("leave", 5)).sources] == [
+        "leave.md"
+    ]
     with pytest.raises(InvalidArgumentError, match="Nothing in the one document fits 'Hamlet'"):
         await library.search("Hamlet", 5)
 
@@ -40,7 +42,7 @@ async def test_a_failing_model_is_reported_each_time_and_words_are_searched(
     first, second = [await library.search("leave", 5) for _ in range(2)]
 
     assert first == second
-    assert [one.location for one in first.sources] == ["leave.md"]
+    assert [source.location for source in first.sources] == ["leave.md"]
     (notice,) = first.unavailable
     assert notice.startswith("Search by meaning is unavailable: ")
     assert "unknown:x" in notice

@@ -30,7 +30,10 @@ def test_a_long_section_is_split_at_blank_lines_with_line_numbers() -> None:
 def test_passages_end_with_their_section() -> None:
     passages = list(split_passages([Section("one", ("A",)), Section("two", ("B",))]))
 
-    assert [(one.text, one.headings) for one in passages] == [("one", ("A",)), ("two", ("B",))]
+    assert [(passage.text, passage.headings) for passage in passages] == [
+        ("one", ("A",)),
+        ("two", ("B",)),
+    ]
 
 
 def test_a_long_paragraph_is_split_between_sentences() -> None:
@@ -39,7 +42,7 @@ def test_a_long_paragraph_is_split_between_sentences() -> None:
     passages = [passage.text for passage in split_passages([Section(text)])]
 
     assert len(passages) > 1
-    assert all(one.endswith(".") for one in passages)
+    assert all(passage.endswith(".") for passage in passages)
     assert " ".join(passages) == text
 
 
@@ -47,7 +50,7 @@ def test_a_long_paragraph_is_split_between_sentences() -> None:
 def test_no_passage_is_too_long_and_every_character_is_in_one(text: str) -> None:
     passages = [passage.text for passage in split_passages([Section(text, line=1)])]
 
-    assert all(0 < len(one) <= PASSAGE_CHARS for one in passages)
+    assert all(0 < len(passage) <= PASSAGE_CHARS for passage in passages)
     assert "".join("".join(passages).split()) == "".join(text.split())
 
 

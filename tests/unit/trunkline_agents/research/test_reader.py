@@ -48,8 +48,8 @@ A rule is above.
 
 @pytest.fixture(scope="module")
 def reader() -> Iterator[DocumentReader]:
-    with DocumentReader() as one:
-        yield one
+    with DocumentReader() as opened:
+        yield opened
 
 
 def read(reader: DocumentReader, folder: Path, name: str, content: bytes) -> DocumentText:
@@ -59,7 +59,10 @@ def read(reader: DocumentReader, folder: Path, name: str, content: bytes) -> Doc
 
 
 def outline(document: DocumentText) -> list[tuple[tuple[str, ...], int | None, str]]:
-    return [(one.headings, one.line, one.text.split("\n")[0]) for one in document.sections]
+    return [
+        (section.headings, section.line, section.text.split("\n")[0])
+        for section in document.sections
+    ]
 
 
 def test_headings_without_text_become_text(reader: DocumentReader, tmp_path: Path) -> None:
@@ -105,12 +108,12 @@ def test_html_is_split_at_its_headings_without_scripts_and_menus() -> None:
     document = read_html(page)
 
     assert document.title == "Release & notes"
-    assert [(one.headings, one.text) for one in document.sections] == [
+    assert [(section.headings, section.text) for section in document.sections] == [
         (("Version 2",), "The cache is fast.\n\none\ntwo"),
         (("Version 2", "Fixes"), "None."),
         (("Version 1",), "Old."),
     ]
-    assert {one.line for one in document.sections} == {None}
+    assert {section.line for section in document.sections} == {None}
 
 
 @pytest.mark.parametrize(
@@ -133,7 +136,7 @@ def test_a_pdf_is_read_page_by_page(reader: DocumentReader, tmp_path: Path) -> N
     document = read(reader, tmp_path, "rules.pdf", content)
 
     assert (document.title, document.page_count) == ("Rules", 3)
-    assert [(one.page, " ".join(one.text.split())) for one in document.sections] == [
+    assert [(section.page, " ".join(section.text.split())) for section in document.sections] == [
         (1, "Every employee has 28 days."),
         (3, "Trains come first."),
     ]
@@ -146,7 +149,7 @@ def test_the_other_pages_of_a_pdf_with_a_broken_page_are_read(
 
     document = read(reader, tmp_path, "half.pdf", content)
 
-    assert [one.page for one in document.sections] == [2]
+    assert [section.page for section in document.sections] == [2]
 
 
 def encrypted_pdf() -> bytes:

@@ -82,7 +82,7 @@ def test_questions_for_papers_search_arxiv(question: str, arguments: dict[str, A
 
 def test_a_joined_question_searches_documents_and_papers() -> None:
     question = "search the documents for paid leave and find the latest papers about leave"
-    assert [(one.tool, one.arguments["query"]) for one in match_tools(question, DECLARED)] == [
+    assert [(call.tool, call.arguments["query"]) for call in match_tools(question, DECLARED)] == [
         ("search_documents", "paid leave"),
         ("search_arxiv", "leave"),
     ]
