@@ -19,6 +19,10 @@ START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 60.0
 
 
+class ProcessEndedError(AssertionError):
+    """A process ended before it was ready."""
+
+
 @dataclass(frozen=True, slots=True)
 class MeshProcess:
     """`trunkline up`, serving."""
@@ -38,7 +42,7 @@ async def read_line(process: asyncio.subprocess.Process, start: str) -> dict[str
             lines.append(line)
             if line.startswith(start):
                 return dict(word.partition("=")[::2] for word in line.split()[1:])
-    raise AssertionError(f"ended without a line {start!r}: {lines}")
+    raise ProcessEndedError(f"ended without a line {start!r}: {lines}")
 
 
 async def ended(process: asyncio.subprocess.Process) -> None:
@@ -179,10 +183,20 @@ class Services:
             self.processes[name].send_signal(signal.SIGCONT)
 
     async def restart(self, name: str, *, state: str = "ready") -> None:
-        """Restart a service that has ended, at its old address; return when it is ready."""
+        """Restart a service that has ended, at its old address; return when it is ready.
+
+        A process that starves past its lease is killed by the next owner of its journal. It is
+        then started again, as a process manager would do.
+        """
         assert self.processes[name].returncode is not None
-        await self.launch(name, *self._words[name])
-        await self.ready(name, state=state)
+        async with asyncio.timeout(START_TIMEOUT_S):
+            while True:
+                await self.launch(name, *self._words[name])
+                try:
+                    return await self.ready(name, state=state)
+                except ProcessEndedError:
+                    if await self.processes[name].wait() != -signal.SIGKILL:
+                        raise
 
     def _address_options(self, name: str) -> tuple[str, ...]:
         """Return the options for the service's address and its mesh."""
