@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from harness.remote.socket_server import listening
 from trunkline.cli.agent_client import AgentClient
 from trunkline.errors import (
     AgentNotFoundError,
@@ -64,29 +65,25 @@ class Server:
     url: str = ""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-            headers = {
-                name.lower(): value.strip()
-                for name, _, value in (line.partition(":") for line in head[1:])
-            }
-            body = json.loads(await reader.readexactly(int(headers["content-length"])))
-            call = Call(headers, body, writer)
-            self.calls.append(call)
-            await self.scripts[len(self.calls) - 1](call)
-            await writer.drain()
-        finally:
-            writer.close()
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        headers = {
+            name.lower(): value.strip()
+            for name, _, value in (line.partition(":") for line in head[1:])
+        }
+        body = json.loads(await reader.readexactly(int(headers["content-length"])))
+        call = Call(headers, body, writer)
+        self.calls.append(call)
+        await self.scripts[len(self.calls) - 1](call)
+        await writer.drain()
 
 
 @asynccontextmanager
 async def serving(*scripts: Script) -> AsyncIterator[tuple[AgentClient, Server]]:
     server = Server(list(scripts))
-    listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-    port = listener.sockets[0].getsockname()[1]
-    server.url = f"http://127.0.0.1:{port}/agents/echo"
-    async with listener, AgentClient(server.url) as client:
-        yield client, server
+    async with listening(server.serve) as port:
+        server.url = f"http://127.0.0.1:{port}/agents/echo"
+        async with AgentClient(server.url) as client:
+            yield client, server
 
 
 async def read(client: AgentClient, **options: Any) -> list[dict[str, Any]]:

@@ -3,10 +3,9 @@
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 
@@ -14,12 +13,12 @@ from harness.mcp.http_server import HttpTools, http_tools, serving
 from harness.mcp.scripted_servers import QUICK, READY_TIMEOUT_S, call, running, wait_for, wait_until
 from harness.mesh.processes import free_address
 from harness.remote.certificates import self_signed
+from harness.remote.socket_server import Serve, listening
 from trunkline.errors import ToolNotFoundError, ToolServerUnavailableError
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import AdapterSettings, ServerConfig
 from trunkline.tools.server import ToolServerState
 
-Handler: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 READY = ToolServerState.TOOL_SERVER_STATE_READY
 FAILED = ToolServerState.TOOL_SERVER_STATE_FAILED
 NAME = "elsewhere"
@@ -258,17 +257,15 @@ async def test_an_idle_remote_server_is_disconnected_until_the_next_call() -> No
         assert len(tools.sessions()) == 2
 
 
-async def _send_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _send_nothing(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
     await reader.read()
-    writer.close()
 
 
 async def _send_no_http(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     writer.write(b"SSH-2.0-OpenSSH_9.2\r\n")
-    writer.close()
 
 
-def _pour(head: bytes) -> Handler:
+def _pour(head: bytes) -> Serve:
     async def pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: " + head)
@@ -276,7 +273,6 @@ def _pour(head: bytes) -> Handler:
             while True:
                 writer.write(b"x" * 1_000_000)
                 await writer.drain()
-        writer.close()
 
     return pour
 
@@ -296,10 +292,9 @@ def _pour(head: bytes) -> Handler:
     ids=["silence", "no-http", "endless-json", "endless-event", "compressed"],
 )
 async def test_a_server_that_is_not_mcp_is_reported_in_one_line(
-    handler: Handler, problem: str
+    handler: Serve, problem: str
 ) -> None:
-    async with await asyncio.start_server(handler, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
+    async with listening(handler) as port:
         entry = ServerConfig(url=f"http://127.0.0.1:{port}/mcp")
         limit_s = 1 if handler is _send_nothing else READY_TIMEOUT_S
         settings = AdapterSettings(connect_timeout_s=limit_s, restart_delay_s=30)

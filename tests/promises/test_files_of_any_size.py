@@ -18,6 +18,7 @@ from harness.a2a.sse_client import Json, call, user_message
 from harness.agents.file_agent import PIECE_BYTES, pieces
 from harness.mesh.processes import Services, running_services
 from harness.promise_scale import PromiseScale
+from harness.remote.socket_server import listening
 
 MIB = 1024 * 1024
 ABOVE_IDLE_BYTES = 64 * MIB
@@ -95,11 +96,9 @@ async def site(seed: int, count: int) -> AsyncIterator[str]:
         async for piece in pieces(seed, count):
             writer.write(piece)
             await writer.drain()
-        writer.close()
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    async with server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/file"
+    async with listening(answer) as port:
+        yield f"http://127.0.0.1:{port}/file"
 
 
 async def checksum(seed: int, count: int) -> str:

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from harness.remote.socket_server import listening
+
 _SERVER = {
     "command": sys.executable,
     "args": [str(Path(__file__).with_name("hold_server.py"))],
@@ -31,13 +33,12 @@ class BlockedTool:
         async with asyncio.timeout(60):
             return await self._calls.get()
 
-    async def serve_call(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve_call(self, reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
         """Serve one call."""
         ended = asyncio.Event()
         self._calls.put_nowait(ended)
         await reader.read()
         ended.set()
-        writer.close()
 
 
 def mcp_flags(folder: Path) -> tuple[str, ...]:
@@ -51,6 +52,5 @@ def mcp_flags(folder: Path) -> tuple[str, ...]:
 async def blocked_tool() -> AsyncIterator[BlockedTool]:
     """Listen for calls of the tool."""
     tool = BlockedTool()
-    async with await asyncio.start_server(tool.serve_call, "127.0.0.1", 0) as server:
-        tool.port = server.sockets[0].getsockname()[1]
+    async with listening(tool.serve_call) as tool.port:
         yield tool

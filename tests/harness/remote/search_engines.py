@@ -13,6 +13,8 @@ from typing import Any, TypeAlias
 from urllib.parse import parse_qs, urlsplit
 from xml.sax.saxutils import escape
 
+from harness.remote.socket_server import listening
+
 PAGES = [
     {
         "title": "Keepalive",
@@ -125,11 +127,9 @@ async def search_engines() -> AsyncIterator[Engines]:
             if (reply := script(request)) is not None:
                 writer.write(_written(reply))
                 await writer.drain()
-        writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        engines.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with listening(serve) as port:
+        engines.url = f"http://127.0.0.1:{port}"
         yield engines
 
 

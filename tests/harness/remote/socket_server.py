@@ -1,7 +1,6 @@
 """A socket that is served for the length of a block, and whose connections end with it."""
 
 import asyncio
-import contextlib
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -16,7 +15,8 @@ async def listening(
 ) -> AsyncIterator[int]:
     """Serve each connection by `serve`, and yield the port.
 
-    At the end connections are canceled, because since Python 3.12 a server waits for open ones.
+    At the end connections are cut: since Python 3.12 a server waits for open ones, and before, they
+    would stay open.
     """
     connections: set[asyncio.Task[None]] = set()
 
@@ -25,11 +25,14 @@ async def listening(
         assert task is not None
         connections.add(task)
         try:
-            # asyncio would log the cancellation at the end as an error.
-            with contextlib.suppress(asyncio.CancelledError):
-                await serve(reader, writer)
+            await serve(reader, writer)
+        except asyncio.CancelledError:
+            # The block has ended. asyncio would log the cancellation as an error, and unsent data
+            # would keep a closed connection open.
+            writer.transport.abort()
         finally:
             connections.discard(task)
+            writer.close()
 
     server = await asyncio.start_server(connected, host, port, ssl=context, limit=1 << 20)
     try:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from harness.remote.socket_server import listening
 from trunkline.client.safe_fetch.address_guard import FILE_WORDING, AddressGuard
 from trunkline.client.safe_fetch.file_fetcher import FileFetcher
 from trunkline.errors import (
@@ -33,16 +34,13 @@ class _Site:
         self.requests.append(head)
         writer.write(self.answers.get(head.split(b" ")[1].decode(), b"HTTP/1.1 404 No\r\n\r\n"))
         await writer.drain()
-        writer.close()
 
 
 @pytest.fixture
 async def site() -> AsyncIterator[_Site]:
     new_site = _Site()
-    server = await asyncio.start_server(new_site.answer, "127.0.0.1", 0)
-    new_site.port = server.sockets[0].getsockname()[1]
     new_site.answers["/file"] = _ok(_CONTENT)
-    async with server:
+    async with listening(new_site.answer) as new_site.port:
         yield new_site
 
 
