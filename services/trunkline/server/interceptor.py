@@ -122,17 +122,26 @@ def _wrap_stream(
     # A coroutine that writes and not a generator. A canceled call would leave a generator, its span
     # and the handler's resources to the garbage collector.
     async def answer(request: object, context: _Context) -> None:
-        async with _serve_call(method, context, is_stream=True), bounds():
-            responses = behaviour(request, context)
-            if not hasattr(responses, "__aiter__"):
-                await responses
-                return
-            async with aclosing(responses):
-                async for response in responses:
-                    if not await _write(context, response):
-                        return
+        async with _serve_call(method, context, is_stream=True):
+            if bounds is not nullcontext:
+                # Cancelled in its first write, a stream could not be ended any more: grpc refuses a
+                # status whose initial metadata is being sent already.
+                await context.send_initial_metadata(())
+            async with bounds():
+                await _write_all(context, behaviour(request, context))
 
     return answer
+
+
+async def _write_all(context: _Context, responses: Any) -> None:  # noqa: ANN401  of either kind
+    """Write the responses of an async generator; wait for a coroutine that writes them itself."""
+    if not hasattr(responses, "__aiter__"):
+        await responses
+        return
+    async with aclosing(responses):
+        async for response in responses:
+            if not await _write(context, response):
+                return
 
 
 async def _write(context: _Context, response: object) -> bool:
