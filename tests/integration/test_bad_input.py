@@ -16,7 +16,7 @@ from harness.mesh.processes import MeshProcess, running_mesh
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-LIMIT_S = 90.0
+LIMIT_S = 300.0
 DEAD_PROXY = "http://127.0.0.1:9"
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 

@@ -10,7 +10,7 @@ from harness.a2a.bridged_mesh import Caller
 from harness.mcp.bundled_servers import only_servers
 from harness.mesh.processes import MeshProcess, ended, running_mesh
 
-TIMEOUT_S = 120.0
+TIMEOUT_S = 300.0
 
 
 async def send(mesh: MeshProcess, path: str, text: str, **message: Any) -> Any:

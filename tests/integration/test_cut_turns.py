@@ -31,7 +31,7 @@ from trunkline.v1 import (
     tool_service_pb2,
 )
 
-TIMEOUT_S = 40.0
+TIMEOUT_S = 300.0
 MODELS = ("rules", "openai:any")
 MATCH = {
     "trunkline/match": [{"pattern": r"look at (?P<what>\w+)", "arguments": {"what": "{what}"}}]

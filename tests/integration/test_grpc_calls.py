@@ -31,7 +31,7 @@ from trunkline.telemetry import RPC_DEADLINE_S
 from trunkline.v1 import registry_service_pb2_grpc
 
 SERVICE = "test.v1.Service"
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 

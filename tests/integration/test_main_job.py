@@ -19,7 +19,7 @@ from trunkline.v1 import event_pb2
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 # Enough for ten processes on a busy machine.
-LIMIT_S = 90.0
+LIMIT_S = 300.0
 
 Mesh: TypeAlias = MeshProcess | Services
 

@@ -9,7 +9,7 @@ from trunkline.client import ChannelPool, ToolClient
 from trunkline.v1 import tool_service_pb2
 
 LIMIT_BYTES = 250 * 1000 * 1000
-LIMIT_S = 45.0
+LIMIT_S = 300.0
 
 
 def tree(root: int) -> list[Path]:

@@ -24,7 +24,7 @@ from trunkline.v1 import trace_service_pb2, trace_service_pb2_grpc
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-LIMIT_S = 45.0
+LIMIT_S = 300.0
 SEND = "trunkline.v1.MessageService/SendMessage"
 STREAM = "trunkline.v1.MessageService/StreamMessage"
 CALL = "trunkline.v1.ToolService/CallTool"

@@ -37,7 +37,7 @@ from trunkline.v1 import (
     tool_service_pb2_grpc,
 )
 
-TIMEOUT_S = 90.0
+TIMEOUT_S = 300.0
 # Bundled servers are processes with large libraries, so each mesh runs only those that it needs.
 ONE_SERVER_ONLY = {name: {"disabled": True} for name in ("math", "currency", "research")}
 MATH_ONLY = {name: {"disabled": True} for name in ("currency", "research")}

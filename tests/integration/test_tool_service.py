@@ -32,7 +32,7 @@ from trunkline.tools.config import AdapterSettings, McpConfig, ServerConfig
 from trunkline.tools.tool_servicer import SERVICE, ToolServicer
 from trunkline.v1 import tool_service_pb2, tool_service_pb2_grpc
 
-TIMEOUT_S = 40.0
+TIMEOUT_S = 300.0
 AWKWARD = awkward()
 
 

@@ -36,7 +36,7 @@ from trunkline.traces.spans import read_records
 from trunkline.traces.trace_servicer import MAX_SPANS_PER_EXPORT
 from trunkline.v1 import trace_service_pb2, trace_service_pb2_grpc
 
-LIMIT_S = 20.0
+LIMIT_S = 300.0
 
 
 @pytest.fixture(autouse=True)

@@ -46,7 +46,7 @@ from trunkline.v1 import (
     trunk_service_pb2_grpc,
 )
 
-LIMIT_S = 45.0
+LIMIT_S = 300.0
 WATCH = "trunkline.v1.TaskService/WatchTask"
 GET = "trunkline.v1.TaskService/GetTask"
 

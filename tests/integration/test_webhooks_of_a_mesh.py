@@ -13,7 +13,7 @@ from harness.a2a.sse_client import call, user_message
 from harness.mesh.processes import MeshProcess, running_mesh
 from harness.remote.webhook_receiver import Answer, ReceivedPost, accept, open_receiver, status
 
-PATIENCE_S = 45.0
+PATIENCE_S = 300.0
 POLL_S = 0.05
 
 

@@ -25,7 +25,7 @@ from trunkline.v1 import event_pb2, snapshot_pb2, task_service_pb2
 
 SERVER: Final = Path(__file__).parents[1] / "harness" / "mcp" / "shop_server.py"
 FRUIT: Final = ("apples", "pears")
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 300.0
 POLL_S: Final = 0.02
 UNKNOWN: Final = "it is unknown whether it took effect"
 APPROVED = event_pb2.APPROVAL_DECISION_APPROVED
@@ -89,7 +89,7 @@ class OneProcess:
             self._folder,
             "--mcp",
             str(mcp_file(self._folder)),
-            environment={"TRUNKLINE_LEASE_S": "1"},
+            environment={"TRUNKLINE_LEASE_S": "3"},
         )
         self._life = await self._stack.enter_async_context(opening)
 

@@ -22,7 +22,7 @@ from harness.remote.socket_server import listening
 
 MIB = 1024 * 1024
 ABOVE_IDLE_BYTES = 64 * MIB
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 _AGENT = "harness.agents.file_agent:files"
 _TESTS = Path(__file__).parents[1]
 

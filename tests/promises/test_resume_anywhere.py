@@ -81,7 +81,7 @@ async def test_resume_after_a_kill(
 ) -> None:
     """A process is killed at a random point of a task; its reader still gets the whole task."""
     kills = scale.pick(ci=1, prove=50)
-    environment = {"TRUNKLINE_LEASE_S": "1"}
+    environment = {"TRUNKLINE_LEASE_S": str(scale.pick(ci=3, prove=1))}
     async with running_services(tmp_path, agents=("echo",), environment=environment) as services:
         for _ in range(kills):
             at = rng.randrange(1, EVENTS)

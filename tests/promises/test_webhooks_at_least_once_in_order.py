@@ -25,7 +25,7 @@ LEASE_S = 1.0
 NUMBERS = 60
 WHOLE = "".join(f"{n} " for n in range(1, NUMBERS + 1))
 KEY = secrets.token_bytes(32)
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 # Shares of posts: refused, accepted without a response, and dropped without a response.
 REFUSED, LOST, CUT = 0.03, 0.03, 0.03
 

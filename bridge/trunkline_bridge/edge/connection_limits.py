@@ -27,6 +27,11 @@ TOO_MANY_CONNECTIONS = ErrorKind(
     OVERLOADED.rpc_code, OVERLOADED.reason, UNAVAILABLE.http_status, code_pb2.RESOURCE_EXHAUSTED
 )
 
+KEEP_ALIVE_S = 75
+"""The time for which an idle connection stays open after a request. It is longer than clients and
+load balancers reuse connections (httpx 5 s, Java 30 s, AWS 60 s): a server that closes first, as a
+client sends its next request, makes that request fail."""
+
 MAX_HEAD_BYTES = 64 * 1024
 """Limit of a request head. It is parsed in pieces of this size, so a head that ends in its second
 piece passes."""
@@ -48,7 +53,7 @@ class ConnectionLimits:
     max_connections: int = 2000
     """Limit of open connections. Further ones get a 503 response and are closed."""
     request_timeout_s: float = 30.0
-    """Limit of the time for a request head, and of the idle time between requests, in seconds."""
+    """Limit of the time for a request head, and of the idle time before the first, in seconds."""
 
 
 def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: ANN401, C901  uvicorn has several, and no type for them
@@ -136,7 +141,8 @@ def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: 
                 if self._head_bytes:
                     text = f"the request did not arrive within {limits.request_timeout_s:g} s"
                     self._reject(WireError(REQUEST_TIMEOUT, text))
-                else:
+                elif self.cycle is None:
+                    # After a first request, uvicorn closes idle connections: see KEEP_ALIVE_S.
                     self.transport.close()
 
         def _is_between_requests(self) -> bool:

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 from trunkline.client import run_in_background
 from trunkline.errors import ConfigurationError
 from trunkline_bridge.edge.connection_limits import (
+    KEEP_ALIVE_S,
     MAX_HEAD_BYTES,
     ConnectionLimits,
     limit_connections,
@@ -60,6 +61,7 @@ async def serve_http(
             ws="none",
             http=_PARSER,
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+            timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=math.ceil(grace_s) + _ABORT_TIMEOUT_S,
         )
         config.load()

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 Json: TypeAlias = dict[str, Any]
 
-LIMIT_S = 60.0
+LIMIT_S = 300.0
 LINE = (
     "curl -X POST URL -H 'Content-Type: application/json' -H 'Accept: text/event-stream' -d "
     '\'{"jsonrpc":"2.0","id":"test-1","method":"message/stream","params":{"message":{"role":"user",'

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from harness.mesh.processes import running_process
 from trunkline.client import run_in_background
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 _ROOT = Path(__file__).parents[3]
 _CLIENTS = _ROOT / "tests/partners"

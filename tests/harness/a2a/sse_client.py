@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 Json: TypeAlias = dict[str, Any]
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 _LINE_BYTES = 16 * 1024 * 1024
 _ids = itertools.count(1)
 # With this option, closing sends a reset at once, as the death of a process does.

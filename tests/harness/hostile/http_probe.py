@@ -11,7 +11,7 @@ from harness.hostile.http_requests import Request
 
 Json: TypeAlias = dict[str, Any]
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 # The error codes of JSON-RPC and A2A that blame the request. -32603 blames the server.
 _CODES: Final = {-32700, -32600, -32601, -32602, -32000, *range(-32009, -32000)}
 _STATUS: Final = re.compile(rb"HTTP/1\.[01] ([0-9]{3}) ")

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trunkline.tools.config import ServerConfig
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 SESSION = "mcp-session-id"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 COMMAND = (sys.executable, "-m", "trunkline.cli")
-LIMIT_S = 90.0
+LIMIT_S = 300.0
 
 
 @dataclass(frozen=True)

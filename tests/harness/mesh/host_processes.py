@@ -21,7 +21,7 @@ from trunkline.v1 import (
 )
 
 # Far longer than any wait takes, so that only a hang reaches it.
-PATIENCE_S: Final = 45.0
+PATIENCE_S: Final = 300.0
 POLL_S: Final = 0.02
 # Long enough for a host that a busy machine runs only a few times a second.
 QUICK: Final = {"TRUNKLINE_LEASE_S": "2"}

@@ -10,7 +10,7 @@ from trunkline.client import ChannelPool, RegistryClient
 from trunkline.registry import Membership
 from trunkline.v1 import agent_card_pb2, registry_service_pb2
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 NONSENSE = b"\xff\xfe\xfd nothing that a parser likes"
 
 

@@ -28,7 +28,7 @@ from trunkline.v1 import (
 
 _Opened = TypeVar("_Opened")
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 
 @dataclass(slots=True)

@@ -42,7 +42,7 @@ __all__ = [
     "say",
 ]
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 
 class Pause:

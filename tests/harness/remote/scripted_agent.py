@@ -14,7 +14,7 @@ Writer: TypeAlias = asyncio.StreamWriter
 # Answers a call by writing to the stream.
 Answer: TypeAlias = Callable[["Call", Writer], Awaitable[None]]
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)

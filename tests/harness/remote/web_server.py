@@ -9,7 +9,7 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 
-_PATIENCE_S = 60.0
+_PATIENCE_S = 300.0
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from harness.remote.socket_server import listening
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 OK = b"HTTP/1.1 204 No Content\r\n\r\n"
 

@@ -13,7 +13,7 @@ from trunkline.v1 import event_pb2, snapshot_pb2
 if TYPE_CHECKING:
     from trunkline.tasks.turn_runtime import TurnRuntime
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 300.0
 
 
 @dataclass

@@ -18,7 +18,7 @@ from trunkline.v1 import (
     trunk_service_pb2,
 )
 
-LIMIT_S = 30.0
+LIMIT_S = 300.0
 
 
 @pytest.fixture(autouse=True)

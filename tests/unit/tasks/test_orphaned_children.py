@@ -21,7 +21,7 @@ from trunkline.tasks.submission import SubmitResult
 from trunkline.v1 import event_pb2, message_service_pb2
 
 UNREACHABLE = PeerUnavailableError("its host", "it is away")
-TIMEOUT_S = 30.0
+TIMEOUT_S = 300.0
 
 
 class Children:

@@ -12,7 +12,7 @@ from opentelemetry.trace import SpanContext, TraceFlags
 from trunkline.traces.exporters import RetryingExporter
 from trunkline.traces.processors import ProcessorSet, TargetProcessor
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 300.0
 
 
 class Target(SpanExporter):
