@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from harness.a2a.sse_client import PATIENCE_S
 from harness.agents.inline_agents import define
 from harness.mesh.small_mesh import JoinedHost, SmallMesh, open_small_mesh
 from trunkline.client import ResumingStream
 from trunkline.errors import CursorExpiredError, PeerUnavailableError, TaskNotFoundError
 from trunkline.journal.events import parse_header
 from trunkline.tasks.context import TaskContext
-from trunkline.v1 import message_service_pb2, task_pb2
+from trunkline.v1 import message_service_pb2, registry_service_pb2, task_pb2
 
 NOTHING = message_service_pb2.Submission()
 
@@ -127,6 +128,26 @@ async def test_following_an_unreachable_host_fails_after_the_timeout(
         await joined.cut()
         with pytest.raises(PeerUnavailableError):
             await read(stream)
+
+
+async def test_a_host_that_is_back_is_called_without_a_wait(
+    mesh: SmallMesh, joined: JoinedHost
+) -> None:
+    task_id = await mesh.begin("go", agent="tested")
+    earlier = mesh.directory.client_for_task(task_id)
+    await joined.cut()
+    async with asyncio.timeout(PATIENCE_S):
+        while "open" not in mesh.directory.breaker_states().values():
+            with pytest.raises(PeerUnavailableError):
+                await earlier.get_task(task_id, account="")
+    await joined.serve_again()
+    # Any update of the directory will do.
+    revision = mesh.directory.revision
+    await mesh.register(registry_service_pb2.Host(host_id="other", address="other.example:50051"))
+    assert mesh.directory.revision > revision
+    for client in (earlier, mesh.directory.client_for_task(task_id)):
+        assert (await client.get_task(task_id, account="")).task.id == task_id
+    assert list(mesh.directory.breaker_states().values()) == ["closed"]
 
 
 async def test_an_invalid_request_is_not_retried(

@@ -64,7 +64,6 @@ async def test_resume_anywhere(tmp_path: Path, scale: PromiseScale, rng: random.
             task_id = first.result["task"]["id"]
             # Most cuts happen while the task runs. The uncut reader's events wait in its socket
             # buffer.
-            # of its socket.
             during, live_cuts = await read_cut(url, task_id, first.id, rng=rng, cuts=cuts)
             uncut = [first, *[event async for event in events]]
         assert comparable_events([first, *during]) == comparable_events(uncut)
@@ -108,6 +107,7 @@ async def read_task_texts(services: Services, task_id: str) -> dict[str, str]:
     """Return the texts of a task by GetTask."""
     again = ClientFold()
     answer = await call(services.http_url, "/agents/echo", "GetTask", {"id": task_id})
+    assert "result" in answer, answer
     again.take_task(answer["result"])
     return again.texts
 

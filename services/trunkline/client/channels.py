@@ -3,7 +3,7 @@
 import asyncio
 import contextvars
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar, cast
 
@@ -27,6 +27,7 @@ RECEIVE_BYTES = 64 * 1024 * 1024
 PING_S = 3.0
 # Time for open plain calls to end after their channel is retired, in seconds.
 _RETIRE_GRACE_S = 60.0
+_FAILED_TO_CONNECT = grpc.ChannelConnectivity.TRANSIENT_FAILURE
 
 # Idempotent methods, which gRPC may retry.
 _IDEMPOTENT = {
@@ -261,31 +262,59 @@ class ChannelPool:
         """Return the channel to `address`. It connects with its first call."""
         channel = self._channels.get(address)
         if channel is None:
-            target = self._aliases.get(address, address)
-            is_in_process = address in self._aliases
-            channel = MeshChannel(
-                address,
-                target=target,
-                breaker=self.breakers.get(address),
-                is_in_process=is_in_process,
-            )
-            if self._group is not None:
-                channel.trunk = Trunk(
-                    channel,
-                    peer=address,
-                    group=self._group,
-                    breaker=channel.breaker,
-                    ping_s=self._ping_s,
-                    is_in_process=is_in_process,
-                )
-            self._channels[address] = channel
+            channel = self._channels[address] = self._make_channel(address, None)
         return channel
 
     def retire(self, address: str) -> None:
         """Close the channel to an address that is no longer used, after its open calls."""
         channel = self._channels.pop(address, None)
         self.breakers.forget(address)
-        if channel is not None and self._group is not None:
+        if channel is not None:
+            self._retire(channel)
+
+    def replace_failed(self, addresses: Iterable[str]) -> set[str]:
+        """Replace the channels to these peers that failed to connect; return their addresses.
+
+        Such a channel waits before its next try and fails all calls until then. Trunks continue on
+        the new channels.
+        """
+        failed = {
+            address: self._channels.pop(address)
+            for address in addresses
+            if address in self._channels
+            and self._channels[address].get_state() is _FAILED_TO_CONNECT
+        }
+        for address, channel in failed.items():
+            trunk, channel.trunk = channel.trunk, None
+            self._channels[address] = self._make_channel(address, trunk)
+            self._retire(channel)
+        return set(failed)
+
+    def _make_channel(self, address: str, trunk: Trunk | None) -> MeshChannel:
+        """Return a new channel, which carries `trunk` from now on, or a new one."""
+        is_in_process = address in self._aliases
+        channel = MeshChannel(
+            address,
+            target=self._aliases.get(address, address),
+            breaker=self.breakers.get(address),
+            is_in_process=is_in_process,
+        )
+        if trunk is not None:
+            trunk.use(channel)
+        elif self._group is not None:
+            trunk = Trunk(
+                channel,
+                peer=address,
+                group=self._group,
+                breaker=channel.breaker,
+                ping_s=self._ping_s,
+                is_in_process=is_in_process,
+            )
+        channel.trunk = trunk
+        return channel
+
+    def _retire(self, channel: MeshChannel) -> None:
+        if self._group is not None:
             self._retired[channel] = self._group.create_task(
                 self._close_idle(channel), context=contextvars.Context()
             )

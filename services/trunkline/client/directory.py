@@ -281,14 +281,17 @@ class Directory:
                 self._journals[journal_id] = host.address
         while len(self._journals) > _MAX_JOURNALS:
             del self._journals[next(iter(self._journals))]
-        addresses = {host.address for host in hosts}
-        self._clients = {
-            address: client for address, client in self._clients.items() if address in addresses
-        }
         for address in unused_addresses - {self._registry_address}:
             self._channels.retire(address)
-        # A restarted host need not wait for its breaker.
+        # A restarted host need not wait until its breaker and its channel try again.
+        addresses = {host.address for host in hosts}
         self._channels.breakers.allow_probes(addresses)
+        replaced = self._channels.replace_failed(addresses - {self._registry_address})
+        self._clients = {
+            address: client
+            for address, client in self._clients.items()
+            if address in addresses - replaced
+        }
         self.revision += 1
         event, self._change_event = self._change_event, asyncio.Event()
         event.set()

@@ -55,9 +55,8 @@ class Trunk:
         """False once the peer has answered that it does not serve trunks."""
         # Calls within this process have no CLIENT spans.
         self._is_in_process = is_in_process
-        self._connect: ConnectCallable = channel.stream_stream(
-            f"/{CONNECT_METHOD}", request_serializer=_serialize, response_deserializer=None
-        )
+        self._connect: ConnectCallable
+        self.use(channel)
         self._group = group
         self._ping_s = ping_s
         self._connect_s = connect_s
@@ -120,6 +119,12 @@ class Trunk:
         finally:
             connection.cancel_call(call.call_id)
             end_span(span, call.code, is_stream=True)
+
+    def use(self, channel: grpc.aio.Channel) -> None:
+        """Connect on this channel from now on. An open connection remains until it breaks."""
+        self._connect = channel.stream_stream(
+            f"/{CONNECT_METHOD}", request_serializer=_serialize, response_deserializer=None
+        )
 
     async def wait_idle(self) -> None:
         """Wait until no call is open."""
