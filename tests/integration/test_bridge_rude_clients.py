@@ -39,6 +39,7 @@ async def probe(bridged: BridgedMesh, request: pytest.FixtureRequest) -> AsyncIt
     bounds = ConnectionLimits(max_connections=LIMIT, request_timeout_s=TIMEOUT_S)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(serving, "_PARSER", request.param)
+        patch.setattr(serving, "KEEP_ALIVE_S", 1)
         async with serve_http(
             bridged.bridge, host="127.0.0.1", port=0, grace_s=0, limits=bounds
         ) as url:
