@@ -180,7 +180,9 @@ async def test_a_silent_host_disappears_for_every_watcher_when_its_lease_ends(
         assert await client.register(host("h-1", "math")) == pytest.approx(0.3)
         async with aclosing(client.watch_agents()) as pictures, asyncio.timeout(PATIENCE_S):
             assert names(await anext(pictures)) == ["h-1"]
-            assert names(await anext(pictures)) == []
+            # The list may become complete first, which is an update as well.
+            while names(await anext(pictures)):
+                pass
         with pytest.raises(HostNotFoundError):
             await client.keep_alive("h-1")
         assert await client.list_agents() == []
