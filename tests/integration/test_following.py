@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.a2a.sse_client import PATIENCE_S
 from harness.agents.inline_agents import define
-from harness.mesh.small_mesh import JoinedHost, SmallMesh, open_small_mesh
+from harness.mesh.small_mesh import PATIENCE_S, JoinedHost, SmallMesh, open_small_mesh
 from trunkline.client import ResumingStream
 from trunkline.errors import CursorExpiredError, PeerUnavailableError, TaskNotFoundError
 from trunkline.journal.events import parse_header
