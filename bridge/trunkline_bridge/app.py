@@ -7,7 +7,7 @@ from trunkline.client import Directory
 from trunkline.client.safe_fetch.address_guard import AddressGuard
 from trunkline_bridge.bindings.files import FileBinding
 from trunkline_bridge.bindings.grpc import GrpcBinding, MessageLimits
-from trunkline_bridge.bindings.http_handler import Binding, HttpHandler
+from trunkline_bridge.bindings.http_handler import Binding, HttpHandler, RefusingHandler
 from trunkline_bridge.bindings.jsonrpc import JsonRpcBinding
 from trunkline_bridge.bindings.operations import Operations
 from trunkline_bridge.bindings.rest import RestBinding
@@ -16,9 +16,11 @@ from trunkline_bridge.edge.agent_cards import AgentCards, BoundAddresses, load_s
 from trunkline_bridge.edge.authentication import build_authenticator
 from trunkline_bridge.edge.caller import Authenticator, CallerFactory
 from trunkline_bridge.edge.card_endpoints import CardEndpoints
+from trunkline_bridge.edge.host_guard import HostGuard
 from trunkline_bridge.edge.in_flight import InFlightRequests
-from trunkline_bridge.edge.pages import HealthEndpoints, Page, mount, not_found
+from trunkline_bridge.edge.pages import REFUSAL_KEY, HealthEndpoints, Page, mount, not_found
 from trunkline_bridge.edge.tracing import http_request_span
+from trunkline_bridge.errors import WireError
 from trunkline_bridge.projection.links import FILES_PATH
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.streams.sse import Heartbeats
@@ -55,6 +57,7 @@ class Bridge:
         authenticator = authenticator or build_authenticator(settings)
         is_strict = settings.strict_versions
         self.addresses = BoundAddresses()
+        self._host_guard = HostGuard(settings, self.addresses)
         cards = AgentCards(
             directory, settings, authenticator, self.addresses, load_signer(settings)
         )
@@ -77,10 +80,11 @@ class Bridge:
             return HttpHandler(binding, settings, in_flight, heartbeats)
 
         aliases = TaskAliases(directory)
-        jsonrpc = build_handler(JsonRpcBinding(operations, callers, aliases, is_strict=is_strict))
+        jsonrpc_binding = JsonRpcBinding(operations, callers, aliases, is_strict=is_strict)
+        jsonrpc = build_handler(jsonrpc_binding)
         rest = RestBinding(operations, callers, is_strict=is_strict)
         card_endpoints = CardEndpoints(cards, callers, max_age_s=settings.card_max_age_s)
-        health = HealthEndpoints(directory, settings.default_agent)
+        health = HealthEndpoints(directory, callers, settings.default_agent)
         files = FileBinding(directory, callers, patience_s=settings.patience_s)
 
         def agent_routes() -> list[BaseRoute]:
@@ -102,10 +106,30 @@ class Bridge:
             default=not_found,
         )
 
+        def build_refusal(binding: Binding) -> RefusingHandler:
+            return RefusingHandler(binding, settings, heartbeats)
+
+        jsonrpc_refusal = build_refusal(jsonrpc_binding)
+        refusals = [Route("/", jsonrpc_refusal), *rest.routes(build_refusal)]
+        self._refusal_router = Router(
+            [
+                Route("/agents/{agent:segment}", jsonrpc_refusal),
+                mount("/agents/{agent:segment}", refusals),
+                *refusals,
+            ],
+            redirect_slashes=False,
+            default=not_found,
+        )
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request, within a span."""
         with http_request_span(scope, send) as traced_send:
-            await self._router(encode_segments(scope), receive, traced_send)
+            router = self._router
+            try:
+                scope = self._host_guard.check(scope)
+            except WireError as error:
+                router, scope = self._refusal_router, {**scope, REFUSAL_KEY: error}
+            await router(encode_segments(scope), receive, traced_send)
 
     async def deliver_webhooks(self) -> None:
         """Deliver webhooks until cancelled."""

@@ -30,6 +30,8 @@ class BridgeSettings:
     """The agent at `/`. It has its own address as well."""
     public_url: str = ""
     """Base URL in cards, without a trailing slash. Empty: the URL of the request."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Further hosts that requests may have as Host, each as HOST or HOST:PORT."""
     body_limit_bytes: int = 4 * 1024 * 1024
     """Limit on request bodies; larger ones get HTTP 413. Large content belongs behind a URL."""
     request_timeout_s: float = 30.0

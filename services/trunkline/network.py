@@ -1,14 +1,62 @@
-"""Facts that network code of every layer needs: addresses of this machine, and HTTP dates."""
+"""Facts that network code of every layer needs: hosts, addresses of this machine, HTTP dates."""
 
 import ipaddress
 import math
+import re
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 # A header value is a number of seconds or a date; both are shorter than this.
 _MAX_LENGTH: Final = 64
+# A name of the DNS, with the underscores of container names, or an IPv6 address in brackets.
+_AUTHORITY: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9_.-]+))(?::([0-9]{0,5}))?")
+_MAX_AUTHORITY_LENGTH: Final = 262
+_LAST_PORT: Final = 65535
+
+
+class Authority(NamedTuple):
+    """The host and port of a URL or of a Host header (RFC 3986, 3.2)."""
+
+    host: str
+    """In lower case, without a trailing dot; an IPv6 address in its shortest form."""
+    port: int | None = None
+    """None: the default port of the URL's scheme."""
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port is None else f"{host}:{self.port}"
+
+
+def parse_authority(text: str) -> Authority:
+    """Parse `HOST` or `HOST:PORT`.
+
+    Raises:
+        ValueError: the text has another form.
+    """
+    match = _AUTHORITY.fullmatch(text) if len(text) <= _MAX_AUTHORITY_LENGTH else None
+    if match is None:
+        raise ValueError(f"{text!r} is not HOST or HOST:PORT")
+    address, name, digits = match.groups()
+    port = int(digits) if digits else None
+    if port is not None and port > _LAST_PORT:
+        raise ValueError(f"port of {text!r} is not a number from 0 to {_LAST_PORT}")
+    if address is not None:
+        return Authority(str(ipaddress.IPv6Address(address)), port)
+    host = name.lower().removesuffix(".")
+    if not all(host.split(".")):
+        raise ValueError(f"{text!r} has an empty label")
+    return Authority(host, port)
+
+
+def is_ip_address(host: str) -> bool:
+    """Return True if a host is an IP address in its usual notation, without brackets."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def is_loopback(host: str) -> bool:

@@ -383,6 +383,29 @@ async def test_cards_and_health_are_public(guarded: GrpcMesh) -> None:
     }
 
 
+async def test_only_authenticated_callers_get_detail_of_readiness(guarded: GrpcMesh) -> None:
+    bridged = guarded.bridged
+    await bridged.at("/agents/echo").call(
+        "SendMessage", {"message": bridged.at("/").message("hello")}, ANN
+    )
+
+    async def read(path: str, **headers: str) -> tuple[int, Json]:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        response = await bridged.client.get(bridged.url + path, headers=named)
+        return response.status_code, response.json()
+
+    assert await read("/readyz") == (200, {"status": "ready"})
+    assert await read("/healthz") == (200, {"status": "ok"})
+    status, body = await read("/readyz", X_API_Key=KEY_A)
+    assert (status, body["status"], body["agents"]["echo"]) == (200, "ready", "closed")
+    assert set(body["breakers"].values()) == {"closed"}
+    # The address of a probe does not matter, credentials do.
+    assert (await read("/readyz", X_API_Key=KEY_A, Host="10.1.2.3"))[1] == body
+    for wrong in ({"X_API_Key": "wrong"}, {"Authorization": "Bearer wrong"}):
+        status, error = await read("/readyz", **wrong)
+        assert (status, error["error"]["status"]) == (401, "UNAUTHENTICATED")
+
+
 class Keys(CredentialService):
     """The credentials of a reference SDK client for each scheme on a card."""
 

@@ -83,7 +83,14 @@ async def test_the_original_path_has_the_original_fields(bridged: BridgedMesh) -
     assert (await read(bridged, f"/agents/echo{ORIGINAL}"))["url"].endswith("/agents/echo")
 
 
-async def test_grpc_is_on_the_card_while_it_is_served(bridged: BridgedMesh) -> None:
+async def test_grpc_is_on_the_card_while_it_is_served(tmp_path: Path) -> None:
+    settings = BridgeSettings(default_agent="echo", allowed_hosts=("mesh.example",))
+    async with open_bridged_mesh(tmp_path, settings) as opened:
+        await opened.mesh.join(echo)
+        await check_grpc_on_the_card(opened)
+
+
+async def check_grpc_on_the_card(bridged: BridgedMesh) -> None:
     bridged.bridge.addresses.grpc = "127.0.0.1:50052"
     card = await read(bridged, f"/agents/echo{CARD}")
     interfaces = [
@@ -117,7 +124,7 @@ async def test_a_card_is_sent_again_only_when_it_has_changed(bridged: BridgedMes
 
     first = await bridged.client.get(url)
     etag, modified = first.headers["etag"], first.headers["last-modified"]
-    assert first.headers["cache-control"] == "public, max-age=60"
+    assert first.headers["cache-control"] == "private, max-age=60"
     for header in (etag, etag.removeprefix("W/"), f'"x", {etag}', "*"):
         assert await status(If_None_Match=header) == 304
     assert await status(If_None_Match='"x"') == 200

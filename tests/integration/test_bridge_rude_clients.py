@@ -53,7 +53,10 @@ def valid(request_id: int = 1) -> bytes:
 
 def post(body: bytes, head: bytes = b"") -> bytes:
     return (
-        b"POST / HTTP/1.1\r\nHost: x\r\n" + head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+        b"POST / HTTP/1.1\r\nHost: localhost\r\n"
+        + head
+        + b"Content-Length: %d\r\n\r\n" % len(body)
+        + body
     )
 
 
@@ -203,7 +206,7 @@ async def test_pipelined_requests_are_answered_in_order_up_to_a_limit(probe: Htt
     for number in range(50):
         assert json.loads((await read_answer(reader)).body)["id"] == number
     writer.write(
-        b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 10_000
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 10_000
         + post(valid(), b"Connection: close\r\n")
     )
     try:

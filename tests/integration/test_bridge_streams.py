@@ -267,7 +267,7 @@ async def test_nothing_is_written_to_a_disconnected_client(
     ):
         address = urlsplit(url)
         reader, writer = await asyncio.open_connection(address.hostname, address.port)
-        writer.write(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")
+        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await reader.readuntil(b"\n\n")
         # The client is killed while much output is pending: only a write detects the closed
         # connection.

@@ -186,15 +186,21 @@ async def test_a_card_is_shown(guarded: Guarded, capsys: pytest.CaptureFixture[s
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_signed_card_has_its_own_address_for_every_host_header(guarded: Guarded) -> None:
     host, _, port = guarded.mesh.http_url.removeprefix("http://").partition(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(b"GET /.well-known/agent-card.json HTTP/1.1\r\nHost: evil.example\r\n")
-    writer.write(b"Connection: close\r\n\r\n")
-    async with asyncio.timeout(LIMIT_S):
-        answer = (await reader.read()).decode()
-    writer.close()
+
+    async def read_card(named: str) -> str:
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(f"GET /.well-known/agent-card.json HTTP/1.1\r\nHost: {named}\r\n".encode())
+        writer.write(b"Connection: close\r\n\r\n")
+        async with asyncio.timeout(LIMIT_S):
+            answer = (await reader.read()).decode()
+        writer.close()
+        return answer
+
+    answer = await read_card(f"localhost:{port}")
     assert answer.startswith("HTTP/1.1 200")
-    assert "evil.example" not in answer
+    assert "localhost" not in answer
     assert f'"url":"{guarded.mesh.http_url}/"' in answer
+    assert (await read_card("evil.example")).startswith("HTTP/1.1 421")
 
 
 @pytest.mark.asyncio(loop_scope="module")

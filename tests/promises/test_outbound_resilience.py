@@ -22,6 +22,7 @@ from harness.mcp.scripted_servers import AWKWARD
 from harness.mesh.nonsense_host import nonsense_host
 from harness.mesh.processes import Services, open_services, running_mesh
 from harness.promise_scale import PromiseScale, percentiles
+from harness.remote.token_issuer import write_api_keys
 from trunkline.client import ChannelPool, ToolClient, run_in_background
 from trunkline.v1 import tool_service_pb2
 
@@ -239,7 +240,13 @@ async def test_outbound_resilience(tmp_path: Path, scale: PromiseScale, rng: ran
 async def test_the_breaker_of_a_host_goes_through_its_states(tmp_path: Path) -> None:
     """Seen from the bridge: closed, open when the host dies, half-open, closed once it is back."""
     # The lease is long: a breaker is for a host that is still listed and can't be reached.
-    variables = environment(lease_s="120", breaker_open_s="1")
+    write_api_keys(tmp_path / "keys.toml", [("ann", "acme", "key-of-ann")])
+    variables = environment(
+        lease_s="120",
+        breaker_open_s="1",
+        api_keys_file=str(tmp_path / "keys.toml"),
+        anonymous="true",
+    )
     async with open_services(tmp_path, environment=variables) as services:
         await services.start("registry", "registry")
         await services.start("echo", "agents", "echo")
@@ -248,8 +255,10 @@ async def test_the_breaker_of_a_host_goes_through_its_states(tmp_path: Path) -> 
         url = services.http_url
 
         async def has_breaker(state: str) -> bool:
+            headers = {"X-API-Key": "key-of-ann"}
             async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_S) as client:
-                breakers = (await client.get("/readyz")).json().get("breakers", {})
+                readiness = (await client.get("/readyz", headers=headers)).json()
+            breakers = readiness.get("breakers", {})
             return bool(breakers.get(services._addresses["echo"]) == state)
 
         async def ask_reaches(state: str) -> bool:

@@ -21,7 +21,7 @@ from trunkline_bridge.edge.in_flight import (
     find_connection,
     watch_connection,
 )
-from trunkline_bridge.edge.pages import method_not_allowed
+from trunkline_bridge.edge.pages import REFUSAL_KEY, method_not_allowed
 from trunkline_bridge.errors import WireError, to_wire_error
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.streams.event_renderer import EventRenderer
@@ -168,12 +168,7 @@ class HttpHandler:
             return
         exchange = _Exchange(binding.new_call(), ResponseSender(send), self._heartbeats)
         headers = RequestHeaders(scope)
-        body = RequestBody(
-            headers,
-            receive,
-            limit_bytes=self._settings.body_limit_bytes,
-            timeout_s=self._settings.request_timeout_s,
-        )
+        body = _request_body(headers, receive, self._settings)
         try:
             content = await body.read()
         except WireError as error:
@@ -192,6 +187,32 @@ class HttpHandler:
             self._in_flight.track(connection, send_abort=exchange.abort),
         ):
             await work
+
+
+class RefusingHandler:
+    """The ASGI application that responds to all requests of a binding with the scope's refusal."""
+
+    def __init__(self, binding: Binding, settings: BridgeSettings, heartbeats: Heartbeats) -> None:
+        self._binding = binding
+        self._settings = settings
+        self._heartbeats = heartbeats
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Respond with the refusal."""
+        exchange = _Exchange(self._binding.new_call(), ResponseSender(send), self._heartbeats)
+        body = _request_body(RequestHeaders(scope), receive, self._settings)
+        await exchange.reject(body, scope[REFUSAL_KEY])
+
+
+def _request_body(
+    headers: RequestHeaders, receive: Receive, settings: BridgeSettings
+) -> RequestBody:
+    return RequestBody(
+        headers,
+        receive,
+        limit_bytes=settings.body_limit_bytes,
+        timeout_s=settings.request_timeout_s,
+    )
 
 
 class _Exchange:
@@ -219,6 +240,8 @@ class _Exchange:
     async def reject(self, body: RequestBody, error: WireError) -> None:
         """Send an error before the body has been read, and close the connection."""
         response = self._error_response(error)
+        # The request was not read, so its error is one of HTTP also for JSON-RPC.
+        response.status = error.kind.http_status
         response.headers = {"connection": "close", **response.headers}
         await response.start(self._sender)
         await self._sender.write(response.body)

@@ -1,6 +1,5 @@
 """Builds the cards of agents, with the interfaces by which this bridge serves them."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from trunkline.errors import UnsupportedOperationError
 from trunkline.settings import HostPort
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.edge.caller import Authenticator, Caller
-from trunkline_bridge.errors import INVALID_REQUEST, UNAUTHENTICATED, WireError
+from trunkline_bridge.errors import UNAUTHENTICATED, WireError
 from trunkline_bridge.projection import FileLinks
 from trunkline_bridge.protocol import RESUME_EXTENSION, V0_3, V1_0
 from trunkline_bridge.settings import BridgeSettings
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from trunkline_bridge.edge.card_signatures import CardSigner
 
 
-_ORIGIN = re.compile(r"https?://[A-Za-z0-9._\-\[\]:]{1,255}")
 _RESUME_DESCRIPTION = (
     "Events of streams carry ids. SubscribeToTask, or a streamed message that is sent again, "
     "continues after the event that Last-Event-ID names (over gRPC in the metadata), also when the "
@@ -54,18 +52,6 @@ class BoundAddresses:
         if bound.is_loopback and not HostPort(host, bound.port).is_loopback:
             return ""
         return self.grpc
-
-
-def is_origin(text: str) -> bool:
-    """Return whether a text is an http(s) scheme and a valid host."""
-    return _ORIGIN.fullmatch(text) is not None
-
-
-def check_origin(origin: str) -> str:
-    """Return the scheme and host of a request. WireError: its Host header is invalid."""
-    if not is_origin(origin):
-        raise WireError(INVALID_REQUEST, "the Host header is missing or invalid")
-    return origin
 
 
 def agent_interfaces(
@@ -115,16 +101,27 @@ class AgentCards:
         """The JWKS that verifies the cards; None: cards are not signed."""
         return self._signer.public_keys if self._signer else None
 
-    def public_card(self, agent: str, *, origin: str) -> agent_card_pb2.AgentCard:
-        """Return an agent's public card; an empty name is the default agent at the bridge's URL.
+    @property
+    def has_fixed_url(self) -> bool:
+        """True if cards have the same URL for all callers."""
+        return bool(self._settings.public_url) or self._signer is not None
 
-        `origin` is the scheme and host of the request's URL; empty: unknown.
+    def base_url(self, origin: str) -> str:
+        """Return the URL of the bridge for a caller that used this scheme and host; empty: unknown.
+
+        If cards are signed, it does not depend on the caller: a caller could otherwise get a signed
+        card for an address of its choice.
+        """
+        if self._settings.public_url:
+            return self._settings.public_url.rstrip("/")
+        return self._addresses.http if self._signer is not None or not origin else origin
+
+    def public_card(self, agent: str, *, base_url: str) -> agent_card_pb2.AgentCard:
+        """Return an agent's public card; an empty name is the default agent at `base_url`.
 
         Raises:
             AgentNotFoundError: no live host has the agent.
-            WireError: the Host header is invalid.
         """
-        base_url = self._base_url(origin)
         return self._signed(self._card(agent, base_url), base_url)
 
     def extended_card(self, caller: Caller) -> agent_card_pb2.AgentCard:
@@ -133,7 +130,7 @@ class AgentCards:
         Raises:
             AgentNotFoundError: no live host has the agent.
             UnsupportedOperationError: there is no extended card, since all callers are anonymous.
-            WireError: the caller is anonymous (UNAUTHENTICATED), or the Host header is invalid.
+            WireError: the caller is anonymous (UNAUTHENTICATED).
         """
         if self._security.is_anonymous_only:
             problem = "all callers are anonymous here, so agents have only the public card"
@@ -142,7 +139,7 @@ class AgentCards:
             text = "the extended card is for authenticated callers; send credentials"
             raise WireError(UNAUTHENTICATED, text, challenge=self._security.challenge)
         is_default = caller.agent == self._settings.default_agent
-        base_url = self._base_url(caller.origin)
+        base_url = self.base_url(caller.origin)
         card = self._card("" if is_default else caller.agent, base_url)
         card.skills.extend(self._directory.get_agent(caller.agent).extended_skills)
         return self._signed(card, base_url)
@@ -182,16 +179,7 @@ class AgentCards:
         """Return the links to files for a caller that used this scheme and host; empty: unknown."""
         if self._settings.public_url:
             return FileLinks(self._settings.public_url.rstrip("/"))
-        return FileLinks(origin if is_origin(origin) else self._addresses.http)
-
-    def _base_url(self, origin: str) -> str:
-        if self._settings.public_url:
-            return self._settings.public_url.rstrip("/")
-        # With the Host header, a caller could get a signed card with addresses of its choice.
-        if self._signer is not None:
-            return self._addresses.http
-        # Over gRPC the host name that a caller used is unknown.
-        return check_origin(origin) if origin else self._addresses.http
+        return FileLinks(origin or self._addresses.http)
 
     def _signed(self, card: agent_card_pb2.AgentCard, base_url: str) -> agent_card_pb2.AgentCard:
         card.ClearField("signatures")

@@ -45,6 +45,12 @@ def build_authenticator(settings: BridgeSettings) -> Authenticator:
     )
 
 
+def has_credentials(parameters: ServiceParameters) -> bool:
+    """Return True if a request has an API key or a token, valid or not."""
+    names = (b"authorization", b"x-api-key")
+    return any(parameters.get(name) is not None for name in names)
+
+
 class CredentialAuthenticator:
     """Identifies callers by an API key, in X-API-Key or as a bearer token, or by a JWT.
 

@@ -121,7 +121,7 @@ class Caller(NamedTuple):
     name: str = ANONYMOUS_ACCOUNT
     is_authenticated: bool = False
     origin: str = ""
-    """Scheme and host of the request's URL, unchecked; empty over gRPC."""
+    """Scheme and host of the request's URL; empty over gRPC and without a Host header."""
     user_agent: str = ""
 
     @property
@@ -165,9 +165,12 @@ class CallerFactory:
 
 
 def request_origin(parameters: ServiceParameters) -> str:
-    """Return the scheme and host of a request's URL, unchecked; empty over gRPC."""
-    scheme = parameters.get(b":scheme")
-    return f"{scheme}://{parameters.get(b'host') or ''}" if scheme else ""
+    """Return the scheme and host of a request's URL; empty over gRPC and without a Host header.
+
+    `HostGuard` has checked the host.
+    """
+    scheme, host = parameters.get(b":scheme"), parameters.get(b"host")
+    return f"{scheme}://{host}" if scheme and host else ""
 
 
 def resolve_agent(path_agent: str, tenants: Iterable[str]) -> str:

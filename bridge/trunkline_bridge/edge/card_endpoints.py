@@ -94,17 +94,19 @@ class CardEndpoints:
         self, request: Request, render: Callable[[agent_card_pb2.AgentCard], Json]
     ) -> Response:
         agent = request.path_params.get("agent", "")
-        origin = request_origin(RequestHeaders(request.scope))
+        base_url = self._cards.base_url(request_origin(RequestHeaders(request.scope)))
         try:
-            body = render(self._cards.public_card(agent, origin=origin))
+            body = render(self._cards.public_card(agent, base_url=base_url))
         except (TrunklineError, WireError) as error:
             return error_response(to_wire_error(error))
         etag = card_etag(body)
-        modified = self._modified.last_modified(f"{origin} {request.scope['path']}", etag)
+        modified = self._modified.last_modified(f"{base_url} {request.scope['path']}", etag)
+        visibility = "public" if self._cards.has_fixed_url else "private"
         headers = {
             "etag": etag,
             "last-modified": format_datetime(modified, usegmt=True),
-            "cache-control": f"public, max-age={self._max_age_s}",
+            # A shared cache may ignore the host of a request.
+            "cache-control": f"{visibility}, max-age={self._max_age_s}",
         }
         if is_not_modified(
             request.headers.get("if-none-match"),

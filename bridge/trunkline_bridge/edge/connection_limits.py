@@ -11,7 +11,12 @@ from typing import Any
 
 from google.rpc import code_pb2
 
-from trunkline_bridge.edge.http import REQUEST_TIMEOUT, rest_error_body
+from trunkline_bridge.edge.http import (
+    REQUEST_TIMEOUT,
+    rest_error_body,
+    set_host,
+    split_absolute_target,
+)
 from trunkline_bridge.edge.in_flight import CONNECTION_KEY, Connection
 from trunkline_bridge.errors import (
     INVALID_REQUEST,
@@ -70,6 +75,8 @@ def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: 
         # uvicorn's attributes, which mypy does not see and takes for missing slots.
         app_state: dict[str, Any]
         timeout_keep_alive_task: asyncio.TimerHandle | None
+        url: bytes
+        headers: list[tuple[bytes, bytes]]
         # Requests that wait for an earlier one, the next at the end. The h11 protocol has none.
         pipeline: Any = ()
 
@@ -117,6 +124,10 @@ def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: 
             if self.parser.should_upgrade():
                 # CONNECT, or an Upgrade header split across pieces: its body would be lost.
                 raise ValueError("protocol upgrades are not supported")
+            # httptools drops the authority of an absolute target.
+            if absolute := split_absolute_target(self.url):
+                authority, self.url = absolute  # type: ignore[misc]
+                set_host(self.headers, authority)
             waiting = len(self.pipeline)
             super().on_headers_complete()
             if len(self.pipeline) == waiting:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,8 +24,12 @@ from trunkline_bridge.errors import (
 )
 from trunkline_bridge.versions.json_values import Json
 
+PROBE_PATHS = frozenset({"/healthz", "/readyz"})
+"""The paths of health checks."""
+
 PAYLOAD_TOO_LARGE = ErrorKind(-32600, "INVALID_REQUEST", 413)
 UNSUPPORTED_MEDIA_TYPE = ErrorKind(-32600, "INVALID_REQUEST", 415)
+MISDIRECTED_REQUEST = ErrorKind(-32600, "INVALID_REQUEST", 421)
 REQUEST_TIMEOUT = ErrorKind(-32600, "INVALID_REQUEST", 408)
 ROUTE_NOT_FOUND = ErrorKind(-32601, "METHOD_NOT_FOUND", 404, code_pb2.NOT_FOUND)
 METHOD_NOT_ALLOWED = ErrorKind(-32601, "METHOD_NOT_FOUND", 405, code_pb2.UNIMPLEMENTED)
@@ -43,6 +48,7 @@ HTTP_LEVEL_KINDS = frozenset(
     }
 )
 
+_ABSOLUTE_TARGET = re.compile(rb"https?://([^/?#]*)(.*)", re.IGNORECASE | re.DOTALL)
 # Limits on reading the rest of a rejected body.
 _DRAIN_BYTES = 64 * 1024 * 1024
 _DRAIN_S = 5.0
@@ -68,6 +74,22 @@ class RequestHeaders:
         """Return a header by its name in lower case."""
         value = self._values.get(name)
         return None if value is None else value.decode("latin-1")
+
+
+def set_host(headers: list[tuple[bytes, bytes]], host: bytes) -> None:
+    """Replace the value of the Host header, if there is exactly one."""
+    indices = [index for index, (name, _) in enumerate(headers) if name == b"host"]
+    if len(indices) == 1:
+        headers[indices[0]] = (b"host", host)
+
+
+def split_absolute_target(target: bytes) -> tuple[bytes, bytes] | None:
+    """Return the authority and the origin form of a target; None: it is not an absolute URL."""
+    match = _ABSOLUTE_TARGET.fullmatch(target)
+    if match is None:
+        return None
+    authority, rest = match.groups()
+    return authority, rest if rest.startswith(b"/") else b"/" + rest
 
 
 def check_content_type(headers: RequestHeaders) -> None:

@@ -10,11 +10,22 @@ from starlette.types import Receive, Scope, Send
 
 from trunkline.client import Directory
 from trunkline.errors import TrunklineError
-from trunkline_bridge.edge.http import ROUTE_NOT_FOUND, error_response, method_not_allowed_error
+from trunkline_bridge.edge.authentication import has_credentials
+from trunkline_bridge.edge.caller import CallerFactory
+from trunkline_bridge.edge.http import (
+    ROUTE_NOT_FOUND,
+    RequestHeaders,
+    error_response,
+    method_not_allowed_error,
+)
 from trunkline_bridge.errors import WireError, to_wire_error
 from trunkline_bridge.protocol import CARD_PATH
 
+REFUSAL_KEY = "trunkline.refusal"
+"""Key of the WireError in the scope of a request that is refused at any path."""
+
 _SHOWN_LENGTH = 100
+_NO_STORE = {"cache-control": "no-store"}
 
 
 class Page:
@@ -37,7 +48,11 @@ def mount(path: str, routes: Sequence[BaseRoute]) -> Mount:
 
 
 async def not_found(scope: Scope, receive: Receive, send: Send) -> None:
-    """Respond with 404: no route matches the path."""
+    """Respond with 404, or with the refusal in the scope: no route matches the path."""
+    if REFUSAL_KEY in scope:
+        refusal = error_response(scope[REFUSAL_KEY], headers={"connection": "close"})
+        await refusal(scope, receive, send)
+        return
     # `Request.url` would include the Host header, which may contain anything.
     path = unquote(scope["path"])[:_SHOWN_LENGTH]
     text = (
@@ -57,27 +72,39 @@ def method_not_allowed(method: str, *, allowed: str, hint: str = "") -> JSONResp
 class HealthEndpoints:
     """The handlers of `/healthz` and `/readyz`."""
 
-    def __init__(self, directory: Directory, default_agent: str) -> None:
+    def __init__(self, directory: Directory, callers: CallerFactory, default_agent: str) -> None:
         """Prepare the handlers; the bridge is ready if `default_agent` is."""
         self._directory = directory
+        self._callers = callers
         self._default_agent = default_agent
 
     async def health(self, _request: Request) -> Response:
         """Respond that the process is alive."""
-        return JSONResponse({"status": "ok"}, headers={"cache-control": "no-store"})
+        return JSONResponse({"status": "ok"}, headers=_NO_STORE)
 
-    async def readiness(self, _request: Request) -> Response:
-        """Respond with 200 if the default agent is registered, else with 503 and the problem.
+    async def readiness(self, request: Request) -> Response:
+        """Respond with 200 if the default agent is registered, else with 503.
 
-        The body has the state of each circuit breaker, by host address and by agent name.
+        An authenticated caller also gets the problem, and the state of each circuit breaker by host
+        address and by agent name.
         """
-        body: dict[str, object]
+        parameters = RequestHeaders(request.scope)
+        body: dict[str, object] = {"status": "ready"}
+        detail: dict[str, object] = {}
+        status = 200
         try:
             self._directory.get_agent(self._default_agent)
         except TrunklineError as error:
-            body, status = {"status": "not ready", "problem": to_wire_error(error).text}, 503
-        else:
-            body, status = {"status": "ready"}, 200
-        body["breakers"] = self._directory.breaker_states()
-        body["agents"] = self._directory.agent_breaker_states()
-        return JSONResponse(body, status_code=status, headers={"cache-control": "no-store"})
+            body, status = {"status": "unavailable"}, 503
+            detail["problem"] = to_wire_error(error).text
+        # Probes have no credentials. They must not count as failed attempts to authenticate.
+        if has_credentials(parameters):
+            try:
+                identity = await self._callers.authenticate(parameters)
+            except (WireError, TrunklineError) as error:
+                return error_response(to_wire_error(error))
+            if identity.is_authenticated:
+                detail["breakers"] = self._directory.breaker_states()
+                detail["agents"] = self._directory.agent_breaker_states()
+                body |= detail
+        return JSONResponse(body, status_code=status, headers=_NO_STORE)

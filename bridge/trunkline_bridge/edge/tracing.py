@@ -12,13 +12,12 @@ from starlette.types import Message, Scope, Send
 
 from trunkline import telemetry
 from trunkline.v1 import snapshot_pb2
+from trunkline_bridge.edge.http import PROBE_PATHS
 
 logger = logging.getLogger(__name__)
 
 SERVICE_NAME = "bridge"
 
-# Probes come every second: no spans for them.
-_UNTRACED = frozenset({"/healthz", "/readyz"})
 _TRACE_HEADERS = frozenset({b"traceparent", b"tracestate"})
 
 
@@ -27,7 +26,8 @@ def http_request_span(scope: Scope, send: Send) -> AbstractContextManager[Send]:
 
     The block gets a `send` that adds the header `traceresponse` (W3C Trace Context level 2).
     """
-    if scope["type"] != "http" or scope["path"] in _UNTRACED:
+    # Probes come every second: no spans for them.
+    if scope["type"] != "http" or scope["path"] in PROBE_PATHS:
         return nullcontext(send)
     return _HttpRequestSpan(scope, send)
 

@@ -78,6 +78,7 @@ async def open_bridge(
         BridgeSettings(
             default_agent=settings.default_agent,
             public_url=settings.public_url,
+            allowed_hosts=settings.allowed_hosts,
             strict_versions=settings.strict_versions,
             body_limit_bytes=settings.body_limit_bytes,
             request_timeout_s=settings.request_timeout_s,
@@ -98,27 +99,28 @@ async def open_bridge(
         max_connections=settings.connection_limit, request_timeout_s=settings.request_timeout_s
     )
     raise_open_file_limit(2 * settings.connection_limit)
-    async with (
-        serve_http(
-            bridge,
-            host=settings.http.host,
-            port=settings.http.port,
-            grace_s=_GRACE_S,
-            abort_requests=bridge.abort_requests,
-            limits=limits,
-        ) as url,
-        serve_grpc(
-            bridge.grpc,
-            host=settings.a2a_grpc.host,
-            port=settings.a2a_grpc.port,
-            grace_s=_GRACE_S,
-            connection_limit=settings.connection_limit,
-        ) as address,
-        run_in_background(bridge.deliver_webhooks()),
-    ):
+    async with serve_http(
+        bridge,
+        host=settings.http.host,
+        port=settings.http.port,
+        grace_s=_GRACE_S,
+        abort_requests=bridge.abort_requests,
+        limits=limits,
+    ) as url:
+        # Before the first request: its Host is compared with this address.
         bridge.addresses.http = url
-        bridge.addresses.grpc = settings.public_grpc or address
-        yield {"http": url, "a2a-grpc": address}
+        async with (
+            serve_grpc(
+                bridge.grpc,
+                host=settings.a2a_grpc.host,
+                port=settings.a2a_grpc.port,
+                grace_s=_GRACE_S,
+                connection_limit=settings.connection_limit,
+            ) as address,
+            run_in_background(bridge.deliver_webhooks()),
+        ):
+            bridge.addresses.grpc = settings.public_grpc or address
+            yield {"http": url, "a2a-grpc": address}
 
 
 def _build_token_settings(settings: Settings) -> TokenSettings | None:

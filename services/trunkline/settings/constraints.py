@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
+from trunkline.network import parse_authority
 from trunkline.settings.addresses import HostPort
 
 if TYPE_CHECKING:
@@ -102,6 +103,17 @@ def check_optional_address(text: str) -> str:
     return text
 
 
+def check_hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
+    """Return hosts, each as HOST or HOST:PORT.
+
+    Raises:
+        ValueError: one of them has another form.
+    """
+    for host in hosts:
+        parse_authority(host)
+    return hosts
+
+
 def split_texts(value: object) -> object:
     """Split a text at its commas. Variables and flags hold a list that way."""
     if isinstance(value, str):
@@ -132,6 +144,8 @@ Seconds: TypeAlias = Annotated[float, Between(0.001, DAY_S)]
 """From one millisecond to one day."""
 Texts: TypeAlias = Annotated[tuple[str, ...], Convert(split_texts)]
 """A list of texts; in a variable or a flag, separated by commas."""
+HostNames: TypeAlias = Annotated[tuple[str, ...], Convert(split_texts), Check(check_hosts)]
+"""A list of hosts, each as HOST or HOST:PORT; in a variable, separated by commas."""
 FilePath: TypeAlias = Annotated[Path, Convert(expand_path)]
 Url: TypeAlias = Annotated[str, Check(check_url)]
 OptionalUrl: TypeAlias = Annotated[str, Check(check_optional_url)]

@@ -10,6 +10,7 @@ from trunkline.settings.constraints import (
     DAY_S,
     Between,
     FilePath,
+    HostNames,
     NonNegativeSeconds,
     OptionalAddress,
     OptionalUrl,
@@ -58,9 +59,13 @@ class Settings:
     insecure: bool = False
     """Allow listening on non-loopback addresses although callers are not authenticated."""
     public_url: OptionalUrl = ""
-    """The URL of the bridge in agent cards. Empty: taken from each request."""
+    """The URL of the bridge in agent cards. Empty: taken from each request. Requests may have its
+    host as Host."""
     public_grpc: OptionalAddress = ""
     """The gRPC address of the bridge in agent cards, HOST:PORT. Empty: where it listens."""
+    allowed_hosts: HostNames = ()
+    """Further names by which callers reach the bridge over HTTP: HOST, or HOST:PORT for one port.
+    Requests with any other Host than these, the bridge's address and `public_url` get 421."""
     lease_s: Annotated[float, Between(0.1, 3600)] = 10.0
     """A host or task without a renewal for this long counts as failed. Lower values detect failures
     sooner but misfire under load."""

@@ -369,7 +369,9 @@ class Hostile:
             ),
             lambda: replace(mutated, ending=mutated.render() * 3, is_framed=False),
             lambda: replace(
-                mutated, ending=b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 200, is_framed=False
+                mutated,
+                ending=b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200,
+                is_framed=False,
             ),
         ]
         return rng.choice(odd)()
