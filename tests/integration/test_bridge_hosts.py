@@ -174,6 +174,7 @@ async def test_each_path_refuses_a_foreign_host_in_its_protocol(
         ("localhost:{port}", "localhost:{port}"),
         ("LocalHost:{port}", "localhost:{port}"),
         ("localhost.:{port}", "localhost:{port}"),
+        ("\t localhost:{port} \t", "localhost:{port}"),
         ("[::1]:{port}", "[::1]:{port}"),
         ("[0:0:0:0:0:0:0:1]:{port}", "[::1]:{port}"),
         # Proxies that pass a host without its port.

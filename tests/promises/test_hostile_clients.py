@@ -178,7 +178,7 @@ async def test_slow_and_vanishing_clients(
         await new_targets(mesh)
         before = measure(mesh)
         params = {"message": user_message("hello")}
-        whole = request_bytes("x", ECHO, "SendMessage", params, None)
+        whole = request_bytes(urlsplit(mesh.http_url).netloc, ECHO, "SendMessage", params, None)
         async with asyncio.TaskGroup() as group:
             group.create_task(send_valid_requests(mesh, durations_s, is_over))
             waiting = [

@@ -125,7 +125,7 @@ def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: 
                 # CONNECT, or an Upgrade header split across pieces: its body would be lost.
                 raise ValueError("protocol upgrades are not supported")
             # httptools drops the authority of an absolute target.
-            if absolute := split_absolute_target(self.url):
+            if self.url[:1] != b"/" and (absolute := split_absolute_target(self.url)):
                 authority, self.url = absolute  # type: ignore[misc]
                 set_host(self.headers, authority)
             waiting = len(self.pipeline)

@@ -161,7 +161,8 @@ def _with_origin_form(scope: Scope) -> Scope:
 
 def _parse_host(host: bytes) -> Authority:
     try:
-        return parse_authority(host.decode("ascii"))
+        # httptools leaves white space behind a value.
+        return parse_authority(host.decode("ascii").rstrip(" \t"))
     except ValueError:
         text = "the Host header is invalid; send HOST or HOST:PORT"
         raise WireError(INVALID_REQUEST, text) from None
