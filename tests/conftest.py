@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +28,9 @@ os.environ["LANGSMITH_TRACING"] = "false"
 # Without cached bytecode, hundreds of processes spend a third of their time on compiling imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# Tests trust folders, and must not change the developer's own state.
+_STATE = tempfile.TemporaryDirectory(prefix="trunkline-state-")
+os.environ["XDG_STATE_HOME"] = _STATE.name
 # A shell starts background jobs with SIGINT ignored, and child processes would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

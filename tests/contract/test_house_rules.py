@@ -37,7 +37,6 @@ ALLOWED_SMALL_MODULES = {
     "services/trunkline/identity.py": "one constant; the work on identity adds to it",
     "services/trunkline/journal/sqlite/task_id_filter.py": "a Bloom filter, with tests of its own",
     "bridge/trunkline_bridge/protocol.py": "names that clients and servers of A2A share",
-    "services/trunkline/cli/commands/project.py": "one command group, loaded alone",
 }
 
 # Name of a class or type alias -> why several modules may define it. The list only shrinks.

@@ -111,7 +111,10 @@ def _print_state(state: str, served: Mapping[str, str]) -> None:
 
 
 def load_agent(spec: str) -> Agent:
-    """Import an agent by `MODULE:NAME`, from the current folder or the Python path.
+    """Import an agent by `MODULE:NAME`, from the Python path or the current folder.
+
+    The folder comes last, so that its files replace no module of ours. It stays on the path for
+    what the agent imports later.
 
     Raises:
         ConfigurationError: there is no such module or name, or it is not an agent.
@@ -122,14 +125,15 @@ def load_agent(spec: str) -> Agent:
         raise ConfigurationError(where, "write MODULE:NAME, for example my_agent:hello")
     folder = str(Path.cwd())
     if folder not in sys.path:
-        sys.path.insert(0, folder)
+        sys.path.append(folder)
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
         raise ConfigurationError(where, f"can't import it: {error!r}") from error
     agent = getattr(module, name, None)
     if agent is None:
-        raise ConfigurationError(where, f"module {module_name} has no {name}")
+        file = f" ({module.__file__})" if getattr(module, "__file__", None) else ""
+        raise ConfigurationError(where, f"module {module_name}{file} has no {name}")
     if not (hasattr(agent, "card") and hasattr(agent, "run")):
         raise ConfigurationError(where, "is not an agent; decorate the function with @agent")
     loaded: Agent = agent

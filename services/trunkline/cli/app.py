@@ -48,6 +48,7 @@ app.add_typer(storage.data, name="data")
 app.add_typer(identity.keys, name="keys")
 app.add_typer(identity.card, name="card")
 app.add_typer(project.new, name="new")
+app.command()(project.trust)
 
 
 def run_command() -> int:

@@ -94,7 +94,8 @@ async def _spawn(folder: str) -> Process:
     free_port = "127.0.0.1:0"
     addresses = ("--http", free_port, "--a2a-grpc", free_port, "--mesh", free_port)
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "trunkline.cli", "up", *addresses),
+        # -P: the current folder is not searched for modules.
+        *(sys.executable, "-P", "-m", "trunkline.cli", "up", *addresses),
         *("--data", folder, "--json", "--attached"),
         # Nothing is written to it. It closes when this process ends for any reason, and the mesh
         # stops then.

@@ -84,7 +84,7 @@ def _log(error: Exception) -> None:
 
         # Invalid settings are reported by commands that need them.
         with suppress(ConfigurationError):
-            settings = load_settings()
+            settings = load_settings(report_ignored=lambda _: None)
             configure_logging(level=settings.log_level, log_format=settings.log_format)
     logger.debug("command.failed", exc_info=error)
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trunkline.cli.exits import ExitCode
+from trunkline.cli.options import load_command_settings
 from trunkline.cli.terminal import print_json, print_stderr, print_table
 from trunkline.errors import ConfigurationError, InvalidArgumentError, PeerProtocolError
-from trunkline.settings import load_settings
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.documents import fetch_document
 from trunkline_bridge.edge.api_keys import (
@@ -195,7 +195,7 @@ def remove_key(name: str, file: Path | None, *, as_json: bool) -> ExitCode:
 
 
 def _keys_file(file: Path | None) -> Path:
-    path = file or load_settings().api_keys_file
+    path = file or load_command_settings(uses={"api_keys_file"}).api_keys_file
     if path is None:
         problem = "name the file of keys here, or in trunkline.toml as api_keys_file"
         raise ConfigurationError("--file", problem)

@@ -1,14 +1,17 @@
 """Options that several commands share, and their defaults."""
 
 import os
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
 import typer
 
+from trunkline.cli.terminal import print_stderr
 from trunkline.errors import ConfigurationError
-from trunkline.settings import Settings, load_settings
+from trunkline.settings import IgnoredSettings, Settings, load_settings
 
 _URL_VARIABLE = "TRUNKLINE_URL"
 _KEY_VARIABLE = "TRUNKLINE_API_KEY"
@@ -104,6 +107,34 @@ ApprovalIdArgument = Annotated[
 ]
 
 
+def load_command_settings(
+    flags: Mapping[str, object] | None = None, *, uses: Collection[str] | None
+) -> Settings:
+    """Load the settings of a command other than `up` and `serve`.
+
+    If the user has not trusted the current folder, only harmless settings of its `trunkline.toml`
+    apply. A line on stderr names the others, as far as the command `uses` them; None: all.
+
+    Raises:
+        ConfigurationError: the settings are invalid.
+    """
+
+    def report(ignored: IgnoredSettings) -> None:
+        names = [name for name in ignored.names if uses is None or name.partition(".")[0] in uses]
+        if names:
+            print_stderr(_describe(replace(ignored, names=tuple(names))))
+
+    return load_settings(flags, report_ignored=report)
+
+
+def _describe(ignored: IgnoredSettings) -> str:
+    reason = "it has changed since you trusted it" if ignored.has_changed else "it is not trusted"
+    return (
+        f"ignored {', '.join(ignored.names)} of {ignored.file.resolve()}: {reason}; "
+        "read it, then `trunkline trust` makes these settings apply"
+    )
+
+
 def resolve_base_url(url: str | None, *, settings: Settings | None = None) -> str:
     """Return the URL from the flag or the environment, else the address in the settings.
 
@@ -114,7 +145,7 @@ def resolve_base_url(url: str | None, *, settings: Settings | None = None) -> st
     if url is None:
         source, url = _URL_VARIABLE, os.environ.get(_URL_VARIABLE) or None
     if url is None:
-        return f"http://{(settings or load_settings()).http}"
+        return f"http://{(settings or load_command_settings(uses={'http'})).http}"
     try:
         parts = urlsplit(url)
         # `port` raises ValueError if it is not a port number.
@@ -143,7 +174,7 @@ def resolve_mesh_address(mesh: str | None) -> str:
     Raises:
         ConfigurationError: it is not HOST:PORT, its port is 0, or the settings are invalid.
     """
-    address = load_settings({"mesh": mesh}).mesh
+    address = load_command_settings({"mesh": mesh}, uses={"mesh"}).mesh
     if address.port == 0:
         problem = f"{address} is where a mesh picks a port; give the one that it printed"
         raise ConfigurationError(where="--mesh", problem=problem)

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Final
 
 from trunkline.cli.exits import ExitCode
-from trunkline.cli.terminal import print_json
+from trunkline.cli.terminal import print_json, print_stderr
 from trunkline.errors import ConfigurationError
-from trunkline.settings import ENV_PREFIX
+from trunkline.settings import CONFIG_FILE, ENV_PREFIX
 
 # The example message on the new agent's card, which its test sends.
 _EXAMPLE: Final = "Ada"
@@ -53,17 +53,28 @@ def create_project(name: str, folder: Path | None, *, with_graph: bool, as_json:
         for source, path in _FILES.items()
     }
     agent_settings = "" if with_graph else _render_template("function.trunkline.toml", values)
-    contents["trunkline.toml"] = _render_template("trunkline.toml", values) + agent_settings
+    contents[CONFIG_FILE] = _render_template("trunkline.toml", values) + agent_settings
     for path, text in contents.items():
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
+    _trust_project(folder)
     if as_json:
         print_json({"agent": name, "folder": str(folder), "files": sorted(contents)})
     else:
         for path in sorted(contents):
             print(folder / path)
     return ExitCode.OK
+
+
+def _trust_project(folder: Path) -> None:
+    """Trust the user's own project. A state folder that can't be written doesn't harm it."""
+    from trunkline.settings.trust import TrustStore
+
+    try:
+        TrustStore().add(folder, (folder / CONFIG_FILE).read_bytes())
+    except ConfigurationError as error:
+        print_stderr(f"the folder is not trusted: {error}")
 
 
 def _check_name(name: str, module: str) -> None:

@@ -5,14 +5,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from trunkline import runtime
+from trunkline.cli.options import load_command_settings
 from trunkline.cli.terminal import print_json, print_stderr
 from trunkline.errors import ConfigurationError
 from trunkline.logs import configure_logging
 from trunkline.runtime import ServiceStatus
 from trunkline.settings import Settings, load_settings, parse_remote
+
+_USED_BY_JOIN: Final = frozenset({"advertise", "data_dir", "insecure", "listen", "mesh"})
 
 Service: TypeAlias = Callable[[Settings], AbstractAsyncContextManager[ServiceStatus]]
 
@@ -85,14 +88,20 @@ async def join(
     from trunkline.mesh.remotes import serve_remote as service
 
     settings = parse_remote({"url": url, **remote.to_table()}, where="join")
-    return await _serve(partial(service, remote=settings, name=remote.name), flags, as_json=as_json)
+    return await _serve(
+        partial(service, remote=settings, name=remote.name),
+        flags,
+        as_json=as_json,
+        load=partial(load_command_settings, uses=_USED_BY_JOIN),
+    )
 
 
 async def up(flags: Mapping[str, object], *, is_attached: bool, as_json: bool) -> int:
     """Start a mesh, print its addresses, and drain it on SIGTERM or Ctrl-C.
 
-    A second signal ends the process at once. An attached mesh also stops when stdin ends, so that
-    it ends with the process that started it, even if that is killed.
+    A second signal ends the process at once. An attached mesh serves another command. It takes only
+    harmless settings from a folder that is not trusted, and also stops when stdin ends, so that it
+    ends with the process that started it, even if that is killed.
 
     Raises:
         ConfigurationError: a setting is wrong, or an address can't be used.
@@ -100,8 +109,15 @@ async def up(flags: Mapping[str, object], *, is_attached: bool, as_json: bool) -
     # Imported here, because the other commands need only a part of it.
     from trunkline.mesh.all_in_one import open_mesh
 
-    parent_pipe = sys.stdin.fileno() if is_attached else None
-    return await _serve(open_mesh, flags, as_json=as_json, parent_pipe=parent_pipe)
+    if not is_attached:
+        return await _serve(open_mesh, flags, as_json=as_json)
+    return await _serve(
+        open_mesh,
+        flags,
+        as_json=as_json,
+        load=partial(load_command_settings, uses=None),
+        parent_pipe=sys.stdin.fileno(),
+    )
 
 
 async def _serve(
@@ -109,10 +125,11 @@ async def _serve(
     flags: Mapping[str, object],
     *,
     as_json: bool,
+    load: Callable[[Mapping[str, object]], Settings] = load_settings,
     parent_pipe: int | None = None,
 ) -> int:
     """Serve until a signal, or until `parent_pipe` ends. Print the addresses; return the code."""
-    settings = load_settings(flags)
+    settings = load(flags)
     configure_logging(level=settings.log_level, log_format=settings.log_format)
 
     def print_state(state: str, addresses: Mapping[str, str]) -> None:

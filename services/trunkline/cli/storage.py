@@ -17,6 +17,7 @@ from trunkline.artifacts.admin import (
     prune_blobs,
 )
 from trunkline.cli.exits import ExitCode, print_error
+from trunkline.cli.options import load_command_settings
 from trunkline.cli.terminal import print_json
 from trunkline.errors import ConfigurationError, JournalUnavailableError
 from trunkline.journal.retention import Retention
@@ -27,7 +28,7 @@ from trunkline.journal.sqlite.admin import (
     prune_journal,
 )
 from trunkline.journal.sqlite.check import CheckReport, check_journal, is_sound
-from trunkline.settings import Settings, load_settings
+from trunkline.settings import Settings
 
 _JOURNAL_FOLDER = "journals"
 # The limit on reported problems with the files of one journal.
@@ -161,7 +162,8 @@ def prune_data(data: Path | None, *, older_than_days: float | None, as_json: boo
 
 
 def _settings(data: Path | None) -> Settings:
-    return load_settings({"data_dir": data})
+    uses = {"data_dir", "compact_after_s", "retain_s"}
+    return load_command_settings({"data_dir": data}, uses=uses)
 
 
 def _require_folder(settings: Settings) -> Path:

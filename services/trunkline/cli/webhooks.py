@@ -8,9 +8,9 @@ from google.protobuf import timestamp_pb2
 
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import open_mesh_view, query_hosts
+from trunkline.cli.options import load_command_settings
 from trunkline.cli.terminal import print_json, print_table
 from trunkline.errors import ConfigurationError, TaskNotFoundError
-from trunkline.settings import load_settings
 from trunkline.v1 import webhook_service_pb2
 
 _PREFIX: Final = "WEBHOOK_STATE_"
@@ -103,7 +103,7 @@ def print_secret(data: Path | None) -> ExitCode:
     """
     from trunkline_bridge.webhooks.signatures import load_secret
 
-    settings = load_settings({"data_dir": data})
+    settings = load_command_settings({"data_dir": data}, uses={"data_dir", "webhook_secret"})
     secret = settings.webhook_secret or load_secret(settings.data_dir)
     if not secret:
         problem = "holds no secret; `trunkline up` makes one, or set webhook_secret"

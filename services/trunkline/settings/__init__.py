@@ -2,7 +2,12 @@
 
 from trunkline.settings.addresses import HostPort, advertised_address, check_exposure, dial_address
 from trunkline.settings.constraints import check_optional_url
-from trunkline.settings.loading import load_settings, parse_remote
+from trunkline.settings.loading import (
+    CONFIG_FILE,
+    IgnoredSettings,
+    load_settings,
+    parse_remote,
+)
 from trunkline.settings.plugins import OptionsT, load_plugin_settings, read_options
 from trunkline.settings.sections import (
     AgentSettings,
@@ -16,9 +21,11 @@ from trunkline.settings.settings import AGENT_PLUGIN_GROUP, ENV_PREFIX, Settings
 
 __all__ = [
     "AGENT_PLUGIN_GROUP",
+    "CONFIG_FILE",
     "ENV_PREFIX",
     "AgentSettings",
     "HostPort",
+    "IgnoredSettings",
     "ModelSettings",
     "OptionsT",
     "PluginTable",

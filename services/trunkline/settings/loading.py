@@ -1,13 +1,16 @@
 """Loads settings from a file, the environment and flags; the later source wins."""
 
 import os
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from trunkline.settings.sections import RemoteAgentSettings
 from trunkline.settings.settings import ENV_PREFIX, Settings
+
+if TYPE_CHECKING:
+    from trunkline.settings.settings_file import SettingsFile
 
 CONFIG_FILE: Final = "trunkline.toml"
 CONFIG_VARIABLE: Final = "TRUNKLINE_CONFIG"
@@ -17,11 +20,26 @@ _VARIABLES: Final = frozenset(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class IgnoredSettings:
+    """Settings of a file that do not apply, because the user does not trust its folder."""
+
+    file: Path
+    names: tuple[str, ...]
+    """Keys of the file. Those in a table have dots."""
+    has_changed: bool
+    """True if the user trusted the folder before the file changed."""
+
+
+ReportIgnored: TypeAlias = Callable[[IgnoredSettings], None]
+
+
 def load_settings(
     flags: Mapping[str, object] | None = None,
     *,
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
+    report_ignored: ReportIgnored | None = None,
 ) -> Settings:
     """Return the settings of a process.
 
@@ -29,20 +47,48 @@ def load_settings(
     names, then from the environment, then from `flags`. The later source wins. A flag that is None
     is ignored.
 
+    With `report_ignored`, `trunkline.toml` has to be trusted: only its harmless settings apply if
+    the user has not trusted the folder, and the function gets the others. A file that
+    TRUNKLINE_CONFIG names is trusted.
+
     Raises:
         ConfigurationError: it names the file and key, the variable or the flag that is wrong.
     """
     environment = os.environ if environment is None else environment
     configured = environment.get(CONFIG_VARIABLE)
     path = Path(configured) if configured else (folder or Path()) / CONFIG_FILE
-    file = path if configured or path.exists() else None
+    has_file = bool(configured) or path.exists()
     set_flags = {name: value for name, value in (flags or {}).items() if value is not None}
-    if file is None and not set_flags and _VARIABLES.isdisjoint(environment):
+    if not has_file and not set_flags and _VARIABLES.isdisjoint(environment):
         return Settings()
     # pydantic-settings takes half the time of a short command to load.
+    from trunkline.settings.settings_file import SettingsFile
     from trunkline.settings.sources import read_settings
 
+    file = SettingsFile.read(path) if has_file else None
+    if file and report_ignored and not configured:
+        file, ignored = _require_trust(file)
+        # A variable or a flag takes precedence over the file anyway.
+        names = [
+            name
+            for name in ignored.names
+            if name not in set_flags and not environment.get(f"{ENV_PREFIX}{name}".upper())
+        ]
+        if names:
+            report_ignored(replace(ignored, names=tuple(names)))
     return read_settings(flags=set_flags, environment=environment, file=file)
+
+
+def _require_trust(file: "SettingsFile") -> tuple["SettingsFile", IgnoredSettings]:
+    """Return the file without the settings that need trust, and those settings."""
+    from trunkline.settings.trust import Trust, TrustStore
+
+    harmless, others = file.reduce_to_harmless()
+    # The store is not needed for a file that is harmless.
+    trust = TrustStore().check(file.folder, file.content) if others else Trust.TRUSTED
+    if trust is Trust.TRUSTED:
+        return file, IgnoredSettings(file.path, (), has_changed=False)
+    return harmless, IgnoredSettings(file.path, others, has_changed=trust is Trust.CHANGED)
 
 
 def parse_remote(table: object, *, where: str) -> RemoteAgentSettings:

@@ -17,12 +17,12 @@ from pydantic_settings import (
     InitSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
-    TomlConfigSettingsSource,
 )
 
 from trunkline.errors import ConfigurationError
 from trunkline.settings.sections import PluginTable, RemoteAgentSettings
 from trunkline.settings.settings import AGENT_PLUGIN_GROUP, ENV_PREFIX, Settings
+from trunkline.settings.settings_file import SettingsFile
 
 # Settings that are `[KEY.NAME]` tables of the file, by that key.
 _TABLES: Final = {
@@ -82,26 +82,18 @@ class _Environment(EnvSettingsSource):
         return f"{ENV_PREFIX}{path[0].upper()}"
 
 
-class _File(TomlConfigSettingsSource):
+class _File(InitSettingsSource):
     """The TOML file. Relative paths in it start at its folder."""
 
-    def __init__(self, model: type[BaseSettings], path: Path | None) -> None:
-        self._path = path
-        try:
-            super().__init__(model, toml_file=path)
-            if path is not None and not path.is_file():
-                path.read_bytes()
-        except OSError as error:
-            problem = f"cannot be read: {error.strerror}"
-            raise ConfigurationError(where=str(path), problem=problem) from error
-        except ValueError as error:
-            raise ConfigurationError(where=str(path), problem=f"is not TOML: {error}") from error
+    def __init__(self, model: type[BaseSettings], file: SettingsFile) -> None:
+        super().__init__(model, {})
+        self._file = file
 
     def __call__(self) -> dict[str, Any]:
         """Return the values by setting."""
         values: dict[str, Any] = {}
         plugins: dict[str, PluginTable] = {}
-        for key, value in self.toml_data.items():
+        for key, value in self._file.table.items():
             if key in _TABLES:
                 values[_TABLES[key]] = value
             elif key in _TYPES and key not in _NOT_KEYS:
@@ -113,22 +105,22 @@ class _File(TomlConfigSettingsSource):
         return values | ({"plugins": plugins} if plugins else {})
 
     def locate(self, path: Sequence[str]) -> str:
-        return f"{self._path}: {'.'.join([_TABLE_KEYS.get(path[0], path[0]), *path[1:]])}"
+        return f"{self._file.path}: {'.'.join([_TABLE_KEYS.get(path[0], path[0]), *path[1:]])}"
 
     def _resolve_path(self, value: object) -> object:
-        if not isinstance(value, str) or not value or self._path is None:
+        if not isinstance(value, str) or not value:
             return value
-        return self._path.parent / Path(value).expanduser()
+        return self._file.folder / Path(value).expanduser()
 
     def _plugin_table(self, name: str, value: object) -> PluginTable:
         where = self.locate([name])
-        if not isinstance(value, dict) or self._path is None:
+        if not isinstance(value, dict):
             raise ConfigurationError(where=where, problem="expected a table")
-        return PluginTable(value, where=where, folder=self._path.parent)
+        return PluginTable(value, where=where, folder=self._file.folder)
 
 
 def read_settings(
-    *, flags: Mapping[str, object], environment: Mapping[str, str], file: Path | None
+    *, flags: Mapping[str, object], environment: Mapping[str, str], file: SettingsFile | None
 ) -> Settings:
     """Return the settings that flags, environment and file hold, in this order of precedence.
 
@@ -154,7 +146,8 @@ def read_settings(
         ) -> tuple[PydanticBaseSettingsSource, ...]:
             sources.append(_Flags(settings_cls, dict(flags)))
             sources.append(_Environment(settings_cls, environment))
-            sources.append(_File(settings_cls, file))
+            if file is not None:
+                sources.append(_File(settings_cls, file))
             return tuple(sources)
 
     try:

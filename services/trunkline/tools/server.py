@@ -234,7 +234,7 @@ class ToolServer:
         return open_process(
             self.name,
             self._config,
-            build_environment(own, self._telemetry),
+            build_environment(self._config, own, self._telemetry),
             group=group,
             grace_s=self._settings.grace_s,
             secrets=own.values(),

@@ -27,11 +27,14 @@ _REAP_TIMEOUT_S = 2.0
 _PIPE_TIMEOUT_S = 0.5
 
 
-def build_environment(own: Mapping[str, str], telemetry: Mapping[str, str]) -> dict[str, str]:
+def build_environment(
+    config: ServerConfig, own: Mapping[str, str], telemetry: Mapping[str, str]
+) -> dict[str, str]:
     """Return the environment of a server: only what it needs, without our secrets.
 
     The folder of our interpreter comes first on PATH, so that console scripts of this environment
-    are found. `own` are the entry's variables, which override the others.
+    are found. Python in the server doesn't search the current folder for modules, unless the entry
+    names a folder or a script. `own` are the entry's variables, which override the others.
     """
     inherited = {
         name: value
@@ -40,7 +43,23 @@ def build_environment(own: Mapping[str, str], telemetry: Mapping[str, str]) -> d
     }
     folder = str(Path(sys.executable).parent)
     path = os.environ.get("PATH", os.defpath)
-    return inherited | {"PATH": f"{folder}{os.pathsep}{path}"} | dict(telemetry) | dict(own)
+    ours = {"PATH": f"{folder}{os.pathsep}{path}"}
+    if config.cwd is None and not _runs_script(config):
+        ours["PYTHONSAFEPATH"] = "1"
+    return inherited | ours | dict(telemetry) | dict(own)
+
+
+def _runs_script(config: ServerConfig) -> bool:
+    """Return True if Python runs a file. Then it searches that file's folder, not the current one.
+
+    The variable would keep the file from importing its neighbours.
+    """
+    for word in (config.command, *config.args):
+        if word.endswith(".py"):
+            return True
+        if word.startswith(("-m", "-c")):
+            return False
+    return False
 
 
 class ServerProcess:

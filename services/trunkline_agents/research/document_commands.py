@@ -1,15 +1,16 @@
 """Runs the commands of `trunkline docs` on the documents of a mesh."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from trunkline.cli.exits import ExitCode
+from trunkline.cli.options import load_command_settings
 from trunkline.cli.terminal import print_json, print_progress, print_stderr, print_table
 from trunkline.errors import InvalidArgumentError
-from trunkline.settings import Settings, load_plugin_settings, load_settings
+from trunkline.settings import Settings, load_plugin_settings
 from trunkline_agents.research.documents.adding import add_documents, find_documents
 from trunkline_agents.research.documents.embeddings import (
     EmbeddingIndex,
@@ -30,7 +31,7 @@ def add(paths: Sequence[Path], data: Path | None, *, as_json: bool) -> ExitCode:
         ConfigurationError: the store can't be written.
         ModelUnavailableError: the embedding model does not answer.
     """
-    settings = load_settings({"data_dir": data})
+    settings = _load_settings(data, uses={"data_dir", "models", "research"})
     index = _open_index(settings)
     with DocumentStore.open(_store_path(settings)) as store:
         report = add_documents(
@@ -59,7 +60,7 @@ def list_all(data: Path | None, *, as_json: bool) -> ExitCode:
     Raises:
         ConfigurationError: the store can't be read.
     """
-    store = DocumentStore.open_existing(_store_path(load_settings({"data_dir": data})))
+    store = DocumentStore.open_existing(_store_path(_load_settings(data, uses={"data_dir"})))
     documents = []
     if store is not None:
         with store:
@@ -91,7 +92,7 @@ def remove(paths: Sequence[Path], data: Path | None, *, as_json: bool) -> ExitCo
         ConfigurationError: the store can't be written.
     """
     removed: dict[str, str] = {}
-    store = DocumentStore.open_existing(_store_path(load_settings({"data_dir": data})))
+    store = DocumentStore.open_existing(_store_path(_load_settings(data, uses={"data_dir"})))
     with store or contextlib.nullcontext():
         for path in paths:
             documents = find_documents(store, path) if store else []
@@ -118,7 +119,7 @@ def search(query: str, data: Path | None, *, limit: int, as_json: bool) -> ExitC
         ConfigurationError: the store can't be read.
         ModelUnavailableError: the embedding model does not answer.
     """
-    settings = load_settings({"data_dir": data})
+    settings = _load_settings(data, uses={"data_dir", "models", "research"})
     store = DocumentStore.open_existing(_store_path(settings))
     hits: list[SearchHit] = []
     if store is not None:
@@ -137,6 +138,10 @@ def search(query: str, data: Path | None, *, limit: int, as_json: bool) -> ExitC
 
 def _as_json(hit: SearchHit) -> dict[str, Any]:
     return asdict(hit) | {"place": hit.place}
+
+
+def _load_settings(data: Path | None, *, uses: Collection[str]) -> Settings:
+    return load_command_settings({"data_dir": data}, uses=uses)
 
 
 def _store_path(settings: Settings) -> Path:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-COMMAND = (sys.executable, "-m", "trunkline.cli")
+# -P: the current folder is not searched for modules, as in the installed script.
+COMMAND = (sys.executable, "-P", "-m", "trunkline.cli")
 LIMIT_S = 300.0
 
 

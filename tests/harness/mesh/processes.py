@@ -7,12 +7,13 @@ import os
 import secrets
 import signal
 import socket
-import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
+
+from harness.mesh.command_line import COMMAND
 
 # Enough for eight processes to start at once on a busy machine, and less than a test's timeout.
 START_TIMEOUT_S = 300.0
@@ -92,7 +93,7 @@ async def running_mesh(
 ) -> AsyncIterator[MeshProcess]:
     """Run `trunkline up` on free ports with its data below `folder`."""
     command: Sequence[str] = (
-        sys.executable, "-m", "trunkline.cli", "up",
+        *COMMAND, "up",
         "--http", "127.0.0.1:0", "--a2a-grpc", "127.0.0.1:0", "--mesh", "127.0.0.1:0",
         "--data", str(folder / "data"),
         *flags,
@@ -137,9 +138,7 @@ class Services:
         """Start a service and don't wait for it."""
         self._words[name] = words
         command = (
-            sys.executable,
-            "-m",
-            "trunkline.cli",
+            *COMMAND,
             "serve",
             *words,
             *self._address_options(name),

@@ -1,6 +1,8 @@
 """Tests of `@agent`: the agent that it builds from a function, and its errors."""
 
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
@@ -187,3 +189,21 @@ def test_an_agent_that_cannot_be_loaded_is_one_clear_error(spec: str, problem: s
 
 def test_an_agent_is_loaded_by_module_and_name() -> None:
     assert load_agent("trunkline_agents.echo.agent:echo").card.name == "echo"
+
+
+def test_the_folder_of_an_agent_replaces_no_other_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "colorsys.py").write_text("raise SystemExit('the folder replaced a module')")
+    (tmp_path / "greeter_neighbour.py").write_text("WORD = 'Hi'")
+    (tmp_path / "greeter_of_a_folder.py").write_text(
+        "import colorsys\nfrom greeter_neighbour import WORD\n"
+        "from trunkline import agent\n"
+        "@agent(description=WORD)\nasync def hello(task): return WORD\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    assert load_agent("greeter_of_a_folder:hello").card.description == "Hi"
+    with pytest.raises(ConfigurationError, match=r"module random \(.*random.py\) has no hello"):
+        load_agent("random:hello")

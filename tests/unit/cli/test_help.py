@@ -20,7 +20,7 @@ except SystemExit as end:
 """
 COMMANDS = {
     "up", "ask", "chat", "demo", "agents", "tools", "tasks", "task", "cancel", "trace",
-    "approvals", "approve", "reject",
+    "approvals", "approve", "reject", "trust",
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The command that creates a project for a new agent."""
+"""The commands for the folder of a project: its creation, and trust in its settings."""
 
 from pathlib import Path
 from typing import Annotated
@@ -32,3 +32,26 @@ def new_agent(
     from trunkline.cli import project as command
 
     finish(lambda: command.create_project(name, folder, with_graph=langgraph, as_json=json))
+
+
+def trust(
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="[FOLDER]", help="The folder. [the current one]")
+    ] = None,
+    *,
+    show_all: Annotated[bool, typer.Option("--list", help="List the trusted folders.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Withdraw the trust.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Let all commands take agents, tools and models from a folder's trunkline.toml.
+
+    Without trust, only `up` and `serve` do. Trust ends when the file changes.
+    """
+    from trunkline.cli import trust as command
+
+    if show_all:
+        finish(lambda: command.list_folders(as_json=json))
+    elif remove:
+        finish(lambda: command.remove_folder(folder or Path(), as_json=json))
+    else:
+        finish(lambda: command.trust_folder(folder or Path(), as_json=json))

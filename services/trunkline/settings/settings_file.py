@@ -1,0 +1,124 @@
+"""The settings file `trunkline.toml`, and the part of it that applies in an untrusted folder.
+
+`up` and `serve` take everything from the file of the folder they run in. Every other command takes
+only harmless settings from it until the user trusts the folder.
+"""
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Self
+
+from trunkline.errors import ConfigurationError
+from trunkline.settings.addresses import HostPort
+
+# These settings name no program, agent, model, file or machine. They neither decide who may call
+# nor what is deleted. A new setting has to be added here before an untrusted file may set it.
+_HARMLESS: Final = frozenset(
+    {
+        "auth_wait_s", "body_limit_bytes", "breaker_failures", "breaker_open_s",
+        "breaker_successes", "cancel_grace_s", "connection_limit", "drain_grace_s",
+        "flush_interval_ms", "heartbeat_s", "lease_s", "log_format", "log_level", "patience_s",
+        "ping_s", "prewarm", "queue_limit", "request_timeout_s", "strict_versions", "synchronous",
+        "task_limit", "trace_age_s", "trace_limit",
+    }
+)  # fmt: skip
+# Harmless keys of the tables of agents and supervisors.
+_HARMLESS_IN_TABLES: Final[Mapping[str, frozenset[str]]] = {
+    "agent": frozenset({"allow_tools", "check", "deny_tools", "timeout_s"}),
+    "supervisor": frozenset({"agents", "default_agent", "description", "examples", "tags"}),
+}
+# Harmless if only this machine can be reached there. Questions and API keys go to `http`.
+_ADDRESSES: Final = frozenset({"a2a_grpc", "http", "listen", "mesh"})
+# Harmless if they are inside the folder. Commands write and delete there.
+_PATHS: Final = frozenset({"api_keys_file", "data_dir"})
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsFile:
+    """The content of a settings file. Relative paths in it start at its folder."""
+
+    path: Path
+    content: bytes
+    table: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a file.
+
+        Raises:
+            ConfigurationError: it can't be read, or is not TOML.
+        """
+        try:
+            content = path.read_bytes()
+            return cls(path, content, tomllib.loads(content.decode()))
+        except OSError as error:
+            problem = f"cannot be read: {error.strerror}"
+            raise ConfigurationError(where=str(path), problem=problem) from error
+        except ValueError as error:
+            raise ConfigurationError(where=str(path), problem=f"is not TOML: {error}") from error
+
+    @property
+    def folder(self) -> Path:
+        """The folder that the file lies in."""
+        return self.path.parent
+
+    def reduce_to_harmless(self) -> tuple["SettingsFile", tuple[str, ...]]:
+        """Return the file with its harmless settings, and the names of the others.
+
+        The name of a key in a table has dots.
+        """
+        harmless: dict[str, Any] = {}
+        others: list[str] = []
+        for key, value in self.table.items():
+            if key in _HARMLESS_IN_TABLES:
+                harmless[key], refused = _split_tables(value, _HARMLESS_IN_TABLES[key])
+                others += [f"{key}.{name}" for name in refused]
+            elif _is_harmless(key, value, self.folder):
+                harmless[key] = value
+            else:
+                others.append(key)
+        return replace(self, table=harmless), tuple(others)
+
+
+def _split_tables(tables: object, harmless: frozenset[str]) -> tuple[object, Iterator[str]]:
+    """Split tables by name, of agents for example. A value of another type fails validation."""
+    if not isinstance(tables, dict):
+        return tables, iter(())
+    kept = {
+        name: {key: value for key, value in table.items() if key in harmless}
+        if isinstance(table, dict)
+        else table
+        for name, table in tables.items()
+    }
+    refused = (
+        f"{name}.{key}"
+        for name, table in tables.items()
+        if isinstance(table, dict)
+        for key in table.keys() - harmless
+    )
+    return kept, refused
+
+
+def _is_harmless(key: str, value: object, folder: Path) -> bool:
+    if key in _ADDRESSES:
+        return isinstance(value, str) and _is_loopback(value)
+    if key in _PATHS:
+        return isinstance(value, str) and _is_inside(value, folder)
+    return key in _HARMLESS
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return HostPort.parse(address).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_inside(path: str, folder: Path) -> bool:
+    try:
+        return (folder / Path(path).expanduser()).resolve().is_relative_to(folder.resolve())
+    # There is no such user's home, or the links are circular.
+    except (OSError, RuntimeError, ValueError):
+        return False
