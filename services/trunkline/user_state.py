@@ -19,11 +19,22 @@ def user_state_folder() -> Path:
 
     It is `$XDG_STATE_HOME/trunkline`, by default `~/.local/state/trunkline`; on macOS it is in
     `~/Library/Application Support`.
+
+    Raises:
+        ConfigurationError: the user has no home.
     """
     # Few commands need it.
     from platformdirs import user_state_path
 
-    return user_state_path("trunkline", appauthor=False)
+    problem = "the user has no home; set HOME or XDG_STATE_HOME to an absolute path"
+    try:
+        path = user_state_path("trunkline", appauthor=False)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ConfigurationError("the user's state", problem) from error
+    # Older versions return a relative path, which the current folder could provide.
+    if not path.is_absolute():
+        raise ConfigurationError("the user's state", problem)
+    return path
 
 
 def read_private_file(path: Path) -> bytes | None:

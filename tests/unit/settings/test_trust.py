@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 
@@ -222,6 +222,23 @@ def test_a_state_folder_that_cannot_be_written_is_one_clear_error(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with pytest.raises(ConfigurationError, match="can't be written: Not a directory"):
         TrustStore().add(tmp_path, b"")
+
+
+def raise_no_home(*_: object, **__: object) -> Path:
+    raise RuntimeError("no home")
+
+
+def return_relative_path(*_: object, **__: object) -> Path:
+    return Path("~/.local/state/trunkline")
+
+
+@pytest.mark.parametrize("find_folder", [raise_no_home, return_relative_path])
+def test_a_user_without_a_home_has_no_store_in_the_current_folder(
+    monkeypatch: pytest.MonkeyPatch, find_folder: Callable[..., Path]
+) -> None:
+    monkeypatch.setattr("platformdirs.user_state_path", find_folder)
+    with pytest.raises(ConfigurationError, match="the user has no home"):
+        TrustStore()
 
 
 def test_a_settings_file_that_is_not_text_is_one_clear_error(tmp_path: Path) -> None:
