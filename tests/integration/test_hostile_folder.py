@@ -1,5 +1,6 @@
 """Commands in a folder with hostile files: nothing there runs until the user trusts the folder."""
 
+import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -76,6 +77,11 @@ async def test_a_trusted_folder_brings_its_agents(tmp_path: Path) -> None:
 async def test_an_agent_that_is_named_runs_and_its_folder_shadows_no_module(tmp_path: Path) -> None:
     write_hostile_files(tmp_path)
     (tmp_path / "trunkline.toml").write_text('agents = ["hostile:hello"]\n')
+    # The folder of an agent is on the path, so that it may bring modules that exist nowhere else.
+    # Code imports some if they exist, such as `winreg` of Windows.
+    for name in {*sys.stdlib_module_names, *IMPORTED}:
+        if importlib.util.find_spec(name) is None:
+            (tmp_path / f"{name}.py").unlink()
     async with running_mesh(tmp_path) as mesh:
         answer = await run_command("ask", "Ada", "--agent", "hello", "--url", mesh.http_url)
         assert answer.out == "Hello, Ada!\n"
