@@ -46,7 +46,7 @@ def server(*command: str, **rules: Any) -> dict[str, Any]:
     return {
         "command": command[0],
         "args": list(command[1:]),
-        "trunkline": {"agent": agent, "tools": rules},
+        "trunkline": {"approval": "never", "agent": agent, "tools": rules},
     }
 
 

@@ -92,9 +92,11 @@ def entries(folder: Path, port: str) -> dict[str, Any]:
     }
     log = {"pattern": "latest", "arguments": {"repo_path": str(folder), "max_count": 1}}
     bin_folder = Path(sys.executable).parent
+    # Its tools have no annotations, so they would ask.
+    unasked = {"approval": "never", "tools": everything}
     return {
-        "everything": npm("everything", "stdio", trunkline={"tools": everything}),
-        "remote": {"url": f"http://127.0.0.1:{port}/mcp", "trunkline": {"tools": everything}},
+        "everything": npm("everything", "stdio", trunkline=unasked),
+        "remote": {"url": f"http://127.0.0.1:{port}/mcp", "trunkline": unasked},
         "files": npm("filesystem", str(folder), trunkline={"tools": files}),
         "memory": npm(
             "memory",

@@ -47,13 +47,21 @@ async def list_tools(mesh: str | None, *, as_json: bool) -> ExitCode:
     if as_json:
         print_json(json_format.MessageToDict(listing, preserving_proto_field_name=True))
         return ExitCode.OK
-    rows = [(f"{tool.server}/{tool.name}", "ready", tool.description) for tool in listing.tools]
+    rows = [
+        (
+            f"{tool.server}/{tool.name}",
+            "ready",
+            "asks" if tool.needs_approval else "",
+            tool.description,
+        )
+        for tool in listing.tools
+    ]
     rows += [
-        (server.name, _server_state(server), server.error)
+        (server.name, _server_state(server), "", server.error)
         for server in listing.servers
         if _server_state(server) != "ready"
     ]
-    print_table(("TOOL", "STATE", "DESCRIPTION"), rows)
+    print_table(("TOOL", "STATE", "APPROVAL", "DESCRIPTION"), rows)
     return ExitCode.OK
 
 

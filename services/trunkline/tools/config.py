@@ -128,8 +128,8 @@ class ServerOverlay(_Strict):
     agent: AgentOverlay | Literal[False] = AgentOverlay()
     tools: dict[str, ToolOverlay] = {}
     approval: Literal["always", "never", "declared"] = "declared"
-    """Calls that need a person's approval. "declared": calls of tools whose annotations have a
-    hint and are not read-only. A tool without hints needs no approval."""
+    """Calls that need a person's approval. "declared": calls of tools whose annotations do not say
+    that they are read-only, so also calls of tools without annotations."""
     connect_timeout_s: Annotated[float, Field(gt=0)] | None = None
     """Seconds from a server's start to its list of tools. Raise it for a server that is downloaded
     first."""

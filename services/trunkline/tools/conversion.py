@@ -70,13 +70,8 @@ def _needs_approval(
         return added.approval
     if overlay.approval != "declared":
         return overlay.approval == "always"
-    all_hints = (
-        hints.read_only_hint,
-        hints.destructive_hint,
-        hints.idempotent_hint,
-        hints.open_world_hint,
-    )
-    return any(hint is not None for hint in all_hints) and not hints.read_only_hint
+    # MCP's default: a tool without the hint is not read-only.
+    return not hints.read_only_hint
 
 
 def _metadata(declared: dict[str, Any], overlay: ToolOverlay | None) -> dict[str, Any]:

@@ -12,7 +12,10 @@ from harness.remote.socket_server import listening
 _SERVER = {
     "command": sys.executable,
     "args": [str(Path(__file__).with_name("hold_server.py"))],
-    "trunkline": {"agent": {"description": "Holds on.", "tags": ["hold"]}},
+    "trunkline": {
+        "approval": "never",
+        "agent": {"description": "Holds on.", "tags": ["hold"]},
+    },
 }
 
 

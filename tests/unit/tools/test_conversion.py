@@ -18,9 +18,10 @@ def declare_tool(**more: object) -> mcp_types.Tool:
     return mcp_types.Tool.model_validate({"name": "t", "inputSchema": {"type": "object"}, **more})
 
 
-def test_a_tool_without_annotations_counts_as_destructive() -> None:
+def test_a_tool_without_annotations_counts_as_destructive_and_asks() -> None:
     tool = to_tool("s", declare_tool())
     assert (tool.read_only, tool.destructive, tool.idempotent) == (False, True, False)
+    assert tool.needs_approval
     assert (tool.title, tool.description) == ("", "")
 
 
@@ -75,9 +76,15 @@ def test_invalid_base64_content_is_reported_as_a_failure() -> None:
 @pytest.mark.parametrize(
     ("annotations", "overlay", "is_needed"),
     [
-        (None, {}, False),
-        ({"title": "T"}, {}, False),
+        (None, {}, True),
+        ({}, {}, True),
+        ({"title": "T"}, {}, True),
+        ({"idempotentHint": True}, {}, True),
+        ({"openWorldHint": False}, {}, True),
         ({"readOnlyHint": True}, {}, False),
+        ({"readOnlyHint": True, "destructiveHint": True}, {}, False),
+        (None, {"approval": "never"}, False),
+        (None, {"tools": {"t": {"approval": False}}}, False),
         ({"readOnlyHint": False}, {}, True),
         ({"destructiveHint": False}, {}, True),
         ({"readOnlyHint": True}, {"approval": "always"}, True),
