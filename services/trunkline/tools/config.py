@@ -20,6 +20,7 @@ from pydantic_core import PydanticCustomError
 
 from trunkline.client.breaker import DEFAULT_SETTINGS, BreakerSettings
 from trunkline.errors import ConfigurationError, ToolServerUnavailableError
+from trunkline.patterns import PATTERN_LIMIT_CHARS, InvalidPatternError, compile_pattern
 from trunkline.v1 import agent_card_pb2
 
 # Words in tool names that say too little to be tags.
@@ -33,21 +34,16 @@ class _Strict(BaseModel):
 
 def _check_pattern(pattern: str) -> str:
     try:
-        re.compile(pattern)
-    except RecursionError:
-        raise _not_a_pattern("too deeply nested") from None
-    except (re.error, OverflowError) as error:
-        raise _not_a_pattern(str(error)) from error
+        compile_pattern(pattern)
+    except InvalidPatternError as error:
+        problem = "not a regular expression of RE2: {problem}"
+        raise PydanticCustomError("pattern", problem, {"problem": str(error)}) from error
     return pattern
 
 
-def _not_a_pattern(problem: str) -> PydanticCustomError:
-    return PydanticCustomError(
-        "pattern", "not a regular expression: {problem}", {"problem": problem}
-    )
-
-
-_Pattern: TypeAlias = Annotated[str, Field(max_length=4000), AfterValidator(_check_pattern)]
+_Pattern: TypeAlias = Annotated[
+    str, Field(max_length=PATTERN_LIMIT_CHARS), AfterValidator(_check_pattern)
+]
 
 
 class _ArgumentRule(_Strict):
@@ -95,6 +91,11 @@ class MatchRule(_Strict):
     """A `trunkline/match` entry: a pattern for questions, and the tool call made from a match."""
 
     pattern: _Pattern
+    """A regular expression in RE2's syntax, without distinction of case."""
+    require: dict[str, _Pattern] = {}
+    """Patterns that groups of `pattern` have to contain; group "0" is the whole match."""
+    fallback: bool = False
+    """Match only questions that no other tool matches."""
     arguments: Annotated[dict[str, Any], AfterValidator(_check_arguments)] = {}
     answer: str = ""
 

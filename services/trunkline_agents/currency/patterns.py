@@ -1,6 +1,7 @@
 """The questions that each currency tool answers: patterns that the `rules` model reads.
 
-Every pattern is anchored, and no part can match the same text in two ways: linear time.
+They are in RE2's syntax. No letter can follow the name of a currency, because a space, the end or
+punctuation does.
 """
 
 from trunkline_agents.currency.names import NAMES
@@ -15,19 +16,19 @@ _NAMES = "|".join(sorted((f"{name}s?" for name in NAMES), key=len, reverse=True)
     " ", r"\s"
 )
 _SIGN = r"[$€£¥₹₩₪]"
-_ANY = rf"(?:(?:{_NAMES}|[a-z]{{3}})(?![a-z])|{_SIGN})"
-_KNOWN = rf"(?:(?:{_NAMES}|{_CODES.replace(' ', '|')})(?![a-z])|{_SIGN})"
-_AMOUNT = r"(?P<amount>\d[\d,]*+(?:\.\d++)?+)"
+_ANY = rf"(?:(?:{_NAMES}|[a-z]{{3}})|{_SIGN})"
+_KNOWN = rf"(?:(?:{_NAMES}|{_CODES.replace(' ', '|')})|{_SIGN})"
+_AMOUNT = r"(?P<amount>\d[\d,]*(?:\.\d+)?)"
 _VERB = r"(?:what(?:'s|\sis|\sare)|how\smuch\s(?:is|are)|convert|exchange|change)"
-_LEAD = rf"^(?:please\s)?(?:{_VERB}\s++)?"
-_INTO = r"\s++(?:in|to|into|as)\s++"
-_DATE = r"(?:\s++(?:on|at|of|for)\s(?P<date>\d{4}-\d{1,2}-\d{1,2}))?+"
-_END = r"\s*+[?.]?$"
+_LEAD = rf"^(?:please\s)?(?:{_VERB}\s+)?"
+_INTO = r"\s+(?:in|to|into|as)\s+"
+_DATE = r"(?:\s+(?:on|at|of|for)\s(?P<date>\d{4}-\d{1,2}-\d{1,2}))?"
+_END = r"\s*[?.]?$"
 _PAIR = {"from_currency": "{from}", "to_currency": "{to}", "date": "{date}"}
 
 CONVERT: list[MatchRuleJson] = [
     {
-        "pattern": rf"{_LEAD}{_AMOUNT}\s*+(?P<from>{_ANY}){_INTO}(?P<to>{_ANY}){_DATE}{_END}",
+        "pattern": rf"{_LEAD}{_AMOUNT}\s*(?P<from>{_ANY}){_INTO}(?P<to>{_ANY}){_DATE}{_END}",
         "arguments": {"amount": "{amount}", **_PAIR},
     },
     {
@@ -35,12 +36,12 @@ CONVERT: list[MatchRuleJson] = [
         "arguments": {"amount": "{amount}", **_PAIR},
     },
     {
-        "pattern": rf"^how\smany\s++(?P<to>{_ANY})\s++(?:is|are|for|in)\s++{_AMOUNT}\s*+"
+        "pattern": rf"^how\smany\s+(?P<to>{_ANY})\s+(?:is|are|for|in)\s+{_AMOUNT}\s*"
         rf"(?P<from>{_ANY}){_DATE}{_END}",
         "arguments": {"amount": "{amount}", **_PAIR},
     },
     {
-        "pattern": rf"{_LEAD}(?:the\s)?(?:exchange\srate\s(?:of|from|for)\s++)?(?:an?\s|one\s)?"
+        "pattern": rf"{_LEAD}(?:the\s)?(?:exchange\srate\s(?:of|from|for)\s+)?(?:an?\s|one\s)?"
         rf"(?P<from>{_KNOWN}){_INTO}(?P<to>{_KNOWN}){_DATE}{_END}",
         "arguments": {"amount": {"from": "{amount}", "default": "1"}, **_PAIR},
     },
@@ -48,7 +49,7 @@ CONVERT: list[MatchRuleJson] = [
 
 LIST: list[MatchRuleJson] = [
     {
-        "pattern": r"^(?:(?:which|what|list|show)\s++)(?:me\s)?(?:the\s|all\s)*+currencies\b[^?]*+"
+        "pattern": r"^(?:(?:which|what|list|show)\s+)(?:me\s)?(?:the\s|all\s)*currencies\b[^?]*"
         + _END,
         "arguments": {},
     }

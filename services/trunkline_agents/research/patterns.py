@@ -1,18 +1,18 @@
 """The questions that each research tool answers: patterns that the `rules` model reads.
 
-Every pattern is anchored at both ends, and its parts are possessive or end at a word that can be
-found in one pass: linear time.
+They are in RE2's syntax. A `fallback` matches any question that no other pattern does.
 """
 
 from trunkline_agents.mcp_server import MatchRuleJson
 
-_PLEASE = r"^(?:(?:please|can\syou|could\syou)\s++)?"
+_PLEASE = r"^(?:(?:please|can\syou|could\syou)\s+)?"
 _SEEK = r"(?:search|look|find|get|list|show|fetch|give)(?:\sme)?(?:\s(?:up|for|in|on|through))?"
-_SOME = r"(?:(?:the|some|any|all|my|our|your|local)\s++)*+"
-_NEW = r"(?:(?P<newest>latest|recent|newest|new)\s++)?"
-_ABOUT = r"\s++(?:for|about|on|regarding|concerning)\s++"
+_SOME = r"(?:(?:the|some|any|all|my|our|your|local)\s+)*"
+_NEW = r"(?:(?P<newest>latest|recent|newest|new)\s+)?"
+_ABOUT = r"\s+(?:for|about|on|regarding|concerning)\s+"
 _QUERY = r"(?P<query>\S[^\n]*?)"
-_END = r"\s*+[?.!]?$"
+_END = r"\s*[?.!]?$"
+_ON_ARXIV = r"\s(?:on|in|from)\sarxiv"
 _PAPERS = r"(?:arxiv\s)?(?:(?:scientific|research|academic)\s)?(?:papers?|preprints?|publications?)"
 _WEB = r"(?:the\s)?(?:web|internet)"
 _SHELF = r"(?:documents?|docs|files?|notes|handbooks?|manuals?|knowledge\sbase|pdfs?|documentation)"
@@ -27,9 +27,9 @@ _PAPER_ARGUMENTS = {
 
 ARXIV: list[MatchRuleJson] = [
     {
-        "pattern": rf"{_PLEASE}(?:{_SEEK}\s++)?{_SOME}{_NEW}{_PAPERS}\s++by\s++"
-        rf"(?P<author>[^\n?]*?)(?:\s++(?:about|on)\s++(?!arxiv\b){_QUERY})?"
-        rf"(?:\s(?:on|in|from)\sarxiv)?{_END}",
+        "pattern": rf"{_PLEASE}(?:{_SEEK}\s+)?{_SOME}{_NEW}{_PAPERS}\s+by\s+"
+        rf"(?P<author>[^\n?]*?)(?:{_ON_ARXIV}|(?:{_ON_ARXIV})?\s+(?:about|on)\s+{_QUERY}"
+        rf"(?:{_ON_ARXIV})?)?{_END}",
         "arguments": {
             **_PAPER_ARGUMENTS,
             "query": {"from": "{query}", "default": ""},
@@ -37,41 +37,41 @@ ARXIV: list[MatchRuleJson] = [
         },
     },
     {
-        "pattern": rf"{_PLEASE}(?:(?:{_SEEK}|are\sthere|what\sare|which\sare)\s++)?{_SOME}{_NEW}"
-        rf"{_PAPERS}(?:\s(?:on|in|from)\sarxiv)?{_ABOUT}{_QUERY}"
-        rf"(?:\s(?:on|in|from)\sarxiv)?{_END}",
+        "pattern": rf"{_PLEASE}(?:(?:{_SEEK}|are\sthere|what\sare|which\sare)\s+)?{_SOME}{_NEW}"
+        rf"{_PAPERS}(?:{_ON_ARXIV})?{_ABOUT}{_QUERY}"
+        rf"(?:{_ON_ARXIV})?{_END}",
         "arguments": _PAPER_ARGUMENTS,
     },
     {
-        "pattern": rf"{_PLEASE}(?:(?:{_SEEK}|ask)\s++)?{_NEW}arxiv(?:{_ABOUT}|\s*+:\s*+|\s++)"
+        "pattern": rf"{_PLEASE}(?:(?:{_SEEK}|ask)\s+)?{_NEW}arxiv(?:{_ABOUT}|\s*:\s*|\s+)"
         rf"{_QUERY}{_END}",
         "arguments": _PAPER_ARGUMENTS,
     },
     {
-        "pattern": rf"{_PLEASE}(?:{_SEEK}\s++)?{_QUERY}\s(?:on|in|from)\sarxiv{_END}",
+        "pattern": rf"{_PLEASE}(?:{_SEEK}\s+)?{_QUERY}{_ON_ARXIV}{_END}",
         "arguments": {"query": "{query}"},
     },
 ]
 
 WEB: list[MatchRuleJson] = [
     {
-        "pattern": rf"{_PLEASE}(?:{_SEEK}|ask)\s++{_WEB}(?:{_ABOUT}|\s++){_QUERY}{_END}",
+        "pattern": rf"{_PLEASE}(?:{_SEEK}|ask)\s+{_WEB}(?:{_ABOUT}|\s+){_QUERY}{_END}",
         "arguments": {"query": "{query}"},
     },
     {
-        "pattern": rf"{_PLEASE}(?:web\ssearch|google)(?:\sfor)?\s++{_QUERY}{_END}",
+        "pattern": rf"{_PLEASE}(?:web\ssearch|google)(?:\sfor)?\s+{_QUERY}{_END}",
         "arguments": {"query": "{query}"},
     },
     {
-        "pattern": rf"{_PLEASE}(?:what\sdoes\s{_WEB}\ssay(?:\sabout)?)\s++{_QUERY}{_END}",
+        "pattern": rf"{_PLEASE}(?:what\sdoes\s{_WEB}\ssay(?:\sabout)?)\s+{_QUERY}{_END}",
         "arguments": {"query": "{query}"},
     },
     {
-        "pattern": rf"{_PLEASE}(?:{_SEEK}\s++)?{_QUERY}\s(?:online|on\s{_WEB}|in\s{_WEB}){_END}",
+        "pattern": rf"{_PLEASE}(?:{_SEEK}\s+)?{_QUERY}\s(?:online|on\s{_WEB}|in\s{_WEB}){_END}",
         "arguments": {"query": "{query}"},
     },
     {
-        "pattern": rf"{_PLEASE}(?:(?:{_SEEK}|what(?:'s|\sis|\sare))\s++)?(?:the\s)?"
+        "pattern": rf"{_PLEASE}(?:(?:{_SEEK}|what(?:'s|\sis|\sare))\s+)?(?:the\s)?"
         rf"(?P<query>(?:latest\s|recent\s)?news[^\n]*?){_END}",
         "arguments": {"query": "{query}"},
     },
@@ -79,26 +79,26 @@ WEB: list[MatchRuleJson] = [
 
 DOCUMENTS: list[MatchRuleJson] = [
     {
-        "pattern": rf"{_PLEASE}{_SEEK}\s++{_SOME}{_SHELF}{_ABOUT}{_QUERY}{_END}",
+        "pattern": rf"{_PLEASE}{_SEEK}\s+{_SOME}{_SHELF}{_ABOUT}{_QUERY}{_END}",
         "arguments": {"query": "{query}"},
     },
     {
         "pattern": rf"{_PLEASE}what\s(?:do|does)\s{_SOME}{_SHELF}\s(?:say|tell|contain|write)"
-        rf"(?:\sus|\sme)?(?:{_ABOUT}|\s++){_QUERY}{_END}",
+        rf"(?:\sus|\sme)?(?:{_ABOUT}|\s+){_QUERY}{_END}",
         "arguments": {"query": "{query}"},
     },
     {
-        "pattern": rf"{_PLEASE}(?:according\sto|from|in)\s{_SOME}{_SHELF}[,:]?\s++{_QUERY}{_END}",
+        "pattern": rf"{_PLEASE}(?:according\sto|from|in)\s{_SOME}{_SHELF}[,:]?\s+{_QUERY}{_END}",
         "arguments": {"query": "{query}"},
     },
     {
-        "pattern": rf"{_PLEASE}(?:(?:{_SEEK}|research)\s++)?{_QUERY}[,]?\s(?:according\sto|in|from)"
+        "pattern": rf"{_PLEASE}(?:(?:{_SEEK}|research)\s+)?{_QUERY}[,]?\s(?:according\sto|in|from)"
         rf"\s{_SOME}{_SHELF}{_END}",
         "arguments": {"query": "{query}"},
     },
     {
-        # Any other question. A lookahead matches no text, so every other match is longer and wins.
-        "pattern": rf"{_PLEASE}(?=(?:(?:look\sup|search\sfor|research)\s++)?(?P<query>\S[\s\S]*))",
+        "pattern": rf"{_PLEASE}(?:(?:look\sup|search\sfor|research)\s+)?(?P<query>(?s:\S.*))",
+        "fallback": True,
         "arguments": {"query": "{query}"},
     },
 ]

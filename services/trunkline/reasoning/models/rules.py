@@ -5,6 +5,7 @@ becomes a call of that tool. Questions joined by "and" become one call each. The
 answer. For any other question it lists examples that work.
 """
 
+import asyncio
 import json
 import math
 import re
@@ -83,9 +84,10 @@ class RulesModel(BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: object,
     ) -> AsyncIterator[ChatGenerationChunk]:
-        # The base class would use a thread, but nothing here blocks.
-        for chunk in self._stream(messages, tools=_get_bound_tools(kwargs)):
-            yield chunk
+        # In a thread: RE2 releases the interpreter lock while a slow pattern of a tool runs.
+        reply = await asyncio.to_thread(self._build_reply, messages, _get_bound_tools(kwargs))
+        for chunk in _split_reply(reply):
+            yield ChatGenerationChunk(message=chunk)
 
     def _build_reply(self, messages: Sequence[BaseMessage], tools: Sequence[ToolSpec]) -> AIMessage:
         question, results, answers = _read_question(messages)

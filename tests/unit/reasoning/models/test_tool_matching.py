@@ -1,5 +1,6 @@
 import logging
-from typing import Any
+import time
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -101,7 +102,11 @@ def test_a_list_is_filled_element_by_element_or_omitted() -> None:
 def test_joined_questions_are_matched_separately(question: str, expected: list[str]) -> None:
     declared = {
         "find": [
-            {"pattern": "^find (?!the )(?P<x>[^?]+)[?]?$", "arguments": {"x": "{x}"}},
+            {
+                "pattern": "^find (?P<x>[^?]+)[?]?$",
+                "require": {"x": "^([^t]|t[^h])"},
+                "arguments": {"x": "{x}"},
+            },
         ],
         "clock": [{"pattern": "^get (time)$", "arguments": {"x": "{1}"}}],
     }
@@ -148,10 +153,15 @@ def test_texts_are_converted_to_the_declared_type_or_omitted(
     "rule",
     [
         {"pattern": "("},
-        {"pattern": "(" * 1900 + ")" * 1900},
-        {"pattern": "a{99999999999999}"},
+        {"pattern": "(" * 1900},
+        {"pattern": "a{1001}"},
         {"pattern": 7},
         {"pattern": "a" * 5000},
+        {"pattern": "a(?=b)"},
+        {"pattern": "((a?){100}){30}"},
+        {"pattern": "a", "require": {"missing": "a"}},
+        {"pattern": "a", "require": {"0": "("}},
+        {"pattern": "a", "arguments": {"x": "y" * 5000}},
         {},
         "no object",
         None,
@@ -195,3 +205,64 @@ def test_no_question_and_no_declaration_breaks_the_matcher(
 ) -> None:
     match = match_tool(question, {"t": rules, "clock": [CLOCK]})
     assert match is None or match.tool in {"t", "clock"}
+
+
+class Case(NamedTuple):
+    pattern: str
+    question: str
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("(a+)+b", "a" * QUESTION_LIMIT_CHARS),
+        Case("(a|a)*b", "a" * QUESTION_LIMIT_CHARS),
+        Case("(.*)*(.*)*(.*)*x", "y" * QUESTION_LIMIT_CHARS),
+        Case("((a?){60}){10}b", "a" * QUESTION_LIMIT_CHARS),
+    ],
+)
+def test_a_hostile_pattern_takes_linear_time(case: Case) -> None:
+    started = time.process_time()
+    assert match_tool(case.question, {"t": [{"pattern": case.pattern}]}) is None
+    # A backtracking engine takes years.
+    assert time.process_time() - started < 20
+
+
+def test_many_hostile_patterns_cost_one_budget_and_leave_a_log_entry(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    hostile = [{"pattern": f"((a?){{60}}){{10}}{number}"} for number in range(100)]
+    declared = {"good": [{"pattern": "a"}], "hostile": hostile}
+    started = time.process_time()
+    match = match_tool("a" * QUESTION_LIMIT_CHARS, declared)
+    assert time.process_time() - started < 30
+    assert match is not None
+    assert match.tool == "good"
+    assert [record.__dict__["tool"] for record in caplog.records] == ["hostile"]
+
+
+def test_more_patterns_than_the_limit_are_skipped() -> None:
+    rules = [{"pattern": f"x{number}"} for number in range(600)]
+    assert match_tool("x7!", {"t": rules}) is not None
+    assert match_tool("x599", {"t": [{"pattern": "none", "arguments": {}}, *rules[501:]]})
+    assert match_tool("z599", {"t": [{"pattern": f"y{n}"} for n in range(501)], "u": rules}) is None
+
+
+def test_a_group_has_to_contain_what_the_rule_requires() -> None:
+    rule = {"pattern": "solve (?P<x>.+)", "require": {"x": r"\d"}, "arguments": {"x": "{x}"}}
+    assert match_arguments("solve 2x", **rule) == {"x": "2x"}
+    assert match_tool("solve hunger", {"t": [rule]}) is None
+
+
+def test_a_fallback_loses_against_any_match() -> None:
+    rules = {"all": [{"pattern": "(?s).+", "fallback": True}], "one": [{"pattern": "a"}]}
+    matches = [match_tool(question, rules) for question in ("abc", "xyz")]
+    assert [match.tool for match in matches if match] == ["one", "all"]
+
+
+def test_a_long_answer_is_neither_selected_by_a_pattern_nor_multiplied() -> None:
+    rule = {"pattern": "a", "arguments": {"x": {"from": "{answer}", "only": "b+"}}}
+    assert match_tool("a", {"t": [rule]}, ["b" * 10]) is not None
+    assert match_tool("a", {"t": [rule]}, ["b" * (QUESTION_LIMIT_CHARS + 1)]) is None
+    assert fill_answer("{x}" * 1000, {"x": "y" * 100_000}) is None
