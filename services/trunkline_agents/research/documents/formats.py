@@ -1,11 +1,10 @@
-"""Reads Markdown, plain text, HTML and PDF into sections with headings, pages and lines."""
+"""Reads Markdown, plain text and PDF into sections with headings, pages and lines."""
 
 import io
 import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from html.parser import HTMLParser
 from pathlib import PurePath
 from typing import TypeAlias
 
@@ -40,16 +39,6 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _FRONT_TITLE = re.compile(r"title:[ \t]*(.+)$", re.IGNORECASE)
 # A first line `---` begins front matter only if a second one follows within these lines.
 _FRONT_LINES = 100
-_SKIPPED_ELEMENTS = frozenset(
-    {"script", "style", "noscript", "template", "svg", "nav", "iframe", "object", "select"}
-)
-_HEADINGS = {f"h{level}": level for level in range(1, 7)}
-_BLOCK_NAMES = (
-    "address article aside blockquote dd div dl dt figcaption figure footer header hr li main ol "
-    "p pre section table tr ul"
-)
-_BLOCKS = frozenset(_BLOCK_NAMES.split())
-_WHITESPACE = re.compile(r"[ \t\r\f\v\n]+")
 _PAGE_LIMIT = 5000
 # A word that is hyphenated at the end of a line.
 _HYPHEN = re.compile(r"(?<=[a-z])-\n(?=[a-z])")
@@ -115,7 +104,11 @@ class Outline:
         self._has_no_text = False
 
     def add_heading(self, level: int, text: str, line: int | None = None) -> None:
-        """Add a heading. A heading without text only ends the section above it."""
+        """Add a heading. A heading without text only ends the section above it.
+
+        Raises:
+            UnreadableFileError: the document has too many sections; also of the other methods.
+        """
         self._flush_heading(level)
         self._headings = {key: heading for key, heading in self._headings.items() if key < level}
         if heading := normalize_heading(text):
@@ -127,7 +120,7 @@ class Outline:
         """Add text below the last heading."""
         if text.strip():
             self._has_no_text = False
-            self.sections.append(Section(text, tuple(self._headings.values()), line=line))
+            self._add(Section(text, tuple(self._headings.values()), line=line))
 
     def finish(self) -> None:
         """End the last section."""
@@ -137,8 +130,13 @@ class Outline:
         # Text below a deeper heading also stands below this one.
         if self._has_no_text and next_level <= max(self._headings):
             headings = tuple(self._headings.values())
-            self.sections.append(Section(headings[-1], headings, line=self._line))
+            self._add(Section(headings[-1], headings, line=self._line))
         self._has_no_text = False
+
+    def _add(self, section: Section) -> None:
+        if len(self.sections) >= SECTION_LIMIT:
+            raise UnreadableFileError("it has too many sections")
+        self.sections.append(section)
 
 
 def read_text(content: bytes) -> DocumentText:
@@ -218,86 +216,6 @@ class _Markdown:
 
     def _close(self) -> None:
         self._outline.add_text("\n".join(self._buffer), self._first_line)
-        self._buffer = []
-
-
-def read_html(content: bytes) -> DocumentText:
-    """Read HTML: a section for each heading.
-
-    The title is that of the page, or the first heading. Scripts, styles and menus are left out.
-    """
-    page = _Page()
-    page.feed(decode_text(content))
-    page.close()
-    return page.extract()
-
-
-class _Page(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self._skipped_element = ""
-        self._depth = 0
-        self._title: list[str] | None = None
-        self._page_title = ""
-        self._heading: list[str] | None = None
-        self._outline = Outline()
-        self._buffer: list[str] = []
-
-    def extract(self) -> DocumentText:
-        """Return the text of the page."""
-        self._close_section()
-        self._outline.finish()
-        sections = self._outline.sections
-        first = next((section.headings[0] for section in sections if section.headings), "")
-        return DocumentText(self._page_title or first, sections)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Handle the start of an element."""
-        if self._skipped_element:
-            self._depth += tag == self._skipped_element
-        elif tag in _SKIPPED_ELEMENTS:
-            self._skipped_element, self._depth = tag, 1
-        elif tag == "title":
-            self._title = []
-        elif tag in _HEADINGS:
-            self._close_section()
-            self._heading = []
-        elif tag in _BLOCKS:
-            self._buffer.append("\n\n" if tag != "li" else "\n")
-        elif tag == "br":
-            self._buffer.append("\n")
-        elif tag in {"td", "th"}:
-            self._buffer.append(" | ")
-
-    def handle_endtag(self, tag: str) -> None:
-        """Handle the end of an element."""
-        if self._skipped_element:
-            self._depth -= tag == self._skipped_element
-            if self._depth == 0:
-                self._skipped_element = ""
-        elif tag == "title" and self._title is not None:
-            self._page_title = self._page_title or normalize_heading("".join(self._title))
-            self._title = None
-        elif tag in _HEADINGS and self._heading is not None:
-            self._outline.add_heading(_HEADINGS[tag], "".join(self._heading))
-            self._heading = None
-        elif tag in _BLOCKS:
-            self._buffer.append("\n\n")
-
-    def handle_data(self, data: str) -> None:
-        """Handle text."""
-        if self._skipped_element:
-            return
-        if self._title is not None:
-            self._title.append(data)
-        elif self._heading is not None:
-            self._heading.append(data)
-        else:
-            self._buffer.append(_WHITESPACE.sub(" ", data))
-
-    def _close_section(self) -> None:
-        lines = [line.strip() for line in "".join(self._buffer).split("\n")]
-        self._outline.add_text(re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip())
         self._buffer = []
 
 

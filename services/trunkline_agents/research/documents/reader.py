@@ -26,11 +26,11 @@ from trunkline_agents.research.documents.formats import (
     FormatReader,
     UnreadableFileError,
     clean_text,
-    read_html,
     read_markdown,
     read_pdf,
     read_text,
 )
+from trunkline_agents.research.documents.html import read_html
 from trunkline_agents.research.documents.passages import Section
 
 TIME_LIMIT_S = 60.0

@@ -3,21 +3,24 @@
 import io
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from pypdf import PdfReader, PdfWriter
 
 from harness.pdf import pdf, with_contents
+from trunkline_agents.research.documents import html
 from trunkline_agents.research.documents.formats import (
     DocumentText,
     UnreadableFileError,
     guess_media_type,
-    read_html,
     read_markdown,
     read_text,
 )
+from trunkline_agents.research.documents.html import read_html
 from trunkline_agents.research.documents.reader import DocumentReader
 
 HANDBOOK = """---
@@ -117,6 +120,63 @@ def test_html_is_split_at_its_headings_without_scripts_and_menus() -> None:
 
 
 @pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("a<!-- <p>x --> b", "a b"),
+        ("a<!--> b", "a b"),
+        ("a<!-- b", "a"),
+        ("<!doctype html>a<?php x ?> b", "a b"),
+        ("1 < 2 &amp; 3 > 2", "1 < 2 & 3 > 2"),
+        ("""<a title="x > y" b='>' c=d>link</a>""", "link"),
+        ("<a href=x>a</a >b</ >c", "abc"),
+        ("<SCRIPT>if (a<b) '</div>'</Script >after", "after"),
+        ("<script/>a", "a"),
+        ("a<br/>b", "a\nb"),
+        ("<textarea><p>kept</textarea>", "<p>kept"),
+        ("a<b", "a"),
+        ("a <b c='x", "a"),
+        ("&#65;&#" + "9" * 6000 + ";&unknown;&", "A\ufffd&unknown;&"),
+    ],
+)
+def test_the_text_of_html_is_what_a_browser_shows(page: str, text: str) -> None:
+    assert [section.text for section in read_html(page.encode()).sections] == [text]
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        *(
+            "<!--",
+            "<!",
+            "<?",
+            "<",
+            "</",
+            "<a ",
+            "<a b='",
+            "<a b=",
+            '<a b="c" ',
+            "<script>",
+            "<nav>",
+        ),
+        *("<title>", "<p", "&#1", "&a", "<h1>", "<br/>", "</p>", "<!-- -->", "<h1>a</h1>", "-->"),
+    ],
+)
+def test_hostile_html_takes_linear_time(piece: str) -> None:
+    page = piece.encode() * (300_000 // len(piece))
+    started = time.process_time()
+    with suppress(UnreadableFileError):
+        read_html(page)
+    # Quadratic time is minutes.
+    assert time.process_time() - started < 10
+
+
+def test_html_with_too_much_markup_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(html, "_TOKEN_LIMIT", 100)
+    with pytest.raises(UnreadableFileError, match="too much markup"):
+        read_html(b"<b>" * 101)
+
+
+@pytest.mark.parametrize(
     "content",
     [
         "Grüße".encode(),
@@ -174,6 +234,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
         "no text|broken|too much|too long",
     ),
     "deep.html": (lambda: b"<div>" * 200_000 + b"<script>", "no text"),
+    "comments.html": (lambda: b"<!--" * 3_000_000, "no text"),
     "endless.md": (lambda: b"a" * 21_000_000, "too much text"),
     "sections.md": (lambda: b"# a\nb\n" * 110_000, "too many sections"),
 }
