@@ -30,6 +30,11 @@ from trunkline.tools.connection import (
 )
 from trunkline.tools.conversion import to_result, to_tool
 from trunkline.tools.http_endpoint import HttpEndpoint
+from trunkline.tools.result_schema import (
+    ResultCheckTimeoutError,
+    ResultSchema,
+    ResultSchemaError,
+)
 from trunkline.tools.results import failed_result
 from trunkline.tools.server_process import ServerProcess
 from trunkline.tools.stdio import StdioTransport
@@ -53,6 +58,9 @@ class McpSession:
         self._name = connection.name
         self._connection = connection
         self._client = client
+        self._result_schemas: dict[str, ResultSchema] = {}
+        # The SDK would check results here and now, for as long as the server's schema makes it.
+        client.session.validate_tool_result = self._check_result  # type: ignore[method-assign]
 
     async def list_tools(self, overlay: ServerOverlay) -> dict[str, tool_service_pb2.Tool]:
         """Return the server's current tools by name.
@@ -68,6 +76,7 @@ class McpSession:
                     page = await self._client.list_tools(cursor=cursor)
                 for tool in page.tools:
                     tools[tool.name] = to_tool(self._name, tool, overlay)
+                    self._set_result_schema(tool)
                 cursor = page.next_cursor
                 if cursor is None:
                     break
@@ -109,13 +118,33 @@ class McpSession:
                 problem = outcome.problem or "the connection broke off during the call"
                 raise ToolServerUnavailableError(self._name, problem) from error
             return failed_result(outcome.problem or error.error.message)
-        except (ValidationError, RuntimeError) as error:
-            # The SDK raises RuntimeError if the result violates the tool's output schema.
+        except ResultCheckTimeoutError as error:
+            problem = f"the result of {tool} can't be checked against its schema: {error}"
+            raise PeerProtocolError(f"tool server {self._name!r}", problem) from error
+        except (ValidationError, RuntimeError, ResultSchemaError) as error:
             problem = f"the result of {tool} is not what the server declares"
             raise PeerProtocolError(f"tool server {self._name!r}", problem) from error
         finally:
             request_outcome.reset(token)
         return to_result(result, tool=f"{self._name}/{tool}")
+
+    def _set_result_schema(self, tool: mcp_types.Tool) -> None:
+        known = self._result_schemas.get(tool.name)
+        if tool.output_schema is None:
+            self._result_schemas.pop(tool.name, None)
+        elif known is None or known.schema != tool.output_schema:
+            self._result_schemas[tool.name] = ResultSchema(tool.output_schema)
+
+    async def _check_result(self, name: str, result: mcp_types.CallToolResult) -> None:
+        schema = self._result_schemas.get(name)
+        if schema is None:
+            return
+        if (
+            result.structured_content is None
+            and "structured_content" not in result.model_fields_set
+        ):
+            raise ResultSchemaError("the structured content is missing")
+        await schema.check(result.structured_content)
 
     async def _with_resources(
         self, blocks: Sequence[mcp_types.ContentBlock]
