@@ -11,6 +11,7 @@ import mcp_types
 from google.protobuf import struct_pb2
 
 from trunkline.tools.config import ServerOverlay, ToolOverlay
+from trunkline.tools.declaration_limits import is_too_deep
 from trunkline.tools.results import failed_result
 from trunkline.v1 import part_pb2, tool_service_pb2
 
@@ -48,6 +49,8 @@ def to_result(result: mcp_types.CallToolResult, *, tool: str) -> tool_service_pb
     structured = result.structured_content
     if structured is not None and not isinstance(structured, dict):
         structured = {"result": structured}
+    if is_too_deep(structured):
+        return failed_result(f"{tool} answered with data that is nested too deeply.")
     try:
         parts = [_part(block) for block in result.content]
     except binascii.Error:

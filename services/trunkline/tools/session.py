@@ -29,6 +29,7 @@ from trunkline.tools.connection import (
     request_outcome,
 )
 from trunkline.tools.conversion import to_result, to_tool
+from trunkline.tools.declaration_limits import DeclarationLimits
 from trunkline.tools.http_endpoint import HttpEndpoint
 from trunkline.tools.result_schema import (
     ResultCheckTimeoutError,
@@ -63,18 +64,23 @@ class McpSession:
         client.session.validate_tool_result = self._check_result  # type: ignore[method-assign]
 
     async def list_tools(self, overlay: ServerOverlay) -> dict[str, tool_service_pb2.Tool]:
-        """Return the server's current tools by name.
+        """Return the server's current tools by name, except those that it declares too much about.
 
         Raises:
             ToolServerUnavailableError: the server did not list them.
         """
         tools: dict[str, tool_service_pb2.Tool] = {}
         cursor: str | None = None
+        limits = DeclarationLimits()
         try:
             for _ in range(_LIST_PAGES):
                 with _unrecorded():
                     page = await self._client.list_tools(cursor=cursor)
                 for tool in page.tools:
+                    if problem := limits.find_problem(tool):
+                        extra = {"server": self._name, "tool": tool.name, "problem": problem}
+                        logger.warning("tool_server.tool_refused", extra=extra)
+                        continue
                     tools[tool.name] = to_tool(self._name, tool, overlay)
                     self._set_result_schema(tool)
                 cursor = page.next_cursor
