@@ -51,7 +51,8 @@ TOKYO = {
 
 def awkward(**match: Any) -> dict[str, Any]:
     tools = {tool: {"match": [rule]} for tool, rule in match.items()}
-    return {"command": sys.executable, "args": [AWKWARD], "trunkline": {"tools": tools}}
+    overlay = {"approval": "never", "tools": tools}
+    return {"command": sys.executable, "args": [AWKWARD], "trunkline": overlay}
 
 
 @dataclass(frozen=True, slots=True)

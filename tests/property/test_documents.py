@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from trunkline_agents.research.documents.formats import (
     DocumentText,
     UnreadableFileError,
-    read_html,
     read_markdown,
     read_text,
 )
+from trunkline_agents.research.documents.html import read_html
 from trunkline_agents.research.documents.passages import PASSAGE_CHARS, split_passages
 
 MARKDOWN = st.lists(

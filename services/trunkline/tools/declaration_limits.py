@@ -60,7 +60,7 @@ class _NodeCounter:
 
     @property
     def is_over(self) -> bool:
-        """Whether there is more than the limit."""
+        """True if there is more than the limit."""
         return self.nodes >= self._limit
 
     def count(self, value: object, followed: frozenset[str]) -> None:

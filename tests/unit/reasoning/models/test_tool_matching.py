@@ -256,7 +256,10 @@ def test_a_group_has_to_contain_what_the_rule_requires() -> None:
 
 
 def test_a_fallback_loses_against_any_match() -> None:
-    rules = {"all": [{"pattern": "(?s).+", "fallback": True}], "one": [{"pattern": "a"}]}
+    rules: dict[str, list[Any]] = {
+        "all": [{"pattern": "(?s).+", "fallback": True}],
+        "one": [{"pattern": "a"}],
+    }
     matches = [match_tool(question, rules) for question in ("abc", "xyz")]
     assert [match.tool for match in matches if match] == ["one", "all"]
 
