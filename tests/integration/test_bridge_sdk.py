@@ -157,3 +157,13 @@ async def test_it_understands_our_errors(waiting_client: Client) -> None:
         await waiting_client.cancel_task(a2a_pb2.CancelTaskRequest(id=completed.task.id))
     with pytest.raises(UnsupportedOperationError):
         await everything(waiting_client.send_message(message("more", task_id=completed.task.id)))
+
+
+async def test_it_understands_errors_of_streams(client: Client) -> None:
+    with pytest.raises(TaskNotFoundError):
+        await everything(client.subscribe(a2a_pb2.SubscribeToTaskRequest(id="nope")))
+    with pytest.raises(TaskNotFoundError):
+        await everything(client.send_message(message("more", task_id="nope")))
+    completed = await everything(client.send_message(message("done")))
+    with pytest.raises(UnsupportedOperationError):
+        await everything(client.send_message(message("more", task_id=completed[0].task.id)))

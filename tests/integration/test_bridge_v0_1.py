@@ -304,6 +304,34 @@ async def test_concurrent_messages_with_a_new_id_are_each_answered_or_refused(
     }
 
 
+@pytest.mark.parametrize("method", ["tasks/resubscribe", "tasks/sendSubscribe"])
+@pytest.mark.parametrize("accepted", ["*/*", "application/json, text/event-stream"])
+async def test_an_error_before_a_stream_is_plain_json(
+    caller: Caller, method: str, accepted: str
+) -> None:
+    response = await caller.post(method, {"id": "nope"}, {"Accept": accepted})
+    assert (response.status_code, response.headers["content-type"]) == (200, "application/json")
+    assert response.json()["error"]["code"] in (-32001, -32602)
+
+
+async def test_of_concurrent_streams_with_a_new_id_the_refused_do_not_begin(
+    caller: Caller,
+) -> None:
+    texts = [str(number) for number in range(8)]
+    async with asyncio.TaskGroup() as group:
+        posts = [
+            group.create_task(
+                caller.post("tasks/sendSubscribe", send_params("chosen-17", f"echo {text}"))
+            )
+            for text in texts
+        ]
+    for response in (post.result() for post in posts):
+        if response.headers["content-type"] == "application/json":
+            assert response.json()["error"]["code"] == -32004
+        else:
+            assert '"error"' not in response.text
+
+
 async def test_a_notification_is_executed(bridged: BridgedMesh, caller: Caller) -> None:
     post = {"jsonrpc": "2.0", "method": "tasks/send", "params": send_params("chosen-16", "ask so?")}
     answer = await bridged.client.post(bridged.url, json=post)

@@ -267,6 +267,40 @@ async def test_errors_of_a_webhook_s_parameters_name_the_field(
     assert error["data"][1]["fieldViolations"][0]["field"] == field
 
 
+@pytest.mark.parametrize(
+    ("method", "params", "code"),
+    [
+        ("tasks/resubscribe", {"id": "nope"}, -32001),
+        ("message/stream", send_params("hi", taskId="nope"), -32001),
+        ("message/stream", {"message": {}}, -32602),
+    ],
+)
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Accept": "text/event-stream, application/json"},
+        {"Accept": "text/event-stream", "A2A-Version": "0.3"},
+    ],
+)
+async def test_an_error_before_a_stream_is_plain_json(
+    echoes: Caller, headers: dict[str, str], method: str, params: Json, code: int
+) -> None:
+    response = await echoes.post(method, params, headers)
+    assert (response.status_code, response.headers["content-type"]) == (200, "application/json")
+    assert response.json()["error"]["code"] == code
+
+
+@pytest.mark.parametrize("accepted", ["text/event-stream", "*/*, text/event-stream"])
+async def test_an_error_is_a_plain_event_for_a_client_that_reads_only_events(
+    echoes: Caller, accepted: str
+) -> None:
+    """The SDKs of v0.3 send these headers, and lose the error in a JSON response."""
+    headers = {"Accept": accepted}
+    (event,) = await streamed(echoes, "tasks/resubscribe", {"id": "nope"}, **headers)
+    assert (event.kind, event.response["error"]["code"]) == ("", -32001)
+
+
 async def test_there_is_no_extended_card_without_authentication(echoes: Caller) -> None:
     error = await echoes.error("agent/getAuthenticatedExtendedCard", None)
     assert error["code"] in (-32004, -32007)

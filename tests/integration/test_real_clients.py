@@ -238,3 +238,17 @@ async def test_a_client_understands_our_errors(client: Client) -> None:
         await client.call("send", text="more", task=completed)
     with pytest.raises(PartnerError, match=ended):
         await client.events("stream", text="more", task=completed)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+async def test_a_client_reads_the_error_of_a_stream_that_never_begins(
+    partners: Mapping[str, Partner], kind: Kind
+) -> None:
+    client = Client(partners[kind.name], "JSONRPC")
+    completed = (await client.call("send", text="count 1"))["task"]
+    for name, arguments, text in (
+        ("subscribe", {"task": "nope"}, r"no task 'nope'|Task not found"),
+        ("stream", {"text": "more", "task": completed}, "has ended|not supported"),
+    ):
+        with pytest.raises(PartnerError, match=text):
+            await client.events(name, **arguments)

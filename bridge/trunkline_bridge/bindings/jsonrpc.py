@@ -31,6 +31,7 @@ from trunkline_bridge.edge.caller import (
 )
 from trunkline_bridge.edge.http import (
     HTTP_LEVEL_KINDS,
+    RequestHeaders,
     check_content_type,
     parse_json,
     parse_json_body,
@@ -191,19 +192,22 @@ class JsonRpcCall:
             result = await version.unary[call.method](caller, call.params)
             return BufferedResponse(encode_result(call.request_id, result), headers=self._headers)
         writer, events = stream(caller, call.params)
-        renderer = EventRenderer(writer, event_frame(call.request_id, version.error_object))
+        # SDKs of v1.0 raise a generic exception for an error event in a stream of v0.3.
+        error_event = "error" if version.version == V1_0 else ""
+        frame = event_frame(call.request_id, version.error_object, error_event=error_event)
+        renderer = EventRenderer(writer, frame)
         return EventStreamResponse(events, renderer, self._headers)
 
     def error_response(self, error: WireError) -> BufferedResponse:
-        """Return an error, with HTTP status 200 unless it is one of HTTP_LEVEL_KINDS.
+        """Return an error as JSON, with HTTP status 200 unless it is one of HTTP_LEVEL_KINDS.
 
-        Clients before A2A 1.0 that requested a stream read only events, so they get an event.
+        A client that reads only events gets an event, see `_reads_only_events`.
         """
         status = error.kind.http_status if error.kind in HTTP_LEVEL_KINDS else 200
         render = self._version.error_object if self._version else error_object
         body = encode_error(self._request_id, render(error))
         if self._as_event and status == 200:
-            body = render_error_event(body)
+            body = render_error_event(body, event_type="")
             return BufferedResponse(body, status, "text/event-stream", self._headers)
         return BufferedResponse(body, status, headers=self._headers)
 
@@ -233,9 +237,8 @@ class JsonRpcCall:
                 caller, task_id = caller._replace(version=V0_1), mesh_id
         if not call.is_notification:
             self._version = version
-            accepts_events = "text/event-stream" in (headers.get(b"accept") or "")
-            is_stream = call.method in version.streams
-            self._as_event = caller.is_older and is_stream and accepts_events
+            is_older_stream = caller.is_older and call.method in version.streams
+            self._as_event = is_older_stream and not named and _reads_only_events(headers)
         tracing.name_request_span(call.method, caller.agent)
         # Report a missing agent before any error in the parameters.
         binding.operations.check_agent(caller.agent, task_id)
@@ -274,6 +277,17 @@ class JsonRpcCall:
                 with contextlib.suppress(WireError):
                     self._request_id = find_request_id(parse_json(request.body))
             raise
+
+
+def _reads_only_events(headers: RequestHeaders) -> bool:
+    """Return whether a client names events as the type that it accepts, and does not name JSON.
+
+    The SDKs of v0.3 and before report only the content type of a JSON response to a request for a
+    stream, and lose the error in it. They name no version; the SDKs of v1.0 do, and read JSON.
+    """
+    accepted = (headers.get(b"accept") or "").split(",")
+    media_types = {range_.partition(";")[0].strip() for range_ in accepted}
+    return "text/event-stream" in media_types and "application/json" not in media_types
 
 
 def _find_agent(agent: str, call: JsonRpcRequest, version: JsonRpcVersion) -> str:

@@ -67,13 +67,17 @@ def encode_error(request_id: RequestId, error: Json) -> bytes:
 
 
 def event_frame(
-    request_id: RequestId, error_object: Callable[[WireError], Json] = error_object
+    request_id: RequestId,
+    error_object: Callable[[WireError], Json] = error_object,
+    *,
+    error_event: str = "error",
 ) -> EventFrame:
-    """Return the envelope around each event of a stream."""
+    """Return the envelope around each event of a stream; `error_event` is the type of errors."""
     return EventFrame(
         f'{{"jsonrpc":"2.0","id":{dumps(request_id)},"result":',
         "}",
         lambda error: {"jsonrpc": "2.0", "id": request_id, "error": error_object(error)},
+        error_event,
     )
 
 

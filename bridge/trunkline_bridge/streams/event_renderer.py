@@ -42,9 +42,10 @@ class EventWriter(Protocol):
         ...
 
 
-def render_error_event(error_json: bytes) -> bytes:
-    """Render a server-sent event of type `error`."""
-    return b"event: error\ndata: %b\n\n" % error_json
+def render_error_event(error_json: bytes, *, event_type: str) -> bytes:
+    """Render an error as a server-sent event; an empty type is that of all other events."""
+    type_line = f"event: {event_type}\n" if event_type else ""
+    return b"%bdata: %b\n\n" % (type_line.encode(), error_json)
 
 
 class EventFrame(NamedTuple):
@@ -54,6 +55,8 @@ class EventFrame(NamedTuple):
     after: str
     render_error: Callable[[WireError], Json]
     """Builds the JSON object of an error, envelope included."""
+    error_event: str = "error"
+    """The type of the event that reports an error; empty: that of all other events."""
 
 
 class EventRenderer:
@@ -78,7 +81,7 @@ class EventRenderer:
             epoch_suffix = "" if epoch == 1 else f"-{epoch}"
             end = self._last_text_end if is_last else self._text_end
             return f"id: {sequence}.{n}{epoch_suffix}\ndata: {start}{quoted}{end}"
-        before, after, _ = self._frame
+        before, after = self._frame[:2]
         objects = self._writer.write_event(event.response)
         lines = [f"data: {before}{dumps(value)}{after}\n\n" for value in objects]
         # A direct reply is in no journal, so it has no id. Of several objects only the last one
@@ -104,7 +107,8 @@ class EventRenderer:
 
     def render_error(self, error: WireError) -> bytes:
         """Render the event that reports an error and ends the stream."""
-        return render_error_event(dumps(self._frame.render_error(error)).encode())
+        error_json = dumps(self._frame.render_error(error)).encode()
+        return render_error_event(error_json, event_type=self._frame.error_event)
 
     def _render_text_start(self, artifact: ArtifactView) -> str:
         start = self._frame.before + self._writer.text_start(artifact)

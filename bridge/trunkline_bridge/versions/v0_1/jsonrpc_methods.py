@@ -1,6 +1,6 @@
 """A2A v0.1 over JSON-RPC. Its clients choose the task ids."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import replace
 
@@ -19,6 +19,7 @@ from trunkline_bridge.bindings.jsonrpc_version import (
 from trunkline_bridge.bindings.operations import Operations
 from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.errors import to_wire_error
+from trunkline_bridge.projection import FullEvent, WireEvent
 from trunkline_bridge.protocol import V0_1
 from trunkline_bridge.streams.task_streams import EventsContext, WireEvents
 from trunkline_bridge.versions.json_values import Json
@@ -118,11 +119,13 @@ class _Methods:
         new_task_id = await self._address(caller, client_id, request)
         task_id = new_task_id or request.message.task_id
         with _rename_task(client_id, task_id):
-            async with self._operations.stream_message(
-                caller, request, new_task_id=new_task_id
-            ) as events:
-                checked = _check_stream_owner(request.message, events) if new_task_id else events
-                yield _rename_task_in_stream(client_id, task_id, checked)
+            async with (
+                self._operations.stream_message(caller, request, new_task_id=new_task_id) as events,
+                aclosing(events),
+            ):
+                if new_task_id:
+                    events = await _check_stream_owner(request.message, events)
+                yield _rename_task_in_stream(client_id, task_id, events)
 
     async def get(self, caller: Caller, params: object) -> Json:
         """Return a task."""
@@ -229,16 +232,23 @@ class _Methods:
 
 
 async def _check_stream_owner(message: message_pb2.Message, events: WireEvents) -> WireEvents:
-    """Yield the events of a new task.
+    """Return the events of a new task, after the first ones have arrived.
 
     Raises:
         UnsupportedOperationError: a concurrent message created the task instead.
     """
+    first = await anext(events, ())
+    for event in first[:1]:
+        if isinstance(event, FullEvent) and event.response.HasField("task"):
+            _check_task_owner(message, event.response.task)
+    return _with_first(first, events)
+
+
+async def _with_first(first: Sequence[WireEvent], events: WireEvents) -> WireEvents:
     async with aclosing(events):
+        yield first
+        del first
         async for ready in events:
-            for event in ready[:1]:
-                if event.response.HasField("task"):
-                    _check_task_owner(message, event.response.task)
             yield ready
 
 
