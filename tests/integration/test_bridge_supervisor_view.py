@@ -84,10 +84,8 @@ async def test_the_plan_streams_between_brackets_and_is_then_whole_under_its_id(
     assert streamed.endswith("⟧")
     assert [piece.get("append", False) for piece in pieces] == [False] + [True] * (len(pieces) - 1)
     assert whole["artifact"]["name"] == "execution_plan_update"
-    assert whole["artifact"]["parts"][0]["text"].splitlines() == [
-        "1. count 20 1 (echo)",
-        "2. count 30 1 (echo)",
-    ]
+    assert whole["artifact"]["parts"] == [{"text": streamed}]
+    assert streamed == "⟦1. echo: count 20 1\n2. echo: count 30 1⟧"
     assert whole.get("append", False) is False
     assert whole["lastChunk"] is True
 

@@ -89,8 +89,8 @@ async def test_the_root_shows_the_text_of_the_lowest_agents_under_its_own_step(
         for item in streams
     }
     (plan,) = [result for result in results if result["name"] == "execution_plan_update"]
-    steps = [line.rsplit(" ", 1)[1] for line in plan["parts"][0]["text"].splitlines()]
-    assert steps == ["(echo)", "(team)"]
+    steps = [line.split(" ")[1] for line in plan["parts"][0]["text"].splitlines()]
+    assert steps == ["echo:", "team:"]
     assert texts_by_agent == {("echo", "step-1"), ("red", "step-2"), ("green", "step-2")}
     assert len({item["artifactId"] for item in streams}) == 3
     (partial,) = [result for result in results if result["name"] == "partial_result"]

@@ -70,8 +70,16 @@ def child_steps(snapshot: snapshot_pb2.TaskSnapshot) -> dict[str, str]:
     return {child.started.task_id: child.started.step_id for child in snapshot.children}
 
 
-def plan_text(steps: Iterable[event_pb2.PlanStep]) -> str:
-    """Render a plan as a numbered list of steps with their agents."""
+def whole_plan(text: str, steps: Iterable[event_pb2.PlanStep]) -> str:
+    """Return a plan between its brackets: the text that was streamed, or else a list of its steps.
+
+    It equals the text of the plan's `execution_plan_streaming` events.
+    """
+    return f"{PLAN_OPENING}{text or _list_steps(steps)}{PLAN_CLOSING}"
+
+
+def _list_steps(steps: Iterable[event_pb2.PlanStep]) -> str:
+    """Render steps as a numbered list with their agents."""
     return "\n".join(
         f"{number}. {step.text} ({step.agent})" if step.agent else f"{number}. {step.text}"
         for number, step in enumerate(steps, start=1)

@@ -102,7 +102,7 @@ def _plan_artifacts(
         artifact = artifact_pb2.Artifact(artifact_id=plan.plan_id)
         if plan.steps:
             artifact.name = views.PLAN_UPDATE
-            artifact.parts.add(text=views.plan_text(plan.steps))
+            artifact.parts.add(text=views.whole_plan(plan.text, plan.steps))
         else:
             artifact.name = views.PLAN_STREAMING
             artifact.parts.add(text=views.PLAN_OPENING + plan.text)

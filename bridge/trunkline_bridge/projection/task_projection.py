@@ -19,13 +19,16 @@ class _PlanView:
     view: ArtifactView
     revision: int
     is_streaming: bool
+    texts: list[str]
+    """The texts of the revision so far."""
 
 
 class TaskProjection:
     """Converts the journal events of one task to wire events, from its start or from a snapshot.
 
     Every batch must be applied once, in order. A text of a delta or plan gives one wire event, and
-    another journal event none, one or two. The projection stores names and ids, no content.
+    another journal event none, one or two. The projection stores names, ids and the texts of plans,
+    but no other content.
     """
 
     def __init__(
@@ -84,6 +87,7 @@ class TaskProjection:
                 self._plan_view(plan.plan_id, views.PLAN_STREAMING),
                 plan.revision,
                 is_streaming=not plan.steps,
+                texts=[plan.text],
             )
 
     def _delta(
@@ -145,8 +149,9 @@ class TaskProjection:
         if plan is None or is_new:
             view = self._plan_view(change.plan_id, views.PLAN_STREAMING)
             plan = self._plans[change.plan_id] = _PlanView(
-                view, change.revision, is_streaming=False
+                view, change.revision, is_streaming=False, texts=[]
             )
+        plan.texts += change.texts
         for index, text in enumerate(change.texts):
             if plan.is_streaming:
                 text_delta = TextDelta(sequence + index, 0, plan.view, text, False, self._epoch)
@@ -174,7 +179,9 @@ class TaskProjection:
             plan.is_streaming = False
             n += 1
         whole = self._plan_view(change.plan_id, views.PLAN_UPDATE)
-        update = whole.update(append=False, last_chunk=True, text=views.plan_text(change.steps))
+        update = whole.update(
+            append=False, last_chunk=True, text=views.whole_plan("".join(plan.texts), change.steps)
+        )
         wire_events.append(FullEvent(sequence, n, update, self._epoch))
 
     def _created(

@@ -10,7 +10,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-# Artifact names that the bridge uses for progress.
+# Artifact names that the bridge uses for progress, and the marks around a plan.
+_PLAN_BRACKETS = "⟦⟧"
 _PROGRESS = ("execution_plan_", "tool_notification_", "current_result")
 # The name of the artifact with the merged answers of all steps. It replaces the other artifacts.
 _MERGED_ANSWER = "partial_result"
@@ -137,7 +138,7 @@ class StreamedAnswer:
             return
         if name.startswith(_PROGRESS):
             # Progress may arrive in pieces. Only a complete text is shown.
-            if is_last and (text := render_parts(parts).rstrip()):
+            if is_last and (text := render_parts(parts).strip(_PLAN_BRACKETS).rstrip()):
                 self._show_progress(text)
             self._progress.add(key)
         if key in self._progress:

@@ -160,7 +160,7 @@ def test_status_texts_are_noted_and_never_part_of_the_answer() -> None:
             status("WORKING", "thinking"),
             first("plan", "⟦ask math", name="execution_plan_streaming"),
             piece("plan", "⟧"),
-            first("plan", "1. math", name="execution_plan_update", last=True),
+            first("plan", "⟦1. math⟧", name="execution_plan_update", last=True),
             first("x.start", "Calling math", name="tool_notification_start", last=True),
             first("s", "3", name="streaming_result", last=True),
             first("current_result", "", name="current_result", last=True),
