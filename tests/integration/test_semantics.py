@@ -417,3 +417,44 @@ async def test_lists_include_artifacts_and_history_on_request(wire: ProtocolVari
     (row,) = (await wire.ask("list", contextId=context, **shown))["tasks"]
     assert row["artifacts"][0]["parts"][0]["text"] == "1 2 "
     assert row["history"][0]["parts"] == [{"text": "count 2"}]
+
+
+# Webhooks.
+
+
+async def list_hooks(wire: ProtocolVariant, task: str) -> list[str]:
+    """Return the webhooks of a task by their ids and URLs, flattened to text."""
+    if wire.version == "0.1":
+        return [str(await wire.ask("get_push", task=task))]
+    page = await wire.ask("list_push", task=task)
+    return [str(hook) for hook in (page if isinstance(page, list) else page["configs"])]
+
+
+async def test_webhooks_without_an_id_are_several_in_v1_0_and_one_before(
+    wire: ProtocolVariant,
+) -> None:
+    """In v0.3 only an id that the client sets allows several; the original wire has one."""
+    waiting = await wire.send("ask what?")
+    urls = [f"http://127.0.0.1:9/{number}" for number in (1, 2, 2)]
+    for url in urls:
+        await wire.ask("set_push", task=waiting.task, url=url)
+    hooks = await list_hooks(wire, waiting.task)
+    expected = urls if wire.version == "1.0" else urls[-1:]
+    assert [url in hook for url, hook in zip(expected, hooks, strict=True)] == [True] * len(hooks)
+    assert len(set(hooks)) == len(hooks)
+
+
+@only(*WITH_IDS)
+async def test_the_webhook_of_a_message_is_not_doubled_by_the_next_message(
+    wire: ProtocolVariant,
+) -> None:
+    hook = "http://127.0.0.1:9/message"
+    waiting = await wire.send("ask what?", hook=hook)
+    await wire.send("ask again?", task=waiting.task, hook=hook)
+    (registered,) = await list_hooks(wire, waiting.task)
+    assert hook in registered
+    other = f"{hook}/other"
+    await wire.send("ask again?", task=waiting.task, hook=other)
+    registered_hooks = await list_hooks(wire, waiting.task)
+    assert len(registered_hooks) == (2 if wire.version == "1.0" else 1)
+    assert other in registered_hooks[-1]

@@ -545,8 +545,7 @@ class Operations:
     ) -> message_service_pb2.Submission:
         """Return the metadata of a submission, with an allocated id if it creates a task.
 
-        The host stores the message's webhook together with a new task. For an existing task that
-        has not ended, this registers the webhook.
+        The host stores the message's webhook together with a new task, or before the next turn.
         """
         if task is None and not new_task_id:
             new_task_id = allocate_task_id(self._directory.get_agent_host(caller.agent))
@@ -558,12 +557,8 @@ class Operations:
                 version=caller.version,
                 where="configuration.taskPushNotificationConfig.",
             )
-            if task is None:
-                submission.push_notification_config.CopyFrom(webhook)
-                submission.push_notification_version = caller.version
-            elif task.task.status.state not in TERMINAL:
-                account, version = caller.account, caller.version
-                await self._webhooks.create(webhook, account=account, version=version)
+            submission.push_notification_config.CopyFrom(webhook)
+            submission.push_notification_version = caller.version
         return submission
 
     async def _get_task(self, caller: Caller, task_id: str) -> snapshot_pb2.TaskSnapshot:

@@ -59,7 +59,7 @@ class WebhookRegistrations:
         return stored
 
     async def create(self, config: PushConfig, *, account: str, version: str) -> PushConfig:
-        """Store a validated webhook; it replaces the one with the same id."""
+        """Store a validated webhook, in place of the one with its id; return it with its id."""
         client = self._directory.client_for_task(config.task_id)
         return await client.set_push_config(config, account=account, version=version)
 

@@ -231,7 +231,7 @@ class SubmitHandler:
         """Register the webhook of a task's next message, if the submission has one."""
         if submission.HasField("push_notification_config"):
             config = submission.push_notification_config
-            await self._push_configs.put(
+            await self._push_configs.put_of_message(
                 self._journal, row, config, submission.push_notification_version
             )
 

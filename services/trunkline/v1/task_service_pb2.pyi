@@ -369,7 +369,9 @@ class SetPushNotificationConfigRequest(_message.Message):
     """The version of A2A that it is registered in, such as 1.0: its posts are of that version."""
     @_builtins.property
     def config(self) -> _push_notification_pb2.TaskPushNotificationConfig:
-        """The webhook; its task id names the task. Without an id it gets the task's."""
+        """The webhook; its task id names the task. Without an id it is another webhook and gets an id. Before
+        A2A 1.0 it gets the task's, in place of the earlier one without an id.
+        """
 
     def __init__(
         self,

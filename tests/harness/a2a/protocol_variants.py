@@ -361,7 +361,7 @@ def _v0_3_proto(operation: str, fields: Json) -> Call:
         return Call(name, {"message": message, "configuration": configuration})
     if operation == "set_push":
         config = {"pushNotificationConfig": _picked(fields, config="id", url="url")}
-        params = {"parent": task, "configId": fields["config"], "config": config}
+        params = {"parent": task, "configId": fields.get("config", ""), "config": config}
         return Call(name, params)
     if operation == "list_push":
         return Call(name, {"parent": task})

@@ -1,6 +1,7 @@
 """Sets, lists and removes the webhooks of an account's tasks."""
 
 import asyncio
+import uuid
 from typing import Final, TypeAlias
 
 from trunkline.errors import InvalidArgumentError, WebhookNotFoundError
@@ -20,6 +21,8 @@ from trunkline.tasks.submission import get_account_row
 from trunkline.v1 import event_pb2
 
 WEBHOOKS_OF_A_TASK: Final = 20
+# In these versions of A2A, only ids that the client sets allow several webhooks of a task.
+_ONE_WITHOUT_ID: Final = frozenset({"0.1", "0.3"})
 # The class defines a method `list`.
 Configs: TypeAlias = list[Config]
 
@@ -36,7 +39,10 @@ class PushConfigs:
         self._lock = asyncio.Lock()
 
     async def set(self, config: Config, *, account: str, version: str) -> Config:
-        """Register a webhook of a task; return it with its id.
+        """Register a webhook of a task, in place of the one with its id; return it with its id.
+
+        Without an id it is another webhook, and gets one. Before A2A 1.0 it is the only one of its
+        task without an id.
 
         Raises:
             TaskNotFoundError.
@@ -45,23 +51,37 @@ class PushConfigs:
         """
         journal = self.outbox.get_journal(config.task_id)
         row = get_account_row(journal, config.task_id, account)
-        return await self.put(journal, row, config, version)
+        return await self._put(journal, row, config, version, of_message=False)
 
-    async def put(self, journal: Journal, task: TaskRow, config: Config, version: str) -> Config:
+    async def put_of_message(
+        self, journal: Journal, task: TaskRow, config: Config, version: str
+    ) -> Config:
+        """Register the webhook of a task's next message; raises as `set` does.
+
+        Clients repeat a webhook with each message. Without an id, it therefore takes the place of
+        the one with its URL.
+        """
+        return await self._put(journal, task, config, version, of_message=True)
+
+    async def _put(
+        self, journal: Journal, task: TaskRow, config: Config, version: str, *, of_message: bool
+    ) -> Config:
         """Register a webhook of a task, in place of the one with its id.
 
         If the configuration has not changed, delivery continues at its position. Otherwise it
-        starts at the first event. Raises as `set` does.
+        starts at the first event.
         """
         check_config(config)
-        stored = normalize_config(config, task.task_id)
         async with self._lock:
+            registered = _read_configs(journal, task.task_id)
+            config_id = _choose_id(config, task.task_id, registered, version, of_message=of_message)
+            stored = normalize_config(config, task_id=task.task_id, config_id=config_id)
             delivery = self.outbox.find((task.task_id, stored.id))
             if delivery is None or (delivery.webhook.config, delivery.webhook.version) != (
                 stored,
                 version,
             ):
-                self._check_limit(journal, stored)
+                _check_limit(registered, stored)
                 webhook = self._build_webhook(stored, task, version)
                 webhook.traceparent = (await journal.snapshot(task.task_id)).traceparent
                 await self.outbox.store(journal, webhook)
@@ -72,7 +92,9 @@ class PushConfigs:
     ) -> Webhook:
         """Return a webhook to store together with its new task. InvalidArgumentError."""
         check_config(config)
-        webhook = self._build_webhook(normalize_config(config, task_id), created, version)
+        config_id = config.id or task_id
+        stored = normalize_config(config, task_id=task_id, config_id=config_id)
+        webhook = self._build_webhook(stored, created, version)
         webhook.traceparent = created.traceparent
         return webhook
 
@@ -122,14 +144,7 @@ class PushConfigs:
     def _list_configs(self, task_id: str, account: str) -> Configs:
         journal = self.outbox.get_journal(task_id)
         get_account_row(journal, task_id, account)
-        rows = reversed(journal.webhooks.find(task_id=task_id))
-        return [redact_config(from_row(row).config) for row in rows]
-
-    def _check_limit(self, journal: Journal, config: Config) -> None:
-        ids = {row.config_id for row in journal.webhooks.find(task_id=config.task_id)}
-        if len(ids | {config.id}) > WEBHOOKS_OF_A_TASK:
-            problem = f"the task has {WEBHOOKS_OF_A_TASK} webhooks; delete one first"
-            raise InvalidArgumentError("config", problem)
+        return [redact_config(config) for config in _read_configs(journal, task_id)]
 
     def _build_webhook(
         self, config: Config, task: TaskRow | event_pb2.TaskCreated, version: str
@@ -142,3 +157,35 @@ class PushConfigs:
             state=PENDING,
             created=timestamp(self.outbox.retry.time_ns()),
         )
+
+
+def _read_configs(journal: Journal, task_id: str) -> Configs:
+    """Return the configurations of a task with their secrets, oldest first."""
+    rows = reversed(journal.webhooks.find(task_id=task_id))
+    return [from_row(row).config for row in rows]
+
+
+def _choose_id(
+    config: Config, task_id: str, registered: Configs, version: str, *, of_message: bool
+) -> str:
+    """Return the id under which to store a configuration.
+
+    The first one without an id gets the task's id, as the official SDKs assign it.
+    """
+    if config.id:
+        return config.id
+    if version in _ONE_WITHOUT_ID:
+        return task_id
+    if of_message:
+        for earlier in registered:
+            if earlier.url == config.url:
+                return earlier.id
+    is_first = all(earlier.id != task_id for earlier in registered)
+    return task_id if is_first else uuid.uuid4().hex
+
+
+def _check_limit(registered: Configs, config: Config) -> None:
+    ids = {earlier.id for earlier in registered}
+    if len(ids | {config.id}) > WEBHOOKS_OF_A_TASK:
+        problem = f"the task has {WEBHOOKS_OF_A_TASK} webhooks; delete one first"
+        raise InvalidArgumentError("config", problem)

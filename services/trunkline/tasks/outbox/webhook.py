@@ -61,13 +61,13 @@ def check_config(config: Config) -> None:
         raise InvalidArgumentError("config", f"is longer than {_CONFIG_BYTES} bytes")
 
 
-def normalize_config(config: Config, task_id: str) -> Config:
-    """Return a configuration with its ids set; the default of its id is the task's id."""
+def normalize_config(config: Config, *, task_id: str, config_id: str) -> Config:
+    """Return a configuration with its ids set."""
     normalized = Config()
     normalized.CopyFrom(config)
     normalized.ClearField("tenant")
     normalized.task_id = task_id
-    normalized.id = config.id or task_id
+    normalized.id = config_id
     return normalized
 
 
