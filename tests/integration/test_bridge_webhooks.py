@@ -33,10 +33,14 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 Json: TypeAlias = dict[str, Any]
 
 SECRETS = ("opaque-77", "hook-secret-1")
+UNRESOLVABLE = "later.invalid"
 SETTINGS = BridgeSettings(
-    default_agent="echo", allow_webhook=("127.0.0.1",), webhook_secret=generate_secret()
+    default_agent="echo",
+    allow_webhook=("127.0.0.1", UNRESOLVABLE),
+    webhook_secret=generate_secret(),
 )
 DEAD = webhook_service_pb2.WEBHOOK_STATE_DEAD
+WAITING = webhook_service_pb2.WEBHOOK_STATE_WAITING
 DONE = webhook_service_pb2.WEBHOOK_STATE_DONE
 OLD = {"A2A-Version": "0.3"}
 
@@ -480,6 +484,27 @@ async def test_an_invalid_webhook_is_refused_with_its_field(
     ]
     assert "secret" not in str(error)
     assert receiver.connections == 0
+
+
+async def test_a_host_that_can_t_be_resolved_is_not_called_private(caller: Caller) -> None:
+    task = await caller.send("ask Which one?")
+    params = {"taskId": task["id"], "url": "https://does-not-exist.invalid/"}
+    error = await caller.error("CreateTaskPushNotificationConfig", params)
+    assert error["code"] == -32602
+    assert "can't be resolved now" in error["message"]
+    assert "public" not in error["message"]
+
+
+async def test_an_allowed_host_that_can_t_be_resolved_is_accepted_and_retried(
+    mesh: BridgedMesh, caller: Caller
+) -> None:
+    task = await caller.send("ask Which one?")
+    params = {"taskId": task["id"], "url": f"http://{UNRESOLVABLE}/hook"}
+    await caller.call("CreateTaskPushNotificationConfig", params)
+    await until(mesh, task["id"], WAITING)
+    client = mesh.mesh.directory.client_for_task(task["id"])
+    (webhook,) = await client.list_webhooks(task["id"])
+    assert webhook.last_error == "its host can't be resolved now"
 
 
 async def until(

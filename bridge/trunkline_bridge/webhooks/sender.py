@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 from opentelemetry.trace import Span
 
 from trunkline import telemetry
-from trunkline.client.safe_fetch.address_guard import AddressGuard, AddressRefusedError
+from trunkline.client.safe_fetch.address_guard import (
+    AddressGuard,
+    AddressRefusedError,
+    HostUnresolvedError,
+)
 from trunkline.v1 import push_notification_pb2, webhook_service_pb2
 from trunkline_bridge.protocol import NOTIFICATION_TOKEN_HEADER, VERSION_HEADER
 from trunkline_bridge.webhooks.attempt import (
@@ -96,6 +100,8 @@ class WebhookSender:
                 headers |= {VERSION_HEADER: webhook.version, **telemetry.inject()}
                 async with asyncio.timeout(self._limit_s):
                     response = await connections.post(endpoint, headers, notification.body)
+        except HostUnresolvedError:
+            return AttemptResult("its host can't be resolved now", "name_resolution_error")
         except AddressRefusedError as error:
             return AttemptResult(f"its URL {error}", "address_refused")
         except TimeoutError:

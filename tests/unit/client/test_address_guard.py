@@ -11,6 +11,7 @@ from trunkline.client.safe_fetch.address_guard import (
     AddressGuard,
     AddressRefusedError,
     AllowedHost,
+    HostUnresolvedError,
     is_public_address,
 )
 from trunkline.errors import ConfigurationError
@@ -210,7 +211,7 @@ async def test_addresses_that_are_not_public_are_refused_in_every_spelling(host:
 
 
 @pytest.mark.parametrize(
-    "answer", [[], ["127.0.0.1"], [PUBLIC, "10.0.0.1"], [PUBLIC, "::1"], ["fe80::1%eth0", PUBLIC]]
+    "answer", [["127.0.0.1"], [PUBLIC, "10.0.0.1"], [PUBLIC, "::1"], ["fe80::1%eth0", PUBLIC]]
 )
 async def test_a_name_is_refused_if_any_of_its_addresses_is_not_public(
     answer: Sequence[str],
@@ -219,6 +220,20 @@ async def test_a_name_is_refused_if_any_of_its_addresses_is_not_public(
         await AddressGuard(resolve=Resolver(answer)).check("https://inside.example/")
     # The error reveals nothing about this machine's resolver.
     assert str(caught.value) == str(await _refusal("https://127.0.0.1/"))
+
+
+async def test_a_name_without_addresses_is_not_called_private() -> None:
+    with pytest.raises(HostUnresolvedError, match="can't be resolved now") as caught:
+        await AddressGuard(resolve=Resolver([])).check("https://typo.example/")
+    assert "public" not in str(caught.value)
+
+
+async def test_an_allowed_host_may_be_unresolvable_until_a_connection_is_made() -> None:
+    guard = AddressGuard(["later.example"], Resolver([], [], ["127.0.0.1"]))
+    assert (await guard.check("http://later.example/hook")).host == "later.example"
+    with pytest.raises(HostUnresolvedError):
+        await guard.resolve_addresses("later.example", 80)
+    assert await guard.resolve_addresses("later.example", 80) == ["127.0.0.1"]
 
 
 async def test_a_name_is_looked_up_each_time() -> None:

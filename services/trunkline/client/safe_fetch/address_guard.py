@@ -65,6 +65,7 @@ _NOT_PUBLIC = (
     "must lead to a host that is reachable from the public internet; the operator of this endpoint "
     "can allow others ({option})"
 )
+_UNRESOLVED = "leads to a host whose name can't be resolved now; check the name, or try again later"
 _NOT_HTTPS = (
     "must begin with https://; the operator of this endpoint can allow http for a host ({option})"
 )
@@ -98,6 +99,10 @@ FILE_WORDING: Final = ErrorWording(
 
 class AddressRefusedError(Exception):
     """A URL is refused. The text says which URLs are accepted, but nothing about the host."""
+
+
+class HostUnresolvedError(AddressRefusedError):
+    """The name of a host has no address now, or its lookup failed. It may succeed later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,13 +173,18 @@ class AddressGuard:
         self._wording = wording
 
     async def check(self, url: str) -> CheckedUrl:
-        """Check a URL's form and its current addresses.
+        """Check a URL's form and its current addresses. An allowed host may have none yet.
 
         Raises:
+            HostUnresolvedError: the host can't be resolved.
             AddressRefusedError: the URL is refused.
         """
         endpoint = self.parse_url(url)
-        await self.resolve_addresses(endpoint.host, endpoint.port)
+        try:
+            await self.resolve_addresses(endpoint.host, endpoint.port)
+        except HostUnresolvedError:
+            if not self._is_allowed(endpoint.host, endpoint.port):
+                raise
         return endpoint
 
     def parse_url(self, url: str) -> CheckedUrl:
@@ -209,22 +219,28 @@ class AddressGuard:
         Connect to the returned addresses: a second lookup of the name may return others.
 
         Raises:
-            AddressRefusedError: an address is refused, or there are none.
+            HostUnresolvedError: the name can't be resolved.
+            AddressRefusedError: an address is refused, or the host is not a name.
         """
-        literal = _parse_address(host)
         is_allowed = self._is_allowed(host, port)
-        if literal is not None:
-            addresses: Sequence[str] = (str(literal),)
-        elif is_host_name(host):
-            try:
-                addresses = await self._resolve(host)
-            except OSError:
-                addresses = ()
-        else:
-            addresses = ()
-        if not addresses or not (is_allowed or all(map(is_public_address, addresses))):
-            # One text for all cases, so that callers learn nothing about this machine's network.
+        addresses = await self._look_up(host)
+        if not (is_allowed or all(map(is_public_address, addresses))):
             raise self._build_refusal(_NOT_PUBLIC)
+        return addresses
+
+    async def _look_up(self, host: str) -> Sequence[str]:
+        """Return the addresses of a host, at least one."""
+        literal = _parse_address(host)
+        if literal is not None:
+            return (str(literal),)
+        if not is_host_name(host):
+            raise self._build_refusal(_NOT_PUBLIC)
+        try:
+            addresses = await self._resolve(host)
+        except OSError:
+            addresses = ()
+        if not addresses:
+            raise HostUnresolvedError(_UNRESOLVED)
         return addresses
 
     def _build_refusal(self, template: str) -> AddressRefusedError:

@@ -233,6 +233,14 @@ async def test_a_refused_connection_is_a_failure_without_an_address() -> None:
     assert result.problem == "it can't be connected to"
 
 
+async def test_a_host_that_can_t_be_resolved_is_a_failure_to_retry() -> None:
+    guard = AddressGuard(["later.example"], Resolver([]))
+    async with WebhookSender(guard) as sender:
+        result = await sender.send(webhook("http://later.example/hook"), POST)
+    assert result == AttemptResult("its host can't be resolved now", "name_resolution_error")
+    assert not result.is_gone
+
+
 async def test_a_refused_url_is_not_connected_to() -> None:
     async with open_receiver() as receiver, WebhookSender(AddressGuard()) as sender:
         for url in (receiver.url, receiver.url.replace("http:", "https:")):
