@@ -66,7 +66,7 @@ class BridgeSettings:
     card_key_id: str = ""
     """Key id (`kid`) in signatures; empty: the thumbprint of the key."""
     strict_versions: bool = False
-    """Treat requests without a version as v0.3, as the specification says.
+    """Treat requests without a version, or with an empty one, as v0.3, as A2A 1.0 says (3.6).
 
-    Otherwise the method or path decides the version.
+    Otherwise the method, path or package decides the version.
     """

@@ -244,8 +244,10 @@ async def test_a_strict_edge_requires_the_version_of_v1(tmp_path: Path) -> None:
     settings = BridgeSettings(default_agent="echo", strict_versions=True)
     async with asyncio.timeout(PATIENCE_S), open_grpc_mesh(tmp_path, settings) as strict:
         await strict.bridged.mesh.join(echo)
-        refused = await refusal(strict.v1.SendMessage(send_request("hello")))
-        assert (refused.code, refused.reason) == ("FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED")
+        for metadata in ((), (("a2a-version", ""),)):
+            refused = await refusal(strict.v1.SendMessage(send_request("hello"), metadata=metadata))
+            expected = ("FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED")
+            assert (refused.code, refused.reason) == expected
         named = strict.v1.SendMessage(send_request("hello"), metadata=(("a2a-version", "1.0"),))
         assert (await named).HasField("task")
         # A request without a version is v0.3, and so is this one.

@@ -369,8 +369,9 @@ async def test_a_strict_bridge_requires_the_version(bridged: BridgedMesh) -> Non
     transport = httpx2.ASGITransport(Bridge(bridged.mesh.directory, settings))
     async with httpx2.AsyncClient(transport=transport, base_url="http://strict") as client:
         strict = RestCaller(client, "/agents/echo")
-        unversioned = await strict.request("GET", "/tasks")
-        assert (unversioned.status_code, reason(unversioned)) == (400, "VERSION_NOT_SUPPORTED")
+        for headers in ({}, {"A2A-Version": ""}):
+            unversioned = await strict.request("GET", "/tasks", headers=headers)
+            assert (unversioned.status_code, reason(unversioned)) == (400, "VERSION_NOT_SUPPORTED")
         error_text = await strict.request("GET", "/tasks", headers={"A2A-Version": "1.0"})
         assert error_text.status_code == 200
         # A request without a version has this version.

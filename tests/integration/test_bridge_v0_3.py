@@ -387,9 +387,11 @@ async def test_a_strict_bridge_treats_a_request_without_a_version_as_v0_3(tmp_pa
     async with open_bridged_mesh(tmp_path, settings) as strict:
         await strict.mesh.join(echo)
         caller = strict.at("/")
-        assert (await send(caller, "hi"))["kind"] == "task"
-        error = await caller.error("ListTasks", {})
-        assert error["code"] == -32009
+        for headers in ({}, {"A2A-Version": ""}):
+            answer = await caller.call("message/send", send_params("hi"), headers)
+            assert answer["kind"] == "task"
+            error = await caller.error("ListTasks", {}, headers)
+            assert error["code"] == -32009
         assert error["data"][0]["metadata"]["supportedVersions"] == "1.0, 0.3, 0.1"
-        assert (await caller.call("ListTasks", {}, {"A2A-Version": "1.0"}))["totalSize"] == 1
+        assert (await caller.call("ListTasks", {}, {"A2A-Version": "1.0"}))["totalSize"] == 2
         assert (await caller.error("tasks/send", {}))["code"] == -32009
