@@ -73,7 +73,7 @@ _WAITING_CALLS = ("time.", "socket.", "ssl.", "builtins.input")
 # Functions that block on purpose, with the reason.
 _MAY_BLOCK = {
     # A takeover kills the frozen owner and waits for its end; hosts call it in a thread.
-    "trunkline/journal/sqlite/owner.py": {"kill"},
+    "trunkline/journal/sqlite/store.py": {"_remove_holder"},
     # A local socket accepts or refuses at once.
     "trunkline/server/mesh_server.py": {"_find_socket_problem"},
     # The clock of a test stops the process.

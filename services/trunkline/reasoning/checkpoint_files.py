@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from trunkline.private_files import find_database_problem
 from trunkline.reasoning.checkpoint_saver import CheckpointSaver
 from trunkline.tasks.turn_runtime import TurnRuntime
 
@@ -88,7 +89,8 @@ _open_files: dict[Path, CheckpointFile] = {}
 def open_checkpoint_file(path: Path) -> Iterator[CheckpointFile]:
     """Open a checkpoint file for a turn. Concurrent turns share the connection.
 
-    A file that can't be read is created anew, and the turns in it start over.
+    A file that can't be read, is a link, or may be changed by other users is created anew, and the
+    turns in it start over.
     """
     _close_orphaned_files()
     file = _open_files.get(path)
@@ -161,6 +163,8 @@ def _connect(path: Path) -> CheckpointSaver:
         # -shm files the same mode, and reports the error if no file can be created.
         with suppress(OSError):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        if problem := find_database_problem(path):
+            raise sqlite3.DatabaseError(problem)
     connection = sqlite3.connect(path, check_same_thread=False)
     try:
         connection.execute("PRAGMA synchronous=OFF")

@@ -22,6 +22,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 from trunkline import telemetry
 from trunkline.errors import InvalidArgumentError, JournalUnavailableError, TraceNotFoundError
+from trunkline.private_files import find_database_problem
 from trunkline.traces.spans import (
     NAME_LIMIT,
     SpanRecord,
@@ -111,6 +112,8 @@ class SpanStore:
         self._lock = threading.Lock()
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trunkline-traces")
         self._listeners: tuple[Callable[[], object], ...] = ()
+        if problem := find_database_problem(path):
+            raise JournalUnavailableError(str(path), problem)
         with self._convert_errors():
             # Names of tools and agents reveal what people work on, so only the owner may read it.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))

@@ -177,7 +177,7 @@ except JournalUnavailableError as error:
 
 
 @pytest.mark.parametrize("file_mode", [0o444, 0o000])
-@pytest.mark.parametrize("folder_mode", [0o777, 0o555])
+@pytest.mark.parametrize("folder_mode", [0o1777, 0o555])
 def test_a_file_without_read_or_write_permission_is_reported(
     tmp_path: Path, file_mode: int, folder_mode: int
 ) -> None:

@@ -1,14 +1,14 @@
 """Takeovers of journals whose process died, or is frozen past its lease."""
 
+import errno
+import os
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,7 +18,12 @@ from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
 from trunkline.journal.sqlite import SqliteStore, find_orphaned_journals
-from trunkline.journal.sqlite.owner import OwnerProcess, process_start
+from trunkline.journal.sqlite import store as sqlite_store
+from trunkline.journal.sqlite.lock import find_holder, kill_holder
+from trunkline.journal.sqlite.owner import OwnerProcess
+
+if TYPE_CHECKING:
+    import subprocess
 
 # Takes a journal over on request and prints the result.
 TAKER = """
@@ -54,6 +59,42 @@ async def main():
     print("written", flush=True)
 
 asyncio.run(main())
+sys.stdin.read()
+"""
+
+# Locks a whole file, as another program may, and prints a line.
+WHOLE_FILE_LOCKER = """
+import fcntl, sys
+
+file = open(sys.argv[1], "w")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+# Locks a journal without becoming its owner, and prints a line.
+LOCKER = """
+import sys
+from pathlib import Path
+from trunkline.journal.sqlite.lock import JournalLock
+
+lock = JournalLock.acquire(Path(sys.argv[1]))
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+# Opens a journal and forks a child that outlives it; prints the child's pid.
+FORKER = """
+import os, sys, time
+from pathlib import Path
+from trunkline.journal.journal import Journal
+
+journal = Journal.open(Path(sys.argv[1]))
+if (child := os.fork()) == 0:
+    os.dup2(os.open(os.devnull, os.O_RDWR), 1)
+    while True:
+        time.sleep(60)
+print(child, flush=True)
 sys.stdin.read()
 """
 
@@ -239,22 +280,102 @@ def test_agents_of_an_orphan_are_those_of_unfinished_tasks(path: Path) -> None:
     assert orphan.agents == {"math", "echo"}
 
 
-def test_a_process_with_a_reused_pid_is_not_killed() -> None:
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, text=True)
-    assert OwnerProcess(process.pid, "another boot/1").kill(timeout_s=0)
+def test_a_process_that_a_journal_names_is_not_killed(path: Path) -> None:
+    owner, _, _ = start_owner(path)
+    end(owner)
+    bystander = start("import sys; sys.stdin.read()", path)
+    named = OwnerProcess.from_pid(bystander.pid)
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        statement = "UPDATE meta SET owner_pid = ?, owner_started = ?, lease_until_s = 0"
+        file.execute(statement, (named.pid, named.started))
+    Journal.take_over(path).close()
+    assert bystander.poll() is None
+    end(bystander)
+
+
+def test_a_process_that_locks_another_file_is_not_killed(path: Path) -> None:
+    owner, _, _ = start_owner(path)
+    end(owner)
+    end_lease(path)
+    foreign = path.with_name("foreign")
+    bystander = start(WHOLE_FILE_LOCKER, foreign)
+    assert bystander.stdout is not None
+    assert bystander.stdout.readline() == "locked\n"
+    lock = Path(f"{path}.lock")
+    lock.unlink()
+    lock.symlink_to(foreign)
+    with pytest.raises(JournalUnavailableError, match="remove that link"):
+        Journal.take_over(path)
+    lock.unlink()
+    lock.hardlink_to(foreign)
+    kill_holder(path, OwnerProcess.from_pid(bystander.pid))
+    assert find_holder(path) == OwnerProcess(0, "")
+    assert bystander.poll() is None
+    end(bystander)
+
+
+def test_a_lock_that_changed_hands_kills_nobody(path: Path) -> None:
+    process, _, _ = start_owner(path)
+    kill_holder(path, OwnerProcess(process.pid, "another boot/1"))
+    kill_holder(path, OwnerProcess(0, ""))
     assert process.poll() is None
-    assert OwnerProcess(process.pid, process_start(process.pid)).kill(timeout_s=60)
     end(process)
-    assert process.returncode == -signal.SIGKILL
+    assert find_holder(path) is None
+    kill_holder(path, OwnerProcess(process.pid, "another boot/1"))
 
 
-def test_a_zombie_process_counts_as_dead() -> None:
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, text=True)
-    owner = OwnerProcess(process.pid, process_start(process.pid))
-    with ThreadPoolExecutor() as pool:
-        # Both calls run at once and nothing reaps the process: it stays a zombie.
-        assert all(pool.map(lambda _: owner.kill(timeout_s=60), range(2)))
-    assert not owner.is_alive
+def test_without_process_descriptors_the_holder_is_killed_by_its_pid(
+    path: Path,
+    frozen_owner: tuple["subprocess.Popen[str]", str, int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_pid: int) -> int:
+        raise OSError(errno.ENOSYS, "not here")
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    Journal.take_over(path).close()
+    assert frozen_owner[0].wait(timeout=60) == -signal.SIGKILL
+
+
+def test_a_process_that_locks_a_journal_and_does_not_claim_it_is_killed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, _, _ = start_owner(path)
+    end(owner)
+    end_lease(path)
+    locker = start(LOCKER, path)
+    assert locker.stdout is not None
+    assert locker.stdout.readline() == "locked\n"
+    freeze(locker)
+    with pytest.raises(JournalUnavailableError, match=f"process {locker.pid} has it open"):
+        Journal.open(path)
+    monkeypatch.setattr(sqlite_store, "_CLAIM_S", 0.0)
+    Journal.take_over(path).close()
+    assert locker.wait(timeout=60) == -signal.SIGKILL
+    end(locker)
+
+
+def test_a_lock_file_is_gone_after_a_release(path: Path) -> None:
+    journal = Journal.open(path)
+    assert Path(f"{path}.lock").stat().st_mode & 0o777 == 0o600
+    with pytest.raises(JournalUnavailableError, match=f"process {os.getpid()} has it open"):
+        Journal.open(path)
+    journal.close()
+    assert not Path(f"{path}.lock").exists()
+    Journal.open(path).close()
+
+
+def test_a_forked_child_does_not_hold_its_parents_journal(path: Path) -> None:
+    process = start(FORKER, path)
+    assert process.stdout is not None
+    child_pid = int(process.stdout.readline())
+    holder = find_holder(path)
+    assert holder is not None
+    assert holder.pid == process.pid
+    process.kill()
+    process.wait(timeout=60)
+    assert find_holder(path) is None
+    os.kill(child_pid, signal.SIGKILL)
     end(process)
 
 

@@ -15,6 +15,7 @@ from trunkline.journal.events import parse_header
 from trunkline.journal.fold import Fold
 from trunkline.journal.sqlite.batch_index import unpack_spans
 from trunkline.journal.sqlite.connection import DAMAGED, open_read_only
+from trunkline.journal.sqlite.lock import find_holder
 from trunkline.journal.sqlite.schema import TaskStage, read_ownership
 from trunkline.journal.sqlite.statements import find_webhooks, select_tasks
 from trunkline.journal.store import TaskRow
@@ -70,7 +71,8 @@ def is_sound(path: Path) -> bool:
 def _check(connection: sqlite3.Connection, report: CheckReport) -> None:
     ownership = read_ownership(connection, report.path)
     report.journal_id = ownership.journal_id
-    report.owner_pid = ownership.owner.pid if ownership.owner.is_alive else 0
+    holder = find_holder(report.path)
+    report.owner_pid = 0 if holder is None else holder.pid
     report.problems += _integrity(connection)
     rows = connection.execute(select_tasks("ORDER BY task_id")).fetchall()
     stages = dict(connection.execute("SELECT task_id, stage FROM tasks").fetchall())

@@ -10,6 +10,7 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from trunkline.errors import JournalUnavailableError
+from trunkline.private_files import find_database_problem
 
 # The time to wait for a lock on a file, and on a file that is only read.
 _BUSY_S: Final = 5.0
@@ -42,6 +43,16 @@ def connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=_BUSY_S)
 
 
+def check_access(path: Path) -> None:
+    """Check that a file is no link and that other users can't change it.
+
+    Raises:
+        JournalUnavailableError: it is one, or they can.
+    """
+    if problem := find_database_problem(path):
+        raise JournalUnavailableError(str(path), problem)
+
+
 @contextlib.contextmanager
 def open_read_only(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a file for reading, which another process may have open.
@@ -50,8 +61,10 @@ def open_read_only(path: Path) -> Iterator[sqlite3.Connection]:
     process has on it.
 
     Raises:
-        JournalUnavailableError: the file can't be read, or its content is damaged.
+        JournalUnavailableError: the file can't be read, its content is damaged, it is a link, or
+            other users may change it.
     """
+    check_access(path)
     with translate_all_errors(path):
         address = f"{path.absolute().as_uri()}?mode=ro"
         connection = sqlite3.connect(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.sqlite.connection import connect, open_read_only, translate_all_errors
+from trunkline.journal.sqlite.lock import JournalLock, find_holder, has_lock
 from trunkline.journal.sqlite.schema import claim_journal, read_ownership, release_journal
 from trunkline.task_states import INTERRUPTED, TERMINAL
 
@@ -62,7 +63,7 @@ def _read_orphaned_journal(path: Path, leases: dict[Path, float]) -> OrphanedJou
         if lost_for_s < 0:
             leases[path] = time.monotonic() - lost_for_s
             return None
-        if ownership.owner.is_this_process:
+        if has_lock(path):
             return None
         unfinished = _unfinished(connection)
         return OrphanedJournal(
@@ -114,37 +115,33 @@ def is_leased(folder: Path, journal_id: str) -> bool:
         except JournalUnavailableError:
             continue
         if ownership.journal_id == journal_id:
-            return ownership.owner.is_alive and ownership.expired_for_s < 0
+            return find_holder(path) is not None and ownership.expired_for_s < 0
     return False
 
 
 def has_live_owner(path: Path) -> bool:
-    """Return whether a journal's owner is alive. False also if the journal can't be read."""
-    try:
-        with open_read_only(path) as connection:
-            return read_ownership(connection, path).owner.is_alive
-    except JournalUnavailableError:
-        return False
+    """Return whether a process has the journal open."""
+    return find_holder(path) is not None
 
 
 def delete_if_empty(path: Path) -> bool:
     """Delete a journal if it contains no tasks. Return whether it was deleted.
 
     Raises:
-        JournalUnavailableError: it can't be read, or its owner is alive.
+        JournalUnavailableError: it can't be read, or a process has it open.
     """
     with open_read_only(path) as connection:
         if not _is_empty(connection):
             return False
-    with translate_all_errors(path), contextlib.closing(connect(path)) as connection:
-        # While this process is the owner, no other process opens the journal.
-        claim = claim_journal(connection, path)
-        if not _is_empty(connection):
-            release_journal(connection, claim.epoch, for_takeover=claim.was_lost)
-            return False
-    for file in (path, f"{path}-wal", f"{path}-shm"):
-        Path(file).unlink(missing_ok=True)
-    return True
+    with contextlib.closing(JournalLock.acquire(path)):
+        with translate_all_errors(path), contextlib.closing(connect(path)) as connection:
+            claim = claim_journal(connection, path)
+            if not _is_empty(connection):
+                release_journal(connection, claim.epoch, for_takeover=claim.was_lost)
+                return False
+        for file in (path, f"{path}-wal", f"{path}-shm"):
+            Path(file).unlink(missing_ok=True)
+        return True
 
 
 def _is_empty(connection: sqlite3.Connection) -> bool:

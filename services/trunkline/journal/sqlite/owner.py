@@ -1,20 +1,13 @@
 """Identifies processes by pid and start time, because pids are reused."""
 
-import contextlib
-import logging
 import os
-import signal
 import subprocess
-import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Self
 
 from trunkline.journal.clock import boot_id
 
-logger = logging.getLogger(__name__)
-
-_POLL_S: Final = 0.002
 _PROC = Path("/proc")
 # Indexes of the fields in /proc/<pid>/stat that follow the process's name. The name may contain
 # spaces and parentheses.
@@ -33,41 +26,17 @@ class OwnerProcess:
     @classmethod
     def this_process(cls) -> Self:
         """Return the current process."""
-        pid = os.getpid()
-        return cls(pid, process_start(pid))
+        return cls.from_pid(os.getpid())
 
-    @property
-    def is_alive(self) -> bool:
-        """The process exists, also if it is stopped. A zombie does not count."""
-        return self.started != "" and process_start(self.pid) == self.started
-
-    @property
-    def is_this_process(self) -> bool:
-        """It is the current process."""
-        return self.pid == os.getpid() and self.is_alive
+    @classmethod
+    def from_pid(cls, pid: int) -> Self:
+        """Return the process that has a pid now."""
+        return cls(pid, process_start(pid) if pid > 0 else "")
 
     @property
     def is_from_this_boot(self) -> bool:
         """The process was started since the machine's boot. True if the system has no boot id."""
         return not boot_id() or self.started.startswith(f"{boot_id()}/")
-
-    def kill(self, *, timeout_s: float) -> bool:
-        """Kill the process if it exists, also if it is stopped. Wait for its end.
-
-        Return whether it has ended within the time. The reason is logged here, because a killed
-        process cannot log it.
-        """
-        deadline_s = time.monotonic() + timeout_s
-        if self.is_alive:
-            reason = "its lease is over: it was stopped, or too busy to renew it"
-            logger.warning("host.killed", extra={"pid": self.pid, "reason": reason})
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(self.pid, signal.SIGKILL)
-        while self.is_alive:
-            if time.monotonic() > deadline_s:
-                return False
-            time.sleep(_POLL_S)
-        return True
 
 
 def process_start(pid: int) -> str:

@@ -30,8 +30,7 @@ _ID_LENGTH: Final = 8
 # earlier boot.
 _FIRST_LEASE_S: Final = 10.0
 _LONGEST_LEASE_S: Final = 3600.0
-# The owner's pid in an abandoned journal. The stored start time is not that process's, so a
-# takeover kills no process.
+# The owner's pid in an abandoned journal. Takeovers kill only the process that holds the lock.
 _ABANDONED_PID: Final = 1
 
 _TABLES: Final = (
@@ -189,21 +188,15 @@ def read_ownership(connection: sqlite3.Connection, path: Path) -> Ownership:
 def claim_journal(connection: sqlite3.Connection, path: Path) -> Claim:
     """Create the tables if there are none, and become the owner, in one transaction.
 
-    If the previous owner did not release the journal, the epoch increases, so that writes of that
-    owner fail.
+    The caller holds the journal's lock, so no other process is its owner. If the previous owner did
+    not release the journal, the epoch increases, so that writes of that owner fail.
 
     Raises:
-        JournalUnavailableError: the file is not a journal, has another schema version, or its owner
-            is alive.
+        JournalUnavailableError: the file is not a journal, or has another schema version.
     """
     connection.execute("BEGIN IMMEDIATE")
     _create_tables(connection, path)
     ownership = read_ownership(connection, path)
-    if ownership.owner.is_alive:
-        raise JournalUnavailableError(
-            str(path),
-            f"process {ownership.owner.pid} has it open; stop it, or use another data directory",
-        )
     epoch = ownership.epoch if ownership.is_released else ownership.epoch + 1
     owner = OwnerProcess.this_process()
     connection.execute(

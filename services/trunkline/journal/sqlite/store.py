@@ -3,8 +3,9 @@
 import contextlib
 import json
 import os
+import sqlite3
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Self
@@ -15,13 +16,16 @@ from trunkline.journal.events import parse_header
 from trunkline.journal.sqlite import statements
 from trunkline.journal.sqlite.batch_index import BatchIndex, pack_batches, unpack_spans
 from trunkline.journal.sqlite.connection import (
+    check_access,
     connect,
     open_read_only,
     translate_all_errors,
     translate_errors,
 )
+from trunkline.journal.sqlite.lock import JournalLock, find_holder, has_lock, kill_holder
 from trunkline.journal.sqlite.schema import (
     Claim,
+    Ownership,
     TaskStage,
     claim_journal,
     read_clock,
@@ -44,8 +48,11 @@ from trunkline.journal.store import (
     WebhookRow,
 )
 
+# The time that a process has to become the owner after it has locked a journal.
+_CLAIM_S: Final = 10.0
 # The time to wait for the end of a killed process.
 _KILL_S: Final = 10.0
+_POLL_S: Final = 0.002
 
 
 class SqliteStore:
@@ -55,9 +62,12 @@ class SqliteStore:
     failure, and each commit waits for the disk: call `commit` in a thread then.
     """
 
-    def __init__(self, path: Path, claim: Claim, synchronous: Synchronous) -> None:
-        """Use a claimed file. `open` and `take_over` claim one."""
+    def __init__(
+        self, path: Path, claim: Claim, synchronous: Synchronous, lock: JournalLock
+    ) -> None:
+        """Use a claimed file and its lock. `open` and `take_over` claim one."""
         self._path = path
+        self._lock = lock
         self.id: str = claim.journal_id
         self.epoch: int = claim.epoch
         self.needs_checkpoint: bool = False
@@ -85,18 +95,19 @@ class SqliteStore:
             JournalUnavailableError: it has a living owner, or it can't be read or written.
         """
         _make_file(path)
-        with translate_all_errors(path), contextlib.closing(connect(path)) as connection:
-            connection.execute("PRAGMA journal_mode = WAL")
-            # The owner and the epoch must survive a power failure. Otherwise two owners could write
-            # different events under the same epoch.
-            connection.execute("PRAGMA synchronous = FULL")
-            claim = claim_journal(connection, path)
-            try:
-                return cls(path, claim, synchronous)
-            except BaseException:
-                # A journal that waits for a takeover must wait for the next attempt.
-                release_journal(connection, claim.epoch, for_takeover=claim.was_lost)
-                raise
+        with contextlib.ExitStack() as undo:
+            lock = JournalLock.acquire(path)
+            undo.callback(lock.close)
+            with _open_claiming(path) as connection:
+                claim = claim_journal(connection, path)
+                try:
+                    store = cls(path, claim, synchronous, lock)
+                except BaseException:
+                    # A journal that waits for a takeover must wait for the next attempt.
+                    release_journal(connection, claim.epoch, for_takeover=claim.was_lost)
+                    raise
+            undo.pop_all()
+            return store
 
     @classmethod
     def take_over(cls, path: Path, *, synchronous: Synchronous = "normal") -> Self:
@@ -108,20 +119,8 @@ class SqliteStore:
             JournalUnavailableError: the lease holds, the process can't be killed, another takeover
                 was faster, or the file can't be opened.
         """
-        with open_read_only(path) as connection:
-            ownership = read_ownership(connection, path)
-        owner = ownership.owner
-        if not ownership.is_released:
-            if ownership.expired_for_s < 0:
-                problem = (
-                    f"process {owner.pid} has it; its lease holds {-ownership.expired_for_s:.1f} s"
-                )
-                raise JournalUnavailableError(str(path), problem)
-            if owner.is_this_process:
-                raise JournalUnavailableError(str(path), "this process has it open already")
-            if not owner.kill(timeout_s=_KILL_S):
-                problem = f"process {owner.pid} has it and can't be killed; kill it, then try again"
-                raise JournalUnavailableError(str(path), problem)
+        if not _read_ownership(path).is_released:
+            _remove_holder(path)
         return cls.open(path, synchronous=synchronous)
 
     def commit(self, group: CommitGroup) -> None:
@@ -325,6 +324,7 @@ class SqliteStore:
                 self._checkpointer.close()
                 self._reader.close()
                 connection.close()
+                self._lock.close()
 
     def _commit_rows(self, group: CommitGroup) -> None:
         """Write a group that has only aliases or webhooks."""
@@ -419,14 +419,63 @@ class SqliteStore:
         return batches
 
 
+@contextlib.contextmanager
+def _open_claiming(path: Path) -> Iterator[sqlite3.Connection]:
+    with translate_all_errors(path), contextlib.closing(connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        # The owner and the epoch must survive a power failure. Otherwise two owners could write
+        # different events under the same epoch.
+        connection.execute("PRAGMA synchronous = FULL")
+        yield connection
+
+
+def _read_ownership(path: Path) -> Ownership:
+    with open_read_only(path) as connection:
+        return read_ownership(connection, path)
+
+
+def _remove_holder(path: Path) -> None:
+    """Kill the process that has a journal open although its lease has expired.
+
+    Only the process that holds the lock is killed, whatever the journal says. If the journal names
+    another owner, the holder is taking the journal over just now, and has some time for that.
+    """
+    started_s = time.monotonic()
+    killed_s: float | None = None
+    while True:
+        # Read in this order: the next holder of the lock is the journal's owner only later.
+        holder = find_holder(path)
+        ownership = _read_ownership(path)
+        now_s = time.monotonic()
+        if ownership.expired_for_s < 0:
+            problem = (
+                f"process {ownership.owner.pid} has it; "
+                f"its lease holds {-ownership.expired_for_s:.1f} s"
+            )
+            raise JournalUnavailableError(str(path), problem)
+        if holder is None:
+            return
+        if has_lock(path):
+            raise JournalUnavailableError(str(path), "this process has it open already")
+        if killed_s is None and (holder == ownership.owner or now_s > started_s + _CLAIM_S):
+            kill_holder(path, holder)
+            killed_s = now_s
+        if killed_s is not None and now_s > killed_s + _KILL_S:
+            name = f"process {holder.pid}" if holder.pid else "a process elsewhere"
+            problem = f"{name} has it and can't be killed; kill it, then try again"
+            raise JournalUnavailableError(str(path), problem)
+        time.sleep(_POLL_S)
+
+
 def _make_file(path: Path) -> None:
-    """Create the file if it does not exist."""
+    """Create the file if it does not exist; refuse one that others may change."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         # Only the user may read the file, and SQLite gives its other files the same mode. An
         # existing file is not opened: closing it would drop this process's locks on it.
         with contextlib.suppress(FileExistsError):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        check_access(path)
     except OSError as error:
         problem = f"{error.strerror or error}; use another data directory"
         raise JournalUnavailableError(str(path), problem) from error

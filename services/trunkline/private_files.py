@@ -1,0 +1,142 @@
+"""Refuses links, and files that other users may change or, if they are secrets, read.
+
+Other users are all but root and the user of this process. A group without other members counts as
+private, because some systems and Kubernetes (`fsGroup`) make files writable by such a group.
+"""
+
+import grp
+import os
+import pwd
+import stat
+from pathlib import Path
+from typing import Final
+
+from trunkline.errors import ConfigurationError
+
+_ROOT: Final = 0
+# The files that SQLite makes beside a database.
+_DATABASE_SUFFIXES: Final = ("", "-wal", "-shm", "-journal")
+_LINK: Final = "it is a symbolic link; use the file itself"
+
+
+def read_private_file(path: Path, *, is_secret: bool = True) -> bytes:
+    """Return the content of a file that only its owner may change and, if it is a secret, read.
+
+    Links are refused, except those of mounted secrets: root owns the link, its folder and the file,
+    and the file is below that folder. A file on a read-only mount that root owns may be readable
+    by all, as Kubernetes mounts secrets.
+
+    Raises:
+        ConfigurationError: others may change or read the file; the text says what to do.
+        OSError: it can't be read.
+    """
+    file = _resolve_mounted(path) if path.is_symlink() else path
+    # A FIFO must not block.
+    fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(fd, "rb") as opened:
+        status = os.fstat(fd)
+        problem = _find_problem(file, status) or _find_folder_problem(file.parent)
+        if not problem and is_secret:
+            problem = _find_reader_problem(file, status, is_read_only=_is_read_only(fd))
+        if problem:
+            raise ConfigurationError(str(path), problem)
+        return opened.read()
+
+
+def find_database_problem(path: Path) -> str:
+    """Return the reason why a SQLite file must not be opened, with what to do, or "".
+
+    The files that SQLite keeps beside it are checked, too. Missing files have no problem.
+    """
+    for suffix in _DATABASE_SUFFIXES:
+        file = Path(f"{path}{suffix}")
+        try:
+            status = file.lstat()
+        except OSError:
+            # Missing, or unreadable, which opening it reports.
+            continue
+        if problem := _find_problem(file, status):
+            return problem if not suffix else f"{file.name}: {problem}"
+    return _find_folder_problem(path.parent)
+
+
+def _resolve_mounted(path: Path) -> Path:
+    """Return the file behind a link of a mounted secret. ConfigurationError: another link."""
+    folder, file = path.parent.resolve(), path.resolve(strict=True)
+    parts = (path, folder, file.parent, file)
+    if not file.is_relative_to(folder) or any(part.lstat().st_uid != _ROOT for part in parts):
+        raise ConfigurationError(str(path), _LINK)
+    return file
+
+
+def _find_problem(path: Path, status: os.stat_result) -> str:
+    if stat.S_ISLNK(status.st_mode):
+        return _LINK
+    if not stat.S_ISREG(status.st_mode):
+        return "it is not a regular file; use another one"
+    if problem := _find_owner_problem(path, status):
+        return problem
+    if _is_open_to_others(status, group=stat.S_IWGRP, all_users=stat.S_IWOTH):
+        return f"other users may write to it; run `chmod go-w {path}`"
+    return ""
+
+
+def _find_folder_problem(folder: Path) -> str:
+    try:
+        status = folder.stat()
+    except OSError:
+        return ""
+    if problem := _find_owner_problem(folder, status):
+        return f"its folder {folder}: {problem}"
+    # In a sticky folder, only the owner of a file may replace it.
+    if status.st_mode & stat.S_ISVTX:
+        return ""
+    if _is_open_to_others(status, group=stat.S_IWGRP, all_users=stat.S_IWOTH):
+        return f"other users may replace it in its folder; run `chmod go-w {folder}`"
+    return ""
+
+
+def _find_owner_problem(path: Path, status: os.stat_result) -> str:
+    if status.st_uid in (os.geteuid(), _ROOT):
+        return ""
+    return (
+        f"it belongs to {_user_name(status.st_uid)}, not to {_user_name(os.geteuid())}; "
+        f"run `chown {os.geteuid()} {path}` or run this program as its owner"
+    )
+
+
+def _find_reader_problem(path: Path, status: os.stat_result, *, is_read_only: bool) -> str:
+    is_mounted = status.st_uid == _ROOT and is_read_only
+    # A group is how root gives a secret to a user.
+    is_from_root = status.st_uid == _ROOT != os.geteuid()
+    group = 0 if is_from_root else stat.S_IRGRP
+    if is_mounted or not _is_open_to_others(status, group=group, all_users=stat.S_IROTH):
+        return ""
+    return f"other users may read it; run `chmod go-rwx {path}`"
+
+
+def _is_open_to_others(status: os.stat_result, *, group: int, all_users: int) -> bool:
+    if status.st_mode & all_users:
+        return True
+    return bool(status.st_mode & group) and not _is_private_group(status.st_gid)
+
+
+def _is_private_group(gid: int) -> bool:
+    """Return whether a group has no members but root and the user of this process."""
+    try:
+        names = set(grp.getgrgid(gid).gr_mem)
+    except KeyError:
+        names = set()
+    users = {user.pw_uid for user in pwd.getpwall() if user.pw_gid == gid or user.pw_name in names}
+    return users <= {os.geteuid(), _ROOT}
+
+
+def _is_read_only(fd: int) -> bool:
+    return bool(os.fstatvfs(fd).f_flag & os.ST_RDONLY)
+
+
+def _user_name(uid: int) -> str:
+    try:
+        return f"user {pwd.getpwuid(uid).pw_name}"
+    except KeyError:
+        return f"user {uid}"
