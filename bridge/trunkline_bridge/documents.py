@@ -3,22 +3,25 @@
 import asyncio
 from pathlib import Path
 
-from trunkline.errors import PeerUnavailableError
+from trunkline.errors import ConfigurationError, PeerUnavailableError
+from trunkline.private_files import read_private_file
 
 _TIMEOUT_S = 5.0
 _LIMIT_BYTES = 1024 * 1024
 
 
 async def fetch_document(source: str) -> bytes:
-    """Return the content of a URL or a file.
+    """Return the content of a URL or a file that others can't change.
 
     Raises:
-        PeerUnavailableError: it cannot be read; or a URL sends more than 1 MiB or needs more than
-            5 s.
+        PeerUnavailableError: it cannot be read, or others may change it; or a URL sends more than
+            1 MiB or needs more than 5 s.
     """
     if not source.startswith(("http://", "https://")):
         try:
-            return await asyncio.to_thread(Path(source).read_bytes)
+            return await asyncio.to_thread(read_private_file, Path(source), is_secret=False)
+        except ConfigurationError as error:
+            raise PeerUnavailableError(source, error.problem) from error
         except OSError as error:
             raise PeerUnavailableError(source, f"cannot be read: {error.strerror}") from error
     import httpx2

@@ -53,6 +53,7 @@ async def guarded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Grp
     folder = tmp_path_factory.mktemp("guarded")
     keys = [("ann", "acme", KEY_A), ("bob", "other", KEY_B), ("ben", "acme", "key-of-ben")]
     (folder / "jwks.json").write_bytes(key_set(ISSUER_KEY))
+    (folder / "card.pem").touch(mode=0o600)
     (folder / "card.pem").write_bytes(CARD_KEY.pem())
     settings = BridgeSettings(
         default_agent="asker",

@@ -71,6 +71,7 @@ class Guarded:
 async def guarded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Guarded]:
     folder = tmp_path_factory.mktemp("guarded")
     write_api_keys(folder / "keys.toml", [])
+    (folder / "card.pem").touch(mode=0o600)
     (folder / "card.pem").write_bytes(SIGNER.pem())
     (folder / "card.pub").write_bytes(SIGNER.public_pem())
     (folder / "strange.pub").write_bytes(SigningKey("mesh-2026").public_pem())

@@ -136,5 +136,6 @@ def test_a_signature_is_valid_for_its_card_only(
 @pytest.fixture(scope="module")
 def signer(tmp_path_factory: pytest.TempPathFactory) -> CardSigner:
     path = tmp_path_factory.mktemp("keys") / "card.pem"
+    path.touch(mode=0o600)
     path.write_bytes(KEY.pem())
     return CardSigner(path, "main")

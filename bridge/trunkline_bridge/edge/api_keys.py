@@ -25,6 +25,7 @@ from typing import TypeGuard
 
 from trunkline.errors import ConfigurationError
 from trunkline.identity import ANONYMOUS_ACCOUNT
+from trunkline.private_files import read_private_file
 
 logger = logging.getLogger(__name__)
 
@@ -74,10 +75,11 @@ def load_keys(path: Path) -> Sequence[ApiKey]:
     """Return the keys of a file.
 
     Raises:
-        ConfigurationError: the file cannot be read or is malformed.
+        ConfigurationError: the file cannot be read or is malformed, or others may write to it.
     """
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        # Others may read it: it holds only hashes of random keys.
+        table = tomllib.loads(read_private_file(path, is_secret=False).decode())
     except OSError as error:
         raise ConfigurationError(str(path), f"cannot be read: {error.strerror}") from error
     except ValueError as error:
@@ -97,8 +99,10 @@ def save_keys(path: Path, keys: Sequence[ApiKey]) -> None:
     """Replace a file of keys atomically. Only its owner may read it.
 
     Raises:
-        ConfigurationError: the file cannot be written.
+        ConfigurationError: the file cannot be written, or is a link, which would be replaced.
     """
+    if path.is_symlink():
+        raise ConfigurationError(str(path), "it is a symbolic link; use the file itself")
     tables = [
         f"\n[[key]]\nname = {_toml_string(key.name)}\naccount = {_toml_string(key.account)}\n"
         f"sha256 = {_toml_string(key.sha256)}\n"

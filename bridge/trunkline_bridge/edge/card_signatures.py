@@ -27,6 +27,7 @@ from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from jwt.utils import base64url_encode
 
 from trunkline.errors import ConfigurationError
+from trunkline.private_files import read_private_file
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.edge.jwt_tokens import SIGNATURE_ALGORITHMS, parse_key_set
 from trunkline_bridge.protocol import KEYS_PATH
@@ -182,9 +183,9 @@ class CardSigner:
     """Signs cards with one key. An unchanged card is signed only once."""
 
     def __init__(self, path: Path, key_id: str = "") -> None:
-        """Load a private key in PEM. ConfigurationError: it is unusable."""
+        """Load a private key in PEM. ConfigurationError: it is unusable, or others may read it."""
         try:
-            key = load_pem_private_key(path.read_bytes(), password=None)
+            key = load_pem_private_key(read_private_file(path), password=None)
         except OSError as error:
             raise ConfigurationError(str(path), f"cannot be read: {error.strerror}") from error
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
@@ -333,7 +334,8 @@ def _verify_signature(
     algorithm, key_id = header.get("alg"), header.get("kid")
     if not isinstance(algorithm, str) or algorithm not in SIGNATURE_ALGORITHMS:
         raise InvalidSignatureError("has an algorithm that isn't allowed")
-    if not isinstance(key_id, str) or "crit" in header:
+    has_type = isinstance(header.get("typ", ""), str)
+    if not isinstance(key_id, str) or not has_type or "crit" in header:
         raise InvalidSignatureError("has a header that isn't allowed")
     candidates = [key for key in keys if key.key_id in (None, key_id)]
     if not candidates:

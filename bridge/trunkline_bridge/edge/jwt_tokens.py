@@ -34,6 +34,13 @@ REFRESH_INTERVAL_S = 30.0
 RETRY_INTERVAL_S = 2.0
 _MAX_TOKEN_LENGTH = 8192
 
+# The types of tokens for callers (RFC 7519, 5.1; RFC 9068, 2.1). Tokens for other purposes that the
+# same issuer signs, such as logout tokens, have other types (RFC 8725, 3.11).
+_TYPES = frozenset({"jwt", "at+jwt"})
+_TIMES = ("exp", "nbf", "iat")
+# The end of the year 9999, the last of most calendars.
+_LATEST_S = 253402300799
+
 
 class JwkSet:
     """The public keys of a JWKS, fetched at the first use and refreshed later."""
@@ -168,6 +175,8 @@ class TokenVerifier:
             raise InvalidTokenError("the token is too long")
         try:
             header = jwt.get_unverified_header(token)
+            if not _is_callers_type(header.get("typ", "JWT")):
+                raise InvalidTokenError("the token is of another type")
             algorithm, key_id = header.get("alg"), header.get("kid")
             if algorithm not in self._settings.algorithms:
                 raise InvalidTokenError("the token's signature algorithm is not allowed")
@@ -189,6 +198,25 @@ class TokenVerifier:
             raise InvalidTokenError("the token is not valid yet") from error
         except (jwt.InvalidAudienceError, jwt.InvalidIssuerError) as error:
             raise InvalidTokenError("the token has another issuer or audience") from error
-        except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
+        # ArithmeticError: an infinite time.
+        except (jwt.PyJWTError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
             raise InvalidTokenError("the token is not valid") from error
+        _check_times(claims)
         return claims
+
+
+def _is_callers_type(value: object) -> bool:
+    """Return whether a `typ` is one of tokens for callers. It is a media type without case."""
+    return isinstance(value, str) and value.lower().removeprefix("application/") in _TYPES
+
+
+def _check_times(claims: Mapping[str, object]) -> None:
+    for name in _TIMES:
+        if name in claims and not _is_time(claims[name]):
+            raise InvalidTokenError(f"the token's claim {name} is no time")
+
+
+def _is_time(value: object) -> bool:
+    """Return whether a claim is a NumericDate (RFC 7519, 2). PyJWT also takes texts and bools."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and 0 <= value <= _LATEST_S

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from trunkline.errors import ConfigurationError
+from trunkline.private_files import read_private_file
 
 PREFIX: Final = "whsec_"
 FILE_NAME: Final = "webhook.secret"
@@ -68,10 +69,14 @@ def load_or_create_secret(folder: Path) -> str:
 
 
 def load_secret(folder: Path) -> str:
-    """Return the secret in a folder; empty: there is none. ConfigurationError: it is unreadable."""
+    """Return the secret in a folder; empty: there is none.
+
+    Raises:
+        ConfigurationError: it is unreadable, or others may read or change it.
+    """
     path = folder / FILE_NAME
     try:
-        return path.read_text(encoding="ascii").strip()
+        return read_private_file(path).decode("ascii").strip()
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeError) as error:

@@ -67,6 +67,7 @@ def secured_card() -> agent_card_pb2.AgentCard:
 
 def make_signer(key: SigningKey, folder: Path, key_id: str = "main") -> CardSigner:
     path = folder / "card.pem"
+    path.touch(mode=0o600)
     path.write_bytes(key.pem())
     return CardSigner(path, key_id)
 
@@ -198,6 +199,7 @@ def make_forgeries() -> dict[str, tuple[str, str]]:
         "another algorithm": (encode({"alg": "ES256", "kid": "main"}), "eA" * 43),
         "a list of algorithms": (encode({"alg": ["RS256"], "kid": "main"}), "eA"),
         "no kid": (encode({"alg": "RS256"}), "eA"),
+        "type": (encode({"alg": "RS256", "kid": "main", "typ": 7}), "eA"),
         "critical": (encode({"alg": "RS256", "kid": "main", "crit": ["b64"], "b64": False}), "eA"),
         "empty": (valid_header, ""),
         "random": (valid_header, "eA" * 171),
@@ -237,6 +239,7 @@ def test_a_changed_card_or_an_untrusted_signature_is_refused(tmp_path: Path) -> 
 def test_a_key_that_cannot_sign_is_named(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "card.pem"
     if content is not None:
+        path.touch(mode=0o600)
         path.write_bytes(content)
     with pytest.raises(ConfigurationError, match=r"card\.pem"):
         CardSigner(path)

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import hmac
 import json
+import math
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,37 @@ async def test_a_token_with_wrong_claims_is_refused(
 ) -> None:
     with pytest.raises(InvalidTokenError, match=problem):
         await TokenVerifier(token_settings(jwks)).verify(TRUSTED_KEY.token(claims))
+
+
+@pytest.mark.parametrize("name", ["exp", "nbf", "iat"])
+@pytest.mark.parametrize(
+    "value",
+    ["4102444800", True, [4102444800], {}, math.inf, -math.inf, math.nan, 1e300, 2**70, -1.5],
+    ids=str,
+)
+async def test_a_time_that_is_no_sensible_number_is_refused(
+    jwks: Path, name: str, value: object
+) -> None:
+    token = TRUSTED_KEY.token({name: value})
+    with pytest.raises(InvalidTokenError):
+        await TokenVerifier(token_settings(jwks)).verify(token)
+
+
+async def test_a_time_may_have_fractions(jwks: Path) -> None:
+    token = TRUSTED_KEY.token({"exp": at(60) + 0.5, "nbf": at(-60) + 0.5})
+    assert (await TokenVerifier(token_settings(jwks)).verify(token)).account == "ann"
+
+
+@pytest.mark.parametrize("typ", ["JWT", "jwt", "at+jwt", "AT+JWT", "application/at+jwt", None])
+async def test_a_token_may_have_the_type_of_access_tokens(jwks: Path, typ: str | None) -> None:
+    token = TRUSTED_KEY.token(typ=typ)
+    assert (await TokenVerifier(token_settings(jwks)).verify(token)).account == "ann"
+
+
+@pytest.mark.parametrize("typ", ["dpop+jwt", "logout+jwt", "JOSE", "JWT ", ["JWT"], {"a": 1}, 7])
+async def test_a_token_of_another_type_is_refused(jwks: Path, typ: object) -> None:
+    with pytest.raises(InvalidTokenError, match="the token is of another type"):
+        await TokenVerifier(token_settings(jwks)).verify(TRUSTED_KEY.token(typ=typ))
 
 
 async def test_a_small_clock_difference_is_tolerated(jwks: Path) -> None:

@@ -141,6 +141,7 @@ def test_a_secret_that_cannot_be_stored_is_an_error(tmp_path: Path) -> None:
 
 
 def test_an_empty_secret_file_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).touch(mode=0o600)
     (tmp_path / FILE_NAME).write_text("\n")
     with pytest.raises(ConfigurationError, match="is empty"):
         load_or_create_secret(tmp_path)

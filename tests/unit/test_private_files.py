@@ -1,0 +1,183 @@
+"""Links, and files that others may change or read, are refused with what to do."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from trunkline import private_files
+from trunkline.errors import ConfigurationError, JournalUnavailableError
+from trunkline.journal.journal import Journal
+from trunkline.journal.sqlite import find_orphaned_journals, inspect_journal
+from trunkline.private_files import find_database_problem, read_private_file
+from trunkline.reasoning.checkpoint_files import open_checkpoint_file
+from trunkline.traces.store import SpanStore
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "key.pem"
+    path.touch(mode=0o600)
+    path.write_text("secret")
+    return path
+
+
+@pytest.fixture
+def shared_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make every group one with other members."""
+    monkeypatch.setattr(private_files, "_is_private_group", lambda _gid: False)
+
+
+def read_problem(path: Path, *, is_secret: bool = True) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        read_private_file(path, is_secret=is_secret)
+    assert caught.value.where == str(path)
+    return caught.value.problem
+
+
+def test_a_file_of_its_owner_alone_is_read(secret: Path) -> None:
+    assert read_private_file(secret) == b"secret"
+    with pytest.raises(FileNotFoundError):
+        read_private_file(secret.with_name("missing"))
+
+
+@pytest.mark.usefixtures("shared_groups")
+@pytest.mark.parametrize("mode", [0o602, 0o620, 0o666])
+def test_a_file_that_others_may_write_is_refused(secret: Path, mode: int) -> None:
+    secret.chmod(mode)
+    expected = f"other users may write to it; run `chmod go-w {secret}`"
+    assert read_problem(secret) == read_problem(secret, is_secret=False) == expected
+    assert find_database_problem(secret) == expected
+
+
+@pytest.mark.usefixtures("shared_groups")
+@pytest.mark.parametrize("mode", [0o604, 0o640, 0o644])
+def test_a_secret_that_others_may_read_is_refused(secret: Path, mode: int) -> None:
+    secret.chmod(mode)
+    assert read_problem(secret) == f"other users may read it; run `chmod go-rwx {secret}`"
+    assert read_private_file(secret, is_secret=False) == b"secret"
+    assert find_database_problem(secret) == ""
+
+
+@pytest.mark.usefixtures("shared_groups")
+def test_a_file_in_a_folder_of_all_users_is_refused(secret: Path) -> None:
+    secret.parent.chmod(0o777)
+    expected = f"other users may replace it in its folder; run `chmod go-w {secret.parent}`"
+    assert read_problem(secret) == find_database_problem(secret) == expected
+    # Only its owner may replace a file in a sticky folder.
+    secret.parent.chmod(0o1777)
+    assert read_private_file(secret) == b"secret"
+
+
+def test_links_and_devices_are_refused(secret: Path, tmp_path: Path) -> None:
+    link = tmp_path / "links" / "link.pem"
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    link.parent.mkdir()
+    link.symlink_to(secret.rename(folder / "key.pem"))
+    assert read_problem(link) == "it is a symbolic link; use the file itself"
+    assert find_database_problem(link) == "it is a symbolic link; use the file itself"
+    os.mkfifo(tmp_path / "fifo", 0o600)
+    assert "not a regular file" in read_problem(tmp_path / "fifo")
+
+
+def test_a_group_without_other_members_is_private(secret: Path) -> None:
+    secret.chmod(0o660)
+    # As in Kubernetes: a number without a name (`fsGroup`).
+    os.chown(secret, -1, 54321) if os.geteuid() == 0 else None
+    assert read_private_file(secret) == b"secret"
+    secret.chmod(0o664)
+    assert "may read it" in read_problem(secret)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_file_of_another_user_is_refused(secret: Path) -> None:
+    os.chown(secret, NOBODY, -1)
+    assert "not to user root" in read_problem(secret)
+    assert f"run `chown 0 {secret}`" in find_database_problem(secret)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts secrets")
+def test_a_secret_mounted_by_kubernetes_is_read(
+    secret: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = secret.parent
+    folder.chmod(0o1777)
+    version = folder / "..2026_11_23"
+    version.mkdir()
+    secret.rename(version / "key.pem").chmod(0o644)
+    (folder / "..data").symlink_to(version.name)
+    secret.symlink_to("..data/key.pem")
+    assert "may read it" in read_problem(secret)
+    monkeypatch.setattr(private_files, "_is_read_only", lambda _fd: True)
+    assert read_private_file(secret) == b"secret"
+    # A link that another user made there.
+    os.chown(secret, NOBODY, -1, follow_symlinks=False)
+    assert read_problem(secret) == "it is a symbolic link; use the file itself"
+
+
+@pytest.mark.usefixtures("shared_groups")
+def test_a_user_reads_the_secrets_that_root_gives_to_its_group(
+    secret: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = secret.stat()
+    mode = stat.S_IFREG | 0o640
+    given = os.stat_result((mode, *status[1:4], 0, *status[5:]))
+    monkeypatch.setattr(os, "geteuid", lambda: 4321)
+    assert private_files._find_reader_problem(secret, given, is_read_only=False) == ""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert private_files._find_reader_problem(secret, given, is_read_only=False) != ""
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm", ".lock"])
+def test_a_journal_with_a_link_is_neither_opened_nor_read(tmp_path: Path, suffix: str) -> None:
+    folder = tmp_path / "journals"
+    path = folder / "journal.db"
+    Journal.open(path).close()
+    target = tmp_path / "target"
+    target.touch(mode=0o600)
+    file = Path(f"{path}{suffix}")
+    if not suffix:
+        file.replace(target)
+    file.symlink_to(target)
+    before = target.read_bytes()
+    with pytest.raises(JournalUnavailableError, match=r"symbolic link|remove that link"):
+        Journal.open(path)
+    if suffix != ".lock":
+        with pytest.raises(JournalUnavailableError, match="symbolic link"):
+            inspect_journal(path)
+        assert find_orphaned_journals(folder) == []
+    assert target.read_bytes() == before
+
+
+@pytest.mark.usefixtures("shared_groups")
+def test_a_journal_that_others_may_write_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    Journal.open(path).close()
+    path.chmod(0o660)
+    with pytest.raises(JournalUnavailableError, match="chmod go-w"):
+        Journal.open(path)
+    with pytest.raises(JournalUnavailableError, match="chmod go-w"):
+        Journal.take_over(path)
+
+
+def test_a_span_store_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "target").touch(mode=0o600)
+    (tmp_path / "traces.db").symlink_to("target")
+    with pytest.raises(JournalUnavailableError, match="symbolic link"):
+        SpanStore(tmp_path / "traces.db")
+
+
+def test_checkpoints_behind_a_link_are_not_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    target, link = tmp_path / "target", tmp_path / "x.db.checkpoints"
+    target.touch(mode=0o600)
+    link.symlink_to(target)
+    with open_checkpoint_file(link):
+        assert not link.is_symlink()
+    assert target.read_bytes() == b""
+    assert "symbolic link" in caplog.records[0].__dict__["problem"]
