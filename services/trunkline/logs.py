@@ -2,11 +2,13 @@
 
 import json
 import logging
+import re
 import sys
 from datetime import UTC, datetime
 from typing import Any
 
 from trunkline import telemetry
+from trunkline.printable import escape_controls, escape_json_controls
 
 # Attributes of every record. All others are fields of the event.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -14,29 +16,47 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 # Libraries that log session ids, URLs with keys in them, and contents of messages.
 _SILENCED = ("mcp", "httpx2", "httpcore2")
 
+# Values of fields that stand without quotes in plain lines.
+_UNQUOTED = re.compile(r"[^\s\"=]+")
+
 
 def configure_logging(*, level: str, log_format: str) -> None:
     """Log to stderr from `level` up, in the format `json` or `plain`."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else PlainFormatter())
+    # Warnings would print their text unescaped.
+    logging.captureWarnings(capture=True)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name in _SILENCED:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 class PlainFormatter(logging.Formatter):
-    """Formats a record as one line: time, level, logger, event, fields. An exception follows."""
+    """Formats a record as one line: time, level, logger, event, fields.
+
+    An exception follows, in indented lines. No text of others can begin a line or end a field.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as text."""
         time = _record_time(record).strftime("%H:%M:%S")
-        fields = "".join(f" {name}={value}" for name, value in _event_fields(record).items())
-        line = f"{time} {record.levelname.lower()} {record.name} {record.getMessage()}{fields}"
-        return line + (f"\n{self.formatException(record.exc_info)}" if record.exc_info else "")
+        fields = "".join(
+            f" {name}={_quote(value)}" for name, value in _event_fields(record).items()
+        )
+        line = f"{time} {record.levelname.lower()} {record.name} {_message(record)}{fields}"
+        details = "".join(f"\n    {escape_controls(row)}" for row in self._details(record))
+        return escape_controls(line) + details
+
+    def _details(self, record: logging.LogRecord) -> list[str]:
+        texts = [self.formatException(record.exc_info)] if record.exc_info else []
+        if record.stack_info:
+            texts.append(record.stack_info)
+        # Not `splitlines`, which also splits at characters that are escaped.
+        return [row for text in texts for row in text.split("\n")]
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as one line with a JSON object."""
+    """Formats a record as one line with a JSON object, without control characters."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as JSON."""
@@ -44,12 +64,26 @@ class JsonFormatter(logging.Formatter):
             "time": _record_time(record).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "event": record.getMessage(),
-            **_event_fields(record),
+            "event": _message(record),
         }
+        entry = _event_fields(record) | entry
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry, ensure_ascii=False, default=str)
+        if record.stack_info:
+            entry["stack"] = record.stack_info
+        return escape_json_controls(json.dumps(entry, ensure_ascii=False, default=str))
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception:  # noqa: BLE001  logging would print the arguments without escaping them
+        return f"{record.msg} {record.args!r}"
+
+
+def _quote(value: object) -> str:
+    text = str(value)
+    return text if _UNQUOTED.fullmatch(text) else json.dumps(text, ensure_ascii=False)
 
 
 def _record_time(record: logging.LogRecord) -> datetime:

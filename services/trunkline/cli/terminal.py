@@ -4,23 +4,31 @@ import io
 import json
 import os
 import re
+import secrets
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TextIO
 
+from trunkline.printable import remove_controls
+
 DIM, RED, BOLD = "2", "31", "1"
 
-# Our own colours, as group 1. Then control characters except tab and newline, and characters that
-# change the direction of text.
-_CONTROL_SEQUENCES = re.compile(r"(\x1b\[(?:0|1|2|31)m)|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202d\u202e]")
+# Begins our own colours in text for a filtered terminal. It is random, so that text of others
+# can't use it: painted text could pass for ours.
+_COLOUR_MARK = f"\x1b{secrets.token_hex(8)}"
+_COLOUR = re.compile(rf"({_COLOUR_MARK}\[[0-9]+m)")
 
 
 class _FilteredTerminal(io.TextIOWrapper):
     """A terminal stream that drops control characters. Models and tools write most of the text."""
 
     def write(self, text: str, /) -> int:
-        super().write(_CONTROL_SEQUENCES.sub(r"\1", text))
+        # Every second piece is one of our colours.
+        pieces = _COLOUR.split(text)
+        pieces[::2] = map(remove_controls, pieces[::2])
+        pieces[1::2] = [piece.replace(_COLOUR_MARK, "\x1b") for piece in pieces[1::2]]
+        super().write("".join(pieces))
         return len(text)
 
 
@@ -64,7 +72,10 @@ def has_colour(stream: TextIO) -> bool:
 
 def paint(text: str, colour: str, stream: TextIO) -> str:
     """Return text in a colour, or unchanged if `stream` shows no colour."""
-    return f"\x1b[{colour}m{text}\x1b[0m" if has_colour(stream) else text
+    if not has_colour(stream):
+        return text
+    start = _COLOUR_MARK if isinstance(stream, _FilteredTerminal) else "\x1b"
+    return f"{start}[{colour}m{text}{start}[0m"
 
 
 def write(text: str) -> None:

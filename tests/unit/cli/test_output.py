@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import sys
+import unicodedata
 
 import pytest
 import typer
@@ -240,6 +241,7 @@ def test_loggers_of_libraries_that_log_content_are_disabled(
         for name in ("mcp.client.streamable_http", "httpx2", "httpcore2.http11"):
             assert not logging.getLogger(name).isEnabledFor(logging.ERROR)
     finally:
+        logging.captureWarnings(capture=False)
         for logger, level in zip(loggers, before, strict=True):
             logger.setLevel(level)
 
@@ -251,3 +253,64 @@ def test_an_exception_in_the_log_has_its_traceback() -> None:
         built = record(sys.exc_info())
     assert "test_output.py" in PlainFormatter().format(built)
     assert "ValueError: x" in json.loads(JsonFormatter().format(built))["exception"]
+
+
+# Line breaks of all kinds, terminal sequences, DEL, and characters that turn text around.
+HOSTILE = (
+    "a\n12:00:00 info trunkline forged\r\x0b\x0c\x1c\x1e\x85\u2028\u2029 \x1b[2J\x9b2J\x07\x7f\x00"
+    "\u202e\u2066\u200f\u061c \ud800"
+)
+
+
+def hostile_record() -> logging.LogRecord:
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError:
+        built = logging.LogRecord(
+            f"lib{HOSTILE}", logging.INFO, "", 0, "GET %s", (HOSTILE,), sys.exc_info()
+        )
+    built.agent = HOSTILE
+    built.level = "fatal"
+    built.stack_info = HOSTILE
+    return built
+
+
+def hidden_characters(text: str) -> set[str]:
+    """Return the characters that a terminal or a log reader may obey instead of showing them."""
+    kinds = {"Cc", "Cs", "Zl", "Zp"}
+    turning = set("\u061c\u200e\u200f") | {chr(code) for code in range(0x202A, 0x202F)}
+    turning |= {chr(code) for code in range(0x2066, 0x206A)}
+    return {char for char in text if unicodedata.category(char) in kinds or char in turning}
+
+
+def test_a_plain_log_line_cannot_be_forged() -> None:
+    text = PlainFormatter().format(hostile_record())
+    first, *others = text.split("\n")
+    assert hidden_characters(text) == {"\n"}
+    assert ' agent="a\\n12:00:00 info trunkline forged' in first
+    assert others
+    assert all(line.startswith("    ") for line in others)
+
+
+def test_a_json_log_line_cannot_be_forged() -> None:
+    line = JsonFormatter().format(hostile_record())
+    assert hidden_characters(line) == set()
+    entry = json.loads(line)
+    assert entry["agent"] == entry["stack"] == HOSTILE
+    assert (entry["level"], entry["event"]) == ("info", f"GET {HOSTILE}")
+    assert HOSTILE in entry["exception"]
+
+
+def test_a_field_with_spaces_is_quoted() -> None:
+    built = record()
+    built.task_id = 't level=error code="x"'
+    line = PlainFormatter().format(built)
+    assert line.endswith(' task_id="t level=error code=\\"x\\""')
+
+
+@pytest.mark.parametrize("formatter", [PlainFormatter(), JsonFormatter()])
+def test_a_record_with_wrong_arguments_is_logged_escaped(formatter: logging.Formatter) -> None:
+    built = logging.LogRecord("lib", logging.INFO, "", 0, "%d\n", ("\x1b",), None)
+    line = formatter.format(built)
+    assert hidden_characters(line) == set()
+    assert "x1b" in line

@@ -15,7 +15,8 @@ from trunkline.agents.process import _print_state
 from trunkline.cli.terminal import RED, accept_any_text, paint, print_json, print_stderr, write
 
 HOSTILE = (
-    "red \x1b[31m, title \x1b]0;owned\x07, away \x1b[2J\x9b2J\r, hidden \x1b[8m, turned \u202e"
+    "red \x1b[31m, title \x1b]0;owned\x07, away \x1b[2J\x9b2J\r, hidden \x1b[8m, "
+    "turned \u202e\u202a\u2066\u2067\u2068\u2069\u200e\u200f\u061c, lines \u2028\u2029"
 )
 
 
@@ -51,8 +52,16 @@ def test_a_terminal_shows_text_of_others_without_control_sequences(
     with terminal(monkeypatch) as reader:
         write(f"{HOSTILE}\n")
         output = read_until(reader, b"\n")
-    # The red of the project itself is harmless.
-    assert output == ("red \x1b[31m, title ]0;owned, away [2J2J, hidden [8m, turned \n")
+    assert output == "red [31m, title ]0;owned, away [2J2J, hidden [8m, turned , lines \n"
+
+
+def test_painted_text_of_others_keeps_no_colour_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    with terminal(monkeypatch) as reader:
+        write(f"{paint(HOSTILE, RED, sys.stdout)}\n")
+        output = read_until(reader, b"\n")
+    assert output.startswith("\x1b[31mred [31m, title ")
+    assert output.endswith("lines \x1b[0m\n")
+    assert output.count("\x1b") == 2
 
 
 def test_a_control_sequence_split_across_writes_is_removed(

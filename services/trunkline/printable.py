@@ -1,0 +1,33 @@
+"""Control characters in text from others: they forge log lines and take over terminals."""
+
+import re
+from typing import Final
+
+# Control characters (C0, DEL, C1), line and paragraph separators, surrogates, and the controls of
+# text direction (Unicode's UAX 9), which show text in another order than it is read in.
+_HIDDEN: Final = (
+    "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufff9-\ufffb"
+)
+_CONTROLS: Final = re.compile(f"[{_HIDDEN}]")
+_CONTROLS_BUT_LAYOUT: Final = re.compile(f"(?![\t\n])[{_HIDDEN}]")
+_SHORT: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def escape_controls(text: str) -> str:
+    r"""Return text on one line, with control characters as `\n`, `\t`, `\x1b` or `\u202e`."""
+    return _CONTROLS.sub(_escape, text)
+
+
+def escape_json_controls(text: str) -> str:
+    """Escape the control characters that JSON allows in texts, in a JSON document on one line."""
+    return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def remove_controls(text: str) -> str:
+    """Return text without control characters other than tabs and line breaks."""
+    return _CONTROLS_BUT_LAYOUT.sub("", text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return _SHORT.get(match[0]) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
