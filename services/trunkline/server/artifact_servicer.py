@@ -20,6 +20,7 @@ SERVICE: Final = artifact_service_pb2.DESCRIPTOR.services_by_name["ArtifactServi
 
 _PAGE_SIZE: Final = 50
 _MAX_PAGE_SIZE: Final = 100
+_TOKEN_DIGITS: Final = 9
 
 
 class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
@@ -87,7 +88,9 @@ class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
         self, request: artifact_service_pb2.ListArtifactsRequest, _context: _Context
     ) -> artifact_service_pb2.ListArtifactsResponse:
         snapshot = await self._host.snapshot(request.task_id, account=request.account)
-        start = int(request.page_token) if request.page_token.isdecimal() else 0
+        start = _parse_page_token(request.page_token)
+        if request.page_size < 0:
+            raise InvalidArgumentError("page_size", f"must be 1 to {_MAX_PAGE_SIZE}, or left out")
         end = start + (
             min(request.page_size, _MAX_PAGE_SIZE) if request.page_size > 0 else _PAGE_SIZE
         )
@@ -145,6 +148,16 @@ class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
         end = request.offset + request.length if request.length else len(inline)
         for offset in range(request.offset, min(end, len(inline)), CHUNK_BYTES):
             yield inline[offset : min(offset + CHUNK_BYTES, end)]
+
+
+def _parse_page_token(page_token: str) -> int:
+    if not page_token:
+        return 0
+    # A short number: Python refuses to read thousands of digits.
+    if not page_token.isascii() or not page_token.isdecimal() or len(page_token) > _TOKEN_DIGITS:
+        problem = "is not a page token; send the one of the previous page, or none"
+        raise InvalidArgumentError("page_token", problem)
+    return int(page_token)
 
 
 def _build_stored_response(blob: Blob) -> artifact_service_pb2.UploadArtifactResponse:

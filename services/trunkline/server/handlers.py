@@ -2,16 +2,18 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
 
 from trunkline.errors import InvalidArgumentError
 from trunkline.journal.events import encode_varint
+from trunkline.server.request_values import check_values
 from trunkline.tasks.watch import TaskWatch
 
 _Request = TypeVar("_Request", bound=Message)
+_Any = TypeVar("_Any")
 
 
 class UnaryContext(Protocol):
@@ -84,12 +86,51 @@ class TaskStreamMethod(Generic[_Request]):
             first_response = None
 
 
+UNREADABLE: Final = object()
+"""Stands for a request that can't be read. grpc would answer it with INTERNAL."""
+
+
+def make_deserializer(parse: Callable[[bytes], object]) -> Callable[[bytes], object]:
+    """Return a deserializer that returns UNREADABLE instead of raising an error."""
+
+    def deserialize(serialized: bytes) -> object:
+        try:
+            return parse(serialized)
+        # Third-party services may have any parser.
+        except Exception:  # noqa: BLE001
+            return UNREADABLE
+
+    return deserialize
+
+
+def check_request(request: _Any) -> _Any:
+    """Return a request. InvalidArgumentError: it is UNREADABLE, or has impossible values."""
+    if request is UNREADABLE:
+        raise unreadable_request()
+    if isinstance(request, Message):
+        check_values(request)
+    return request
+
+
+async def check_requests(requests: AsyncIterator[_Any]) -> AsyncIterator[_Any]:
+    """Yield requests. InvalidArgumentError: the next one is malformed."""
+    async for request in requests:
+        yield check_request(request)
+
+
+def unreadable_request() -> InvalidArgumentError:
+    """Return the error for a request that can't be read."""
+    return InvalidArgumentError("request", "can't be read as the method's")
+
+
 def parse_request(parse: Callable[[bytes], _Request], serialized: bytes) -> _Request:
-    """Return the request of a call on a trunk. InvalidArgumentError: it can't be read."""
+    """Return the request of a call on a trunk. InvalidArgumentError: it is malformed."""
     try:
-        return parse(serialized)
+        request = parse(serialized)
     except DecodeError:
-        raise InvalidArgumentError("request", "can't be read as the method's") from None
+        raise unreadable_request() from None
+    check_values(request)
+    return request
 
 
 def encode_responses(

@@ -20,6 +20,7 @@ from trunkline.errors import (
     UnsupportedOperationError,
 )
 from trunkline.server.calls import ServerCall
+from trunkline.server.handlers import check_request, check_requests, make_deserializer
 from trunkline.server.status import abort
 
 # Methods whose streams stay open until the caller cancels them.
@@ -56,7 +57,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None:
             return grpc.stream_stream_rpc_method_handler(
-                _wrap_stream(method, _refuse(method), nullcontext)
+                _wrap_stream(method, _refuse(method), nullcontext, _pass_on)
             )
         # One of the four is set.
         behaviour: Any = (
@@ -65,16 +66,18 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             or handler.stream_unary
             or handler.stream_stream
         )
+        check = check_requests if handler.request_streaming else check_request
         make = _MAKE_HANDLER[handler.request_streaming, handler.response_streaming]
         is_stream = handler.request_streaming or handler.response_streaming
         bounds = self._until_shutdown if is_stream and method.startswith(_ENDLESS) else nullcontext
         if handler.response_streaming:
-            answer = _wrap_stream(method, behaviour, bounds)
+            answer = _wrap_stream(method, behaviour, bounds, check)
         else:
-            answer = _wrap_unary(method, behaviour, bounds)
+            answer = _wrap_unary(method, behaviour, bounds, check)
+        parse = handler.request_deserializer
         return make(
             answer,
-            request_deserializer=handler.request_deserializer,
+            request_deserializer=None if parse is None else make_deserializer(parse),
             response_serializer=handler.response_serializer,
         )
 
@@ -106,10 +109,11 @@ def _wrap_unary(
     method: str,
     behaviour: Callable[..., Any],
     bounds: Callable[[], AbstractAsyncContextManager[None]],
+    check: Callable[[Any], Any],
 ) -> Callable[..., Any]:
     async def answer(request: object, context: _Context) -> object:
         async with _serve_call(method, context, is_stream=False), bounds():
-            return await behaviour(request, context)
+            return await behaviour(check(request), context)
 
     return answer
 
@@ -118,6 +122,7 @@ def _wrap_stream(
     method: str,
     behaviour: Callable[..., Any],
     bounds: Callable[[], AbstractAsyncContextManager[None]],
+    check: Callable[[Any], Any],
 ) -> Callable[..., Any]:
     # A coroutine that writes and not a generator. A canceled call would leave a generator, its span
     # and the handler's resources to the garbage collector.
@@ -128,7 +133,7 @@ def _wrap_stream(
                 # status whose initial metadata is being sent already.
                 await context.send_initial_metadata(())
             async with bounds():
-                await _write_all(context, behaviour(request, context))
+                await _write_all(context, behaviour(check(request), context))
 
     return answer
 
@@ -151,6 +156,10 @@ async def _write(context: _Context, response: object) -> bool:
     except grpc.aio.InternalError:
         return False
     return True
+
+
+def _pass_on(request: object) -> object:
+    return request
 
 
 def _refuse(method: str) -> Callable[..., Any]:

@@ -20,7 +20,14 @@ from trunkline.errors import (
     UnsupportedOperationError,
 )
 from trunkline.server.calls import ServerCall
-from trunkline.server.handlers import OpenStream, TaskStreamMethod, parse_request
+from trunkline.server.handlers import (
+    UNREADABLE,
+    OpenStream,
+    TaskStreamMethod,
+    parse_request,
+    unreadable_request,
+)
+from trunkline.server.request_values import check_values
 from trunkline.server.status import to_trunk_end
 from trunkline.tasks.watch import TaskWatch
 from trunkline.v1 import trunk_service_pb2
@@ -123,6 +130,8 @@ class TrunkServerConnection:
         with contextlib.suppress(grpc.aio.BaseError):
             while True:
                 request = await self._context.read()
+                if request is UNREADABLE:
+                    raise unreadable_request()
                 if not isinstance(request, trunk_service_pb2.ConnectRequest):
                     break
                 self._dispatch(request)
@@ -161,7 +170,9 @@ class TrunkServerConnection:
 
     async def _answer(self, request: trunk_service_pb2.TrunkCall) -> None:
         """Answer a unary call, or open a stream."""
-        timeout_s = request.timeout.ToNanoseconds() / 1e9 if request.HasField("timeout") else None
+        timeout_s = None
+        if request.HasField("timeout"):
+            timeout_s = request.timeout.seconds + request.timeout.nanos / 1e9
         stream_method = self._methods.streams.get(request.method)
         call = ServerCall(
             request.method,
@@ -175,6 +186,8 @@ class TrunkServerConnection:
             with call.activate():
                 async with deadline:
                     self._check_room()
+                    # Here and not for all calls at once: one bad call ends alone.
+                    check_values(request)
                     if stream_method is not None:
                         stream = await stream_method.open(
                             parse_request(stream_method.request.FromString, request.request)
