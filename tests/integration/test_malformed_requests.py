@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import grpc
 import pytest
@@ -82,6 +82,9 @@ def infinite_struct() -> struct_pb2.Struct:
     return struct_pb2.Struct(fields={"a": struct_pb2.Value(number_value=float("inf"))})
 
 
+# Descriptors have two types.
+Field: TypeAlias = Any
+
 # Messages of Google's own types that are syntactically fine.
 HOSTILE_MESSAGES: Final[dict[str, list[Message]]] = {
     "google.protobuf.Timestamp": [
@@ -142,7 +145,8 @@ class ServedMesh:
         path = f"/{method.containing_service.full_name}/{method.name}"
         async with self._slots:
             # On the wire, all arities are one.
-            call: Any = self._channel.stream_stream(path)(iter([request]), timeout=WAIT_S)
+            stream: Any = self._channel.stream_stream(path)
+            call = stream(iter([request]), timeout=WAIT_S)
             try:
                 response = await call.read()
                 code = grpc.StatusCode.OK if response != grpc.aio.EOF else await call.code()
@@ -284,7 +288,7 @@ def fill(message: Message, names: Mapping[str, str], depth: int = 0) -> None:
             assign(message, field, names[field.name])
 
 
-def is_message(field: FieldDescriptor) -> bool:
+def is_message(field: Field) -> bool:
     """Return whether a field holds messages of ours, with fields to change."""
     kind = field.message_type
     return kind is not None and not (
@@ -292,7 +296,7 @@ def is_message(field: FieldDescriptor) -> bool:
     )
 
 
-def assign(message: Message, field: FieldDescriptor, value: Any) -> None:
+def assign(message: Message, field: Field, value: Any) -> None:
     if field.message_type is not None:
         target = getattr(message, field.name)
         (target.add() if field.is_repeated else target).CopyFrom(value)
@@ -302,7 +306,7 @@ def assign(message: Message, field: FieldDescriptor, value: Any) -> None:
         setattr(message, field.name, value)
 
 
-def hostile_values(field: FieldDescriptor) -> list[Any]:
+def hostile_values(field: Field) -> list[Any]:
     if field.message_type is not None:
         if field.message_type.GetOptions().map_entry:
             return []

@@ -218,5 +218,6 @@ def _check_times(claims: Mapping[str, object]) -> None:
 
 def _is_time(value: object) -> bool:
     """Return whether a claim is a NumericDate (RFC 7519, 2). PyJWT also takes texts and bools."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and 0 <= value <= _LATEST_S
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return 0 <= value <= _LATEST_S

@@ -36,7 +36,8 @@ def check_values(message: Message, path: str = "") -> None:
                 check(getattr(message, field.name), name)
             continue
         values = getattr(message, field.name)
-        is_map = field.message_type.GetOptions().map_entry
+        kind = field.message_type
+        is_map = kind is not None and kind.GetOptions().map_entry
         for value in values.values() if is_map else values:
             check(value, name)
 

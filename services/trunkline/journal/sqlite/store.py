@@ -437,8 +437,8 @@ def _read_ownership(path: Path) -> Ownership:
 def _remove_holder(path: Path) -> None:
     """Kill the process that has a journal open although its lease has expired.
 
-    Only the process that holds the lock is killed, whatever the journal says. If the journal names
-    another owner, the holder is taking the journal over just now, and has some time for that.
+    Only the process that holds the lock is killed. If the journal names another owner, the holder
+    is about to become the owner, and has some time for that.
     """
     started_s = time.monotonic()
     killed_s: float | None = None
