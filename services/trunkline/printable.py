@@ -10,6 +10,10 @@ _HIDDEN: Final = (
 )
 _CONTROLS: Final = re.compile(f"[{_HIDDEN}]")
 _CONTROLS_BUT_LAYOUT: Final = re.compile(f"(?![\t\n])[{_HIDDEN}]")
+# Sequences that colour text, move the cursor or set a title: CSI, OSC, and those of two characters.
+_TERMINAL_SEQUENCES: Final = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)"
+)
 _SHORT: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -26,6 +30,11 @@ def escape_json_controls(text: str) -> str:
 def remove_controls(text: str) -> str:
     """Return text without control characters other than tabs and line breaks."""
     return _CONTROLS_BUT_LAYOUT.sub("", text)
+
+
+def remove_terminal_sequences(text: str) -> str:
+    """Return text without sequences for terminals; `remove_controls` would keep a part of them."""
+    return _TERMINAL_SEQUENCES.sub("", text)
 
 
 def _escape(match: re.Match[str]) -> str:

@@ -1,5 +1,6 @@
 """Links, and files that others may change or read, are refused with what to do."""
 
+import grp
 import os
 import stat
 from pathlib import Path
@@ -84,27 +85,35 @@ def test_links_and_devices_are_refused(secret: Path, tmp_path: Path) -> None:
     assert "not a regular file" in read_problem(tmp_path / "fifo")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to any group")
-def test_a_group_without_other_members_is_private(secret: Path) -> None:
-    secret.chmod(0o660)
+def test_a_group_without_other_members_is_private(monkeypatch: pytest.MonkeyPatch) -> None:
     # As in Kubernetes: a number without a name (`fsGroup`).
-    os.chown(secret, -1, 54321)
+    assert private_files._is_private_group(54321)
+    team = grp.struct_group(("team", "x", 54321, ["nobody"]))
+    monkeypatch.setattr(grp, "getgrgid", lambda _gid: team)
+    assert not private_files._is_private_group(54321)
+
+
+def test_a_file_of_a_private_group_is_read(secret: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(private_files, "_is_private_group", lambda _gid: True)
+    secret.chmod(0o660)
     assert read_private_file(secret) == b"secret"
     secret.chmod(0o664)
     assert "may read it" in read_problem(secret)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_a_file_of_another_user_is_refused(secret: Path) -> None:
-    os.chown(secret, NOBODY, -1)
-    assert "not to user root" in read_problem(secret)
-    assert f"run `chown 0 {secret}`" in find_database_problem(secret)
+    status = secret.stat()
+    foreign = os.stat_result((*status[:4], NOBODY, *status[5:]))
+    problem = private_files._find_problem(secret, foreign)
+    assert problem.startswith("it belongs to user ")
+    assert f"run `chown {os.geteuid()} {secret}`" in problem
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts secrets")
 def test_a_secret_mounted_by_kubernetes_is_read(
     secret: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The user of this test stands for root, who owns everything in such a folder.
+    monkeypatch.setattr(private_files, "_ROOT", os.geteuid())
     folder = secret.parent
     folder.chmod(0o1777)
     version = folder / "..2026_11_23"
@@ -115,8 +124,8 @@ def test_a_secret_mounted_by_kubernetes_is_read(
     assert "may read it" in read_problem(secret)
     monkeypatch.setattr(private_files, "_is_read_only", lambda _fd: True)
     assert read_private_file(secret) == b"secret"
-    # A link that another user made there.
-    os.chown(secret, NOBODY, -1, follow_symlinks=False)
+    # The same link, made by another user.
+    monkeypatch.setattr(private_files, "_ROOT", NOBODY)
     assert read_problem(secret) == "it is a symbolic link; use the file itself"
 
 
@@ -126,11 +135,11 @@ def test_a_user_reads_the_secrets_that_root_gives_to_its_group(
 ) -> None:
     status = secret.stat()
     mode = stat.S_IFREG | 0o640
-    given = os.stat_result((mode, *status[1:4], 0, *status[5:]))
+    of_root = os.stat_result((mode, *status[1:4], 0, *status[5:]))
     monkeypatch.setattr(os, "geteuid", lambda: 4321)
-    assert private_files._find_reader_problem(secret, given, is_read_only=False) == ""
+    assert private_files._find_reader_problem(secret, of_root, is_read_only=False) == ""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert private_files._find_reader_problem(secret, given, is_read_only=False) != ""
+    assert private_files._find_reader_problem(secret, of_root, is_read_only=False) != ""
 
 
 @pytest.mark.parametrize("suffix", ["", "-wal", "-shm", ".lock"])

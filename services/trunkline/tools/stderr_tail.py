@@ -5,6 +5,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
+from trunkline.printable import remove_terminal_sequences
+
 STDERR_LINE_LIMIT_BYTES: Final = 64 * 1024
 """A longer line is dropped, since a cut may have split a secret in it."""
 _LOGGED_CHARS = 500
@@ -12,7 +14,6 @@ _TAIL_LINES = 3
 _TAIL_CHARS = 300
 # Shorter values are ordinary words and numbers, not secrets.
 _SECRET_CHARS = 4
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)")
 _FOLDERS = re.compile(r"(?<![\w./])/(?:[^\s/'\":]+/)+")
 _TITLE = "Traceback (most recent call last)"
 
@@ -32,7 +33,7 @@ class StderrTail:
         """Add a line, and return it in the form for the log."""
         if len(line) > STDERR_LINE_LIMIT_BYTES:
             return "[a long line]"
-        text = _ESCAPES.sub("", line.decode(errors="replace"))
+        text = remove_terminal_sequences(line.decode(errors="replace"))
         for secret in self._secrets:
             text = text.replace(secret, "[hidden]")
         if not text.isprintable():
