@@ -115,6 +115,31 @@ async def check_grpc_on_the_card(bridged: BridgedMesh) -> None:
     assert far["supportedInterfaces"][2]["url"] == "mesh.example:50052"
 
 
+async def test_a_v0_3_card_names_grpc_only_where_its_agent_answers(bridged: BridgedMesh) -> None:
+    await bridged.mesh.join(advisor)
+    addresses_ = bridged.bridge.addresses
+    addresses_.grpc = "127.0.0.1:50052"
+
+    async def v0_3_grpc(path: str) -> list[str]:
+        card = v0_3.AgentCard.model_validate(await read(bridged, path + CARD))
+        interfaces = card.additional_interfaces or ()
+        return [entry.url for entry in interfaces if entry.transport == "GRPC"]
+
+    # At the address of all agents, v0.3 reaches only the default one.
+    assert await v0_3_grpc("/agents/echo") == await v0_3_grpc("") == ["127.0.0.1:50052"]
+    assert await v0_3_grpc("/agents/advisor") == []
+    addresses_.agent_grpc["advisor"] = "0.0.0.0:50061"
+    assert await v0_3_grpc("/agents/advisor") == ["127.0.0.1:50061"]
+    # v1.0 names the agent by the tenant.
+    card = await read(bridged, f"/agents/advisor{CARD}")
+    (newer,) = (
+        entry
+        for entry in card["supportedInterfaces"]
+        if (entry["protocolBinding"], entry["protocolVersion"]) == ("GRPC", "1.0")
+    )
+    assert (newer["url"], newer["tenant"]) == ("127.0.0.1:50052", "advisor")
+
+
 async def test_a_card_is_sent_again_only_when_it_has_changed(bridged: BridgedMesh) -> None:
     url = f"{bridged.url}/agents/echo{CARD}"
 

@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import grpc
 import pytest
 import pytest_asyncio
 from a2a.compat.v0_3 import a2a_v0_3_pb2 as old
+from a2a.compat.v0_3 import a2a_v0_3_pb2_grpc as old_grpc
 from a2a.types import a2a_pb2
 from google.protobuf import json_format
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -47,7 +49,8 @@ async def slow(_task: TaskContext) -> None:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GrpcMesh]:
     settings = BridgeSettings(default_agent="echo", allow_webhook=("127.0.0.1",))
-    async with open_grpc_mesh(tmp_path_factory.mktemp("mesh"), settings) as opened:
+    folder = tmp_path_factory.mktemp("mesh")
+    async with open_grpc_mesh(folder, settings, own=("other",)) as opened:
         await opened.bridged.mesh.join(echo, other, slow)
         yield opened
 
@@ -145,6 +148,56 @@ async def test_a_tenant_names_the_agent(mesh: GrpcMesh) -> None:
     assert (refused.code, refused.reason) == ("NOT_FOUND", "TASK_NOT_FOUND")
     unknown_tenant = await refusal(mesh.v1.SendMessage(send_request("hello", tenant="nobody")))
     assert (unknown_tenant.code, unknown_tenant.reason) == ("NOT_FOUND", "AGENT_NOT_FOUND")
+
+
+async def test_v0_3_reaches_every_agent_by_metadata(mesh: GrpcMesh) -> None:
+    to_other = (("trunkline-agent", "other"),)
+    answer = await mesh.v0_3.SendMessage(v0_3_send_request("hello"), metadata=to_other)
+    assert text_of(answer.task.artifacts) == "other: hello"
+    events = await collect(
+        mesh.v0_3.SendStreamingMessage(v0_3_send_request("hello"), metadata=to_other)
+    )
+    assert streamed_text(events) == "other: hello"
+    request = old.GetTaskRequest(name=f"tasks/{answer.task.id}")
+    assert (await mesh.v0_3.GetTask(request, metadata=to_other)).id == answer.task.id
+    elsewhere = await refusal(mesh.v0_3.GetTask(request))
+    assert (elsewhere.code, elsewhere.reason) == ("NOT_FOUND", "TASK_NOT_FOUND")
+    unknown = (("trunkline-agent", "nobody"),)
+    refused = await refusal(mesh.v0_3.SendMessage(v0_3_send_request("hello"), metadata=unknown))
+    assert (refused.code, refused.reason) == ("NOT_FOUND", "AGENT_NOT_FOUND")
+
+
+async def test_the_metadata_names_the_agent_in_v1_0_too(mesh: GrpcMesh) -> None:
+    to_other = (("trunkline-agent", "other"),)
+    answer = await mesh.v1.SendMessage(send_request("hello"), metadata=to_other)
+    assert text_of(answer.task.artifacts) == "other: hello"
+    both = await refusal(
+        mesh.v1.SendMessage(send_request("hello", tenant="echo"), metadata=to_other)
+    )
+    assert (both.code, list(both.violations)) == ("INVALID_ARGUMENT", ["tenant"])
+    for value in ("no name", "", "echo,other"):
+        answers = mesh.v1.SendMessage(
+            send_request("hello", tenant="other"), metadata=(("trunkline-agent", value),)
+        )
+        if value:
+            refused = await refusal(answers)
+            assert (refused.code, list(refused.violations)) == (
+                "INVALID_ARGUMENT",
+                ["trunkline-agent"],
+            )
+        else:
+            assert text_of((await answers).task.artifacts) == "other: hello"
+
+
+async def test_an_agents_own_address_needs_no_name(mesh: GrpcMesh) -> None:
+    address = mesh.bridged.bridge.addresses.agent_grpc["other"]
+    async with grpc.aio.insecure_channel(address) as channel:
+        stub: Any = old_grpc.A2AServiceStub(channel)  # type: ignore[no-untyped-call]
+        answer = await stub.SendMessage(v0_3_send_request("hello"))
+        assert text_of(answer.task.artifacts) == "other: hello"
+        elsewhere = (("trunkline-agent", "echo"),)
+        refused = await refusal(stub.SendMessage(v0_3_send_request("hello"), metadata=elsewhere))
+        assert (refused.code, list(refused.violations)) == ("INVALID_ARGUMENT", ["trunkline-agent"])
 
 
 async def test_a_stream_resumes_after_an_event(mesh: GrpcMesh) -> None:

@@ -20,6 +20,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 )
 
 from harness.a2a.grpc_client import (
+    ANY_PORT,
     GrpcMesh,
     collect,
     open_grpc_mesh,
@@ -155,8 +156,8 @@ def rss_bytes(mesh: MeshProcess) -> int:
 
 async def test_calls_of_a_stopping_process_get_an_error_with_advice(mesh: GrpcMesh) -> None:
     bridge = mesh.bridged.bridge
-    async with serve_grpc(bridge.grpc, host="127.0.0.1", port=0, grace_s=0.05) as address:
-        channel = grpc.aio.insecure_channel(address)
+    async with serve_grpc(bridge.grpc, {"": ANY_PORT}, grace_s=0.05) as addresses:
+        channel = grpc.aio.insecure_channel(addresses[""])
         stub: Any = a2a_pb2_grpc.A2AServiceStub(channel)  # type: ignore[no-untyped-call]
         stream = stub.SendStreamingMessage(send_request("wait 3600"))
         task_id = (await stream.read()).task.id
@@ -178,12 +179,7 @@ async def test_calls_of_a_stopping_process_get_an_error_with_advice(mesh: GrpcMe
 async def test_a_port_in_use_is_reported(mesh: GrpcMesh) -> None:
     busy_address = HostPort.parse(mesh.address)
     with pytest.raises(ConfigurationError, match="choose another"):
-        async with serve_grpc(
-            mesh.bridged.bridge.grpc,
-            host=busy_address.host,
-            port=busy_address.port,
-            grace_s=0,
-        ):
+        async with serve_grpc(mesh.bridged.bridge.grpc, {"": busy_address}, grace_s=0):
             pass
 
 

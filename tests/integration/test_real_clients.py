@@ -33,6 +33,7 @@ async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MeshPr
     folder = tmp_path_factory.mktemp("partners")
     keys = write_api_keys(folder / "keys.toml", [("ann", "acme", KEY)])
     agent = ("--agent", "harness.agents.partner_agent:partner", "--default", "partner")
+    (folder / "trunkline.toml").write_text('[agent.echo]\na2a_grpc = "127.0.0.1:0"\n')
     async with running_mesh(
         folder,
         *agent,
@@ -91,6 +92,22 @@ def client(partners: Mapping[str, Partner], spoken: tuple[Kind, str]) -> Client:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 async def test_a_client_resolves_the_card(partners: Mapping[str, Partner], kind: Kind) -> None:
     assert await partners[kind.name].call("card") == {"name": "partner", "pushes": True}
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in KINDS if kind.version == "0.3"], ids=lambda kind: kind.name
+)
+async def test_a_client_of_v0_3_reaches_another_agent_over_grpc_by_its_card_alone(
+    mesh: MeshProcess, kind: Kind
+) -> None:
+    make_environment()
+    async with running_partner(kind, f"{mesh.http_url}/agents/echo", KEY) as partner:
+        # This agent answers with the text itself.
+        sent = await partner.call("send", binding="GRPC", text="hello")
+        assert (sent["state"], sent["text"]) == ("completed", "hello")
+        assert (await partner.call("get", binding="GRPC", task=sent["task"]))["text"] == "hello"
+        events = [event async for event in partner.events("stream", binding="GRPC", text="count 3")]
+        assert "".join(event["text"] for event in events if event["kind"] == "artifact") == "1 2 3 "
 
 
 @all_but()

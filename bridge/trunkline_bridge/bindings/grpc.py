@@ -32,7 +32,7 @@ from trunkline_bridge.edge.in_flight import Connection, InFlightRequests
 from trunkline_bridge.edge.version_header import check_version
 from trunkline_bridge.errors import INVALID_REQUEST, METHOD_NOT_FOUND, WireError, to_wire_error
 from trunkline_bridge.projection import WireEvent
-from trunkline_bridge.protocol import EVENT_ID_KEY, RESUME_EXTENSION
+from trunkline_bridge.protocol import AGENT_KEY, EVENT_ID_KEY, RESUME_EXTENSION
 from trunkline_bridge.versions.v0_3 import grpc_methods as v0_3
 from trunkline_bridge.versions.v0_3.file_bytes import (
     decode_file_bytes,
@@ -52,6 +52,8 @@ _SHUTDOWN = PeerUnavailableError(
 # One span name for all unknown methods: clients can invent any number of them.
 _UNKNOWN_SPAN_NAME = "_OTHER"
 _SHOWN_BYTES = 200
+
+_AGENT_KEY = AGENT_KEY.encode()
 
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 _CallWork: TypeAlias = Callable[["CallMetadata"], Awaitable[bytes | None]]
@@ -179,8 +181,11 @@ class GrpcBinding:
         """End all calls in flight, each with an error that tells the client how to continue."""
         self._in_flight.abort_all()
 
-    def handlers(self, service: GrpcService) -> dict[str, _Handler]:
+    def handlers(self, service: GrpcService, *, agent: str = "") -> dict[str, _Handler]:
         """Return the handlers of a service by method; they receive and send bytes.
+
+        All calls are for `agent`. If it is empty, the metadata or the tenant of a call names the
+        agent, and a call that names none is for the default one.
 
         All of them receive a stream of messages, because grpc would hold a single message in memory
         until the call ends.
@@ -189,19 +194,19 @@ class GrpcBinding:
         for method in service.methods:
             operation = method.operation
             if isinstance(operation, StreamOperation):
-                stream = self._stream_handler(service, method, operation)
+                stream = self._stream_handler(service, method, operation, agent)
                 handlers[method.name] = grpc.stream_stream_rpc_method_handler(stream)
             else:
-                unary = self._unary_handler(service, method, operation)
+                unary = self._unary_handler(service, method, operation, agent)
                 handlers[method.name] = grpc.stream_unary_rpc_method_handler(unary)
         return handlers
 
     def _unary_handler(
-        self, service: GrpcService, method: GrpcMethod, operation: UnaryOperation
+        self, service: GrpcService, method: GrpcMethod, operation: UnaryOperation, agent: str
     ) -> Callable[..., Any]:
         async def serve(_messages: object, context: GrpcContext) -> bytes:
             async def work(metadata: CallMetadata) -> bytes:
-                caller, request = await self._receive(service, method, context, metadata)
+                caller, request = await self._receive(service, method, context, metadata, agent)
                 await _send_extensions(context, caller, metadata)
                 result = await operation.call(self._operations, caller, request)
                 return _encode(method.from_core(result), service, caller)
@@ -211,13 +216,13 @@ class GrpcBinding:
         return serve
 
     def _stream_handler(
-        self, service: GrpcService, method: GrpcMethod, operation: StreamOperation
+        self, service: GrpcService, method: GrpcMethod, operation: StreamOperation, agent: str
     ) -> Callable[..., Any]:
         # A coroutine that writes, not a generator: if a call is cancelled, grpc leaves a generator
         # and everything it refers to for the garbage collector.
         async def serve(_messages: object, context: GrpcContext) -> None:
             async def work(metadata: CallMetadata) -> None:
-                caller, request = await self._receive(service, method, context, metadata)
+                caller, request = await self._receive(service, method, context, metadata, agent)
                 async with (
                     operation.open(self._operations, caller, request) as events,
                     aclosing(events),
@@ -237,7 +242,12 @@ class GrpcBinding:
         return serve
 
     async def _receive(
-        self, service: GrpcService, method: GrpcMethod, context: GrpcContext, metadata: CallMetadata
+        self,
+        service: GrpcService,
+        method: GrpcMethod,
+        context: GrpcContext,
+        metadata: CallMetadata,
+        agent: str,
     ) -> tuple[Caller, Any]:
         """Return the caller and the valid core request of a call. WireError: it is invalid."""
         identity = await self._callers.authenticate(metadata)
@@ -246,10 +256,11 @@ class GrpcBinding:
         if service.has_file_bytes and uses_raw_file_bytes(metadata.get(b"user-agent") or ""):
             encode_file_bytes(parsed.request)
         request = method.to_core(parsed.request)
+        agent = resolve_agent(agent, [metadata.get(_AGENT_KEY) or ""], field=AGENT_KEY)
         caller = self._callers.build_caller(
             identity,
             metadata,
-            agent=resolve_agent("", [request.tenant]),
+            agent=resolve_agent(agent, [request.tenant]),
             version=service.version,
         )
         tracing.name_request_span(method.name, caller.agent)

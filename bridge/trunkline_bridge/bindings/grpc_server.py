@@ -5,7 +5,7 @@ imported too. Reflection therefore serves copies of the descriptors with the pub
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
@@ -130,41 +130,63 @@ def _is_google(descriptor: Any) -> bool:  # noqa: ANN401  a message or an enum
 @asynccontextmanager
 async def serve_grpc(
     binding: GrpcBinding,
+    addresses: Mapping[str, HostPort],
     *,
-    host: str,
-    port: int,
     grace_s: float,
     connection_limit: int = 2000,
-) -> AsyncIterator[str]:
-    """Serve A2A while a block runs; yield HOST:PORT with the actual port.
+) -> AsyncIterator[Mapping[str, str]]:
+    """Serve A2A while a block runs; yield the addresses with their actual ports.
 
-    gRPC itself refuses connections above `connection_limit`. On exit, the server accepts no more
-    calls, and calls in flight have `grace_s` seconds to finish. Then they end with an error that
-    tells the client how to continue.
+    `addresses` are those of single agents by name; the empty name is the address of all agents.
+    Each has its own server, because grpc does not tell a handler which port a call came in by.
+
+    gRPC itself refuses connections above `connection_limit` for each server. On exit, the servers
+    accept no more calls, and calls in flight have `grace_s` seconds to finish. Then they end with
+    an error that tells the client how to continue.
 
     Raises:
-        ConfigurationError: the address can't be bound.
+        ConfigurationError: an address can't be bound.
     """
-    server = grpc.aio.server(options=_options(binding.limits.max_bytes, connection_limit))
-    for service in SERVICES:
-        handlers = grpc.method_handlers_generic_handler(service.name, binding.handlers(service))
-        server.add_generic_rpc_handlers((handlers,))
+    options = _options(binding.limits.max_bytes, connection_limit)
     checks = health.HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(checks, server)
-    _add_reflection(server)
-    server.add_generic_rpc_handlers((UnknownMethods(SERVICES),))
-    address = _bind(server, HostPort(host, port))
-    await server.start()
+    servers: list[grpc.aio.Server] = []
+    bound: dict[str, str] = {}
+    for agent, address in addresses.items():
+        server = _build_server(binding, checks, agent, options)
+        bound[agent] = _bind(server, address)
+        servers.append(server)
+    for server in servers:
+        await server.start()
     try:
         for name in ("", *(service.name for service in SERVICES)):
             await checks.set(name, health_pb2.HealthCheckResponse.SERVING)
-        yield address
+        yield bound
     finally:
         await checks.enter_graceful_shutdown()
         async with asyncio.TaskGroup() as group:
-            stopping = group.create_task(server.stop(grace_s + _ABORT_TIMEOUT_S))
-            await asyncio.wait((stopping,), timeout=grace_s)
+            stopping = [
+                group.create_task(server.stop(grace_s + _ABORT_TIMEOUT_S)) for server in servers
+            ]
+            await asyncio.wait(stopping, timeout=grace_s)
             binding.abort_all()
+
+
+def _build_server(
+    binding: GrpcBinding,
+    checks: health.HealthServicer,
+    agent: str,
+    options: tuple[tuple[str, int], ...],
+) -> grpc.aio.Server:
+    """Return a server of an agent, or of all if the name is empty; it has no address yet."""
+    server = grpc.aio.server(options=options)
+    for service in SERVICES:
+        handlers = binding.handlers(service, agent=agent)
+        generic = grpc.method_handlers_generic_handler(service.name, handlers)
+        server.add_generic_rpc_handlers((generic,))
+    health_pb2_grpc.add_HealthServicer_to_server(checks, server)
+    _add_reflection(server)
+    server.add_generic_rpc_handlers((UnknownMethods(SERVICES),))
+    return server
 
 
 def _bind(server: grpc.aio.Server, address: HostPort) -> str:

@@ -1,7 +1,7 @@
 """Builds the cards of agents, with the interfaces by which this bridge serves them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -36,31 +36,36 @@ class BoundAddresses:
     """URL without a trailing slash."""
     grpc: str = ""
     """HOST:PORT of the gRPC server; empty: none runs."""
+    agent_grpc: dict[str, str] = field(default_factory=dict)
+    """HOST:PORT of the gRPC servers of single agents, by name."""
 
-    def grpc_address_for(self, base_url: str) -> str:
+    def grpc_address_for(self, base_url: str, *, agent: str = "") -> str:
         """Return the gRPC address for a caller that reached `base_url`; empty: it has none.
 
-        A server on all network interfaces has the host of the URL. A server on loopback is only for
-        callers on this machine.
+        It is the agent's own address, or that of all agents if the name is empty. A server on all
+        network interfaces has the host of the URL. A server on loopback is only for callers on
+        this machine.
         """
-        if not self.grpc:
+        address = self.agent_grpc.get(agent, "") if agent else self.grpc
+        if not address:
             return ""
-        bound = HostPort.parse(self.grpc)
+        bound = HostPort.parse(address)
         host = urlsplit(base_url).hostname or ""
         if bound.is_wildcard:
             return str(HostPort(host, bound.port))
         if bound.is_loopback and not HostPort(host, bound.port).is_loopback:
             return ""
-        return self.grpc
+        return address
 
 
 def agent_interfaces(
-    agent: str, *, base_url: str, grpc: str, is_default: bool, at_root: bool
+    agent: str, *, base_url: str, grpc: str, v0_3_grpc: str, at_root: bool
 ) -> Iterator[agent_card_pb2.AgentInterface]:
     """Yield the interfaces of an agent, the preferred first: v1.0 before v0.3.
 
-    `at_root` gives the default agent the bridge's own URL. Over gRPC, v0.3 cannot name an agent,
-    so only the default one has that interface.
+    `at_root` gives the default agent the bridge's own URL. `grpc` is the gRPC address of all
+    agents, where v1.0 names the agent by the tenant. `v0_3_grpc` is the address where a call of
+    v0.3, which names no agent, reaches this one. Empty addresses have no interface.
     """
     rest_url = base_url if at_root else f"{base_url}/agents/{agent}"
     rpc_url = f"{base_url}/" if at_root else rest_url
@@ -69,13 +74,10 @@ def agent_interfaces(
             yield agent_card_pb2.AgentInterface(
                 url=url, protocol_binding=binding, protocol_version=version
             )
-        is_named = version == V1_0
-        if grpc and (is_named or is_default):
+        address, tenant = (grpc, agent) if version == V1_0 else (v0_3_grpc, "")
+        if address:
             yield agent_card_pb2.AgentInterface(
-                url=grpc,
-                protocol_binding="GRPC",
-                protocol_version=version,
-                tenant=agent if is_named else "",
+                url=address, protocol_binding="GRPC", protocol_version=version, tenant=tenant
             )
 
 
@@ -149,14 +151,14 @@ class AgentCards:
         agent = agent or self._settings.default_agent
         card = agent_card_pb2.AgentCard()
         card.CopyFrom(self._directory.get_agent(agent).card)
+        grpc = self._addresses.grpc_address_for(base_url)
+        v0_3_grpc = self._addresses.grpc_address_for(base_url, agent=agent)
+        if not v0_3_grpc and agent == self._settings.default_agent:
+            v0_3_grpc = grpc
         card.ClearField("supported_interfaces")
         card.supported_interfaces.extend(
             agent_interfaces(
-                agent,
-                base_url=base_url,
-                grpc=self._addresses.grpc_address_for(base_url),
-                is_default=agent == self._settings.default_agent,
-                at_root=at_root,
+                agent, base_url=base_url, grpc=grpc, v0_3_grpc=v0_3_grpc, at_root=at_root
             )
         )
         self._declare(card)

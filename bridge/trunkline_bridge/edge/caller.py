@@ -173,11 +173,11 @@ def request_origin(parameters: ServiceParameters) -> str:
     return f"{scheme}://{host}" if scheme and host else ""
 
 
-def resolve_agent(path_agent: str, tenants: Iterable[str]) -> str:
+def resolve_agent(path_agent: str, tenants: Iterable[str], *, field: str = "tenant") -> str:
     """Return the agent that a request names; empty: the default one.
 
     A tenant of A2A is the name of an agent. `path_agent` is empty at the default agent's address,
-    where a tenant may name any agent.
+    where a tenant may name any agent. `field` is the name of the tenants in errors.
 
     Raises:
         WireError: the path and the tenants name different agents, or a tenant is no valid name.
@@ -188,7 +188,7 @@ def resolve_agent(path_agent: str, tenants: Iterable[str]) -> str:
             continue
         if _NAME.fullmatch(tenant) is None or agent not in ("", tenant):
             problem = f"{tenant[:100]!r} is not the agent that the rest of the request names"
-            raise invalid_params(("tenant", problem))
+            raise invalid_params((field, problem))
         agent = tenant
     return agent
 

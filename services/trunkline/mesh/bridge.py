@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from trunkline.client import ChannelPool, Directory, run_in_background
 from trunkline.errors import ConfigurationError
 from trunkline.runtime import ServiceStatus
-from trunkline.settings import Settings, check_exposure
+from trunkline.settings import HostPort, Settings, check_exposure
 from trunkline.traces import configure_tracing
 from trunkline_bridge.app import Bridge
 from trunkline_bridge.bindings.grpc_server import serve_grpc
@@ -59,7 +59,8 @@ def check_addresses(settings: Settings) -> None:
     """
     is_allowed = settings.insecure or settings.requires_credentials
     check_exposure("http", settings.http, is_allowed=is_allowed)
-    check_exposure("a2a-grpc", settings.a2a_grpc, is_allowed=is_allowed)
+    for address in _grpc_addresses(settings).values():
+        check_exposure("a2a-grpc", address, is_allowed=is_allowed)
     if settings.card_key and settings.http.is_wildcard and not settings.public_url:
         problem = "a signed card contains the URL of the bridge: set public_url, too"
         raise ConfigurationError("card_key", problem)
@@ -112,15 +113,26 @@ async def open_bridge(
         async with (
             serve_grpc(
                 bridge.grpc,
-                host=settings.a2a_grpc.host,
-                port=settings.a2a_grpc.port,
+                _grpc_addresses(settings),
                 grace_s=_GRACE_S,
                 connection_limit=settings.connection_limit,
-            ) as address,
+            ) as bound,
             run_in_background(bridge.deliver_webhooks()),
         ):
-            bridge.addresses.grpc = settings.public_grpc or address
-            yield {"http": url, "a2a-grpc": address}
+            bridge.addresses.grpc = settings.public_grpc or bound[""]
+            bridge.addresses.agent_grpc |= {name: bound[name] for name in bound if name}
+            bridge.addresses.agent_grpc |= {
+                name: agent.public_grpc
+                for name, agent in settings.agent_options.items()
+                if agent.public_grpc
+            }
+            yield {"http": url, "a2a-grpc": bound[""]}
+
+
+def _grpc_addresses(settings: Settings) -> dict[str, HostPort]:
+    """Return the addresses to serve A2A over gRPC at, by agent; the empty name is for all."""
+    own = {name: agent.a2a_grpc for name, agent in settings.agent_options.items()}
+    return {"": settings.a2a_grpc} | {name: address for name, address in own.items() if address}
 
 
 def _build_token_settings(settings: Settings) -> TokenSettings | None:

@@ -6,9 +6,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, ClassVar, Final
 
+from trunkline.settings.addresses import HostPort
 from trunkline.settings.constraints import (
     DAY_S,
     Between,
+    OptionalAddress,
     OptionalUrl,
     Seconds,
     Texts,
@@ -37,6 +39,11 @@ class AgentSettings:
     """Patterns of the only tools that the agent may use: SERVER/TOOL or TOOL, `*` is a wildcard."""
     deny_tools: Texts = ()
     """Patterns of tools that the agent may not use. They take precedence over `allow_tools`."""
+    a2a_grpc: HostPort | None = None
+    """Another address of the bridge for A2A over gRPC, which serves this agent only. Clients of
+    v0.3 need it, because they can't name an agent. None: it is at the address of all agents."""
+    public_grpc: OptionalAddress = ""
+    """The gRPC address of this agent in agent cards, HOST:PORT. Empty: where it listens."""
     options: Mapping[str, object] = field(default_factory=dict)
     """The agent's own settings, table `[agent.NAME.options]`. The agent's type validates them."""
 

@@ -17,9 +17,12 @@ from google.rpc import error_details_pb2, status_pb2
 
 from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.mesh.small_mesh import PATIENCE_S
+from trunkline.settings import HostPort
 from trunkline_bridge.bindings.grpc import GrpcBinding
 from trunkline_bridge.bindings.grpc_server import serve_grpc
 from trunkline_bridge.settings import BridgeSettings
+
+ANY_PORT = HostPort("127.0.0.1", 0)
 
 _ids = itertools.count(1)
 
@@ -58,25 +61,32 @@ class GrpcMesh:
 
 @asynccontextmanager
 async def open_grpc_mesh(
-    folder: Path, settings: BridgeSettings | None = None, *, grace_s: float = 1.0
+    folder: Path,
+    settings: BridgeSettings | None = None,
+    *,
+    grace_s: float = 1.0,
+    own: Sequence[str] = (),
 ) -> AsyncIterator[GrpcMesh]:
     """Open a mesh without agents, a bridge, and its gRPC edge; the default agent is `echo`."""
     async with (
         open_bridged_mesh(folder, settings) as bridged,
-        open_bridge_grpc(bridged, grace_s) as mesh,
+        open_bridge_grpc(bridged, grace_s, own=own) as mesh,
     ):
         yield mesh
 
 
 @asynccontextmanager
-async def open_bridge_grpc(bridged: BridgedMesh, grace_s: float = 1.0) -> AsyncIterator[GrpcMesh]:
-    """Serve the gRPC edge of a bridge, and connect to it."""
+async def open_bridge_grpc(
+    bridged: BridgedMesh, grace_s: float = 1.0, *, own: Sequence[str] = ()
+) -> AsyncIterator[GrpcMesh]:
+    """Serve the gRPC edge of a bridge, and connect to it; `own` agents have an address each."""
     bridge = bridged.bridge
     async with (
-        serve_grpc(bridge.grpc, host="127.0.0.1", port=0, grace_s=grace_s) as address,
-        grpc.aio.insecure_channel(address) as channel,
+        serve_grpc(bridge.grpc, dict.fromkeys(("", *own), ANY_PORT), grace_s=grace_s) as bound,
+        grpc.aio.insecure_channel(bound[""]) as channel,
     ):
-        bridge.addresses.grpc = address
+        address = bridge.addresses.grpc = bound[""]
+        bridge.addresses.agent_grpc |= {name: bound[name] for name in own}
         v1 = a2a_pb2_grpc.A2AServiceStub(channel)  # type: ignore[no-untyped-call]
         v0_3 = a2a_v0_3_pb2_grpc.A2AServiceStub(channel)  # type: ignore[no-untyped-call]
         yield GrpcMesh(bridged, address, channel, v1, v0_3)
