@@ -65,6 +65,7 @@ class Bridge:
         guard = AddressGuard(settings.allow_webhook)
         operations = Operations(directory, settings, cards, WebhookRegistrations(directory, guard))
         signer = WebhookSigner(settings.webhook_secret) if settings.webhook_secret else None
+        self._delivers_webhooks = settings.push_notifications
         self._deliverer = WebhookDeliverer(
             directory,
             WebhookSender(guard, signer),
@@ -132,8 +133,9 @@ class Bridge:
             await router(encode_segments(scope), receive, traced_send)
 
     async def deliver_webhooks(self) -> None:
-        """Deliver webhooks until cancelled."""
-        await self._deliverer.run()
+        """Deliver webhooks until cancelled; return at once if the settings turn them off."""
+        if self._delivers_webhooks:
+            await self._deliverer.run()
 
     @property
     def in_flight_count(self) -> int:

@@ -65,6 +65,12 @@ class BridgeSettings:
     """Private key that signs cards, in PEM; None: cards are not signed."""
     card_key_id: str = ""
     """Key id (`kid`) in signatures; empty: the thumbprint of the key."""
+    streaming: bool = True
+    """Serve streams. Otherwise cards don't declare them and the methods are refused."""
+    push_notifications: bool = True
+    """Serve webhooks. Otherwise cards don't declare them, the methods are refused and none is
+    delivered.
+    """
     strict_versions: bool = False
     """Treat requests without a version, or with an empty one, as v0.3, as A2A 1.0 says (3.6).
 

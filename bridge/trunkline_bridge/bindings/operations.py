@@ -16,6 +16,7 @@ from trunkline.errors import (
     TaskEndedError,
     TaskNotFoundError,
     TrunklineError,
+    UnsupportedOperationError,
 )
 from trunkline.task_states import TERMINAL, state_name
 from trunkline.v1 import (
@@ -30,7 +31,11 @@ from trunkline.v1 import (
 from trunkline_bridge.edge import tracing
 from trunkline_bridge.edge.agent_cards import AgentCards
 from trunkline_bridge.edge.caller import Caller
-from trunkline_bridge.errors import invalid_params
+from trunkline_bridge.errors import (
+    PUSH_NOTIFICATION_NOT_SUPPORTED,
+    WireError,
+    invalid_params,
+)
 from trunkline_bridge.projection import FileLinks, project_task
 from trunkline_bridge.protocol import RESUME_EXTENSION
 from trunkline_bridge.settings import BridgeSettings
@@ -332,6 +337,7 @@ class Operations:
         message streams its task and further events, or the events after the last event id. Errors
         before the first event are raised on entering.
         """
+        self._check_streaming("SendStreamingMessage")
         links = self._links(caller)
         links.to_references(request.message)
         task = await self._find_target(caller, request) if request.message.task_id else None
@@ -416,6 +422,7 @@ class Operations:
         alone. In A2A 1.0, an ended task is an error. Errors before the first event are raised on
         entering.
         """
+        self._check_streaming("SubscribeToTask")
         if caller.last_event_id is not None:
             of_turn = caller.is_older
             async with self._resume(
@@ -481,6 +488,7 @@ class Operations:
 
         Notifications have the protocol version of the caller. The result is without secrets.
         """
+        self._check_push_notifications()
         task_id, version = config.task_id, caller.version
         await self._get_task(caller, task_id)
         checked = await self._webhooks.validate(config, task_id=task_id, version=version)
@@ -490,6 +498,7 @@ class Operations:
         self, caller: Caller, request: a2a_pb2.GetTaskPushNotificationConfigRequest
     ) -> push_notification_pb2.TaskPushNotificationConfig:
         """Return a webhook of a task without secrets; the first one if the request has no id."""
+        self._check_push_notifications()
         await self._get_task(caller, request.task_id)
         return await self._webhooks.get(request.task_id, request.id, account=caller.account)
 
@@ -497,6 +506,7 @@ class Operations:
         self, caller: Caller, request: a2a_pb2.ListTaskPushNotificationConfigsRequest
     ) -> a2a_pb2.ListTaskPushNotificationConfigsResponse:
         """Return the webhooks of a task without secrets."""
+        self._check_push_notifications()
         await self._get_task(caller, request.task_id)
         return await self._webhooks.list(request.task_id, account=caller.account)
 
@@ -504,8 +514,21 @@ class Operations:
         self, caller: Caller, request: a2a_pb2.DeleteTaskPushNotificationConfigRequest
     ) -> None:
         """Remove a webhook of a task; an unknown one is no error."""
+        self._check_push_notifications()
         await self._get_task(caller, request.task_id)
         await self._webhooks.delete(request.task_id, request.id, account=caller.account)
+
+    def _check_streaming(self, method: str) -> None:
+        """Raise UnsupportedOperationError if the cards don't declare streaming."""
+        if not self._settings.streaming:
+            problem = "this endpoint has no streams; send without streaming, and get the task"
+            raise UnsupportedOperationError(method, problem)
+
+    def _check_push_notifications(self) -> None:
+        """Raise WireError if the cards don't declare push notifications."""
+        if not self._settings.push_notifications:
+            text = "this endpoint sends no push notifications; subscribe to the task, or get it"
+            raise WireError(PUSH_NOTIFICATION_NOT_SUPPORTED, text)
 
     def _links(self, caller: Caller) -> FileLinks:
         """Return the links to files for the caller."""
@@ -547,6 +570,8 @@ class Operations:
 
         The host stores the message's webhook together with a new task, or before the next turn.
         """
+        if request.configuration.HasField("task_push_notification_config"):
+            self._check_push_notifications()
         if task is None and not new_task_id:
             new_task_id = allocate_task_id(self._directory.get_agent_host(caller.agent))
         submission = build_submission(caller, request, task_id=new_task_id)

@@ -167,10 +167,11 @@ class AgentCards:
     def _declare(self, card: agent_card_pb2.AgentCard) -> None:
         """Set the capabilities and the authentication of this bridge."""
         card.capabilities.Clear()
-        card.capabilities.streaming = True
-        card.capabilities.push_notifications = True
+        card.capabilities.streaming = self._settings.streaming
+        card.capabilities.push_notifications = self._settings.push_notifications
         card.capabilities.extended_agent_card = not self._security.is_anonymous_only
-        card.capabilities.extensions.add(uri=RESUME_EXTENSION, description=_RESUME_DESCRIPTION)
+        if self._settings.streaming:
+            card.capabilities.extensions.add(uri=RESUME_EXTENSION, description=_RESUME_DESCRIPTION)
         card.ClearField("security_schemes")
         for name, scheme in self._security.schemes.items():
             card.security_schemes[name].CopyFrom(scheme)

@@ -80,6 +80,8 @@ async def open_bridge(
             default_agent=settings.default_agent,
             public_url=settings.public_url,
             allowed_hosts=settings.allowed_hosts,
+            streaming=settings.streaming,
+            push_notifications=settings.push_notifications,
             strict_versions=settings.strict_versions,
             body_limit_bytes=settings.body_limit_bytes,
             request_timeout_s=settings.request_timeout_s,

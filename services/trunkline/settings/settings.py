@@ -74,6 +74,12 @@ class Settings:
     flush_interval_ms: Annotated[float, Between(0, 5)] = 4.0
     """The shortest time between two batches of text of one task. 0: each piece is sent alone, which
     is expensive."""
+    streaming: bool = True
+    """Serve A2A's streams. Without them, cards don't declare streaming, and its methods are
+    refused."""
+    push_notifications: bool = True
+    """Serve A2A's webhooks. Without them, cards don't declare push notifications, their methods are
+    refused, and this bridge delivers none."""
     strict_versions: bool = False
     """Treat a request whose `A2A-Version` is missing or empty as v0.3, as A2A 1.0 says (section
     3.6); a method of another version is an error. Otherwise the method, path or package decides:

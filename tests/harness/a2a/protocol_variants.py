@@ -321,6 +321,7 @@ def _v1(operation: str, fields: Json) -> Call:
             pass
         case _:
             params = _picked(fields, task="taskId", config="id", url="url")
+            params |= fields.get("secrets", {})
     return Call(_NAMES[operation], params)
 
 
@@ -334,7 +335,7 @@ def _v0_3(operation: str, fields: Json) -> Call:
     if operation.endswith("_push"):
         name = f"tasks/pushNotificationConfig/{operation.removesuffix('_push')}"
         if operation == "set_push":
-            config = _picked(fields, config="id", url="url")
+            config = {**_picked(fields, config="id", url="url"), **fields.get("secrets", {})}
             return Call(name, {"taskId": fields["task"], "pushNotificationConfig": config})
         return Call(name, _picked(fields, task="id", config="pushNotificationConfigId"))
     if operation == "extended_card":
@@ -360,7 +361,8 @@ def _v0_3_proto(operation: str, fields: Json) -> Call:
         # The field has one name over HTTP and another in the schema. Both are read.
         return Call(name, {"message": message, "configuration": configuration})
     if operation == "set_push":
-        config = {"pushNotificationConfig": _picked(fields, config="id", url="url")}
+        webhook = {**_picked(fields, config="id", url="url"), **fields.get("secrets", {})}
+        config = {"pushNotificationConfig": webhook}
         params = {"parent": task, "configId": fields.get("config", ""), "config": config}
         return Call(name, params)
     if operation == "list_push":

@@ -1,0 +1,115 @@
+"""Every check of A2A's conformance formats holds, with all capabilities declared and with none.
+
+The checks are functions in `harness.conformance`. The vectors list the checks of each format.
+"""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import pytest_asyncio
+
+from harness.conformance import access, clients, errors, streams, tasks, webhooks
+from harness.conformance.registry import (
+    ALL,
+    BINDINGS,
+    NONE,
+    REGISTERED,
+    Registered,
+    System,
+    check_refused_without,
+    open_system,
+)
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+MODULES = (access, clients, errors, streams, tasks, webhooks)
+VECTORS = Path(__file__).parents[1] / "vectors/conformance"
+LISTED: Mapping[str, Mapping[str, Any]] = {
+    check_id: listed
+    for file in ("acts.json", "tck_webhooks.json")
+    for check_id, listed in json.loads((VECTORS / file).read_text())["checks"].items()
+}
+
+
+class Case(NamedTuple):
+    """The test of some checks against one system over one binding."""
+
+    mode: str
+    binding: str
+    registered: Registered
+
+    @property
+    def name(self) -> str:
+        """The id of the case."""
+        return f"{self.mode} {self.binding} {' '.join(self.registered.ids)}"
+
+
+def modes(check_id: str, registered: Registered) -> set[str]:
+    """Return the systems that meet the conditions of a check."""
+    if registered.scope == "client":
+        return {NONE}
+    conditions = set(LISTED[check_id].get("capabilities", {}).values())
+    has_all = {mode: mode == ALL for mode in (ALL, NONE)}
+    if registered.needs:
+        del has_all[NONE]
+    return {mode for mode, value in has_all.items() if conditions <= {value}}
+
+
+def bindings(check_id: str, registered: Registered) -> set[str]:
+    """Return the bindings that a check is for."""
+    if registered.scope != "binding":
+        return {"jsonrpc"}
+    return set(LISTED[check_id].get("bindings", BINDINGS))
+
+
+def cases() -> list[Case]:
+    """Return the cases; a test of several checks runs where any of them applies."""
+    return [
+        Case(mode, binding, registered)
+        for registered in REGISTERED
+        for mode in (ALL, NONE)
+        for binding in BINDINGS
+        if any(
+            mode in modes(check_id, registered) and binding in bindings(check_id, registered)
+            for check_id in registered.ids
+        )
+    ]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def systems(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Mapping[str, System]]:
+    async with AsyncExitStack() as stack:
+        yield {
+            mode: await stack.enter_async_context(open_system(tmp_path_factory.mktemp(mode), mode))
+            for mode in (ALL, NONE)
+        }
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+async def test_a_check_holds(systems: Mapping[str, System], case: Case) -> None:
+    system = systems[case.mode]
+    wire = BINDINGS[case.binding](system.mesh, case.registered.version, system.headers)
+    check = case.registered.run
+    await check(system, wire)
+
+
+@pytest.mark.parametrize("version", ["1.0", "0.3"])
+@pytest.mark.parametrize("binding", BINDINGS)
+async def test_what_no_card_declares_is_refused(
+    systems: Mapping[str, System], binding: str, version: str
+) -> None:
+    system = systems[NONE]
+    wire = BINDINGS[binding](system.mesh, version, system.headers)
+    for capability in ("streaming", "pushNotifications", "extendedAgentCard"):
+        await check_refused_without(capability, wire)
+
+
+async def test_every_check_of_the_formats_has_a_test() -> None:
+    tested = [check_id for registered in REGISTERED for check_id in registered.ids]
+    assert sorted(tested) == sorted(LISTED)
+    levels = [listed["level"] for name, listed in LISTED.items() if not name.startswith("TCK")]
+    assert {level: levels.count(level) for level in levels} == {"must": 65, "should": 33, "may": 13}
