@@ -3,6 +3,7 @@
 The checks are functions in `harness.conformance`. The vectors list the checks of each format.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
@@ -17,6 +18,7 @@ from harness.conformance.registry import (
     ALL,
     BINDINGS,
     NONE,
+    PATIENCE_S,
     REGISTERED,
     Registered,
     System,
@@ -106,6 +108,15 @@ async def test_what_no_card_declares_is_refused(
     wire = BINDINGS[binding](system.mesh, version, system.headers)
     for capability in ("streaming", "pushNotifications", "extendedAgentCard"):
         await check_refused_without(capability, wire)
+
+
+async def test_a_bridge_without_push_notifications_delivers_none(
+    systems: Mapping[str, System],
+) -> None:
+    bridge = systems[NONE].mesh.bridged.bridge
+    async with asyncio.timeout(PATIENCE_S) as limit:
+        await bridge.deliver_webhooks()
+    assert not limit.expired()
 
 
 async def test_every_check_of_the_formats_has_a_test() -> None:

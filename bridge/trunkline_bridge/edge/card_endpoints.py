@@ -18,6 +18,7 @@ from trunkline_bridge.edge.caller import CallerFactory, request_origin
 from trunkline_bridge.edge.http import RequestHeaders, error_response
 from trunkline_bridge.edge.pages import Page
 from trunkline_bridge.edge.preconditions import is_not_modified
+from trunkline_bridge.edge.version_header import find_version
 from trunkline_bridge.errors import WireError, to_wire_error
 from trunkline_bridge.protocol import (
     CARD_PATH,
@@ -25,9 +26,10 @@ from trunkline_bridge.protocol import (
     LEGACY_CARD_PATH,
     LEGACY_EXTENDED_PATH,
     V0_3,
+    VERSION_HEADER,
 )
 from trunkline_bridge.versions import json_values
-from trunkline_bridge.versions.card_json import merged_card_json, v0_1_card_json
+from trunkline_bridge.versions.card_json import merged_card_json, v0_1_card_json, v0_3_card_json
 from trunkline_bridge.versions.json_values import Json
 
 # More than the number of agents times the forms of a card.
@@ -85,7 +87,9 @@ class CardEndpoints:
         return [Route(KEYS_PATH, Page(self._keys))] if self._cards.public_keys else []
 
     async def _card(self, request: Request) -> Response:
-        return self._respond(request, merged_card_json)
+        """Return the card for clients of all versions, or only of v0.3 if the request names it."""
+        is_v0_3 = find_version(RequestHeaders(request.scope), request.scope["query_string"]) == V0_3
+        return self._respond(request, v0_3_card_json if is_v0_3 else merged_card_json)
 
     async def _legacy_card(self, request: Request) -> Response:
         return self._respond(request, v0_1_card_json)
@@ -100,13 +104,15 @@ class CardEndpoints:
         except (TrunklineError, WireError) as error:
             return error_response(to_wire_error(error))
         etag = card_etag(body)
-        modified = self._modified.last_modified(f"{base_url} {request.scope['path']}", etag)
+        name = f"{base_url} {request.scope['path']} {render.__name__}"
+        modified = self._modified.last_modified(name, etag)
         visibility = "public" if self._cards.has_fixed_url else "private"
         headers = {
             "etag": etag,
             "last-modified": format_datetime(modified, usegmt=True),
             # A shared cache may ignore the host of a request.
             "cache-control": f"{visibility}, max-age={self._max_age_s}",
+            "vary": VERSION_HEADER,
         }
         if is_not_modified(
             request.headers.get("if-none-match"),

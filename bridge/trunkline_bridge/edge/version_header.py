@@ -24,13 +24,19 @@ def parse_version(
     Raises:
         WireError: the version is not one of `served`.
     """
-    named = (parameters.get(_HEADER) or _query_version(query)).strip()
+    named = _named_version(parameters, query)
     if not named or named in served:
         return named
     match = _VERSION.fullmatch(named)
     if match is None or match[1] not in served:
         raise version_not_supported(named, served)
     return match[1]
+
+
+def find_version(parameters: ServiceParameters, query: bytes = b"") -> str:
+    """Return the version that a request names, as major and minor; empty: none, or malformed."""
+    match = _VERSION.fullmatch(_named_version(parameters, query))
+    return match[1] if match else ""
 
 
 def check_version(
@@ -62,6 +68,10 @@ def version_required(served: Collection[str]) -> WireError:
 def _error(text: str, served: Collection[str]) -> WireError:
     advice = f"; send A2A-Version: {' or '.join(served)}"
     return WireError(VERSION_NOT_SUPPORTED, text + advice, {"supportedVersions": ", ".join(served)})
+
+
+def _named_version(parameters: ServiceParameters, query: bytes) -> str:
+    return (parameters.get(_HEADER) or _query_version(query)).strip()
 
 
 def _query_version(query: bytes) -> str:

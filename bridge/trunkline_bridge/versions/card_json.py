@@ -34,8 +34,9 @@ def merged_card_json(card: agent_card_pb2.AgentCard) -> Json:
         result["security"] = [
             _requirement(requirement) for requirement in card.security_requirements
         ]
-    for scheme in result.get("securitySchemes", {}).values():
-        scheme |= _flat_scheme(scheme)
+    # Some readers of v0.3 need `type` before the other members.
+    for name, scheme in result.get("securitySchemes", {}).items():
+        result["securitySchemes"][name] = {**_flat_scheme(scheme), **scheme}
     for skill, members in zip(card.skills, result["skills"], strict=True):
         if skill.security_requirements:
             members["security"] = [

@@ -24,11 +24,13 @@ from harness.agents.conformance_agent import ConformanceAgent
 from harness.remote.token_issuer import SigningKey, key_set, token_settings, write_api_keys
 from harness.remote.webhook_receiver import WebhookReceiver, open_receiver
 from trunkline_bridge.settings import BridgeSettings
+from trunkline_bridge.webhooks.signatures import generate_secret
 
 Json: TypeAlias = dict[str, Any]
 Scope: TypeAlias = Literal["binding", "system", "client"]
 
 PATIENCE_S = 60.0
+WEBHOOK_SECRET = generate_secret()
 ALL, NONE = "all", "none"
 BINDINGS: Final[Mapping[str, type[ProtocolVariant]]] = {
     "jsonrpc": JsonRpcVariant,
@@ -221,6 +223,7 @@ async def open_system(folder: Path, mode: str) -> AsyncIterator[System]:
         settings = BridgeSettings(
             default_agent="conformance",
             allow_webhook=("127.0.0.1",),
+            webhook_secret=WEBHOOK_SECRET,
             api_keys_file=write_api_keys(folder / "keys.toml", keys),
             tokens=token_settings(folder / "jwks.json"),
         )

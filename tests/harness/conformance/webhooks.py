@@ -1,11 +1,16 @@
 """Checks of webhooks: their configurations and their deliveries, those of the TCK too."""
 
+import base64
+import hashlib
+import hmac
+
 from a2a.types import a2a_pb2
 from google.protobuf import json_format
 
 from harness.a2a.protocol_variants import ProtocolVariant
 from harness.conformance.registry import (
     MISSING,
+    WEBHOOK_SECRET,
     Json,
     System,
     check,
@@ -135,12 +140,21 @@ async def _a_delivery_is_a_stream_response(system: System, wire: ProtocolVariant
 
 @check("SEC-PUSH-002", needs=_NEEDS)
 async def _a_receiver_tells_ours_from_forged_posts(system: System, wire: ProtocolVariant) -> None:
-    # Our own client registers no webhooks: `clients` proves that. This is the client's side with
-    # a receiver that refuses every post without the credentials.
+    # Our own client registers no webhooks, as `clients` proves, so this is about receivers of
+    # ours: the credentials and the signature of a post prove its origin.
     post = await _deliver(system, wire, _BEARER)
-    forged = ReceivedPost(post.target, {"authorization": "Bearer wrong"}, post.body)
     assert _is_authentic(post)
-    assert not _is_authentic(forged)
+    assert post.headers["webhook-signature"] == _signature(post)
+    changed = ReceivedPost(post.target, post.headers, post.body.replace(b"COMPLETED", b"FAILED"))
+    assert changed.body != post.body
+    assert post.headers["webhook-signature"] != _signature(changed)
+
+
+def _signature(post: ReceivedPost) -> str:
+    """Return the signature of a post (Standard Webhooks)."""
+    key = base64.b64decode(WEBHOOK_SECRET.removeprefix("whsec_"))
+    signed = f"{post.id}.{post.headers['webhook-timestamp']}.".encode() + post.body
+    return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
 
 
 @check("TCK-0.3/delivery_received", "TCK-0.3/delivery_auth_header", version="0.3", needs=_NEEDS)

@@ -112,6 +112,8 @@ def test_an_unknown_key_is_reported_with_its_file_and_the_known_keys(tmp_path: P
         ('allowed_hosts = ["http://bridge"]', "is not HOST or HOST:PORT"),
         ('public_grpc = "example.com"', "is not HOST:PORT"),
         ('a2a_grpc = "50052"', "a2a_grpc: '50052' is not HOST:PORT"),
+        ('[agent.math]\na2a_grpc = "50061"', "agent.math.a2a_grpc: '50061' is not HOST:PORT"),
+        ('[agent.math]\npublic_grpc = "example.com"', "agent.math.public_grpc: "),
         ('data_dir = ""', "expected a path"),
         ("http = ", "is not TOML"),
     ],

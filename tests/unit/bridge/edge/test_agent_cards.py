@@ -7,7 +7,7 @@ import pytest
 
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.bridge import check_addresses
-from trunkline.settings import HostPort, Settings
+from trunkline.settings import AgentSettings, HostPort, Settings
 from trunkline_bridge.edge.agent_cards import BoundAddresses
 
 
@@ -28,6 +28,17 @@ def test_the_grpc_address_is_reachable_for_the_caller(
     bound: str, base_url: str, advertised: str
 ) -> None:
     assert BoundAddresses(grpc=bound).grpc_address_for(base_url) == advertised
+
+
+def test_an_agents_own_address_is_checked_like_that_of_all_agents() -> None:
+    own = AgentSettings(a2a_grpc=HostPort("::", 50061))
+    exposed = Settings(agent_options={"math": own})
+    with pytest.raises(ConfigurationError, match=r"\[::\]:50061 can be reached"):
+        check_addresses(exposed)
+    check_addresses(replace(exposed, insecure=True))
+    addresses = BoundAddresses(grpc="127.0.0.1:50052", agent_grpc={"math": "0.0.0.0:50061"})
+    assert addresses.grpc_address_for("http://h.example", agent="math") == "h.example:50061"
+    assert addresses.grpc_address_for("http://localhost", agent="echo") == ""
 
 
 def test_a_signed_card_needs_a_single_address() -> None:

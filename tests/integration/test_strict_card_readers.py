@@ -1,0 +1,119 @@
+"""Agent cards for readers of A2A v0.3 that refuse what their version does not have."""
+
+import asyncio
+import json
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from a2a.types import a2a_pb2
+from google.protobuf import json_format
+
+from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
+from harness.a2a.sdk_processes import PYTHON_V0_3, make_environment
+from harness.remote.token_issuer import SigningKey, key_set, token_settings, write_api_keys
+from trunkline import TaskContext, agent
+from trunkline.v1 import agent_card_pb2
+from trunkline_bridge.settings import BridgeSettings
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+TESTS = Path(__file__).parents[1]
+CARD = "/.well-known/agent-card.json"
+KEY = {"X-API-Key": "key-of-ann"}
+SECRET = agent_card_pb2.AgentSkill(id="secret", name="s", description="s", tags=["s"])
+
+
+@agent(
+    name="rich",
+    description="Has a card with every member that an agent can set.",
+    tags=["rich"],
+    input_modes=["text/plain"],
+    output_modes=["text/plain", "image/png"],
+    extended_skills=[SECRET],
+)
+async def rich(task: TaskContext) -> str:
+    return task.text
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def bridged(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BridgedMesh]:
+    """A mesh whose cards are signed and name every kind of credentials."""
+    make_environment()
+    folder = tmp_path_factory.mktemp("strict")
+    issuer = SigningKey("issuer")
+    (folder / "jwks.json").write_bytes(key_set(issuer))
+    (folder / "card.pem").write_bytes(SigningKey("cards").pem())
+    settings = BridgeSettings(
+        default_agent="rich",
+        api_keys_file=write_api_keys(folder / "keys.toml", [("ann", "acme", "key-of-ann")]),
+        tokens=token_settings(folder / "jwks.json"),
+        anonymous=True,
+        card_key=folder / "card.pem",
+    )
+    async with open_bridged_mesh(folder, settings) as opened:
+        await opened.mesh.join(rich)
+        opened.bridge.addresses.grpc = "127.0.0.1:50052"
+        yield opened
+
+
+async def read(bridged: BridgedMesh, path: str, **headers: str) -> dict[str, Any]:
+    response = await bridged.client.get(bridged.url + path, headers=headers)
+    assert response.headers["vary"] == "a2a-version"
+    card: dict[str, Any] = response.json()
+    return card
+
+
+async def strict_reader(card: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    """Give a card to the model of a2a-sdk 0.3 that refuses unknown members."""
+    return await asyncio.to_thread(
+        subprocess.run,
+        [PYTHON_V0_3, "-m", "partners.strict_reader_v0_3"],
+        input=json.dumps(card),
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=TESTS,
+    )
+
+
+async def test_a_reader_that_names_v0_3_gets_only_its_members(bridged: BridgedMesh) -> None:
+    cards = [
+        await read(bridged, CARD, **{"A2A-Version": "0.3"}),
+        await read(bridged, f"/agents/rich{CARD}", **{"A2A-Version": "0.3.0"}),
+        await read(bridged, f"{CARD}?A2A-Version=0.3"),
+    ]
+    assert cards[0] == cards[2]
+    cards.append(
+        await bridged.at("/").call(
+            "agent/getAuthenticatedExtendedCard", {}, {"A2A-Version": "0.3", **KEY}
+        )
+    )
+    for card in cards:
+        completed = await strict_reader(card)
+        assert completed.returncode == 0, completed.stderr
+        assert json.loads(completed.stdout) == card
+        assert {scheme["type"] for scheme in card["securitySchemes"].values()} == {"apiKey", "http"}
+        assert card["security"]
+
+
+async def test_the_strict_reader_refuses_the_card_of_all_versions(bridged: BridgedMesh) -> None:
+    completed = await strict_reader(await read(bridged, CARD))
+    assert completed.returncode != 0
+    assert "supportedInterfaces" in completed.stderr
+
+
+@pytest.mark.parametrize("version", ["", "1.0", "9.9", "what?", "0.3, 1.0"])
+async def test_every_other_reader_gets_the_card_of_all_versions(
+    bridged: BridgedMesh, version: str
+) -> None:
+    card = await read(bridged, CARD, **{"A2A-Version": version})
+    assert card["supportedInterfaces"][0]["protocolVersion"] == "1.0"
+    assert (card["protocolVersion"], card["url"]) == ("0.3.0", f"{bridged.url}/")
+    # Readers with a polymorphic model may need the type first.
+    assert {next(iter(scheme)) for scheme in card["securitySchemes"].values()} == {"type"}
+    parsed = json_format.ParseDict(card, a2a_pb2.AgentCard(), ignore_unknown_fields=True)
+    assert set(parsed.security_schemes) == set(card["securitySchemes"])
