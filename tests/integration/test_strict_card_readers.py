@@ -1,4 +1,4 @@
-"""Agent cards for readers of A2A v0.3 that refuse what their version does not have."""
+"""Agent cards for readers that refuse what their version does not have."""
 
 import asyncio
 import json
@@ -106,7 +106,17 @@ async def test_the_strict_reader_refuses_the_card_of_all_versions(bridged: Bridg
     assert "supportedInterfaces" in completed.stderr
 
 
-@pytest.mark.parametrize("version", ["", "1.0", "9.9", "what?", "0.3, 1.0"])
+async def test_a_reader_that_names_v1_0_gets_only_its_members(bridged: BridgedMesh) -> None:
+    card = await read(bridged, CARD, **{"A2A-Version": "1.0"})
+    # It refuses unknown members.
+    parsed = json_format.ParseDict(card, a2a_pb2.AgentCard())
+    assert set(parsed.security_schemes) == set(card["securitySchemes"]) != set()
+    versions = {interface.protocol_version for interface in parsed.supported_interfaces}
+    assert versions == {"1.0", "0.3"}
+    assert parsed.signatures
+
+
+@pytest.mark.parametrize("version", ["", "0.1", "9.9", "what?", "0.3, 1.0"])
 async def test_every_other_reader_gets_the_card_of_all_versions(
     bridged: BridgedMesh, version: str
 ) -> None:

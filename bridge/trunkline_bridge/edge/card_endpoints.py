@@ -26,14 +26,18 @@ from trunkline_bridge.protocol import (
     LEGACY_CARD_PATH,
     LEGACY_EXTENDED_PATH,
     V0_3,
+    V1_0,
     VERSION_HEADER,
 )
 from trunkline_bridge.versions import json_values
 from trunkline_bridge.versions.card_json import merged_card_json, v0_1_card_json, v0_3_card_json
 from trunkline_bridge.versions.json_values import Json
+from trunkline_bridge.versions.v1_0.json_writer import agent_card_json
 
 # More than the number of agents times the forms of a card.
 _MAX_ENTRIES = 1024
+# Cards for readers that refuse the members of other versions.
+_RENDERERS = {V1_0: agent_card_json, V0_3: v0_3_card_json}
 
 
 def card_etag(body: Json) -> str:
@@ -87,9 +91,9 @@ class CardEndpoints:
         return [Route(KEYS_PATH, Page(self._keys))] if self._cards.public_keys else []
 
     async def _card(self, request: Request) -> Response:
-        """Return the card for clients of all versions, or only of v0.3 if the request names it."""
-        is_v0_3 = find_version(RequestHeaders(request.scope), request.scope["query_string"]) == V0_3
-        return self._respond(request, v0_3_card_json if is_v0_3 else merged_card_json)
+        """Return the card with the members of the version that the request names, or of all."""
+        version = find_version(RequestHeaders(request.scope), request.scope["query_string"])
+        return self._respond(request, _RENDERERS.get(version, merged_card_json))
 
     async def _legacy_card(self, request: Request) -> Response:
         return self._respond(request, v0_1_card_json)

@@ -33,7 +33,8 @@ def _send_request(text: str, request_id: object = 1, **message: object) -> Json:
 
 @check("CORE-ERR-001", "CORE-ERR-007", "GRPC-STATUS-001")
 async def _a_missing_task_is_not_found(_system: System, wire: ProtocolVariant) -> None:
-    # The reason stands in the structured details, for gRPC beside the status NOT_FOUND.
+    # The reason stands in the structured details, for gRPC beside the status NOT_FOUND. The draft
+    # has them once as an object and twice as a list, which is what A2A 1.0 says (9.5).
     assert await refusal(wire, "get", task=MISSING) == "TASK_NOT_FOUND"
 
 
