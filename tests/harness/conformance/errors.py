@@ -65,7 +65,7 @@ async def _the_task_of_another_account_is_missing(system: System, wire: Protocol
 async def _without_the_capability_webhooks_are_refused(
     _system: System, wire: ProtocolVariant
 ) -> None:
-    # The draft says UnsupportedOperationError; A2A 1.0 has an error of its own for this (3.3.4).
+    # The draft says UnsupportedOperationError; A2A 1.0 has a separate error (3.3.4).
     await check_refused_without("pushNotifications", wire)
     task = await completed_task(wire)
     reason = "PUSH_NOTIFICATION_NOT_SUPPORTED"
