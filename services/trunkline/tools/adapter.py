@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from trunkline.errors import PeerTimeoutError, ToolNotFoundError, ToolServerUnavailableError
 from trunkline.tools.config import AdapterSettings, McpConfig
+from trunkline.tools.result_checker import ResultChecker
 from trunkline.tools.results import ContentUploader, limit_result_size
 from trunkline.tools.server import ToolServer, ToolServerState
 from trunkline.v1 import tool_service_pb2
@@ -34,11 +35,13 @@ class ToolAdapter:
         """Increases with every change of a server's state or tools."""
         self._changed = asyncio.Event()
         self._settings = settings = settings or AdapterSettings()
+        self._checker = ResultChecker()
         self._servers = {
             name: ToolServer(
                 name,
                 server,
                 settings,
+                checker=self._checker,
                 telemetry=_telemetry(name, otlp_endpoint),
                 on_change=self._note_change,
             )
@@ -47,6 +50,7 @@ class ToolAdapter:
         self._exits = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
+        self._exits.push_async_callback(self._checker.close)
         group = await self._exits.enter_async_context(asyncio.TaskGroup())
         for server in self._servers.values():
             task = group.create_task(server.run(group), name=f"tool server {server.name}")

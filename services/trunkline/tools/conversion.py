@@ -11,13 +11,13 @@ import mcp_types
 from google.protobuf import struct_pb2
 
 from trunkline.tools.config import ServerOverlay, ToolOverlay
-from trunkline.tools.declaration_limits import is_too_deep
 from trunkline.tools.results import failed_result
 from trunkline.v1 import part_pb2, tool_service_pb2
 
 MATCH_KEY = "trunkline/match"
 TAGS_KEY = "trunkline/tags"
 MENDABLE_KEY = "trunkline/mendable"
+_PARTS_LIMIT = 10_000
 
 
 def to_tool(
@@ -45,12 +45,18 @@ def to_tool(
 
 
 def to_result(result: mcp_types.CallToolResult, *, tool: str) -> tool_service_pb2.ToolResult:
-    """Convert a tool's result. Structured content without text is added as JSON text."""
+    """Convert a tool's result. Structured content without text is added as JSON text.
+
+    `find_json_problem` accepts the structured content.
+
+    Raises:
+        ValueError: a URI is invalid.
+    """
     structured = result.structured_content
     if structured is not None and not isinstance(structured, dict):
         structured = {"result": structured}
-    if is_too_deep(structured):
-        return failed_result(f"{tool} answered with data that is nested too deeply.")
+    if len(result.content) > _PARTS_LIMIT:
+        return failed_result(f"{tool} answered with more than {_PARTS_LIMIT} parts.")
     try:
         parts = [_part(block) for block in result.content]
     except binascii.Error:

@@ -1,89 +1,122 @@
-"""Limits on what a server declares about its tools, and on the depth of JSON from it.
+"""Limits on the tools that a server declares.
 
 Agents decode every declaration, and some model providers' clients follow all references of a
 schema, so a few lines of schema could become any amount of work and memory.
 """
 
-from collections.abc import Mapping
-from typing import Any
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import unquote
 
 import mcp_types
 
-# Every level of JSON is three of a protobuf message, whose decoders accept 100.
-_DEPTH_LIMIT = 28
+from trunkline.tools.json_limits import DEPTH_LIMIT, find_json_problem
+
+TOO_MANY_DECLARATIONS: Final = "the server declares too much"
+"""The problem of every further tool of the listing."""
 _SERVER_LIMIT_NODES = 200_000
 _TOOL_LIMIT_NODES = 20_000
-
-
-def is_too_deep(value: object) -> bool:
-    """Return whether JSON is nested too deeply for our messages."""
-    level = [value]
-    for _ in range(_DEPTH_LIMIT):
-        below: list[object] = []
-        for item in level:
-            if isinstance(item, Mapping):
-                below += item.values()
-            elif isinstance(item, list):
-                below += item
-        if not below:
-            return False
-        level = below
-    return True
+_SERVER_LIMIT_CHARS = 2_000_000
+_TOOL_LIMIT_CHARS = 250_000
+_REFERENCE_LIMIT_CHARS = 1_000
 
 
 class DeclarationLimits:
     """The limits of one listing of a server's tools."""
 
     def __init__(self) -> None:
-        self._remaining = _SERVER_LIMIT_NODES
+        self._remaining_nodes = _SERVER_LIMIT_NODES
+        self._remaining_chars = _SERVER_LIMIT_CHARS
 
     def find_problem(self, tool: mcp_types.Tool) -> str:
-        """Return why a tool is refused, or ""."""
-        declared = [tool.input_schema, tool.output_schema, tool.meta]
-        if is_too_deep(declared):
-            return "its declaration is nested too deeply"
-        if self._remaining <= 0:
-            return "the server declares too much"
-        counter = _NodeCounter(tool.input_schema, min(self._remaining, _TOOL_LIMIT_NODES))
-        counter.count(declared, frozenset())
-        self._remaining -= counter.nodes
-        return "its schema is too large with its references followed" if counter.is_over else ""
+        """Return the reason why a tool is refused, or ""."""
+        if min(self._remaining_nodes, self._remaining_chars) <= 0:
+            return TOO_MANY_DECLARATIONS
+        title = tool.annotations and tool.annotations.title
+        declared: list[object] = [tool.name, tool.title, title, tool.description]
+        declared += [tool.input_schema, tool.output_schema, tool.meta]
+        if problem := find_json_problem(declared, limit_values=_TOOL_LIMIT_NODES):
+            self._remaining_nodes -= _TOOL_LIMIT_NODES
+            return f"its declaration {problem}"
+        chars = len(json.dumps(declared, ensure_ascii=False))
+        self._remaining_chars -= min(chars, _TOOL_LIMIT_CHARS)
+        if chars > _TOOL_LIMIT_CHARS:
+            return f"its declaration has more than {_TOOL_LIMIT_CHARS} characters"
+        limit = min(self._remaining_nodes, _TOOL_LIMIT_NODES)
+        nodes = [_count_nodes(schema, limit) for schema in (tool.input_schema, tool.output_schema)]
+        self._remaining_nodes -= sum(nodes)
+        is_over = max(nodes) >= limit
+        return "its schema is too large with its references followed" if is_over else ""
+
+
+def _count_nodes(schema: Mapping[str, Any] | None, limit: int) -> int:
+    """Return the size of a schema with its references followed, at most `limit`."""
+    counter = _NodeCounter(schema, limit)
+    try:
+        counter.count(schema, frozenset())
+    except RecursionError:
+        return limit
+    return min(counter.nodes, limit)
 
 
 class _NodeCounter:
     """Counts JSON with the references into a schema followed, up to a limit."""
 
-    def __init__(self, root: Mapping[str, Any], limit: int) -> None:
+    def __init__(self, root: object, limit: int) -> None:
+        self.nodes = 0
         self._root = root
         self._limit = limit
-        self.nodes = 0
-
-    @property
-    def is_over(self) -> bool:
-        """True if there is more than the limit."""
-        return self.nodes >= self._limit
+        self._targets: dict[str, list[object]] = {}
 
     def count(self, value: object, followed: frozenset[str]) -> None:
         """Add a value. References in `followed` are those that it is inside of."""
         self.nodes += 1
         # A chain of many references is deeper than any stack.
-        if len(followed) > _DEPTH_LIMIT:
+        if len(followed) > DEPTH_LIMIT:
             self.nodes = self._limit
-        if self.is_over:
+        if self.nodes >= self._limit:
             return
         if isinstance(value, Mapping):
-            reference = value.get("$ref")
-            if isinstance(reference, str) and reference not in followed:
-                self.count(self._find(reference), followed | {reference})
+            self._count_targets(value.get("$ref"), followed)
             for item in value.values():
                 self.count(item, followed)
         elif isinstance(value, list):
             for item in value:
                 self.count(item, followed)
 
-    def _find(self, reference: str) -> object:
-        target: object = self._root
-        for step in reference.removeprefix("#").strip("/").split("/"):
-            name = step.replace("~1", "/").replace("~0", "~")
-            target = target.get(name) if isinstance(target, Mapping) else None
-        return target
+    def _count_targets(self, reference: object, followed: frozenset[str]) -> None:
+        if not isinstance(reference, str) or reference in followed:
+            return
+        if len(reference) > _REFERENCE_LIMIT_CHARS:
+            self.nodes = self._limit
+            return
+        if reference not in self._targets:
+            self._targets[reference] = self._resolve(reference)
+        for target in self._targets[reference]:
+            self.count(target, followed | {reference})
+
+    def _resolve(self, reference: str) -> list[object]:
+        """Return all values that a library may take for the target of a reference.
+
+        LangChain takes the names in it literally; RFC 6901 decodes them.
+        """
+        literal = reference.split("/")
+        decoded = [
+            step.replace("~1", "/").replace("~0", "~") for step in unquote(reference).split("/")
+        ]
+        readings = [literal] if literal == decoded else [literal, decoded]
+        return [_follow(self._root, steps[1:]) for steps in readings if steps[0] == "#"]
+
+
+def _follow(root: object, steps: Sequence[str]) -> object:
+    """Return the value at a path, or None."""
+    target = root
+    for step in steps:
+        if isinstance(target, Mapping):
+            target = target.get(step)
+        elif isinstance(target, list) and step.isdecimal() and int(step) < len(target):
+            target = target[int(step)]
+        else:
+            return None
+    return target

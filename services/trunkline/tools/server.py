@@ -25,6 +25,7 @@ from trunkline.tools.connection import (
     raise_if_cancelled,
 )
 from trunkline.tools.http_endpoint import open_endpoint
+from trunkline.tools.result_checker import ResultChecker
 from trunkline.tools.server_breaker import ServerBreaker
 from trunkline.tools.server_process import build_environment, open_process
 from trunkline.v1 import tool_service_pb2
@@ -54,6 +55,7 @@ class ToolServer:
         config: ServerConfig,
         settings: AdapterSettings,
         *,
+        checker: ResultChecker,
         telemetry: Mapping[str, str],
         on_change: Callable[[], None],
     ) -> None:
@@ -67,6 +69,7 @@ class ToolServer:
         """The id of its process, while it has one."""
         self._config = config
         self._settings = settings
+        self._checker = checker
         own_s = config.trunkline.connect_timeout_s
         self._connect_timeout_s = own_s or settings.connect_timeout_s
         self._telemetry = telemetry
@@ -248,7 +251,9 @@ class ToolServer:
             try:
                 async with asyncio.timeout(self._connect_timeout_s):
                     opening = sessions.open_session(
-                        connection, on_tools_changed=self._list_requested.set
+                        connection,
+                        checker=self._checker,
+                        on_tools_changed=self._list_requested.set,
                     )
                     session: McpSession = await stack.enter_async_context(opening)
                     await self._list(session)

@@ -338,6 +338,14 @@ class ChildProcess:
         """Wait until it has exited."""
         await self._has_exited.wait()
 
+    async def kill(self) -> None:
+        """Kill it and its process group, close its streams, and wait until it has exited."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        for _, writer in self._streams:
+            writer.transport.abort()
+        await self.wait()
+
     def _note_exit(self, code: int) -> None:
         self.returncode = code
         self._has_exited.set()

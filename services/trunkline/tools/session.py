@@ -1,6 +1,7 @@
 """An MCP session with one running server, by the SDK's client. It imports mcp: load it lazily."""
 
 import asyncio
+import json
 import logging
 import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -29,13 +30,10 @@ from trunkline.tools.connection import (
     request_outcome,
 )
 from trunkline.tools.conversion import to_result, to_tool
-from trunkline.tools.declaration_limits import DeclarationLimits
+from trunkline.tools.declaration_limits import TOO_MANY_DECLARATIONS, DeclarationLimits
 from trunkline.tools.http_endpoint import HttpEndpoint
-from trunkline.tools.result_schema import (
-    ResultCheckTimeoutError,
-    ResultSchema,
-    ResultSchemaError,
-)
+from trunkline.tools.json_limits import RESULT_LIMIT_VALUES, find_json_problem
+from trunkline.tools.result_checker import ResultChecker, ResultCheckError, ResultSchemaError
 from trunkline.tools.results import failed_result
 from trunkline.tools.server_process import ServerProcess
 from trunkline.tools.stdio import StdioTransport
@@ -45,6 +43,8 @@ from trunkline.v1 import tool_service_pb2
 logger = logging.getLogger(__name__)
 
 _LIST_PAGES = 100
+# Characters of a tool's name in the log.
+_NAME_CHARS = 100
 # Resources that are read for one result. More remain links.
 _RESOURCES = 8
 # Pauses before a lost subscription to list changes is opened again.
@@ -55,13 +55,16 @@ _LONGEST_PAUSE_S = 60.0
 class McpSession:
     """An open MCP session. Any number of tasks may call tools concurrently."""
 
-    def __init__(self, connection: ServerConnection, client: Client) -> None:
+    def __init__(
+        self, connection: ServerConnection, client: Client, *, checker: ResultChecker
+    ) -> None:
         self._name = connection.name
         self._connection = connection
         self._client = client
-        self._result_schemas: dict[str, ResultSchema] = {}
-        # The SDK would check results here and now, for as long as the server's schema makes it.
-        client.session.validate_tool_result = self._check_result  # type: ignore[method-assign]
+        self._checker = checker
+        # By tool, each as a line of JSON.
+        self._output_schemas: dict[str, bytes] = {}
+        client.session.validate_tool_result = _accept_result  # type: ignore[method-assign]
 
     async def list_tools(self, overlay: ServerOverlay) -> dict[str, tool_service_pb2.Tool]:
         """Return the server's current tools by name, except those that it declares too much about.
@@ -70,29 +73,43 @@ class McpSession:
             ToolServerUnavailableError: the server did not list them.
         """
         tools: dict[str, tool_service_pb2.Tool] = {}
-        cursor: str | None = None
-        limits = DeclarationLimits()
+        schemas: dict[str, bytes] = {}
         try:
-            for _ in range(_LIST_PAGES):
-                with _unrecorded():
-                    page = await self._client.list_tools(cursor=cursor)
-                for tool in page.tools:
-                    if problem := limits.find_problem(tool):
-                        extra = {"server": self._name, "tool": tool.name, "problem": problem}
-                        logger.warning("tool_server.tool_refused", extra=extra)
-                        continue
-                    tools[tool.name] = to_tool(self._name, tool, overlay)
-                    self._set_result_schema(tool)
-                cursor = page.next_cursor
-                if cursor is None:
-                    break
+            for tool in await self._list_declarations():
+                tools[tool.name] = to_tool(self._name, tool, overlay)
+                if tool.output_schema is not None:
+                    schemas[tool.name] = json.dumps(tool.output_schema).encode()
         except (MCPError, ValidationError) as error:
             if self._connection.has_ended.is_set():
                 problem = await self._connection.describe_failed_start()
             else:
                 problem = "it does not list its tools"
             raise ToolServerUnavailableError(self._name, problem) from error
+        self._output_schemas = schemas
         return tools
+
+    async def _list_declarations(self) -> list[mcp_types.Tool]:
+        """Return the declarations within the limits. The others are logged."""
+        accepted: list[mcp_types.Tool] = []
+        cursor: str | None = None
+        limits = DeclarationLimits()
+        for _ in range(_LIST_PAGES):
+            with _unrecorded():
+                page = await self._client.list_tools(cursor=cursor)
+            for tool in page.tools:
+                problem = limits.find_problem(tool)
+                if not problem:
+                    accepted.append(tool)
+                    continue
+                name = tool.name[:_NAME_CHARS]
+                extra = {"server": self._name, "tool": name, "problem": problem}
+                logger.warning("tool_server.tool_refused", extra=extra)
+                if problem == TOO_MANY_DECLARATIONS:
+                    return accepted
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        return accepted
 
     async def call_tool(
         self, tool: str, arguments: Mapping[str, Any], *, on_progress: ProgressFnT
@@ -113,7 +130,12 @@ class McpSession:
             result = await self._client.call_tool(
                 tool, dict(arguments), progress_callback=on_progress
             )
+            content = result.structured_content
+            if problem := find_json_problem(content, limit_values=RESULT_LIMIT_VALUES):
+                return failed_result(f"{self._name}/{tool} answered with data that {problem}.")
+            await self._check_result(tool, result)
             result.content = await self._with_resources(result.content)
+            return to_result(result, tool=f"{self._name}/{tool}")
         except MCPError as error:
             if outcome.is_undelivered:
                 raise CallNotDeliveredError(await self._connection.describe_end()) from error
@@ -124,33 +146,26 @@ class McpSession:
                 problem = outcome.problem or "the connection broke off during the call"
                 raise ToolServerUnavailableError(self._name, problem) from error
             return failed_result(outcome.problem or error.error.message)
-        except ResultCheckTimeoutError as error:
+        except ResultCheckError as error:
             problem = f"the result of {tool} can't be checked against its schema: {error}"
             raise PeerProtocolError(f"tool server {self._name!r}", problem) from error
-        except (ValidationError, RuntimeError, ResultSchemaError) as error:
+        # A ValidationError is a ValueError, too.
+        except (ValueError, RuntimeError, ResultSchemaError) as error:
             problem = f"the result of {tool} is not what the server declares"
             raise PeerProtocolError(f"tool server {self._name!r}", problem) from error
         finally:
             request_outcome.reset(token)
-        return to_result(result, tool=f"{self._name}/{tool}")
 
-    def _set_result_schema(self, tool: mcp_types.Tool) -> None:
-        known = self._result_schemas.get(tool.name)
-        if tool.output_schema is None:
-            self._result_schemas.pop(tool.name, None)
-        elif known is None or known.schema != tool.output_schema:
-            self._result_schemas[tool.name] = ResultSchema(tool.output_schema)
-
-    async def _check_result(self, name: str, result: mcp_types.CallToolResult) -> None:
-        schema = self._result_schemas.get(name)
-        if schema is None:
+    async def _check_result(self, tool: str, result: mcp_types.CallToolResult) -> None:
+        schema = self._output_schemas.get(tool)
+        if schema is None or result.is_error:
             return
         if (
             result.structured_content is None
             and "structured_content" not in result.model_fields_set
         ):
             raise ResultSchemaError("the structured content is missing")
-        await schema.check(result.structured_content)
+        await self._checker.check(self._name, schema, result.structured_content)
 
     async def _with_resources(
         self, blocks: Sequence[mcp_types.ContentBlock]
@@ -213,7 +228,7 @@ class McpSession:
 
 @asynccontextmanager
 async def open_session(
-    connection: ServerConnection, *, on_tools_changed: Callable[[], None]
+    connection: ServerConnection, *, checker: ResultChecker, on_tools_changed: Callable[[], None]
 ) -> AsyncIterator[McpSession]:
     """Open a session by MCP's handshake. The caller sets a deadline.
 
@@ -240,7 +255,11 @@ async def open_session(
             if connection.has_ended.is_set() or not connection.transport_error:
                 raise
             raise ToolServerUnavailableError(connection.name, connection.transport_error) from error
-        yield McpSession(connection, client)
+        yield McpSession(connection, client, checker=checker)
+
+
+async def _accept_result(name: str, result: mcp_types.CallToolResult) -> None:
+    """Do nothing. The SDK's own check would block the event loop, for any time."""
 
 
 def _is_public(uri: str) -> bool:

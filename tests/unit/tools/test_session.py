@@ -1,0 +1,162 @@
+"""An MCP session translates everything that a server may answer, whatever it is."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import mcp_types
+import pytest
+
+from trunkline.errors import PeerProtocolError
+from trunkline.tools.config import ServerOverlay
+from trunkline.tools.result_checker import ResultChecker, ResultCheckError, ResultSchemaError
+from trunkline.tools.session import McpSession
+from trunkline.v1 import tool_service_pb2
+
+
+class ScriptedClient:
+    """The SDK's client of a server whose answers the test sets."""
+
+    def __init__(self) -> None:
+        self.session = SimpleNamespace()
+        self.tools: list[mcp_types.Tool] = []
+        self.result = mcp_types.CallToolResult(content=[])
+        self.is_endless = False
+        self.pages = 0
+
+    async def list_tools(self, *, cursor: str | None) -> mcp_types.ListToolsResult:
+        self.pages += 1
+        next_cursor = "more" if self.is_endless else None
+        return mcp_types.ListToolsResult(tools=self.tools, next_cursor=next_cursor)
+
+    async def call_tool(self, *_: object, **__: object) -> mcp_types.CallToolResult:
+        return self.result
+
+
+class ScriptedChecker(ResultChecker):
+    """Records what it checks, and raises an error."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        super().__init__()
+        self.error = error
+        self.checked: list[object] = []
+
+    async def check(self, server: str, schema: bytes, value: object) -> None:
+        self.checked.append(value)
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.fixture
+def client() -> ScriptedClient:
+    return ScriptedClient()
+
+
+def open_session(client: Any, checker: ResultChecker | None = None) -> McpSession:
+    connection: Any = SimpleNamespace(name="s", has_ended=asyncio.Event())
+    return McpSession(connection, client, checker=checker or ScriptedChecker())
+
+
+def declare_tool(name: str, schema: dict[str, Any], **more: object) -> mcp_types.Tool:
+    return mcp_types.Tool.model_validate({"name": name, "inputSchema": schema, **more})
+
+
+async def ignore(progress: float, total: float | None, message: str | None) -> None:
+    pass
+
+
+async def call(session: McpSession) -> tool_service_pb2.ToolResult:
+    return await session.call_tool("t", {}, on_progress=ignore)
+
+
+async def test_a_tool_that_messages_cannot_hold_is_refused_alone(
+    client: ScriptedClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.tools = [declare_tool("huge", {"maximum": 10**400}), declare_tool("t", {})]
+    assert list(await open_session(client).list_tools(ServerOverlay())) == ["t"]
+    (record,) = caplog.records
+    assert record.message == "tool_server.tool_refused"
+    assert vars(record)["problem"] == "its declaration has a number that is out of range"
+
+
+async def test_a_listing_of_too_many_declarations_ends(client: ScriptedClient) -> None:
+    client.tools = [declare_tool(str(number), {"title": "x" * 100_000}) for number in range(10)]
+    client.is_endless = True
+    tools = await open_session(client).list_tools(ServerOverlay())
+    assert len(tools) == 10
+    assert client.pages == 2 + 1
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ({"a": 10**400}, "data that has a number that is out of range."),
+        ({"a": [0] * 100_000}, "data that has more than 100000 values."),
+        ([[[]] * 40_000, [[]] * 70_000], "data that has more than 100000 values."),
+    ],
+)
+async def test_structured_content_that_is_too_much_is_a_failure(
+    client: ScriptedClient, content: object, problem: str
+) -> None:
+    client.tools = [declare_tool("t", {}, outputSchema={"type": "object"})]
+    client.result = mcp_types.CallToolResult(content=[], structured_content=content)
+    checker = ScriptedChecker()
+    session = open_session(client, checker)
+    await session.list_tools(ServerOverlay())
+    result = await call(session)
+    assert result.is_error
+    assert result.content[0].text == f"s/t answered with {problem}"
+    assert checker.checked == []
+
+
+async def test_a_result_of_too_many_parts_is_a_failure(client: ScriptedClient) -> None:
+    part = mcp_types.TextContent(type="text", text="")
+    client.result = mcp_types.CallToolResult(content=[part] * 10_001)
+    result = await call(open_session(client))
+    assert result.content[0].text == "s/t answered with more than 10000 parts."
+
+
+async def test_an_invalid_uri_violates_the_protocol(client: ScriptedClient) -> None:
+    text = mcp_types.TextResourceContents(uri="http://[", text="words")
+    resource = mcp_types.EmbeddedResource(type="resource", resource=text)
+    client.result = mcp_types.CallToolResult(content=[resource])
+    with pytest.raises(PeerProtocolError, match="not what the server declares"):
+        await call(open_session(client))
+
+
+@pytest.mark.parametrize(
+    ("error", "problem"),
+    [
+        (ResultSchemaError("type"), "not what the server declares"),
+        (ResultCheckError("it takes more than 30 s"), "can't be checked .*: it takes more"),
+    ],
+)
+async def test_a_failed_check_violates_the_protocol(
+    client: ScriptedClient, error: Exception, problem: str
+) -> None:
+    client.tools = [declare_tool("t", {}, outputSchema={"type": "object"})]
+    client.result = mcp_types.CallToolResult(content=[], structured_content={"a": 1})
+    checker = ScriptedChecker(error)
+    session = open_session(client, checker)
+    await session.list_tools(ServerOverlay())
+    with pytest.raises(PeerProtocolError, match=problem):
+        await call(session)
+    assert checker.checked == [{"a": 1}]
+
+
+async def test_errors_and_tools_without_a_schema_are_not_checked(client: ScriptedClient) -> None:
+    client.tools = [
+        declare_tool("t", {}, outputSchema={"type": "object"}),
+        declare_tool("plain", {}),
+    ]
+    client.result = mcp_types.CallToolResult(content=[], is_error=True)
+    checker = ScriptedChecker(ResultSchemaError("type"))
+    session = open_session(client, checker)
+    await session.list_tools(ServerOverlay())
+    assert (await call(session)).is_error
+    client.result = mcp_types.CallToolResult(content=[], structured_content={"a": 1})
+    await session.call_tool("plain", {}, on_progress=ignore)
+    assert checker.checked == []
+    client.result = mcp_types.CallToolResult(content=[])
+    with pytest.raises(PeerProtocolError):
+        await call(session)
