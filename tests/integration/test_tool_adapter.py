@@ -7,6 +7,8 @@ import signal
 import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from google.protobuf import json_format
@@ -34,6 +36,8 @@ from trunkline.errors import (
     ToolNotFoundError,
     ToolServerUnavailableError,
 )
+from trunkline.mesh.tools import add_tool_adapter, load_mcp_config
+from trunkline.settings import Settings
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import AdapterSettings, McpConfig, ServerConfig, ServerOverlay
 from trunkline.tools.server import ToolServerState
@@ -432,6 +436,45 @@ async def test_servers_get_only_the_environment_variables_that_they_need(
     assert variables["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
     assert variables["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://127.0.0.1:4317"
     assert variables["OTEL_SERVICE_NAME"] == "mcp-awkward"
+
+
+async def test_a_server_starts_in_the_folder_of_its_file_and_not_in_the_current_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clone = tmp_path / "clone"
+    clone.mkdir()
+    monkeypatch.chdir(clone)
+    (clone / "server.py").write_text("open('hostile', 'w').close()")
+    (tmp_path / "server.py").write_text("open('started', 'w').close()")
+    file = tmp_path / "mcp.json"
+    entry = {"command": sys.executable, "args": ["server.py"]}
+    file.write_text(json.dumps({"mcpServers": {"s": entry}}))
+    settings = Settings(mcp_file=file, data_dir=clone)
+    async with make_adapter(load_mcp_config(settings, {}), settings):
+        await wait_for_file(tmp_path / "started")
+    assert not (clone / "hostile").exists()
+
+
+async def test_without_a_file_servers_start_in_the_data_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, own, clone = tmp_path / "data", tmp_path / "own", tmp_path / "clone"
+    for folder in (data, own, clone):
+        folder.mkdir()
+    monkeypatch.chdir(clone)
+    server = script("open('started', 'w').close()")
+    servers = {"data": server, "own": server.model_copy(update={"cwd": own})}
+    async with make_adapter(McpConfig(servers), Settings(data_dir=data)):
+        await wait_for_file(data / "started")
+        await wait_for_file(own / "started")
+    assert list(clone.iterdir()) == []
+
+
+def make_adapter(config: McpConfig, settings: Settings) -> ToolAdapter:
+    """Return the adapter of a mesh without the rest of the mesh."""
+    server: Any = SimpleNamespace(add_service=lambda *_: None)
+    directory: Any = None
+    return add_tool_adapter(server, config, settings, directory)
 
 
 async def test_closing_ends_the_servers_and_their_child_processes() -> None:

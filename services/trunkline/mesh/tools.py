@@ -117,10 +117,16 @@ def add_tool_adapter(
 
     The adapter stores content that is too large for a tool's result on the host of the task, which
     it finds by the directory. MCP servers send their spans to `mesh_address` unless it is empty.
+    They start in the folder of the operator's file or else in the data directory, because many
+    commands, such as npx, run what they find in the folder, and the current one may be foreign.
     """
+    file = settings.mcp_file
     adapter = ToolAdapter(
         config,
-        settings=AdapterSettings(breaker=BreakerSettings.from_settings(settings)),
+        settings=AdapterSettings(
+            folder=settings.data_dir if file is None else file.parent,
+            breaker=BreakerSettings.from_settings(settings),
+        ),
         otlp_endpoint=f"http://{mesh_address}" if mesh_address else None,
     )
     server.add_service(

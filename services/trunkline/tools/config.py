@@ -156,6 +156,7 @@ class ServerConfig(BaseModel):
     env: Annotated[dict[str, str], Field(repr=False)] = {}
     """`${NAME}` is replaced by our environment variable; also in `url` and `headers`."""
     cwd: Path | None = None
+    """The folder in which the command starts. A relative one starts at the file's folder."""
     url: Annotated[str, Field(repr=False)] = ""
     """The URL of a streamable HTTP endpoint."""
     headers: Annotated[dict[str, str], Field(repr=False)] = {}
@@ -325,11 +326,14 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _server(name: str, entry: object, path: Path) -> ServerConfig:
     try:
-        return ServerConfig.model_validate(entry)
+        server = ServerConfig.model_validate(entry)
     except ValidationError as error:
         place, problem = _first_problem(error)
         where = ".".join(("mcpServers", name, *place))
         raise ConfigurationError(f"{path}: {where}", problem) from error
+    if server.cwd is None:
+        return server
+    return server.model_copy(update={"cwd": path.parent / server.cwd})
 
 
 def _first_problem(error: ValidationError) -> tuple[list[str], str]:
@@ -359,6 +363,8 @@ class AdapterSettings:
     result_limit_bytes: int = 1024 * 1024
     """Larger results are stored with the task and referred to. A call without a task fails
     instead."""
+    folder: Path | None = None
+    """The folder in which servers without a `cwd` start. None, or missing: the current folder."""
     breaker: BreakerSettings = DEFAULT_SETTINGS
     """Settings of each server's circuit breaker. An open breaker stops calls and starts."""
 

@@ -5,6 +5,7 @@ import importlib
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import context as otel_context
@@ -236,12 +237,19 @@ class ToolServer:
         own = expand_all_variables(self.name, self._config.env)
         return open_process(
             self.name,
-            self._config,
+            self._config.model_copy(update={"cwd": self._start_folder()}),
             build_environment(self._config, own, self._telemetry),
             group=group,
             grace_s=self._settings.grace_s,
             secrets=own.values(),
         )
+
+    def _start_folder(self) -> Path | None:
+        folder = self._settings.folder
+        # A process that serves only tools may have no data directory.
+        if self._config.cwd or folder is None or not folder.is_dir():
+            return self._config.cwd
+        return folder
 
     async def _serve(self, connection: ServerConnection, group: asyncio.TaskGroup) -> str:
         # Loading mcp takes a second, so it is loaded lazily and while the child process starts.

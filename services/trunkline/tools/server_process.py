@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -23,6 +24,8 @@ logger = logging.getLogger(__name__)
 MESSAGE_LIMIT_BYTES = 16 * 1024 * 1024
 """The limit of a message, on stdout and over HTTP. A server that exceeds it is stopped."""
 _INHERITED = ("HOME", "LANG", "TMPDIR", "TZ")
+# Python's `-m` or `-c`, also after other options, as in `-um`.
+_MODULE_OPTION = re.compile("-[bBdEhiIOPqRsSuvVx?]*[mc]")
 _REAP_TIMEOUT_S = 2.0
 _PIPE_TIMEOUT_S = 0.5
 
@@ -33,8 +36,8 @@ def build_environment(
     """Return the environment of a server: only what it needs, without our secrets.
 
     The folder of our interpreter comes first on PATH, so that console scripts of this environment
-    are found. Python in the server doesn't search the current folder for modules, unless the entry
-    names a folder or a script. `own` are the entry's variables, which override the others.
+    are found. Python in the server doesn't search its current folder for modules, unless the entry
+    names the folder or a script. `own` are the entry's variables, which override the others.
     """
     inherited = {
         name: value
@@ -57,7 +60,7 @@ def _runs_script(config: ServerConfig) -> bool:
     for word in (config.command, *config.args):
         if word.endswith(".py"):
             return True
-        if word.startswith(("-m", "-c")):
+        if _MODULE_OPTION.match(word):
             return False
     return False
 

@@ -52,6 +52,13 @@ def test_keys_of_other_mcp_clients_are_ignored(file: Path) -> None:
     assert (server.command, server.args, server.cwd) == ("clock", ["-v"], Path("/"))
 
 
+def test_a_relative_cwd_starts_at_the_folder_of_the_file(file: Path) -> None:
+    servers = load_config(
+        write(file, a={"command": "x", "cwd": "tools"}, b={"command": "x", "cwd": ""})
+    ).servers
+    assert (servers["a"].cwd, servers["b"].cwd) == (file.parent / "tools", file.parent)
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [

@@ -80,6 +80,9 @@ def test_the_entrys_environment_wins_and_other_variables_are_not_passed_on(
         ({"command": "python", "args": ["-m", "mcp_server_time"]}, True),
         ({"command": "python", "args": ["-m", "server", "notes.py"]}, True),
         ({"command": "python", "args": ["-mserver"]}, True),
+        ({"command": "python", "args": ["-um", "server", "notes.py"]}, True),
+        ({"command": "python", "args": ["-Bc", "import server", "notes.py"]}, True),
+        ({"command": "python", "args": ["-Wignore::m", "server.py"]}, False),
         ({"command": "uvx", "args": ["mcp-server-time"]}, True),
         # Each names the folder that is searched.
         ({"command": "python", "args": ["server.py"]}, False),
