@@ -1,4 +1,4 @@
-"""The door for JSON from MCP servers: limits that hold before anything walks or converts it.
+"""Limits on JSON from MCP servers, checked before anything else walks or converts it.
 
 A message of 16 MB may hold millions of values, and each costs microseconds on the event loop that
 all servers share.

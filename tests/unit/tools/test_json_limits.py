@@ -1,4 +1,4 @@
-"""JSON that would be too much work, or that our messages can't hold, is refused at the door."""
+"""JSON that would be too much work, or that our messages cannot hold, is refused at once."""
 
 import json
 from typing import Any
