@@ -1,9 +1,10 @@
 r"""Regular expressions that tools, callers or files supply, run by RE2.
 
 RE2 has no backtracking: a search takes time linear in the text, and memory within a limit. The
-product of a pattern's size and the text's length bounds the time, so both have a limit. The syntax
-is RE2's: no lookaround, no backreferences, no possessive quantifiers. Character classes such as
-`\w` are ASCII.
+product of a pattern's size and the text's length bounds the time, so both have a limit. Groups have
+one too, since RE2 copies the places of all groups at each group that it enters or leaves. The
+syntax is RE2's: no lookaround, no backreferences, no possessive quantifiers. Character classes such
+as `\w` are ASCII.
 """
 
 from functools import lru_cache
@@ -12,7 +13,10 @@ from typing import Protocol
 PATTERN_LIMIT_CHARS = 4000
 """Longer patterns are refused."""
 _SIZE_LIMIT = 8000
+_GROUP_LIMIT = 50
 _MEMORY_LIMIT_BYTES = 512 << 10
+# The patterns that stay compiled. Together they take at most 100 MiB.
+_CACHE_SIZE = 200
 
 
 class InvalidPatternError(ValueError):
@@ -44,7 +48,12 @@ class Pattern(Protocol):
 
     @property
     def programsize(self) -> int:
-        """The number of RE2's instructions, and so of the steps that a character may take."""
+        """The number of RE2's instructions, and so of the steps that a byte may take."""
+        ...
+
+    @property
+    def groups(self) -> int:
+        """The number of capturing groups."""
         ...
 
     def search(self, text: str, /) -> PatternMatch | None:
@@ -70,7 +79,7 @@ def compile_pattern(pattern: str) -> Pattern:
     return compiled
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=_CACHE_SIZE)
 def _compile(pattern: str) -> Pattern | str:
     """Return the compiled pattern, or the problem. Cached, since refusing a large one is slow."""
     # RE2 loads slowly, and most processes have no patterns.
@@ -89,4 +98,6 @@ def _compile(pattern: str) -> Pattern | str:
         return "it has an unpaired surrogate"
     if compiled.programsize > _SIZE_LIMIT:
         return "it is too large: repeat less, or use fewer alternatives"
+    if compiled.groups > _GROUP_LIMIT:
+        return f"it has more than {_GROUP_LIMIT} groups; write (?:...) where none is needed"
     return compiled

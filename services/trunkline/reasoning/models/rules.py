@@ -10,7 +10,9 @@ import json
 import math
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import Any, Final
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
 from langchain_core.language_models.base import LanguageModelInput
@@ -39,6 +41,8 @@ from trunkline.reasoning.turn_result import STATUS_KEY, ResultStatus
 MATCH_KEY = "trunkline/match"
 # An answer of any length streams in at most this many pieces.
 _PIECES = 500
+# Not the default threads of the process: patterns of tools may be slow.
+_THREADS: Final = ThreadPoolExecutor(4, thread_name_prefix="trunkline-rules")
 
 
 class RulesModel(BaseChatModel):
@@ -85,7 +89,10 @@ class RulesModel(BaseChatModel):
         **kwargs: object,
     ) -> AsyncIterator[ChatGenerationChunk]:
         # In a thread: RE2 releases the interpreter lock while a slow pattern of a tool runs.
-        reply = await asyncio.to_thread(self._build_reply, messages, _get_bound_tools(kwargs))
+        loop, context, tools = asyncio.get_running_loop(), copy_context(), _get_bound_tools(kwargs)
+        reply = await loop.run_in_executor(
+            _THREADS, lambda: context.run(self._build_reply, messages, tools)
+        )
         for chunk in _split_reply(reply):
             yield ChatGenerationChunk(message=chunk)
 

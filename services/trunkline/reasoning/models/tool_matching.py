@@ -17,19 +17,21 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from trunkline.patterns import PatternMatch, compile_pattern
+from trunkline.patterns import PATTERN_LIMIT_CHARS, Pattern, PatternMatch, compile_pattern
 
 logger = logging.getLogger(__name__)
 
 QUESTION_LIMIT_CHARS = 2000
 """Longer questions match nothing. This bounds the cost of patterns, which others write."""
-_STEP_LIMIT = 100_000_000
-"""RE2's steps for all patterns and one question: about a second. More declarations are skipped."""
-_PATTERN_LIMIT = 500
-"""The patterns for one question. More declarations are skipped."""
+_STEP_LIMIT = 200_000_000
+"""RE2's steps for all patterns and one question, of about 10 ns. More declarations are skipped."""
+_COMPILE_STEPS = 1000
+"""The steps that a character of a pattern costs, for its compilation."""
+_GROUPS_PER_STEP = 10
+"""The groups whose places are copied in the time of a step."""
 _TEMPLATE_LIMIT_CHARS = 4000
 _TEXT_LIMIT_CHARS = 1_000_000
-"""Templates with longer results are not filled."""
+"""Templates whose results are longer together are not filled."""
 _PIECES_LIMIT = 8
 _ANSWERS_LIMIT = 100
 """The earlier answers that `only` selects from. It never selects one longer than a question."""
@@ -115,27 +117,56 @@ def match_tool(
     return best[1] if best else None
 
 
-class _Budget:
-    """Limits what the patterns for one question cost."""
+class _Texts:
+    """Limits the texts that templates make."""
 
     def __init__(self) -> None:
-        self._steps = _STEP_LIMIT
-        self._patterns: set[str] = set()
+        self._remaining = _TEXT_LIMIT_CHARS
 
-    def search(self, pattern: str, text: str) -> PatternMatch | None:
-        """Return the first match of a pattern.
+    def charge(self, chars: int) -> None:
+        """Charge a text before it is made.
 
         Raises:
-            _BudgetSpent: the search may cost more than remains.
+            ValueError: it is longer than what remains.
         """
-        self._patterns.add(pattern)
-        if len(self._patterns) > _PATTERN_LIMIT:
-            raise _BudgetSpent
+        if chars > self._remaining:
+            raise ValueError("the filled templates are too long")
+        self._remaining -= chars
+
+
+class _Budget:
+    """Limits what the declarations cost for one question. Each tool has its share."""
+
+    def __init__(self) -> None:
+        self.texts = _Texts()
+        self._steps = _STEP_LIMIT
+        self._reserved = 0
+        self._patterns: set[str] = set()
+
+    def begin_tool(self, tools_left: int) -> None:
+        """Reserve the shares of the tools after this one."""
+        self.texts = _Texts()
+        self._reserved = self._steps - self._steps // tools_left
+
+    def compile(self, pattern: str, text: str) -> Pattern:
+        """Return a compiled pattern, for one search in a text.
+
+        Raises:
+            _BudgetSpent: the search may cost more than what remains of the tool's share.
+        """
+        if pattern not in self._patterns:
+            self._charge(_COMPILE_STEPS * min(len(pattern), PATTERN_LIMIT_CHARS))
+            self._patterns.add(pattern)
         compiled = compile_pattern(pattern)
-        self._steps -= compiled.programsize * (len(text) + 1)
-        if self._steps < 0:
+        size = compiled.programsize * (_GROUPS_PER_STEP + compiled.groups) // _GROUPS_PER_STEP
+        # RE2 searches the text's UTF-8.
+        self._charge(size * (len(text.encode(errors="replace")) + 1))
+        return compiled
+
+    def _charge(self, steps: int) -> None:
+        if steps > self._steps - self._reserved:
             raise _BudgetSpent
-        return compiled.search(text)
+        self._steps -= steps
 
 
 def _find_best(
@@ -146,12 +177,13 @@ def _find_best(
 ) -> tuple[int, ToolMatch] | None:
     """Return the longest match and its length."""
     best: tuple[int, ToolMatch] | None = None
-    for tool, rules in declarations.items():
+    for number, (tool, rules) in enumerate(declarations.items()):
+        budget.begin_tool(len(declarations) - number)
         try:
             match = _match_tool(text, tool, rules, answers, budget)
         except _BudgetSpent:
-            _log_problem(tool, "the patterns of all tools are too large together")
-            break
+            _log_problem(tool, "its patterns are too large together")
+            continue
         if match is not None and (best is None or match[0] > best[0]):
             best = match
     return best
@@ -172,13 +204,18 @@ def fill_answer(template: str, structured: Mapping[str, Any]) -> str | None:
         return _format_value(value)
 
     try:
-        text = _fill(_PATH, get_value, template)
+        text = _fill(_PATH, get_value, template, _Texts())
     except ValueError:
         return None
     return None if is_incomplete else text
 
 
-def _fill(fields: re.Pattern[str], get_value: Callable[[re.Match[str]], str], template: str) -> str:
+def _fill(
+    fields: re.Pattern[str],
+    get_value: Callable[[re.Match[str]], str],
+    template: str,
+    texts: _Texts,
+) -> str:
     """Replace the fields of a template.
 
     Raises:
@@ -186,14 +223,10 @@ def _fill(fields: re.Pattern[str], get_value: Callable[[re.Match[str]], str], te
     """
     if len(template) > _TEMPLATE_LIMIT_CHARS:
         raise ValueError("a template is too long")
-    remaining = _TEXT_LIMIT_CHARS
 
     def get_bounded(field: re.Match[str]) -> str:
-        nonlocal remaining
         value = get_value(field)
-        remaining -= len(value)
-        if remaining < 0:
-            raise ValueError("a filled template is too long")
+        texts.charge(len(value))
         return value
 
     return fields.sub(get_bounded, template)
@@ -207,7 +240,8 @@ def _match_tool(
             match = _match_rule(text, rule, budget)
             if match is None:
                 continue
-            arguments = _build_arguments(match, rule.get("arguments", {}), answers)
+            sources = _Sources(match, answers, budget)
+            arguments = _build_arguments(sources, rule.get("arguments", {}))
             answer = rule.get("answer", "")
             length = 0 if rule.get("fallback") else match.end() - match.start()
             return length, ToolMatch(tool, arguments, str(answer))
@@ -219,12 +253,12 @@ def _match_tool(
 
 
 def _match_rule(text: str, rule: Mapping[str, Any], budget: _Budget) -> PatternMatch | None:
-    match = budget.search(rule["pattern"], text)
+    match = budget.compile(rule["pattern"], text).search(text)
     if match is None:
         return None
     for group, required in rule.get("require", {}).items():
         part = match[int(group) if group.isdecimal() else group] or ""
-        if budget.search(required, part) is None:
+        if budget.compile(required, part).search(part) is None:
             return None
     return match
 
@@ -236,30 +270,37 @@ def _log_problem(tool: str, problem: str) -> None:
     logger.warning("matching.declaration_passed_over", extra=extra)
 
 
-def _build_arguments(
-    groups: PatternMatch, specs: Mapping[str, Any], answers: Sequence[str]
-) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    """The sources of arguments, and what they may cost."""
+
+    groups: PatternMatch
+    answers: Sequence[str]
+    budget: _Budget
+
+
+def _build_arguments(sources: _Sources, specs: Mapping[str, Any]) -> dict[str, Any]:
     arguments = {}
     for name, spec in specs.items():
         try:
-            arguments[name] = _build_argument(groups, spec, answers)
+            arguments[name] = _build_argument(sources, spec)
         except _MissingGroup:
             if isinstance(spec, Mapping) and "default" in spec:
                 arguments[name] = spec["default"]
     return arguments
 
 
-def _build_argument(groups: PatternMatch, spec: object, answers: Sequence[str]) -> object:
+def _build_argument(sources: _Sources, spec: object) -> object:
     """Return an argument's value, from a template, a literal, a list of both, or a table."""
     match spec:
         case str():
-            return _fill_template(groups, spec, {}, answers)
+            return _fill_template(sources, spec, {})
         case Mapping() if "from" in spec:
-            return _map_value(_fill_template(groups, spec["from"], spec, answers), spec)
+            return _map_value(_fill_template(sources, spec["from"], spec), spec)
         case Mapping():
             return spec["default"]
         case list():
-            return [_build_argument(groups, item, answers) for item in spec]
+            return [_build_argument(sources, item) for item in spec]
         case _:
             return spec
 
@@ -270,16 +311,15 @@ def _map_value(text: str, spec: Mapping[str, Any]) -> object:
     return _convert_value(value, spec.get("type", "")) if isinstance(value, str) else value
 
 
-def _fill_template(
-    groups: PatternMatch, template: str, spec: Mapping[str, Any], answers: Sequence[str]
-) -> str:
+def _fill_template(sources: _Sources, template: str, spec: Mapping[str, Any]) -> str:
     def replace_field(field: re.Match[str]) -> str:
         name = field[1]
-        if name in {"answer", "answers"}:
-            earlier = _select_answers(spec, answers)
-            return earlier[-1] if name == "answer" else str(spec.get("join", ", ")).join(earlier)
+        if name == "answer":
+            return _select_answers(sources, spec)[-1]
+        if name == "answers":
+            return _join_answers(sources, spec)
         try:
-            value = groups[int(name)] if name.isdecimal() else groups[name]
+            value = sources.groups[int(name)] if name.isdecimal() else sources.groups[name]
         except IndexError:
             # Patterns of one tool may share arguments and still have different groups.
             value = None
@@ -287,22 +327,32 @@ def _fill_template(
             raise _MissingGroup
         return str(value)
 
-    return _fill(_FIELD, replace_field, template).strip()
+    return _fill(_FIELD, replace_field, template, sources.budget.texts).strip()
 
 
-def _select_answers(spec: Mapping[str, Any], answers: Sequence[str]) -> list[str]:
+def _join_answers(sources: _Sources, spec: Mapping[str, Any]) -> str:
+    answers = _select_answers(sources, spec)
+    separator = str(spec.get("join", ", "))
+    length = sum(map(len, answers)) + len(separator) * (len(answers) - 1)
+    # Not even the memory for a text that is too long.
+    if length > _TEXT_LIMIT_CHARS:
+        raise ValueError("the answers are too long together")
+    return separator.join(answers)
+
+
+def _select_answers(sources: _Sources, spec: Mapping[str, Any]) -> Sequence[str]:
     """Return the answers that an argument may use."""
-    earlier = list(answers)
+    answers = sources.answers
     if only := spec.get("only"):
-        pattern = compile_pattern(only)
-        earlier = [
+        answers = [
             answer
             for answer in answers[-_ANSWERS_LIMIT:]
-            if len(answer) <= QUESTION_LIMIT_CHARS and pattern.fullmatch(answer)
+            if len(answer) <= QUESTION_LIMIT_CHARS
+            and sources.budget.compile(only, answer).fullmatch(answer)
         ]
-    if len(earlier) < max(1, int(spec.get("least", 1))):
+    if len(answers) < max(1, int(spec.get("least", 1))):
         raise _MissingAnswers
-    return earlier
+    return answers
 
 
 def _convert_value(text: str, kind: str) -> object:

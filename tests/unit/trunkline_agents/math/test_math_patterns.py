@@ -1,5 +1,4 @@
 import re
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -209,8 +208,7 @@ def test_the_longest_questions_are_matched_within_the_budget(
     question: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     question = question[: QUESTION_LIMIT_CHARS - 1] + question[-1]
-    started = time.process_time()
     with caplog.at_level("WARNING"):
         match_tools(question, TOOLS)
-    assert time.process_time() - started < 20
+    # A search that is not within the budget leaves a log entry.
     assert caplog.records == []
