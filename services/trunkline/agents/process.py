@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 
 from trunkline import runtime
 from trunkline.errors import ConfigurationError, PeerUnavailableError, TrunklineError
@@ -113,8 +114,9 @@ def _print_state(state: str, served: Mapping[str, str]) -> None:
 def load_agent(spec: str) -> Agent:
     """Import an agent by `MODULE:NAME`, from the Python path or the current folder.
 
-    The folder comes last, so that its files replace no module of ours. It stays on the path for
-    what the agent imports later.
+    The folder comes last, so that its files replace no installed module. It is only searched if
+    there is no such module without it, and then stays on the path for what the agent imports
+    later.
 
     Raises:
         ConfigurationError: there is no such module or name, or it is not an agent.
@@ -123,11 +125,8 @@ def load_agent(spec: str) -> Agent:
     where = f"--agent {spec}"
     if not module_name or not name:
         raise ConfigurationError(where, "write MODULE:NAME, for example my_agent:hello")
-    folder = str(Path.cwd())
-    if folder not in sys.path:
-        sys.path.append(folder)
     try:
-        module = importlib.import_module(module_name)
+        module = _import_module(module_name)
     except Exception as error:
         raise ConfigurationError(where, f"can't import it: {error!r}") from error
     agent = getattr(module, name, None)
@@ -138,3 +137,15 @@ def load_agent(spec: str) -> Agent:
         raise ConfigurationError(where, "is not an agent; decorate the function with @agent")
     loaded: Agent = agent
     return loaded
+
+
+def _import_module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        folder = str(Path.cwd())
+        is_itself_missing = error.name is not None and f"{name}.".startswith(f"{error.name}.")
+        if not is_itself_missing or folder in sys.path:
+            raise
+    sys.path.append(folder)
+    return importlib.import_module(name)

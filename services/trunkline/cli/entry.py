@@ -2,7 +2,6 @@
 
 import gc
 import os
-import signal
 import sys
 
 # ExitCode.CANCELED, which is slow to import.
@@ -14,6 +13,9 @@ def main() -> None:
 
     A serving command that is stopped while it starts exits at once with code 0.
     """
+    # Imported here, when `python -m trunkline.cli` no longer searches the current folder.
+    import signal
+
     if sys.argv[1:2] in (["up"], ["serve"], ["join"]):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: os._exit(0))

@@ -207,3 +207,23 @@ def test_the_folder_of_an_agent_replaces_no_other_module(
     assert load_agent("greeter_of_a_folder:hello").card.description == "Hi"
     with pytest.raises(ConfigurationError, match=r"module random \(.*random.py\) has no hello"):
         load_agent("random:hello")
+
+
+def test_an_installed_agent_imports_nothing_from_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed, folder = tmp_path / "installed", tmp_path / "folder"
+    (installed / "greeter_package").mkdir(parents=True)
+    folder.mkdir()
+    (installed / "greeter_package" / "__init__.py").write_text(
+        "try:\n    from greeter_extra import WORD\nexcept ImportError:\n    WORD = 'none'\n"
+        "from trunkline import agent\n"
+        "@agent(description=WORD)\nasync def hello(task): return WORD\n"
+    )
+    (folder / "greeter_extra.py").write_text("WORD = 'of the folder'")
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [str(installed), *filter(None, sys.path)])
+    assert load_agent("greeter_package:hello").card.description == "none"
+    # A module that only the folder has is no part of the installed package.
+    with pytest.raises(ConfigurationError, match=r"greeter_package\.other"):
+        load_agent("greeter_package.other:hello")

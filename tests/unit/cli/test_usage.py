@@ -30,6 +30,21 @@ def command(*words: str | bytes) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_python_m_imports_no_module_of_the_current_folder(tmp_path: Path) -> None:
+    for name in ("signal", "random", "typer"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('the folder replaced a module')")
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+    process = subprocess.run(
+        [sys.executable, "-m", "trunkline.cli", "--help"],
+        cwd=tmp_path,
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (process.returncode, process.stderr) == (0, "")
+
+
 def run_ask(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", PROBE, "ask", *words], capture_output=True, text=True, check=False
