@@ -1,6 +1,7 @@
-"""Times, durations and JSON values that make no sense are refused, with the path of their field."""
+"""Invalid times, durations and JSON values are refused, with the path of their field."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from google.protobuf import duration_pb2, struct_pb2, timestamp_pb2
 from google.protobuf.message import Message
 
 from trunkline.errors import InvalidArgumentError
+from trunkline.server import request_values
 from trunkline.server.request_values import check_values
 from trunkline.v1 import (
     message_pb2,
@@ -65,7 +67,7 @@ BAD: list[tuple[Message, str]] = [
 
 
 @pytest.mark.parametrize(("request_message", "field"), BAD)
-def test_a_value_without_sense_is_refused(request_message: Message, field: str) -> None:
+def test_an_invalid_value_is_refused(request_message: Message, field: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         check_values(request_message)
     assert caught.value.field == field
@@ -91,3 +93,32 @@ def test_sensible_values_pass(request_message: Any) -> None:
     before = request_message.SerializeToString()
     check_values(request_message)
     assert request_message.SerializeToString() == before
+
+
+def many_numbers(count: int) -> struct_pb2.Value:
+    return struct_pb2.Value(list_value=struct_pb2.ListValue(values=[number(1)] * count))
+
+
+def many_texts(count: int) -> struct_pb2.Value:
+    fields = {str(key): struct_pb2.Value(string_value="a") for key in range(count)}
+    return struct_pb2.Value(struct_value=struct_pb2.Struct(fields=fields))
+
+
+@pytest.mark.parametrize("make_values", [many_numbers, many_texts])
+def test_a_request_has_a_limited_number_of_values(
+    make_values: Callable[[int], struct_pb2.Value], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_values, "_VALUE_LIMIT", 100)
+    # Two parts, the member `a` of the metadata, and 97 values in it.
+    check_values(with_metadata(make_values(97)))
+    with pytest.raises(InvalidArgumentError, match="more than 100 values") as caught:
+        check_values(with_metadata(make_values(98)))
+    assert caught.value.field == "message.parts.metadata"
+
+
+def test_a_request_has_a_limited_number_of_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_values, "_VALUE_LIMIT", 100)
+    message = message_pb2.Message(parts=[part_pb2.Part()] * 101)
+    with pytest.raises(InvalidArgumentError) as caught:
+        check_values(message_service_pb2.SendMessageRequest(message=message))
+    assert caught.value.field == "message.parts"
