@@ -18,6 +18,7 @@ _SILENCED = ("mcp", "httpx2", "httpcore2")
 
 # Values of fields that stand without quotes in plain lines.
 _UNQUOTED = re.compile(r"[^\s\"=]+")
+_MARKS_OF_FIELDS = re.compile(r"[\"=]")
 
 
 def configure_logging(*, level: str, log_format: str) -> None:
@@ -34,7 +35,7 @@ def configure_logging(*, level: str, log_format: str) -> None:
 class PlainFormatter(logging.Formatter):
     """Formats a record as one line: time, level, logger, event, fields.
 
-    An exception follows, in indented lines. No text of others can begin a line or end a field.
+    An exception follows, in indented lines. Text of others can begin no line and no field.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -43,7 +44,10 @@ class PlainFormatter(logging.Formatter):
         fields = "".join(
             f" {name}={_quote(value)}" for name, value in _event_fields(record).items()
         )
-        line = f"{time} {record.levelname.lower()} {record.name} {_message(record)}{fields}"
+        message = _message(record)
+        if _MARKS_OF_FIELDS.search(message):
+            message = json.dumps(message, ensure_ascii=False)
+        line = f"{time} {record.levelname.lower()} {record.name} {message}{fields}"
         details = "".join(f"\n    {escape_controls(row)}" for row in self._details(record))
         return escape_controls(line) + details
 

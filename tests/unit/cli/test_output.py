@@ -308,6 +308,14 @@ def test_a_field_with_spaces_is_quoted() -> None:
     assert line.endswith(' task_id="t level=error code=\\"x\\""')
 
 
+@pytest.mark.parametrize("text", ["x level=error", 'x "', "x task_id=t-2"])
+def test_a_message_cannot_add_a_field(text: str) -> None:
+    built = logging.LogRecord("lib", logging.INFO, "", 0, "GET %s", (text,), None)
+    built.task_id = "t-1"
+    line = PlainFormatter().format(built)
+    assert line.endswith(f" info lib {json.dumps(f'GET {text}')} task_id=t-1")
+
+
 @pytest.mark.parametrize("formatter", [PlainFormatter(), JsonFormatter()])
 def test_a_record_with_wrong_arguments_is_logged_escaped(formatter: logging.Formatter) -> None:
     built = logging.LogRecord("lib", logging.INFO, "", 0, "%d\n", ("\x1b",), None)

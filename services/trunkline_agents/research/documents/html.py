@@ -28,13 +28,14 @@ _BLOCK_NAMES = (
 )
 _BLOCKS = frozenset(_BLOCK_NAMES.split())
 _WHITESPACE = re.compile(r"[ \t\r\f\v\n]+")
-# Elements whose content is text: a tag inside them is none.
+# Elements whose content is text, even where it looks like a tag.
 _TEXT_ELEMENTS = frozenset(
     {"script", "style", "title", "textarea", "iframe", "noembed", "noframes", "xmp"}
 )
 _TAG: Final = re.compile(r"<(/?)([A-Za-z][^\s/>]*)")
 # The rest of a tag up to its end, or up to the value of an attribute.
 _ATTRIBUTES: Final = re.compile(r"""[^>=]*(?:>|=\s*(["']?))""")
+_LEADING_ZEROS: Final = re.compile(r"(&#[xX])0+(?=[0-9A-Fa-f])|(&#)0+(?=[0-9])")
 _LONG_REFERENCE: Final = re.compile(r"&#(?:[0-9]{8,}|[xX][0-9A-Fa-f]{8,});?")
 _TOKEN_LIMIT: Final = 3_000_000
 
@@ -130,13 +131,15 @@ def _find_closing_tag(text: str, name: str, position: int) -> int:
 
 
 def _find_end(text: str, mark: str, position: int) -> int:
-    found = text.find(mark, position)
-    return len(text) if found < 0 else found + len(mark)
+    start = text.find(mark, position)
+    return len(text) if start < 0 else start + len(mark)
 
 
 def _resolve(text: str) -> str:
     """Resolve character references. Longer numbers than any character has are replaced."""
-    return unescape(_LONG_REFERENCE.sub("\ufffd", text)) if "&" in text else text
+    if "&" not in text:
+        return text
+    return unescape(_LONG_REFERENCE.sub("\ufffd", _LEADING_ZEROS.sub(r"\1\2", text)))
 
 
 class _Page:
