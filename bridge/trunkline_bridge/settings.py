@@ -45,7 +45,7 @@ class BridgeSettings:
     blocking_limit_s: float = 3600.0
     """Seconds that SendMessage waits for the end of a turn before it fails with a timeout."""
     card_max_age_s: int = 60
-    """Seconds that clients may cache a card."""
+    """Seconds that caches may store a card that has the same URL for all callers."""
     lease_s: float = 10.0
     """Seconds until another bridge takes over the webhooks of a killed one."""
     allow_webhook: tuple[str, ...] = ()
@@ -68,8 +68,8 @@ class BridgeSettings:
     streaming: bool = True
     """Serve streams. Otherwise cards don't declare them and the methods are refused."""
     push_notifications: bool = True
-    """Serve webhooks. Otherwise cards don't declare them, the methods are refused and none is
-    delivered.
+    """Serve webhooks. Otherwise cards don't declare them, the methods are refused, and this bridge
+    delivers none.
     """
     strict_versions: bool = False
     """Treat requests without a version, or with an empty one, as v0.3, as A2A 1.0 says (3.6).

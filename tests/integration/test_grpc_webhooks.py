@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from trunkline.client import ChannelPool, HostClient
 from trunkline.errors import (
     FencedError,
     InvalidArgumentError,
+    PeerUnavailableError,
     TaskNotFoundError,
     WebhookNotFoundError,
 )
@@ -19,6 +21,7 @@ from trunkline.journal.journal import Journal
 from trunkline.server import MeshServer
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
+from trunkline.tasks.outbox import PushConfigs
 from trunkline.v1 import (
     message_service_pb2,
     push_notification_pb2,
@@ -99,6 +102,33 @@ async def test_a_webhook_is_set_shown_listed_and_removed(client: HostClient) -> 
     assert await client.list_push_configs(task_id, "acme") == [first]
     with pytest.raises(WebhookNotFoundError, match="no push notification config 'other'"):
         await client.get_push_config(task_id, "other", "acme")
+
+
+@pytest.mark.parametrize("has_another", [False, True])
+async def test_a_registration_without_an_id_is_repeated_without_harm(
+    client: HostClient, monkeypatch: pytest.MonkeyPatch, *, has_another: bool
+) -> None:
+    """The trunk breaks after the commit, so the client calls again."""
+    task_id = (await send(client, "ask", webhook=config() if has_another else None)).task.id
+    trunk, set_config, calls = client._trunk, PushConfigs.set, 0
+
+    async def set_and_break(configs: PushConfigs, *args: Any, **fields: Any) -> Config:
+        nonlocal calls
+        calls += 1
+        stored = await set_config(configs, *args, **fields)
+        if calls == 1:
+            assert trunk is not None
+            assert trunk._connection is not None
+            trunk._connection.close(PeerUnavailableError(trunk.peer, "the connection broke"))
+        return stored
+
+    monkeypatch.setattr(PushConfigs, "set", set_and_break)
+    registered = await client.set_push_config(config(task_id), account="acme", version="1.0")
+    assert calls == 2
+    ids = [listed.id for listed in await client.list_push_configs(task_id, "acme")]
+    assert ids == ([task_id, registered.id] if has_another else [task_id])
+    again = await client.set_push_config(config(task_id), account="acme", version="1.0")
+    assert again.id not in ids
 
 
 async def test_a_webhook_is_shown_without_its_secrets(client: HostClient) -> None:

@@ -445,16 +445,19 @@ async def test_webhooks_without_an_id_are_several_in_v1_0_and_one_before(
 
 
 @only(*WITH_IDS)
-async def test_the_webhook_of_a_message_is_not_doubled_by_the_next_message(
+async def test_the_webhook_of_a_message_replaces_that_of_an_earlier_message(
     wire: ProtocolVariant,
 ) -> None:
     hook = "http://127.0.0.1:9/message"
     waiting = await wire.send("ask what?", hook=hook)
+    for url in (hook, f"{hook}/other"):
+        await wire.send("ask again?", task=waiting.task, hook=url)
+        (registered,) = await list_hooks(wire, waiting.task)
+        assert url in registered
+    # One that was registered by its own call stays.
+    own = "http://127.0.0.1:9/own"
+    await wire.ask("set_push", task=waiting.task, url=own)
     await wire.send("ask again?", task=waiting.task, hook=hook)
-    (registered,) = await list_hooks(wire, waiting.task)
-    assert hook in registered
-    other = f"{hook}/other"
-    await wire.send("ask again?", task=waiting.task, hook=other)
-    registered_hooks = await list_hooks(wire, waiting.task)
-    assert len(registered_hooks) == (2 if wire.version == "1.0" else 1)
-    assert other in registered_hooks[-1]
+    hooks = await list_hooks(wire, waiting.task)
+    assert sum(own in registered for registered in hooks) == (wire.version == "1.0")
+    assert sum(hook in registered for registered in hooks) == 1

@@ -1,5 +1,6 @@
 """Calls to a host: messages to its agents, its tasks, and their webhooks."""
 
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -226,11 +227,11 @@ class HostClient:
     ) -> PushConfig:
         """Register a webhook for the task in `config`; return it with its id, without secrets.
 
-        It replaces a webhook with the same id. An identical one continues where it is, so repeating
-        the call is harmless.
+        It replaces a webhook with the same id, and an identical one continues where it is. In A2A
+        1.0, each call without an id registers another webhook.
         """
         request = task_service_pb2.SetPushNotificationConfigRequest(
-            account=account, config=config, version=version
+            account=account, config=config, version=version, request_id=uuid.uuid4().hex
         )
         return (await self._call_idempotent(self._set_config, request)).config
 

@@ -61,7 +61,10 @@ class TaskServicer:
         self, request: task_service_pb2.SetPushNotificationConfigRequest, _context: _Context
     ) -> task_service_pb2.SetPushNotificationConfigResponse:
         config = await self._host.push_configs.set(
-            request.config, account=request.account, version=request.version
+            request.config,
+            account=request.account,
+            version=request.version,
+            request_id=request.request_id,
         )
         return task_service_pb2.SetPushNotificationConfigResponse(config=config)
 

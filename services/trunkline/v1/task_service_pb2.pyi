@@ -363,10 +363,13 @@ class SetPushNotificationConfigRequest(_message.Message):
     ACCOUNT_FIELD_NUMBER: _builtins.int
     CONFIG_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
     account: _builtins.str
     """Only if the task belongs to this account."""
     version: _builtins.str
     """The version of A2A that it is registered in, such as 1.0: its posts are of that version."""
+    request_id: _builtins.str
+    """Chosen by the caller, unique. A webhook without an id is registered once per request id."""
     @_builtins.property
     def config(self) -> _push_notification_pb2.TaskPushNotificationConfig:
         """The webhook; its task id names the task. Without an id it is another webhook and gets an id. Before
@@ -379,10 +382,11 @@ class SetPushNotificationConfigRequest(_message.Message):
         account: _builtins.str = ...,
         config: _push_notification_pb2.TaskPushNotificationConfig | None = ...,
         version: _builtins.str = ...,
+        request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "config", b"config", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "config", b"config", "request_id", b"request_id", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -138,8 +138,8 @@ class TaskServiceServicer:
 
     def SetPushNotificationConfig(self, request, context):
         """Sets a webhook of a task, in place of the one with its id; the very same one just goes on. A
-        task that has ended may still get one: what there is of it is sent, once. INVALID_ARGUMENT
-        without a URL, and beyond 20 webhooks of a task.
+        task that has ended may still get one: what there is of it is sent, once. Repeating a request is
+        harmless. INVALID_ARGUMENT without a URL, and beyond 20 webhooks of a task.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -53,8 +53,8 @@ class TaskServiceStub:
     """
     SetPushNotificationConfig: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.SetPushNotificationConfigRequest, _task_service_pb2.SetPushNotificationConfigResponse]
     """Sets a webhook of a task, in place of the one with its id; the very same one just goes on. A
-    task that has ended may still get one: what there is of it is sent, once. INVALID_ARGUMENT
-    without a URL, and beyond 20 webhooks of a task.
+    task that has ended may still get one: what there is of it is sent, once. Repeating a request is
+    harmless. INVALID_ARGUMENT without a URL, and beyond 20 webhooks of a task.
     """
     GetPushNotificationConfig: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.GetPushNotificationConfigRequest, _task_service_pb2.GetPushNotificationConfigResponse]
     """Returns a webhook of a task, without its secrets. NOT_FOUND (TASK_NOT_FOUND, WEBHOOK_NOT_FOUND)."""
@@ -94,8 +94,8 @@ class TaskServiceAsyncStub(TaskServiceStub):
     """
     SetPushNotificationConfig: _aio.UnaryUnaryMultiCallable[_task_service_pb2.SetPushNotificationConfigRequest, _task_service_pb2.SetPushNotificationConfigResponse]  # type: ignore[assignment]
     """Sets a webhook of a task, in place of the one with its id; the very same one just goes on. A
-    task that has ended may still get one: what there is of it is sent, once. INVALID_ARGUMENT
-    without a URL, and beyond 20 webhooks of a task.
+    task that has ended may still get one: what there is of it is sent, once. Repeating a request is
+    harmless. INVALID_ARGUMENT without a URL, and beyond 20 webhooks of a task.
     """
     GetPushNotificationConfig: _aio.UnaryUnaryMultiCallable[_task_service_pb2.GetPushNotificationConfigRequest, _task_service_pb2.GetPushNotificationConfigResponse]  # type: ignore[assignment]
     """Returns a webhook of a task, without its secrets. NOT_FOUND (TASK_NOT_FOUND, WEBHOOK_NOT_FOUND)."""
@@ -168,8 +168,8 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.SetPushNotificationConfigResponse, _abc.Awaitable[_task_service_pb2.SetPushNotificationConfigResponse]]:
         """Sets a webhook of a task, in place of the one with its id; the very same one just goes on. A
-        task that has ended may still get one: what there is of it is sent, once. INVALID_ARGUMENT
-        without a URL, and beyond 20 webhooks of a task.
+        task that has ended may still get one: what there is of it is sent, once. Repeating a request is
+        harmless. INVALID_ARGUMENT without a URL, and beyond 20 webhooks of a task.
         """
 
     @_abc_1.abstractmethod

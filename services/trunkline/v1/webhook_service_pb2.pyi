@@ -76,6 +76,7 @@ class Webhook(_message.Message):
     NEXT_ATTEMPT_FIELD_NUMBER: _builtins.int
     CREATED_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
+    REGISTRATION_FIELD_NUMBER: _builtins.int
     account: _builtins.str
     """Whom the task belongs to."""
     version: _builtins.str
@@ -92,6 +93,10 @@ class Webhook(_message.Message):
     """Why the last attempt failed; without content and secrets."""
     traceparent: _builtins.str
     """W3C trace context of the task's submission: whoever posts joins that trace."""
+    registration: _builtins.str
+    """What registered it, if it came without an id: the id of a request, or `message` for a message.
+    Another one without an id and with the same value takes its place.
+    """
     @_builtins.property
     def config(self) -> _push_notification_pb2.TaskPushNotificationConfig:
         """Where to post, and with what. Secrets only for those who claim it."""
@@ -123,10 +128,11 @@ class Webhook(_message.Message):
         next_attempt: _timestamp_pb2.Timestamp | None = ...,
         created: _timestamp_pb2.Timestamp | None = ...,
         traceparent: _builtins.str = ...,
+        registration: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "created", b"created", "failing_since", b"failing_since", "next_attempt", b"next_attempt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "agent", b"agent", "attempts", b"attempts", "config", b"config", "created", b"created", "cursor", b"cursor", "failing_since", b"failing_since", "last_error", b"last_error", "next_attempt", b"next_attempt", "state", b"state", "traceparent", b"traceparent", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "agent", b"agent", "attempts", b"attempts", "config", b"config", "created", b"created", "cursor", b"cursor", "failing_since", b"failing_since", "last_error", b"last_error", "next_attempt", b"next_attempt", "registration", b"registration", "state", b"state", "traceparent", b"traceparent", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import uuid
+from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 from trunkline.errors import InvalidArgumentError, WebhookNotFoundError
@@ -23,6 +24,8 @@ from trunkline.v1 import event_pb2
 WEBHOOKS_OF_A_TASK: Final = 20
 # In these versions of A2A, only ids that the client sets allow several webhooks of a task.
 _ONE_WITHOUT_ID: Final = frozenset({"0.1", "0.3"})
+# The `registration` of a webhook that came by a message, without an id.
+_BY_MESSAGE: Final = "message"
 # The class defines a method `list`.
 Configs: TypeAlias = list[Config]
 
@@ -38,11 +41,13 @@ class PushConfigs:
         self.outbox = outbox
         self._lock = asyncio.Lock()
 
-    async def set(self, config: Config, *, account: str, version: str) -> Config:
+    async def set(
+        self, config: Config, *, account: str, version: str, request_id: str = ""
+    ) -> Config:
         """Register a webhook of a task, in place of the one with its id; return it with its id.
 
-        Without an id it is another webhook, and gets one. Before A2A 1.0 it is the only one of its
-        task without an id.
+        Without an id it is another webhook, and gets one, unless this request has registered it
+        before. Before A2A 1.0 it is the only one of its task without an id.
 
         Raises:
             TaskNotFoundError.
@@ -51,20 +56,20 @@ class PushConfigs:
         """
         journal = self.outbox.get_journal(config.task_id)
         row = get_account_row(journal, config.task_id, account)
-        return await self._put(journal, row, config, version, of_message=False)
+        return await self._put(journal, row, config, version, registration=request_id)
 
     async def put_of_message(
         self, journal: Journal, task: TaskRow, config: Config, version: str
     ) -> Config:
         """Register the webhook of a task's next message; raises as `set` does.
 
-        Clients repeat a webhook with each message. Without an id, it therefore takes the place of
-        the one with its URL.
+        Clients send a webhook with each message. Without an id, it therefore takes the place of the
+        one that an earlier message brought.
         """
-        return await self._put(journal, task, config, version, of_message=True)
+        return await self._put(journal, task, config, version, registration=_BY_MESSAGE)
 
     async def _put(
-        self, journal: Journal, task: TaskRow, config: Config, version: str, *, of_message: bool
+        self, journal: Journal, task: TaskRow, config: Config, version: str, *, registration: str
     ) -> Config:
         """Register a webhook of a task, in place of the one with its id.
 
@@ -73,8 +78,8 @@ class PushConfigs:
         """
         check_config(config)
         async with self._lock:
-            registered = _read_configs(journal, task.task_id)
-            config_id = _choose_id(config, task.task_id, registered, version, of_message=of_message)
+            registered = _read_webhooks(journal, task.task_id)
+            config_id = config.id or _choose_id(task.task_id, registered, version, registration)
             stored = normalize_config(config, task_id=task.task_id, config_id=config_id)
             delivery = self.outbox.find((task.task_id, stored.id))
             if delivery is None or (delivery.webhook.config, delivery.webhook.version) != (
@@ -83,6 +88,7 @@ class PushConfigs:
             ):
                 _check_limit(registered, stored)
                 webhook = self._build_webhook(stored, task, version)
+                webhook.registration = "" if config.id else registration
                 webhook.traceparent = (await journal.snapshot(task.task_id)).traceparent
                 await self.outbox.store(journal, webhook)
         return redact_config(stored)
@@ -95,6 +101,7 @@ class PushConfigs:
         config_id = config.id or task_id
         stored = normalize_config(config, task_id=task_id, config_id=config_id)
         webhook = self._build_webhook(stored, created, version)
+        webhook.registration = "" if config.id else _BY_MESSAGE
         webhook.traceparent = created.traceparent
         return webhook
 
@@ -144,7 +151,7 @@ class PushConfigs:
     def _list_configs(self, task_id: str, account: str) -> Configs:
         journal = self.outbox.get_journal(task_id)
         get_account_row(journal, task_id, account)
-        return [redact_config(config) for config in _read_configs(journal, task_id)]
+        return [redact_config(webhook.config) for webhook in _read_webhooks(journal, task_id)]
 
     def _build_webhook(
         self, config: Config, task: TaskRow | event_pb2.TaskCreated, version: str
@@ -159,33 +166,28 @@ class PushConfigs:
         )
 
 
-def _read_configs(journal: Journal, task_id: str) -> Configs:
-    """Return the configurations of a task with their secrets, oldest first."""
-    rows = reversed(journal.webhooks.find(task_id=task_id))
-    return [from_row(row).config for row in rows]
+def _read_webhooks(journal: Journal, task_id: str) -> Sequence[Webhook]:
+    """Return the webhooks of a task with their secrets, oldest first."""
+    return [from_row(row) for row in reversed(journal.webhooks.find(task_id=task_id))]
 
 
-def _choose_id(
-    config: Config, task_id: str, registered: Configs, version: str, *, of_message: bool
-) -> str:
-    """Return the id under which to store a configuration.
+def _choose_id(task_id: str, registered: Sequence[Webhook], version: str, registration: str) -> str:
+    """Return the id of a webhook that came without one.
 
-    The first one without an id gets the task's id, as the official SDKs assign it.
+    It is that of the webhook with the same registration. The first gets the task's id, as the
+    official SDKs assign it.
     """
-    if config.id:
-        return config.id
     if version in _ONE_WITHOUT_ID:
         return task_id
-    if of_message:
-        for earlier in registered:
-            if earlier.url == config.url:
-                return earlier.id
-    is_first = all(earlier.id != task_id for earlier in registered)
+    for earlier in registered:
+        if registration and earlier.registration == registration:
+            return earlier.config.id
+    is_first = all(earlier.config.id != task_id for earlier in registered)
     return task_id if is_first else uuid.uuid4().hex
 
 
-def _check_limit(registered: Configs, config: Config) -> None:
-    ids = {earlier.id for earlier in registered}
+def _check_limit(registered: Sequence[Webhook], config: Config) -> None:
+    ids = {earlier.config.id for earlier in registered}
     if len(ids | {config.id}) > WEBHOOKS_OF_A_TASK:
         problem = f"the task has {WEBHOOKS_OF_A_TASK} webhooks; delete one first"
         raise InvalidArgumentError("config", problem)
