@@ -211,7 +211,11 @@ class Emitter:
         """Add a text delta of a plan, merged into the open run if possible."""
         self._raise_error()
         run = self._open_run
-        if isinstance(run, event_pb2.PlanChanged) and run.plan_id == plan_id:
+        if (
+            isinstance(run, event_pb2.PlanChanged)
+            and run.plan_id == plan_id
+            and run.revision == revision
+        ):
             run.texts.append(text)
         else:
             event = event_pb2.Event(

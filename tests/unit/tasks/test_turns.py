@@ -302,6 +302,19 @@ async def test_a_plan_has_text_and_then_steps_under_one_id(open_host: OpenHost) 
     assert (plan.text, plan.steps[0].agent) == ("1. add", "math")
 
 
+async def test_a_new_revision_of_a_plan_has_nothing_of_the_earlier_one(open_host: OpenHost) -> None:
+    async def planner(task: TaskContext) -> None:
+        plan = task.plan()
+        await plan.append("old")
+        plan.start_revision()
+        # The earlier text has not been written yet.
+        await plan.append("new")
+
+    snapshot = await finish(await open_host(define(planner)))
+    (plan,) = snapshot.plans
+    assert (plan.revision, plan.text) == (2, "new")
+
+
 async def test_an_unacceptable_message_is_refused(open_host: OpenHost) -> None:
     async def quiet(task: TaskContext) -> None:
         return None
