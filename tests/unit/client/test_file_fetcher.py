@@ -104,6 +104,16 @@ async def test_errors_refer_to_files_and_not_to_webhooks(site: _Site) -> None:
         assert "hook" not in str(caught.value)
 
 
+async def test_a_host_that_cant_be_resolved_may_be_tried_again() -> None:
+    async def resolve(_host: str) -> tuple[str, ...]:
+        return ()
+
+    guard = AddressGuard(resolve=resolve, wording=FILE_WORDING)
+    with pytest.raises(PeerUnavailableError, match=r"example\.org .*can't be resolved now"):
+        async with FileFetcher(guard).open("https://example.org/x"):
+            pass
+
+
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [

@@ -98,7 +98,7 @@ FILE_WORDING: Final = ErrorWording(
 
 
 class AddressRefusedError(Exception):
-    """A URL is refused. The text says which URLs are accepted, but nothing about the host."""
+    """A URL is refused. The text says which URLs are accepted, but not the host's addresses."""
 
 
 class HostUnresolvedError(AddressRefusedError):

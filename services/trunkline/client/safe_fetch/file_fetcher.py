@@ -9,7 +9,12 @@ from urllib.parse import urljoin
 
 import httpcore2
 
-from trunkline.client.safe_fetch.address_guard import AddressGuard, AddressRefusedError, CheckedUrl
+from trunkline.client.safe_fetch.address_guard import (
+    AddressGuard,
+    AddressRefusedError,
+    CheckedUrl,
+    HostUnresolvedError,
+)
 from trunkline.client.safe_fetch.network import (
     CONNECTION_ERRORS,
     GuardedNetworkBackend,
@@ -105,6 +110,9 @@ class FileFetcher:
                         extensions={"timeout": {**timeouts, "pool": _IDLE_TIMEOUT_S}},
                     )
                 )
+            except HostUnresolvedError as error:
+                problem = "its name can't be resolved now"
+                raise PeerUnavailableError(_peer_name(endpoint), problem) from error
             except AddressRefusedError as error:
                 raise InvalidArgumentError("part.url", str(error)) from None
             except CONNECTION_ERRORS as error:
