@@ -29,7 +29,7 @@ from harness.a2a.grpc_client import (
     v0_3_send_request,
     wait_until_open,
 )
-from harness.mesh.processes import MeshProcess, running_mesh
+from harness.mesh.processes import MeshProcess, free_address, running_mesh
 from harness.mesh.small_mesh import PATIENCE_S
 from trunkline.errors import ConfigurationError
 from trunkline.settings import HostPort
@@ -181,6 +181,15 @@ async def test_a_port_in_use_is_reported(mesh: GrpcMesh) -> None:
     with pytest.raises(ConfigurationError, match="choose another"):
         async with serve_grpc(mesh.bridged.bridge.grpc, {"": busy_address}, grace_s=0):
             pass
+
+
+async def test_a_port_in_use_frees_the_ports_before_it(mesh: GrpcMesh) -> None:
+    first, busy = HostPort.parse(free_address()), HostPort.parse(mesh.address)
+    with pytest.raises(ConfigurationError, match=str(busy)):
+        async with serve_grpc(mesh.bridged.bridge.grpc, {"": first, "echo": busy}, grace_s=0):
+            pass
+    async with serve_grpc(mesh.bridged.bridge.grpc, {"": first}, grace_s=0) as addresses:
+        assert addresses[""] == str(first)
 
 
 async def test_the_sdk_s_client_finds_the_edge_by_the_card_and_works_with_it(

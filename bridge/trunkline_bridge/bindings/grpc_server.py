@@ -151,13 +151,13 @@ async def serve_grpc(
     checks = health.HealthServicer()
     servers: list[grpc.aio.Server] = []
     bound: dict[str, str] = {}
-    for agent, address in addresses.items():
-        server = _build_server(binding, checks, agent, options)
-        bound[agent] = _bind(server, address)
-        servers.append(server)
-    for server in servers:
-        await server.start()
     try:
+        for agent, address in addresses.items():
+            server = _build_server(binding, checks, agent, options)
+            servers.append(server)
+            bound[agent] = _bind(server, address)
+            # Only a server that was started frees its port when it stops.
+            await server.start()
         for name in ("", *(service.name for service in SERVICES)):
             await checks.set(name, health_pb2.HealthCheckResponse.SERVING)
         yield bound
