@@ -73,7 +73,7 @@ def child_steps(snapshot: snapshot_pb2.TaskSnapshot) -> dict[str, str]:
 def whole_plan(text: str, steps: Iterable[event_pb2.PlanStep]) -> str:
     """Return a plan between its brackets: the text that was streamed, or else a list of its steps.
 
-    It equals the text of the plan's `execution_plan_streaming` events.
+    For a plan that was streamed, it equals the text of its `execution_plan_streaming` events.
     """
     return f"{PLAN_OPENING}{text or _list_steps(steps)}{PLAN_CLOSING}"
 

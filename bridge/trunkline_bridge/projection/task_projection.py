@@ -20,15 +20,15 @@ class _PlanView:
     revision: int
     is_streaming: bool
     texts: list[str]
-    """The texts of the revision so far."""
+    """The texts of the revision so far; none once it is finished."""
 
 
 class TaskProjection:
     """Converts the journal events of one task to wire events, from its start or from a snapshot.
 
     Every batch must be applied once, in order. A text of a delta or plan gives one wire event, and
-    another journal event none, one or two. The projection stores names, ids and the texts of plans,
-    but no other content.
+    another journal event none, one or two. The projection stores names, ids and the texts of
+    unfinished plans, but no other content.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class TaskProjection:
                 self._plan_view(plan.plan_id, views.PLAN_STREAMING),
                 plan.revision,
                 is_streaming=not plan.steps,
-                texts=[plan.text],
+                texts=[] if plan.steps else [plan.text],
             )
 
     def _delta(
@@ -183,6 +183,7 @@ class TaskProjection:
             append=False, last_chunk=True, text=views.whole_plan("".join(plan.texts), change.steps)
         )
         wire_events.append(FullEvent(sequence, n, update, self._epoch))
+        plan.texts = []
 
     def _created(
         self, header: event_pb2.BatchHeader, event: event_pb2.Event

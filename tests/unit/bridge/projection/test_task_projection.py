@@ -3,7 +3,7 @@
 import pytest
 
 from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2, task_pb2
-from trunkline_bridge.projection import EventId, TaskProjection, TextDelta, project_task
+from trunkline_bridge.projection import EventId, FullEvent, TaskProjection, TextDelta, project_task
 
 
 def snapshot_with(*artifacts: artifact_pb2.Artifact) -> snapshot_pb2.TaskSnapshot:
@@ -157,6 +157,18 @@ def test_a_snapshot_omits_the_synthesis_of_a_child_supervisor() -> None:
     later.events[0].delta.ClearField("start")
     later.events[0].delta.artifact_id = "artifact-2"
     assert TaskProjection(snapshot).apply(later) == []
+
+
+def test_the_text_of_a_finished_plan_is_sent_and_not_stored() -> None:
+    projection = TaskProjection(snapshot_with())
+    steps = [event_pb2.PlanStep(step_id="1", text="add")]
+    streamed = event_pb2.PlanChanged(plan_id="p", revision=1, texts=["1. ", "add"])
+    whole = event_pb2.PlanChanged(plan_id="p", revision=1, steps=steps)
+    changes = [event_pb2.Event(plan=streamed), event_pb2.Event(plan=whole)]
+    update = projection.apply(batch(10, *changes))[-1]
+    assert isinstance(update, FullEvent)
+    assert update.response.artifact_update.artifact.parts[0].text == "\u27e61. add\u27e7"
+    assert projection._plans["p"].texts == []
 
 
 def test_event_ids_contain_the_journals_epoch() -> None:
