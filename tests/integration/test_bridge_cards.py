@@ -208,6 +208,9 @@ class SecretAuthenticator:
         challenge='Bearer realm="test"',
     )
 
+    def has_credentials(self, parameters: ServiceParameters) -> bool:
+        return parameters.get(b"x-api-key") is not None
+
     async def authenticate(self, parameters: ServiceParameters) -> Identity:
         is_known = parameters.get(b"x-api-key") == "secret"
         return Identity("acme", "ann", is_authenticated=True) if is_known else Identity()

@@ -43,6 +43,9 @@ class _ByHeader:
 
     security = SecurityRequirements()
 
+    def has_credentials(self, parameters: ServiceParameters) -> bool:
+        return parameters.get(b"x-account") is not None
+
     async def authenticate(self, parameters: ServiceParameters) -> Identity:
         account = parameters.get(b"x-account") or "acme"
         return Identity(account, account, is_authenticated=True)

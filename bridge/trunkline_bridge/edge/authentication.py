@@ -45,12 +45,6 @@ def build_authenticator(settings: BridgeSettings) -> Authenticator:
     )
 
 
-def has_credentials(parameters: ServiceParameters) -> bool:
-    """Return True if a request has an API key or a token, valid or not."""
-    names = (b"authorization", b"x-api-key")
-    return any(parameters.get(name) is not None for name in names)
-
-
 class CredentialAuthenticator:
     """Identifies callers by an API key, in X-API-Key or as a bearer token, or by a JWT.
 
@@ -80,6 +74,10 @@ class CredentialAuthenticator:
         """The authentication that cards declare."""
         return self._security
 
+    def has_credentials(self, parameters: ServiceParameters) -> bool:
+        """Return True if a request has an API key or a token, valid or not."""
+        return _read_credentials(parameters) != (None, None)
+
     async def authenticate(self, parameters: ServiceParameters) -> Identity:
         """Return the identity of a caller. Two credentials must belong to one account.
 
@@ -87,7 +85,7 @@ class CredentialAuthenticator:
             WireError: credentials are missing or wrong (UNAUTHENTICATED).
             PeerUnavailableError: the keys that verify tokens cannot be fetched.
         """
-        key, authorization = parameters.get(b"x-api-key"), parameters.get(b"authorization")
+        key, authorization = _read_credentials(parameters)
         key_identity = self._identify_api_key(key) if key is not None else None
         bearer_identity = (
             await self._identify_authorization(authorization) if authorization is not None else None
@@ -142,6 +140,11 @@ class CredentialAuthenticator:
                 )
             ),
         )
+
+
+def _read_credentials(parameters: ServiceParameters) -> tuple[str | None, str | None]:
+    """Return the values of X-API-Key and Authorization; None: the request has none."""
+    return parameters.get(b"x-api-key"), parameters.get(b"authorization")
 
 
 def _validate_token_settings(settings: TokenSettings) -> None:

@@ -78,6 +78,10 @@ class Authenticator(Protocol):
         """The authentication that cards declare."""
         ...
 
+    def has_credentials(self, parameters: ServiceParameters) -> bool:
+        """Return True if a request has credentials, valid or not."""
+        ...
+
     async def authenticate(self, parameters: ServiceParameters) -> Identity:
         """Return the identity of a caller.
 
@@ -95,6 +99,10 @@ class AnonymousAuthenticator:
     """Treats every caller as anonymous."""
 
     security = SecurityRequirements()
+
+    def has_credentials(self, _parameters: ServiceParameters) -> bool:
+        """Return False: it reads no credentials."""
+        return False
 
     async def authenticate(self, _parameters: ServiceParameters) -> Identity:
         """Return the anonymous identity."""
@@ -140,6 +148,7 @@ class CallerFactory:
 
     def __init__(self, authenticator: Authenticator, settings: BridgeSettings) -> None:
         self.authenticate = authenticator.authenticate
+        self.has_credentials = authenticator.has_credentials
         self._settings = settings
 
     def build_caller(

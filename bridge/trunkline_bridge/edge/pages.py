@@ -10,7 +10,6 @@ from starlette.types import Receive, Scope, Send
 
 from trunkline.client import Directory
 from trunkline.errors import TrunklineError
-from trunkline_bridge.edge.authentication import has_credentials
 from trunkline_bridge.edge.caller import CallerFactory
 from trunkline_bridge.edge.http import (
     ROUTE_NOT_FOUND,
@@ -98,7 +97,7 @@ class HealthEndpoints:
             body, status = {"status": "unavailable"}, 503
             detail["problem"] = to_wire_error(error).text
         # Probes have no credentials. They must not count as failed attempts to authenticate.
-        if has_credentials(parameters):
+        if self._callers.has_credentials(parameters):
             try:
                 identity = await self._callers.authenticate(parameters)
             except (WireError, TrunklineError) as error:
