@@ -16,7 +16,7 @@ from trunkline_bridge.edge.agent_cards import AgentCards, BoundAddresses, load_s
 from trunkline_bridge.edge.authentication import build_authenticator
 from trunkline_bridge.edge.caller import Authenticator, CallerFactory
 from trunkline_bridge.edge.card_endpoints import CardEndpoints
-from trunkline_bridge.edge.host_guard import HostGuard
+from trunkline_bridge.edge.host_guard import HostGuard, with_origin_form
 from trunkline_bridge.edge.in_flight import InFlightRequests
 from trunkline_bridge.edge.pages import REFUSAL_KEY, HealthEndpoints, Page, mount, not_found
 from trunkline_bridge.edge.tracing import http_request_span
@@ -126,6 +126,7 @@ class Bridge:
         """Serve one HTTP request, within a span."""
         with http_request_span(scope, send) as traced_send:
             router = self._router
+            scope = with_origin_form(scope)
             try:
                 scope = self._host_guard.check(scope)
             except WireError as error:

@@ -31,8 +31,6 @@ FOREIGN = (
     "evil.example:{port}",
     "localhost.evil.example:{port}",
     "127.0.0.1.evil.example:{port}",
-    "localhost:1",
-    "127.0.0.1:1",
     "192.168.1.5:{port}",
     "[2001:db8::1]:{port}",
     "bridge",
@@ -177,7 +175,9 @@ async def test_each_path_refuses_a_foreign_host_in_its_protocol(
         ("\t localhost:{port} \t", "localhost:{port}"),
         ("[::1]:{port}", "[::1]:{port}"),
         ("[0:0:0:0:0:0:0:1]:{port}", "[::1]:{port}"),
-        # Proxies that pass a host without its port.
+        # Tunnels and forwarded ports, and proxies that pass a host without its port.
+        ("localhost:1", "localhost:1"),
+        ("127.0.0.1:1", "127.0.0.1:1"),
         ("localhost", "localhost"),
         ("localhost:", "localhost"),
         ("bridge.internal", "bridge.internal"),
@@ -253,6 +253,13 @@ async def test_the_authority_of_the_target_wins(
     answer = await raw.send(host, target=target)
     assert answer.status == status
     assert b"evil.example" not in answer.body or status == 421
+
+
+async def test_an_absolute_target_of_a_foreign_host_is_refused_in_its_protocol(raw: Raw) -> None:
+    target = "http://evil.example/agents/echo"
+    answer = await raw.send("localhost:{port}", method="POST", target=target, body=SEND)
+    error = parsed(answer)
+    assert (answer.status, error["jsonrpc"], error["error"]["code"]) == (421, "2.0", -32600)
 
 
 async def test_an_absolute_target_serves_messages(raw: Raw) -> None:

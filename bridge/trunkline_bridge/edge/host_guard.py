@@ -36,11 +36,10 @@ _MAX_ACCEPTED = 1000
 class HostGuard:
     """Accepts requests for the hosts of this endpoint.
 
-    These are `public_url`, `allowed_hosts`, and the address that the server listens on, at its
-    port. A server on loopback has all names and addresses of loopback. A server that other machines
-    can reach also has the name of this machine and all IP addresses, at any port: address
-    translation and published ports change both, and no page of a foreign site has an IP address as
-    its host.
+    These are `public_url` and `allowed_hosts`, and at any port the address that the server listens
+    on, and all names and addresses of loopback. A server that other machines can reach also has the
+    name of this machine and all IP addresses, at any port. Tunnels, address translation and
+    published ports change addresses and ports, and no page of a foreign site has such a host.
     """
 
     def __init__(self, settings: BridgeSettings, addresses: BoundAddresses) -> None:
@@ -57,8 +56,8 @@ class HostGuard:
             self._allow(text)
         if settings.public_url:
             self._allow_url(settings.public_url)
-        # Canonical headers that were accepted, each with the port of the server.
-        self._accepted: set[tuple[bytes | None, int | None]] = set()
+        # Canonical headers that were accepted, each with the address of the server.
+        self._accepted: set[tuple[bytes | None, str]] = set()
 
     def check(self, scope: Scope) -> Scope:
         """Return the scope of an accepted request, whose Host header is canonical.
@@ -72,8 +71,6 @@ class HostGuard:
         """
         if scope["type"] != "http":
             return scope
-        if scope["path"][:1] != "/":
-            scope = _with_origin_form(scope)
         host: bytes | None = None
         # A loop and no comprehension, which costs more: this runs for each request.
         for name, value in scope["headers"]:
@@ -82,7 +79,7 @@ class HostGuard:
                     raise WireError(INVALID_REQUEST, "the Host header is repeated; send only one")
                 host = value
         server = scope.get("server") or ("", None)
-        if (host, server[1]) in self._accepted:
+        if (host, server[0]) in self._accepted:
             return scope
         if host is None:
             if scope["http_version"] == "1.0":
@@ -95,7 +92,7 @@ class HostGuard:
         canonical = str(authority).encode("ascii")
         if self._is_own(authority, server):
             if len(self._accepted) < _MAX_ACCEPTED:
-                self._accepted.add((canonical, server[1]))
+                self._accepted.add((canonical, server[0]))
         elif scope["path"] not in PROBE_PATHS:
             raise _misdirected(authority)
         if canonical == host:
@@ -117,8 +114,8 @@ class HostGuard:
             self._at_port.add(Authority(host))
 
     def _allow_url(self, text: str) -> None:
-        url = urlsplit(text)
         try:
+            url = urlsplit(text)
             host, _ = parse_authority(_ascii_host(url.hostname or ""))
             port = url.port or _DEFAULT_PORTS[url.scheme]
         except (ValueError, KeyError) as error:
@@ -127,16 +124,15 @@ class HostGuard:
         self._at_port.update((Authority(host), Authority(host, port)))
 
     def _is_own(self, authority: Authority, server: tuple[str, int | None]) -> bool:
-        host, port = authority
-        if authority in self._at_port or host in self._at_any_port:
+        host = authority.host
+        if authority in self._at_port or host in self._at_any_port or is_loopback(host):
             return True
         bound_host = urlsplit(self._addresses.http).hostname or ""
-        is_address_of_server = is_loopback(host) or host in (server[0], bound_host)
-        if is_address_of_server and port in (None, server[1]):
+        if host in (server[0], bound_host):
             return True
         if not bound_host or is_loopback(bound_host):
             return False
-        return is_address_of_server or is_ip_address(host) or host == self._machine_name
+        return is_ip_address(host) or host == self._machine_name
 
 
 def _ascii_host(host: str) -> str:
@@ -144,11 +140,13 @@ def _ascii_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host.encode("idna").decode("ascii")
 
 
-def _with_origin_form(scope: Scope) -> Scope:
+def with_origin_form(scope: Scope) -> Scope:
     """Return a scope with the path of an absolute target and its authority as Host.
 
     The authority replaces the Host header (RFC 9112, 3.2.2). h11 passes such targets on unchanged.
     """
+    if scope["type"] != "http" or scope["path"][:1] == "/":
+        return scope
     parts = split_absolute_target(scope.get("raw_path") or scope["path"].encode("utf-8"))
     if parts is None:
         return scope
