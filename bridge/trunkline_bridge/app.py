@@ -84,7 +84,9 @@ class Bridge:
         jsonrpc_binding = JsonRpcBinding(operations, callers, aliases, is_strict=is_strict)
         jsonrpc = build_handler(jsonrpc_binding)
         rest = RestBinding(operations, callers, is_strict=is_strict)
-        card_endpoints = CardEndpoints(cards, callers, max_age_s=settings.card_max_age_s)
+        card_endpoints = CardEndpoints(
+            cards, callers, max_age_s=settings.card_max_age_s, is_strict=is_strict
+        )
         health = HealthEndpoints(directory, callers, settings.default_agent)
         files = FileBinding(directory, callers, patience_s=settings.patience_s)
 

@@ -1,6 +1,7 @@
 """Fetches small documents that the operator configures, such as key sets and cards."""
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 
 from trunkline.errors import ConfigurationError, PeerUnavailableError
@@ -10,8 +11,8 @@ _TIMEOUT_S = 5.0
 _LIMIT_BYTES = 1024 * 1024
 
 
-async def fetch_document(source: str) -> bytes:
-    """Return the content of a URL or a file that others can't change.
+async def fetch_document(source: str, *, headers: Mapping[str, str] | None = None) -> bytes:
+    """Return the content of a URL or a file that others can't change; `headers` are for the URL.
 
     Raises:
         PeerUnavailableError: it cannot be read, or others may change it; or a URL sends more than
@@ -26,11 +27,12 @@ async def fetch_document(source: str) -> bytes:
             raise PeerUnavailableError(source, f"cannot be read: {error.strerror}") from error
     import httpx2
 
+    all_headers = {"accept": "application/json", **(headers or {})}
     try:
         async with (
             asyncio.timeout(_TIMEOUT_S),
             httpx2.AsyncClient(timeout=_TIMEOUT_S) as client,
-            client.stream("GET", source, headers={"accept": "application/json"}) as response,
+            client.stream("GET", source, headers=all_headers) as response,
         ):
             if response.status_code != 200:
                 raise PeerUnavailableError(source, f"responds with HTTP {response.status_code}")

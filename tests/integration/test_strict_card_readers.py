@@ -4,6 +4,7 @@ import asyncio
 import json
 import subprocess
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.a2a.sdk_processes import PYTHON_V0_3, make_environment
 from harness.remote.token_issuer import SigningKey, key_set, token_settings, write_api_keys
 from trunkline import TaskContext, agent
+from trunkline.cli.exits import ExitCode
+from trunkline.cli.identity import verify_card
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.settings import BridgeSettings
 
@@ -23,6 +26,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TESTS = Path(__file__).parents[1]
 CARD = "/.well-known/agent-card.json"
+ORIGINAL = "/.well-known/agent.json"
 KEY = {"X-API-Key": "key-of-ann"}
 SECRET = agent_card_pb2.AgentSkill(id="secret", name="s", description="s", tags=["s"])
 
@@ -39,11 +43,10 @@ async def rich(task: TaskContext) -> str:
     return task.text
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def bridged(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BridgedMesh]:
-    """A mesh whose cards are signed and name every kind of credentials."""
+@asynccontextmanager
+async def open_rich_mesh(folder: Path, *, strict_versions: bool) -> AsyncIterator[BridgedMesh]:
+    """Open a mesh whose cards are signed and name every kind of credentials."""
     make_environment()
-    folder = tmp_path_factory.mktemp("strict")
     issuer = SigningKey("issuer")
     (folder / "jwks.json").write_bytes(key_set(issuer))
     (folder / "card.pem").write_bytes(SigningKey("cards").pem())
@@ -53,10 +56,23 @@ async def bridged(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bri
         tokens=token_settings(folder / "jwks.json"),
         anonymous=True,
         card_key=folder / "card.pem",
+        strict_versions=strict_versions,
     )
     async with open_bridged_mesh(folder, settings) as opened:
         await opened.mesh.join(rich)
         opened.bridge.addresses.grpc = "127.0.0.1:50052"
+        yield opened
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def bridged(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BridgedMesh]:
+    async with open_rich_mesh(tmp_path_factory.mktemp("mesh"), strict_versions=False) as opened:
+        yield opened
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def strict(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BridgedMesh]:
+    async with open_rich_mesh(tmp_path_factory.mktemp("strict"), strict_versions=True) as opened:
         yield opened
 
 
@@ -127,3 +143,22 @@ async def test_every_other_reader_gets_the_card_of_all_versions(
     assert {next(iter(scheme)) for scheme in card["securitySchemes"].values()} == {"type"}
     parsed = json_format.ParseDict(card, a2a_pb2.AgentCard(), ignore_unknown_fields=True)
     assert set(parsed.security_schemes) == set(card["securitySchemes"])
+
+
+@pytest.mark.parametrize("path", [CARD, f"/agents/rich{CARD}", ORIGINAL])
+async def test_strict_versions_serve_readers_of_v0_3_that_name_no_version(
+    strict: BridgedMesh, path: str
+) -> None:
+    """Clients of v0.3 send no version, and A2A 1.0 has servers treat that as v0.3."""
+    cards = [await read(strict, path), await read(strict, path, **{"A2A-Version": ""})]
+    assert cards[0] == cards[1]
+    completed = await strict_reader(cards[0])
+    assert completed.returncode == 0, completed.stderr
+    assert json.loads(completed.stdout) == cards[0]
+
+
+async def test_strict_versions_serve_readers_of_v1_0(strict: BridgedMesh) -> None:
+    card = await read(strict, CARD, **{"A2A-Version": "1.0"})
+    assert json_format.ParseDict(card, a2a_pb2.AgentCard()).signatures
+    keys = f"{strict.url}/.well-known/jwks.json"
+    assert await verify_card(strict.url, keys, as_json=False) == ExitCode.OK

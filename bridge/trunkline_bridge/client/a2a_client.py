@@ -32,6 +32,7 @@ from trunkline_bridge.client.transport import (
     RemoteEvents,
     Transport,
 )
+from trunkline_bridge.protocol import V1_0, VERSION_HEADER
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -131,7 +132,9 @@ class A2AClient:
         settings = self.settings
         problem = ""
         for url in card_url_candidates(settings.url):
-            response = await self._http.request("GET", url, headers={}, timeout_s=CALL_TIMEOUT_S)
+            response = await self._http.request(
+                "GET", url, headers={VERSION_HEADER: V1_0}, timeout_s=CALL_TIMEOUT_S
+            )
             if response.status != 200:
                 problem = problem or f"there is no agent card (HTTP {response.status}) at {url}"
                 continue

@@ -72,10 +72,14 @@ class ModificationTimes:
 class CardEndpoints:
     """Serves the public cards, the keys that verify them, and v0.2's path of the extended card."""
 
-    def __init__(self, cards: AgentCards, callers: CallerFactory, *, max_age_s: int) -> None:
+    def __init__(
+        self, cards: AgentCards, callers: CallerFactory, *, max_age_s: int, is_strict: bool
+    ) -> None:
+        """With `is_strict`, a request without a version is in v0.3 (A2A v1.0, §3.6)."""
         self._cards = cards
         self._callers = callers
         self._max_age_s = max_age_s
+        self._is_strict = is_strict
         self._modified = ModificationTimes()
 
     def routes(self) -> list[BaseRoute]:
@@ -91,12 +95,16 @@ class CardEndpoints:
         return [Route(KEYS_PATH, Page(self._keys))] if self._cards.public_keys else []
 
     async def _card(self, request: Request) -> Response:
-        """Return the card with the members of the version that the request names, or of all."""
-        version = find_version(RequestHeaders(request.scope), request.scope["query_string"])
-        return self._respond(request, _RENDERERS.get(version, merged_card_json))
+        """Return the card with the members of the request's version, or of all versions."""
+        return self._respond(request, _RENDERERS.get(self._version(request), merged_card_json))
 
     async def _legacy_card(self, request: Request) -> Response:
-        return self._respond(request, v0_1_card_json)
+        is_v0_3 = self._version(request) == V0_3
+        return self._respond(request, v0_3_card_json if is_v0_3 else v0_1_card_json)
+
+    def _version(self, request: Request) -> str:
+        named = find_version(RequestHeaders(request.scope), request.scope["query_string"])
+        return named or (V0_3 if self._is_strict else "")
 
     def _respond(
         self, request: Request, render: Callable[[agent_card_pb2.AgentCard], Json]
@@ -110,12 +118,10 @@ class CardEndpoints:
         etag = card_etag(body)
         name = f"{base_url} {request.scope['path']} {render.__name__}"
         modified = self._modified.last_modified(name, etag)
-        visibility = "public" if self._cards.has_fixed_url else "private"
         headers = {
             "etag": etag,
             "last-modified": format_datetime(modified, usegmt=True),
-            # A shared cache may ignore the host of a request.
-            "cache-control": f"{visibility}, max-age={self._max_age_s}",
+            "cache-control": self._cache_control(),
             "vary": VERSION_HEADER,
         }
         if is_not_modified(
@@ -126,6 +132,12 @@ class CardEndpoints:
         ):
             return Response(status_code=304, headers=headers)
         return Response(json_values.dumps(body), headers=headers, media_type="application/json")
+
+    def _cache_control(self) -> str:
+        if self._cards.has_fixed_url:
+            return f"public, max-age={self._max_age_s}"
+        # The card has the host of the request, which a cache may ignore. A2A recommends a max-age.
+        return "private, no-cache, max-age=0"
 
     async def _keys(self, _request: Request) -> Response:
         headers = {"cache-control": f"public, max-age={self._max_age_s}"}

@@ -18,10 +18,12 @@ from trunkline_bridge.edge.api_keys import (
     load_keys,
     save_keys,
 )
-from trunkline_bridge.protocol import CARD_PATH
+from trunkline_bridge.protocol import CARD_PATH, V1_0, VERSION_HEADER
 from trunkline_bridge.versions.card_json import parse_card
 from trunkline_bridge.versions.v1_0.json_writer import agent_card_json
 
+# Strict servers send the card of v0.3 to requests without a version. It has no signature.
+_VERSION = {VERSION_HEADER: V1_0}
 # The descriptions of `Signature.form`: the bytes of the card that the signature covers.
 _FORM_NAMES = {
     "specified": "in the specification's form",
@@ -39,7 +41,7 @@ async def show_card(url: str, *, as_json: bool) -> ExitCode:
         PeerProtocolError: the document is not a card.
     """
     address = _card_url(url)
-    card = _parse_card(address, await fetch_document(address))
+    card = _parse_card(address, await fetch_document(address, headers=_VERSION))
     if as_json:
         print_json(agent_card_json(card))
     else:
@@ -73,7 +75,7 @@ async def verify_card(url: str, trusted: str, *, as_json: bool) -> ExitCode:
     except ValueError as error:
         raise InvalidArgumentError("--key or --jwks", f"{trusted} {error}") from error
     address = _card_url(url)
-    content = await fetch_document(address)
+    content = await fetch_document(address, headers=_VERSION)
     try:
         signature = verify_card(content, keys)
     except InvalidSignatureError as error:
