@@ -82,8 +82,9 @@ class Settings:
     refused, and this bridge delivers none."""
     strict_versions: bool = False
     """Treat a request whose `A2A-Version` is missing or empty as v0.3, as A2A 1.0 says (section
-    3.6); a method of another version is an error. Otherwise the method, path or package decides:
-    clients that forget the header work, and so do those of the original wire."""
+    3.6): it gets the card of v0.3, and a method of another version is an error. Otherwise the
+    method, path or package decides: clients that forget the header work, and so do those of the
+    original wire."""
     body_limit_bytes: Annotated[int, Between(1024, 1 << 30)] = 4 * 1024 * 1024
     """The largest HTTP request body. Larger ones get 413."""
     request_timeout_s: Annotated[float, Between(0.1, 3600)] = 30.0
