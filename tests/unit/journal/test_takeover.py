@@ -17,7 +17,12 @@ from harness.journal.processes import WRITER, end, end_lease, freeze, read_rest,
 from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
-from trunkline.journal.sqlite import SqliteStore, find_orphaned_journals
+from trunkline.journal.sqlite import (
+    SqliteStore,
+    delete_if_empty,
+    find_orphaned_journals,
+    is_leased,
+)
 from trunkline.journal.sqlite import store as sqlite_store
 from trunkline.journal.sqlite.lock import find_holder, kill_holder
 from trunkline.journal.sqlite.owner import OwnerProcess
@@ -80,6 +85,21 @@ from trunkline.journal.sqlite.lock import JournalLock
 
 lock = JournalLock.acquire(Path(sys.argv[1]))
 print("locked", flush=True)
+sys.stdin.read()
+"""
+
+# Locks a journal, forks a child that closes its copy of the lock, and prints a line.
+CLOSING_FORKER = """
+import os, sys
+from pathlib import Path
+from trunkline.journal.sqlite.lock import JournalLock
+
+lock = JournalLock.acquire(Path(sys.argv[1]))
+if (child := os.fork()) == 0:
+    lock.close()
+    os._exit(0)
+os.waitpid(child, 0)
+print("closed", flush=True)
 sys.stdin.read()
 """
 
@@ -293,6 +313,43 @@ def test_a_process_that_a_journal_names_is_not_killed(path: Path) -> None:
     end(bystander)
 
 
+def test_a_journal_of_an_earlier_version_is_not_opened_while_its_lease_holds(path: Path) -> None:
+    journal = Journal.open(path)
+    epoch = journal.epoch
+    journal.close()
+    # Processes of earlier versions lock no journals.
+    process = start("import sys; sys.stdin.read()", path)
+    owner = OwnerProcess.from_pid(process.pid)
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        statement = "UPDATE meta SET owner_pid = ?, owner_started = ?, lease_until_s = ?"
+        file.execute(statement, (owner.pid, owner.started, time.monotonic() + 1000))
+    with pytest.raises(JournalUnavailableError, match=f"process {process.pid} of an earlier"):
+        Journal.open(path)
+    with pytest.raises(JournalUnavailableError, match="its lease holds"):
+        Journal.take_over(path)
+    with pytest.raises(JournalUnavailableError, match="of an earlier version"):
+        delete_if_empty(path)
+    assert is_leased(path.parent, journal.id)
+    assert process.poll() is None
+    end_lease(path)
+    journal = Journal.take_over(path)
+    assert journal.epoch == epoch + 1
+    assert process.poll() is None
+    journal.close()
+    end(process)
+
+
+def test_a_dead_process_of_an_earlier_version_does_not_keep_its_journal(path: Path) -> None:
+    Journal.open(path).close()
+    process = start("import sys; sys.stdin.read()", path)
+    owner = OwnerProcess.from_pid(process.pid)
+    end(process)
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        statement = "UPDATE meta SET owner_pid = ?, owner_started = ?, lease_until_s = ?"
+        file.execute(statement, (owner.pid, owner.started, time.monotonic() + 1000))
+    Journal.open(path).close()
+
+
 def test_a_process_that_locks_another_file_is_not_killed(path: Path) -> None:
     owner, _, _ = start_owner(path)
     end(owner)
@@ -337,6 +394,23 @@ def test_without_process_descriptors_the_holder_is_killed_by_its_pid(
     assert frozen_owner[0].wait(timeout=60) == -signal.SIGKILL
 
 
+def test_a_holder_without_a_process_descriptor_is_not_killed(
+    path: Path,
+    frozen_owner: tuple["subprocess.Popen[str]", str, int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_pid: int) -> int:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    process = frozen_owner[0]
+    with pytest.raises(
+        JournalUnavailableError, match=f"process {process.pid} has it and can't be killed: too many"
+    ):
+        Journal.take_over(path)
+    assert process.poll() is None
+
+
 def test_a_process_that_locks_a_journal_and_does_not_claim_it_is_killed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -377,6 +451,16 @@ def test_a_forked_child_does_not_hold_its_parents_journal(path: Path) -> None:
     assert find_holder(path) is None
     os.kill(child_pid, signal.SIGKILL)
     end(process)
+
+
+def test_a_forked_child_does_not_close_its_parents_lock(path: Path) -> None:
+    process = start(CLOSING_FORKER, path)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "closed\n"
+    holder = find_holder(path)
+    end(process)
+    assert holder is not None
+    assert holder.pid == process.pid
 
 
 def test_a_journal_that_cannot_be_read_at_takeover_remains_orphaned(

@@ -115,7 +115,9 @@ def is_leased(folder: Path, journal_id: str) -> bool:
         except JournalUnavailableError:
             continue
         if ownership.journal_id == journal_id:
-            return find_holder(path) is not None and ownership.expired_for_s < 0
+            # The owner may be out of sight, in another container, or of a version without locks.
+            has_holder = find_holder(path) is not None and ownership.expired_for_s < 0
+            return has_holder or ownership.is_lease_in_use
     return False
 
 

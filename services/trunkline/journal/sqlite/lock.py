@@ -71,12 +71,13 @@ class JournalLock:
         raise JournalUnavailableError(str(path), _in_use_problem(find_holder(path)))
 
     def close(self) -> None:
-        """Remove the lock file and free the lock. Repeated calls do nothing."""
+        """Remove the lock file and free the lock. Repeated calls and forked children do nothing."""
         with _guard:
-            if self._key not in _held:
+            if self._key not in _held or self._key[0] != os.getpid():
                 return
             _held.discard(self._key)
-            # Removed while it is locked: who waits for this file sees that it is gone.
+            # Removed while it is locked: a process that has opened this file then sees that it is
+            # not in place.
             if _is_in_place(self._file, self._fd):
                 with contextlib.suppress(OSError):
                     self._file.unlink()
@@ -94,12 +95,13 @@ def find_holder(path: Path) -> OwnerProcess | None:
             return OwnerProcess.this_process()
         try:
             fd = os.open(file, os.O_RDONLY | _OPEN_FLAGS)
+            try:
+                pid = _read_holder(fd)
+            finally:
+                os.close(fd)
         except OSError:
+            # Missing, or without locks on this file system, which `acquire` reports.
             return None
-        try:
-            pid = _read_holder(fd)
-        finally:
-            os.close(fd)
     return None if pid is None else OwnerProcess.from_pid(pid)
 
 
@@ -117,6 +119,10 @@ def kill_holder(path: Path, holder: OwnerProcess) -> None:
     the pid right after the check.
 
     The reason is logged here, because a killed process cannot log it.
+
+    Raises:
+        JournalUnavailableError: the system has no descriptor of the process, for example because
+            this process has too many open files.
     """
     if holder.pid <= 0:
         return
@@ -124,6 +130,12 @@ def kill_holder(path: Path, holder: OwnerProcess) -> None:
         fd = _open_pidfd(holder.pid)
     except ProcessLookupError:
         return
+    except OSError as error:
+        problem = (
+            f"process {holder.pid} has it and can't be killed: {error.strerror or error}; "
+            "kill it, then try again"
+        )
+        raise JournalUnavailableError(str(path), problem) from error
     try:
         if find_holder(path) != holder:
             return

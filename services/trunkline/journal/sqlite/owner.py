@@ -34,6 +34,11 @@ class OwnerProcess:
         return cls(pid, process_start(pid) if pid > 0 else "")
 
     @property
+    def is_alive(self) -> bool:
+        """The process exists, also if it is stopped. A zombie does not count."""
+        return self.started != "" and process_start(self.pid) == self.started
+
+    @property
     def is_from_this_boot(self) -> bool:
         """The process was started since the machine's boot. True if the system has no boot id."""
         return not boot_id() or self.started.startswith(f"{boot_id()}/")

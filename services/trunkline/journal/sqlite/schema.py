@@ -153,6 +153,11 @@ class Ownership:
             return now_s
         return now_s - self.lease_until_s
 
+    @property
+    def is_lease_in_use(self) -> bool:
+        """The lease holds, and its owner is alive."""
+        return self.expired_for_s < 0 and self.owner.is_alive
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -188,17 +193,26 @@ def read_ownership(connection: sqlite3.Connection, path: Path) -> Ownership:
 def claim_journal(connection: sqlite3.Connection, path: Path) -> Claim:
     """Create the tables if there are none, and become the owner, in one transaction.
 
-    The caller holds the journal's lock, so no other process is its owner. If the previous owner did
-    not release the journal, the epoch increases, so that writes of that owner fail.
+    The caller holds the journal's lock, so no other process of this version is its owner. If the
+    previous owner did not release the journal, the epoch increases, so that writes of that owner
+    fail.
 
     Raises:
-        JournalUnavailableError: the file is not a journal, or has another schema version.
+        JournalUnavailableError: the file is not a journal, or has another schema version; or its
+            owner is a process of an earlier version, which locks no journals, and its lease holds.
     """
     connection.execute("BEGIN IMMEDIATE")
     _create_tables(connection, path)
     ownership = read_ownership(connection, path)
-    epoch = ownership.epoch if ownership.is_released else ownership.epoch + 1
     owner = OwnerProcess.this_process()
+    # If the owner is this process, it has closed the journal: the caller has the lock.
+    if ownership.owner != owner and ownership.is_lease_in_use:
+        raise JournalUnavailableError(
+            str(path),
+            f"process {ownership.owner.pid} of an earlier version has it open; stop it, or use "
+            "another data directory",
+        )
+    epoch = ownership.epoch if ownership.is_released else ownership.epoch + 1
     connection.execute(
         "UPDATE meta SET epoch = ?, owner_pid = ?, owner_started = ?, lease_until_s = ?",
         (epoch, owner.pid, owner.started, time.monotonic() + _FIRST_LEASE_S),
