@@ -207,8 +207,10 @@ async def test_a_signed_card_has_its_own_address_for_every_host_header(guarded: 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_question_to_an_ephemeral_mesh_needs_no_key(tmp_path: Path) -> None:
     write_api_keys(tmp_path / "keys.toml", [("ann", "acme", "key-of-ann")])
-    (tmp_path / "trunkline.toml").write_text('api_keys_file = "keys.toml"\nhttp = "127.0.0.1:1"\n')
-    result = await run_command("ask", "message hi", "--agent", "echo", folder=tmp_path)
+    (tmp_path / "trunkline.toml").write_text('http = "127.0.0.1:1"\n')
+    keys = str(tmp_path / "keys.toml")
+    ask = ("ask", "message hi", "--agent", "echo")
+    result = await run_command(*ask, folder=tmp_path, TRUNKLINE_API_KEYS_FILE=keys)
     assert (result.exit, result.out) == (0, "hi\n")
 
 

@@ -5,7 +5,7 @@ only harmless settings from it until the user trusts the folder.
 """
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Self
@@ -13,26 +13,25 @@ from typing import Any, Final, Self
 from trunkline.errors import ConfigurationError
 from trunkline.settings.addresses import HostPort
 
-# These settings name no program, agent, model, file or machine. They neither decide who may call
-# nor what is deleted. A new setting has to be added here before an untrusted file may set it.
+# These settings name no program, agent, model, file or machine, and have no text for models. They
+# neither decide who may call nor what is deleted. A new setting has to be added here before an
+# untrusted file may set it.
 _HARMLESS: Final = frozenset(
     {
         "auth_wait_s", "body_limit_bytes", "breaker_failures", "breaker_open_s",
         "breaker_successes", "cancel_grace_s", "connection_limit", "drain_grace_s",
         "flush_interval_ms", "heartbeat_s", "lease_s", "log_format", "log_level", "patience_s",
-        "ping_s", "prewarm", "queue_limit", "request_timeout_s", "strict_versions", "synchronous",
-        "task_limit", "trace_age_s", "trace_limit",
+        "ping_s", "prewarm", "push_notifications", "queue_limit", "request_timeout_s", "streaming",
+        "strict_versions", "synchronous", "task_limit", "trace_age_s", "trace_limit",
     }
 )  # fmt: skip
-# Harmless keys of the tables of agents and supervisors.
-_HARMLESS_IN_TABLES: Final[Mapping[str, frozenset[str]]] = {
-    "agent": frozenset({"allow_tools", "check", "deny_tools", "timeout_s"}),
-    "supervisor": frozenset({"agents", "default_agent", "description", "examples", "tags"}),
-}
+# Harmless keys of the tables of agents.
+_AGENT_TABLES: Final = "agent"
+_HARMLESS_OF_AGENTS: Final = frozenset({"allow_tools", "check", "deny_tools", "timeout_s"})
 # Harmless if only this machine can be reached there. Questions and API keys go to `http`.
 _ADDRESSES: Final = frozenset({"a2a_grpc", "http", "listen", "mesh"})
 # Harmless if they are inside the folder. Commands write and delete there.
-_PATHS: Final = frozenset({"api_keys_file", "data_dir"})
+_PATHS: Final = frozenset({"data_dir"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,41 +71,40 @@ class SettingsFile:
         harmless: dict[str, Any] = {}
         others: list[str] = []
         for key, value in self.table.items():
-            if key in _HARMLESS_IN_TABLES:
-                harmless[key], refused = _split_tables(value, _HARMLESS_IN_TABLES[key])
-                others += [f"{key}.{name}" for name in refused]
-            elif _is_harmless(key, value, self.folder):
+            if key == _AGENT_TABLES:
+                harmless[key], names = self._reduce_agents(value)
+                others += [f"{key}.{name}" for name in names]
+            elif self._is_harmless(key, value, _HARMLESS):
                 harmless[key] = value
             else:
                 others.append(key)
         return replace(self, table=harmless), tuple(others)
 
+    def _reduce_agents(self, agents: object) -> tuple[object, list[str]]:
+        """Reduce the tables of agents by name. A value of another type fails validation."""
+        if not isinstance(agents, dict):
+            return agents, []
+        harmless: dict[str, object] = {}
+        others: list[str] = []
+        for name, table in agents.items():
+            if not isinstance(table, dict):
+                harmless[name] = table
+                continue
+            reduced = {
+                key: value
+                for key, value in table.items()
+                if self._is_harmless(key, value, _HARMLESS_OF_AGENTS)
+            }
+            harmless[name] = reduced
+            others += [f"{name}.{key}" for key in table if key not in reduced]
+        return harmless, others
 
-def _split_tables(tables: object, harmless: frozenset[str]) -> tuple[object, Iterator[str]]:
-    """Split tables by name, of agents for example. A value of another type fails validation."""
-    if not isinstance(tables, dict):
-        return tables, iter(())
-    kept = {
-        name: {key: value for key, value in table.items() if key in harmless}
-        if isinstance(table, dict)
-        else table
-        for name, table in tables.items()
-    }
-    refused = (
-        f"{name}.{key}"
-        for name, table in tables.items()
-        if isinstance(table, dict)
-        for key in table.keys() - harmless
-    )
-    return kept, refused
-
-
-def _is_harmless(key: str, value: object, folder: Path) -> bool:
-    if key in _ADDRESSES:
-        return isinstance(value, str) and _is_loopback(value)
-    if key in _PATHS:
-        return isinstance(value, str) and _is_inside(value, folder)
-    return key in _HARMLESS
+    def _is_harmless(self, key: str, value: object, names: frozenset[str]) -> bool:
+        if key in _ADDRESSES:
+            return isinstance(value, str) and _is_loopback(value)
+        if key in _PATHS:
+            return isinstance(value, str) and _is_inside(value, self.folder)
+        return key in names
 
 
 def _is_loopback(address: str) -> bool:

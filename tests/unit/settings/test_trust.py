@@ -25,8 +25,10 @@ DANGEROUS = {
     '[remote.evil]\nurl = "https://evil.example"\ntoken_env = "SECRET"': "remote",
     '[argocd]\nurl = "https://evil.example"': "argocd",
     '[agent.math]\nmodel = "openai:x"': "agent.math.model",
+    '[agent.math]\na2a_grpc = "0.0.0.0:80"': "agent.math.a2a_grpc",
     '[agent.math.options]\nurl = "https://evil.example"': "agent.math.options",
-    '[supervisor.all]\nmodel = "openai:x"': "supervisor.all.model",
+    # Models read the texts of supervisors.
+    '[supervisor.office]\nagents = ["math"]\ndescription = "x"': "supervisor",
     'http = "evil.example:80"': "http",
     'http = "0.0.0.0:80"': "http",
     'http = "no address"': "http",
@@ -45,7 +47,8 @@ DANGEROUS = {
     'data_dir = "../elsewhere"': "data_dir",
     'data_dir = "~nobody-of-this-name/x"': "data_dir",
     'data_dir = "link"': "data_dir",
-    'api_keys_file = "/elsewhere/keys.toml"': "api_keys_file",
+    # It decides who may call.
+    'api_keys_file = "keys.toml"': "api_keys_file",
     "retain_s = 0": "retain_s",
     "unheard_of = 1": "unheard_of",
 }
@@ -76,23 +79,22 @@ def test_an_untrusted_file_may_not_set_it(tmp_path: Path, toml: str, name: str) 
     assert [report.names for report in reports] == [(name,)]
     assert not reports[0].has_changed
     # Tables whose keys are all ignored are empty.
-    known = {"agent.math.model", "agent.math.options", "supervisor.all.model"}
-    assert name in known or settings == Settings()
+    assert name.startswith("agent.math.") or settings == Settings()
 
 
 def test_harmless_settings_of_an_untrusted_file_apply(tmp_path: Path, store: TrustStore) -> None:
     (tmp_path / "trunkline.toml").write_text(
         'http = "localhost:9000"\nmesh = "[::1]:9001"\ndata_dir = "data"\nlog_level = "debug"\n'
-        'api_keys_file = "keys.toml"\n[agent.math]\ntimeout_s = 3\ndeny_tools = ["x"]\n'
-        '[supervisor.office]\nagents = ["math"]\n'
+        "streaming = false\npush_notifications = false\n"
+        '[agent.math]\ntimeout_s = 3\ndeny_tools = ["x"]\na2a_grpc = "127.0.0.1:9002"\n'
     )
     settings, reports = load(tmp_path)
     assert reports == []
     assert (str(settings.http), str(settings.mesh)) == ("localhost:9000", "[::1]:9001")
     assert (settings.data_dir, settings.log_level) == (tmp_path / "data", "debug")
-    assert settings.api_keys_file == tmp_path / "keys.toml"
-    assert settings.agent_options["math"].timeout_s == 3
-    assert settings.supervisors["office"].agents == ("math",)
+    assert (settings.streaming, settings.push_notifications) == (False, False)
+    math = settings.agent_options["math"]
+    assert (math.timeout_s, str(math.a2a_grpc)) == (3, "127.0.0.1:9002")
     assert store.folders() == []
 
 
