@@ -1,13 +1,15 @@
-"""Refuses links, and files that other users may change or, if they are secrets, read.
+"""Private files of the user: refuses links, and what other users may change or, if secret, read.
 
 Other users are all but root and the user of this process. A group without other members counts as
-private, because some systems and Kubernetes (`fsGroup`) make files writable by such a group.
+private, because some systems make files writable by the private group of their user, and Kubernetes
+by a group that has only a number (`fsGroup`).
 """
 
 import grp
 import os
 import pwd
 import stat
+import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -41,6 +43,83 @@ def read_private_file(path: Path, *, is_secret: bool = True) -> bytes:
         if problem:
             raise ConfigurationError(str(path), problem)
         return opened.read()
+
+
+def user_state_folder() -> Path:
+    """Return the folder of the user's state, which may not exist yet.
+
+    It is `$XDG_STATE_HOME/trunkline`, by default `~/.local/state/trunkline`; on macOS it is in
+    `~/Library/Application Support`.
+
+    Raises:
+        ConfigurationError: the user has no home.
+    """
+    # Few commands need it.
+    from platformdirs import user_state_path
+
+    problem = "the user has no home; set HOME or XDG_STATE_HOME to an absolute path"
+    try:
+        path = user_state_path("trunkline", appauthor=False)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ConfigurationError("the user's state", problem) from error
+    # Older versions return a relative path, which the current folder could provide.
+    if not path.is_absolute():
+        raise ConfigurationError("the user's state", problem)
+    return path
+
+
+def write_private_file(path: Path, content: bytes) -> None:
+    """Replace a file atomically, with mode 0600. Missing folders are made with mode 0700.
+
+    Raises:
+        ConfigurationError: it can't be written, or another user may replace it.
+    """
+    try:
+        create_private_folder(path.parent)
+        # mkstemp creates the file with mode 0600.
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        problem = f"can't be written: {error.strerror or error}"
+        raise ConfigurationError(str(path), problem) from error
+
+
+def create_private_folder(folder: Path) -> None:
+    """Make a folder and its missing parents, with mode 0700.
+
+    Raises:
+        ConfigurationError: it is a link, or another user may change it.
+        OSError: it can't be made.
+    """
+    # `mkdir(parents=True)` would make the parents with the default mode.
+    for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
+        missing.mkdir(mode=0o700, exist_ok=True)
+    check_private_folder(folder)
+
+
+def check_private_folder(folder: Path) -> None:
+    """Check that only this user may change a folder. A missing one has no problem.
+
+    Raises:
+        ConfigurationError: it is a link, or another user may change it.
+    """
+    try:
+        status = folder.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISDIR(status.st_mode):
+        raise ConfigurationError(str(folder), "it is a link, or not a folder; remove it")
+    problem = _find_owner_problem(folder, status)
+    if not problem and _is_open_to_others(status, group=stat.S_IWGRP, all_users=stat.S_IWOTH):
+        problem = f"other users may change it; run `chmod go-w {folder}`"
+    if problem:
+        raise ConfigurationError(str(folder), problem)
 
 
 def find_database_problem(path: Path) -> str:
@@ -122,13 +201,26 @@ def _is_open_to_others(status: os.stat_result, *, group: int, all_users: int) ->
 
 
 def _is_private_group(gid: int) -> bool:
-    """Return whether a group has no members but root and the user of this process."""
+    """Return whether a group has no members but root and the user of this process.
+
+    Directories of users such as LDAP don't list the users whose primary group it is. A group with
+    a name therefore counts as shared unless it has the name of its user.
+    """
+    users = {os.geteuid(), _ROOT}
+    if any(user.pw_gid == gid and user.pw_uid not in users for user in pwd.getpwall()):
+        return False
     try:
-        names = set(grp.getgrgid(gid).gr_mem)
+        group = grp.getgrgid(gid)
     except KeyError:
-        names = set()
-    users = {user.pw_uid for user in pwd.getpwall() if user.pw_gid == gid or user.pw_name in names}
-    return users <= {os.geteuid(), _ROOT}
+        return True
+    return all(_find_uid(name) in users for name in (group.gr_name, *group.gr_mem))
+
+
+def _find_uid(user: str) -> int | None:
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except KeyError:
+        return None
 
 
 def _is_read_only(fd: int) -> bool:

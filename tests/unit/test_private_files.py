@@ -2,6 +2,7 @@
 
 import grp
 import os
+import pwd
 import stat
 from pathlib import Path
 
@@ -11,7 +12,11 @@ from trunkline import private_files
 from trunkline.errors import ConfigurationError, JournalUnavailableError
 from trunkline.journal.journal import Journal
 from trunkline.journal.sqlite import find_orphaned_journals, inspect_journal
-from trunkline.private_files import find_database_problem, read_private_file
+from trunkline.private_files import (
+    create_private_folder,
+    find_database_problem,
+    read_private_file,
+)
 from trunkline.reasoning.checkpoint_files import open_checkpoint_file
 from trunkline.traces.store import SpanStore
 
@@ -85,11 +90,36 @@ def test_links_and_devices_are_refused(secret: Path, tmp_path: Path) -> None:
     assert "not a regular file" in read_problem(tmp_path / "fifo")
 
 
-def test_a_group_without_other_members_is_private(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "members"),
+    [
+        ("team", ["nobody"]),
+        # Directories of users may not list their users.
+        ("team", ["somebody-of-ldap"]),
+        ("team", []),
+        ("root", ["nobody"]),
+    ],
+)
+def test_a_group_that_may_have_other_members_is_shared(
+    monkeypatch: pytest.MonkeyPatch, name: str, members: list[str]
+) -> None:
+    group = grp.struct_group((name, "x", 54321, members))
+    monkeypatch.setattr(grp, "getgrgid", lambda _gid: group)
+    assert not private_files._is_private_group(54321)
+
+
+@pytest.mark.parametrize("members", [[], ["root"]])
+def test_the_private_group_of_a_user_is_private(
+    monkeypatch: pytest.MonkeyPatch, members: list[str]
+) -> None:
     # As in Kubernetes: a number without a name (`fsGroup`).
     assert private_files._is_private_group(54321)
-    team = grp.struct_group(("team", "x", 54321, ["nobody"]))
-    monkeypatch.setattr(grp, "getgrgid", lambda _gid: team)
+    group = grp.struct_group(("root", "x", 54321, members))
+    monkeypatch.setattr(grp, "getgrgid", lambda _gid: group)
+    assert private_files._is_private_group(54321)
+    # It is the primary group of another user, too.
+    other = pwd.struct_passwd(("other", "x", NOBODY, 54321, "", "/", "/bin/sh"))
+    monkeypatch.setattr(pwd, "getpwall", lambda: [other])
     assert not private_files._is_private_group(54321)
 
 
@@ -172,6 +202,18 @@ def test_a_journal_that_others_may_write_is_refused(tmp_path: Path) -> None:
         Journal.open(path)
     with pytest.raises(JournalUnavailableError, match="chmod go-w"):
         Journal.take_over(path)
+
+
+def test_a_folder_of_private_files_that_others_may_write_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "private"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    with pytest.raises(ConfigurationError, match=f"other users may change it.* {folder}`"):
+        create_private_folder(folder)
+    folder.rename(tmp_path / "elsewhere").chmod(0o700)
+    folder.symlink_to("elsewhere")
+    with pytest.raises(ConfigurationError, match="it is a link"):
+        create_private_folder(folder)
 
 
 def test_a_span_store_that_is_a_link_is_refused(tmp_path: Path) -> None:

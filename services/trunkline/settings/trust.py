@@ -12,7 +12,12 @@ from enum import Enum
 from pathlib import Path
 
 from trunkline.errors import ConfigurationError
-from trunkline.user_state import read_private_file, user_state_folder, write_private_file
+from trunkline.private_files import (
+    check_private_folder,
+    read_private_file,
+    user_state_folder,
+    write_private_file,
+)
 
 
 class Trust(Enum):
@@ -98,10 +103,15 @@ class TrustStore:
         return self._folder / f"{hashlib.sha256(os.fsencode(folder)).hexdigest()}.json"
 
     def _read(self, path: Path) -> TrustedFolder | None:
-        content = read_private_file(path)
         try:
-            entry = json.loads(content or b"")
+            check_private_folder(path.parent)
+            entry = json.loads(read_private_file(path, is_secret=False))
             return TrustedFolder(Path(entry["folder"]), str(entry["sha256"]))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            problem = f"can't be read: {error.strerror or error}"
+            raise ConfigurationError(str(path), problem) from error
         except (ValueError, KeyError, TypeError):
-            # The file is missing or damaged.
+            # The file is damaged.
             return None
