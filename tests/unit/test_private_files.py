@@ -223,6 +223,27 @@ def test_a_span_store_that_is_a_link_is_refused(tmp_path: Path) -> None:
         SpanStore(tmp_path / "traces.db")
 
 
+def test_checkpoints_of_another_journal_that_others_may_write_are_not_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("other", "public", "target"):
+        with open_checkpoint_file(tmp_path / f"{name}.db.checkpoints"):
+            pass
+    (tmp_path / "public.db.checkpoints").chmod(0o602)
+    (tmp_path / "target.db.checkpoints").rename(tmp_path / "target")
+    (tmp_path / "link.db.checkpoints").symlink_to("target")
+    with open_checkpoint_file(tmp_path / "own.db.checkpoints") as own:
+        assert len(list(own.open_other_files())) == 1
+    problems = {
+        Path(record.__dict__["file"]).name: record.__dict__["problem"]
+        for record in caplog.records
+        if record.message == "checkpoints.not_read"
+    }
+    assert problems.keys() == {"link.db.checkpoints", "public.db.checkpoints"}
+    assert "symbolic link" in problems["link.db.checkpoints"]
+    assert "may write to it" in problems["public.db.checkpoints"]
+
+
 def test_checkpoints_behind_a_link_are_not_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -49,7 +49,10 @@ class CheckpointFile:
     connections: dict[Path, tuple[int, sqlite3.Connection]] = field(default_factory=dict)
 
     def open_other_files(self) -> Iterator[sqlite3.Connection]:
-        """Yield read-only connections to the checkpoint files of other journals in the folder."""
+        """Yield read-only connections to the checkpoint files of other journals in the folder.
+
+        Files that can't be read, are links, or may be changed by other users are skipped.
+        """
         paths = {path for path in self.path.parent.glob(f"*{FILE_SUFFIX}") if path != self.path}
         for path in self.connections.keys() - paths:
             self.connections.pop(path)[1].close()
@@ -67,6 +70,9 @@ class CheckpointFile:
             entry[1].close()
             entry = None
         if entry is None:
+            # Checkpoints are deserialized, so other users must not be able to write them.
+            if problem := find_database_problem(path):
+                raise sqlite3.DatabaseError(problem)
             uri = f"{path.absolute().as_uri()}?mode=ro"
             entry = (inode, sqlite3.connect(uri, uri=True, timeout=_BUSY_TIMEOUT_S))
         self.connections[path] = entry
@@ -148,7 +154,7 @@ def _open(path: Path) -> CheckpointSaver:
         return _connect(path)
     except sqlite3.DatabaseError as error:
         logger.warning("checkpoints.made_anew", extra={"file": str(path), "problem": str(error)})
-        for ending in ("", "-wal", "-shm"):
+        for ending in ("", "-wal", "-shm", "-journal"):
             Path(f"{path}{ending}").unlink(missing_ok=True)
     try:
         return _connect(path)
