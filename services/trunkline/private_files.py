@@ -15,6 +15,10 @@ from typing import Final
 
 from trunkline.errors import ConfigurationError
 
+PRIVATE_FOLDER: Final = "private"
+"""A folder of a data directory which only its owner may enter. All users may write to the data
+directory itself if it is a volume, for example an `emptyDir` of Kubernetes."""
+
 _ROOT: Final = 0
 # The files that SQLite makes beside a database.
 _DATABASE_SUFFIXES: Final = ("", "-wal", "-shm", "-journal")

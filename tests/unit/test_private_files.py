@@ -1,5 +1,6 @@
 """Links, and files that others may change or read, are refused with what to do."""
 
+import asyncio
 import grp
 import os
 import pwd
@@ -12,12 +13,15 @@ from trunkline import private_files
 from trunkline.errors import ConfigurationError, JournalUnavailableError
 from trunkline.journal.journal import Journal
 from trunkline.journal.sqlite import find_orphaned_journals, inspect_journal
+from trunkline.mesh.registry import serve_registry
 from trunkline.private_files import (
     create_private_folder,
     find_database_problem,
     read_private_file,
 )
 from trunkline.reasoning.checkpoint_files import open_checkpoint_file
+from trunkline.settings import Settings
+from trunkline.settings.addresses import HostPort
 from trunkline.traces.store import SpanStore
 
 NOBODY = 65534
@@ -202,6 +206,19 @@ def test_a_journal_that_others_may_write_is_refused(tmp_path: Path) -> None:
         Journal.open(path)
     with pytest.raises(JournalUnavailableError, match="chmod go-w"):
         Journal.take_over(path)
+
+
+async def run_registry(data_dir: Path) -> None:
+    async with serve_registry(Settings(data_dir=data_dir, mesh=HostPort("127.0.0.1", 0))):
+        pass
+
+
+def test_a_registry_runs_on_a_volume_that_all_users_may_write(tmp_path: Path) -> None:
+    # As an emptyDir of Kubernetes.
+    tmp_path.chmod(0o777)
+    asyncio.run(run_registry(tmp_path))
+    assert (tmp_path / "private").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "private" / "traces.db").is_file()
 
 
 def test_a_folder_of_private_files_that_others_may_write_is_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from trunkline.errors import ConfigurationError
-from trunkline.private_files import read_private_file
+from trunkline.private_files import PRIVATE_FOLDER, create_private_folder, read_private_file
 
 PREFIX: Final = "whsec_"
 FILE_NAME: Final = "webhook.secret"
@@ -47,40 +47,42 @@ def generate_secret() -> str:
     return PREFIX + base64.b64encode(secrets.token_bytes(_GENERATED_KEY_BYTES)).decode("ascii")
 
 
-def load_or_create_secret(folder: Path) -> str:
-    """Return the secret stored in a folder; create it the first time.
+def load_or_create_secret(data_dir: Path) -> str:
+    """Return the secret stored in a data directory; create it the first time.
 
     Raises:
         ConfigurationError: The file can't be read or created.
     """
-    secret = load_secret(folder)
+    secret = load_secret(data_dir)
     if secret:
         return secret
-    path = folder / FILE_NAME
+    path = data_dir / PRIVATE_FOLDER / FILE_NAME
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        create_private_folder(path.parent)
         _create_secret_file(path)
     except OSError as error:
         raise _unusable(path, error) from error
-    created = load_secret(folder)
+    created = load_secret(data_dir)
     if not created:
         raise ConfigurationError(str(path), "is empty; remove it to generate a secret")
     return created
 
 
-def load_secret(folder: Path) -> str:
-    """Return the secret in a folder; empty: there is none.
+def load_secret(data_dir: Path) -> str:
+    """Return the secret in a data directory; empty: there is none.
 
     Raises:
         ConfigurationError: it is unreadable, or others may read or change it.
     """
-    path = folder / FILE_NAME
-    try:
-        return read_private_file(path).decode("ascii").strip()
-    except FileNotFoundError:
-        return ""
-    except (OSError, UnicodeError) as error:
-        raise _unusable(path, error) from error
+    # Earlier versions stored it in the data directory itself.
+    for path in (data_dir / PRIVATE_FOLDER / FILE_NAME, data_dir / FILE_NAME):
+        try:
+            return read_private_file(path).decode("ascii").strip()
+        except FileNotFoundError:
+            continue
+        except (OSError, UnicodeError) as error:
+            raise _unusable(path, error) from error
+    return ""
 
 
 def _unusable(path: Path, error: Exception) -> ConfigurationError:

@@ -2,10 +2,12 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp
 
 from trunkline.errors import ConfigurationError
+from trunkline.private_files import PRIVATE_FOLDER, create_private_folder
 from trunkline.registry import RegistryServicer
 from trunkline.runtime import ServiceStatus
 from trunkline.server import MeshServer
@@ -44,10 +46,10 @@ async def add_registry(server: MeshServer, settings: Settings, *, name: str) -> 
     Raises:
         ConfigurationError: the data directory can't be used.
     """
-    _create_data_dir(settings)
+    folder = _create_private_folder(settings)
     async with AsyncExitStack() as stack:
         store = SpanStore(
-            settings.data_dir / "traces.db",
+            folder / "traces.db",
             max_traces=settings.trace_limit,
             retention_s=settings.trace_age_s,
         )
@@ -67,9 +69,11 @@ async def add_registry(server: MeshServer, settings: Settings, *, name: str) -> 
         yield
 
 
-def _create_data_dir(settings: Settings) -> None:
+def _create_private_folder(settings: Settings) -> Path:
+    folder = settings.data_dir / PRIVATE_FOLDER
     try:
-        settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        create_private_folder(folder)
     except OSError as error:
         problem = f"can't be used: {error.strerror}; choose another with --data"
         raise ConfigurationError(f"data directory {settings.data_dir}", problem) from error
+    return folder

@@ -59,7 +59,8 @@ def data(tmp_path: Path) -> Path:
     folder = tmp_path / "data"
     asyncio.run(write(folder / "journals" / "mesh.db"))
     asyncio.run(write(folder / "journals" / "math.db", retention=Retention(compact_after_s=0)))
-    for name in ("traces.db", "journals/math.db.checkpoints"):
+    (folder / "private").mkdir(mode=0o700)
+    for name in ("private/traces.db", "journals/math.db.checkpoints"):
         connection = sqlite3.connect(folder / name)
         connection.execute("CREATE TABLE rows (x)")
         connection.execute("INSERT INTO rows VALUES (7)")
@@ -90,7 +91,7 @@ def test_undamaged_files_are_reported_as_ok(data: Path) -> None:
         "journals/math.db: ok, 2 tasks, 9 events",
         "journals/math.db.checkpoints: ok",
         "journals/mesh.db: ok, 2 tasks, 9 events",
-        "traces.db: ok",
+        "private/traces.db: ok",
     ]
     reports = json.loads(command("check", "--data", data, "--json").stdout)
     assert [report["problems"] for report in reports] == [[], [], [], []]

@@ -25,6 +25,7 @@ from harness.remote.webhook_receiver import (
 )
 from trunkline.client.safe_fetch.address_guard import AddressGuard
 from trunkline.errors import ConfigurationError
+from trunkline.private_files import PRIVATE_FOLDER
 from trunkline.v1 import push_notification_pb2, webhook_service_pb2
 from trunkline_bridge.webhooks.attempt import AttemptResult
 from trunkline_bridge.webhooks.sender import MAX_CONCURRENT_PER_HOST, Notification, WebhookSender
@@ -129,9 +130,24 @@ def test_a_secret_is_created_once_in_a_private_file(tmp_path: Path) -> None:
     first = load_or_create_secret(tmp_path / "data")
     assert load_or_create_secret(tmp_path / "data") == load_secret(tmp_path / "data") == first
     WebhookSigner(first)
-    path = tmp_path / "data" / FILE_NAME
+    path = tmp_path / "data" / PRIVATE_FOLDER / FILE_NAME
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert os.listdir(tmp_path / "data") == [FILE_NAME]  # noqa: PTH208  only the names matter
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert os.listdir(path.parent) == [FILE_NAME]  # noqa: PTH208  only the names matter
+
+
+def test_a_secret_is_stored_on_a_volume_that_all_users_may_write(tmp_path: Path) -> None:
+    # As an emptyDir of Kubernetes.
+    tmp_path.chmod(0o777)
+    secret = load_or_create_secret(tmp_path)
+    assert load_secret(tmp_path) == secret != ""
+
+
+def test_the_secret_of_an_earlier_version_remains(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).touch(mode=0o600)
+    (tmp_path / FILE_NAME).write_text("whsec_of_an_earlier_version\n")
+    assert load_or_create_secret(tmp_path) == "whsec_of_an_earlier_version"
+    assert load_secret(tmp_path) == "whsec_of_an_earlier_version"
 
 
 def test_a_secret_that_cannot_be_stored_is_an_error(tmp_path: Path) -> None:
@@ -141,8 +157,10 @@ def test_a_secret_that_cannot_be_stored_is_an_error(tmp_path: Path) -> None:
 
 
 def test_an_empty_secret_file_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / FILE_NAME).touch(mode=0o600)
-    (tmp_path / FILE_NAME).write_text("\n")
+    path = tmp_path / PRIVATE_FOLDER / FILE_NAME
+    path.parent.mkdir(mode=0o700)
+    path.touch(mode=0o600)
+    path.write_text("\n")
     with pytest.raises(ConfigurationError, match="is empty"):
         load_or_create_secret(tmp_path)
 
