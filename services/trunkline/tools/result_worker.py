@@ -31,13 +31,13 @@ def find_violation(schema: bytes, value: object) -> str | None:
     An invalid schema is violated by any value.
     """
     try:
-        error = next(_load_validator(schema).iter_errors(value), None)
+        violation = next(_load_validator(schema).iter_errors(value), None)
     except MemoryError:
         raise
     # jsonschema raises errors of many types for a schema or a pattern that is invalid.
     except Exception as error:  # noqa: BLE001
         return f"the schema is invalid ({type(error).__name__})"
-    return None if error is None else str(error.validator)
+    return None if violation is None else str(violation.validator)
 
 
 @lru_cache(_SCHEMAS)
