@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from harness.mesh.recorded_spans import spans_in
+from harness.mesh.recorded_spans import forget_provider, spans_in
 from trunkline import telemetry
 from trunkline.errors import TaskNotFoundError
 
@@ -26,7 +26,10 @@ def only_span(exporter: InMemorySpanExporter) -> ReadableSpan:
     return span
 
 
-def test_without_an_sdk_spans_do_nothing_and_there_is_no_trace() -> None:
+def test_without_an_sdk_spans_do_nothing_and_there_is_no_trace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    forget_provider(monkeypatch)
     with telemetry.span("work", attributes={telemetry.TASK_ID: "t"}, service="math"):
         assert telemetry.current_service() == "math"
         assert telemetry.current_traceparent() == ""

@@ -347,7 +347,8 @@ def test_a_dead_process_of_an_earlier_version_does_not_keep_its_journal(path: Pa
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
         statement = "UPDATE meta SET owner_pid = ?, owner_started = ?, lease_until_s = ?"
         file.execute(statement, (owner.pid, owner.started, time.monotonic() + 1000))
-    Journal.open(path).close()
+    with closing(Journal.open(path)) as journal:
+        assert not journal.list_unfinished()
 
 
 def test_a_process_that_locks_another_file_is_not_killed(path: Path) -> None:

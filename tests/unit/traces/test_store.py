@@ -201,14 +201,19 @@ def test_a_reader_of_changes_sees_each_once(store: SpanStore) -> None:
     assert store.list_changed(change) == ([], change)
 
 
-@pytest.mark.parametrize("content", [b"not a database at all", None])
-def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, content: bytes | None) -> None:
+@pytest.mark.parametrize(
+    ("content", "advice"),
+    [(b"not a database at all", "another data directory"), (None, "not a regular file")],
+)
+def test_a_file_that_cannot_be_used_is_named(
+    tmp_path: Path, content: bytes | None, advice: str
+) -> None:
     path = tmp_path / "traces.db"
     if content is None:
         path.mkdir()
     else:
         path.write_bytes(content * 1000)
-    with pytest.raises(JournalUnavailableError, match="another data directory") as caught:
+    with pytest.raises(JournalUnavailableError, match=advice) as caught:
         SpanStore(path)
     assert str(path) in str(caught.value)
 
