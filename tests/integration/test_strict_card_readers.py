@@ -49,6 +49,7 @@ async def open_rich_mesh(folder: Path, *, strict_versions: bool) -> AsyncIterato
     make_environment()
     issuer = SigningKey("issuer")
     (folder / "jwks.json").write_bytes(key_set(issuer))
+    (folder / "card.pem").touch(mode=0o600)
     (folder / "card.pem").write_bytes(SigningKey("cards").pem())
     settings = BridgeSettings(
         default_agent="rich",
