@@ -73,7 +73,10 @@ class Bridge:
             lease_s=settings.lease_s,
         )
         limits = MessageLimits(settings.body_limit_bytes, settings.request_timeout_s)
-        self.grpc = GrpcBinding(operations, callers, limits, is_strict=is_strict)
+        with_draft = settings.a2a_1_1
+        self.grpc = GrpcBinding(
+            operations, callers, limits, is_strict=is_strict, with_draft=with_draft
+        )
         in_flight = self._in_flight = InFlightRequests()
         heartbeats = Heartbeats(settings.heartbeat_s)
 
@@ -81,9 +84,11 @@ class Bridge:
             return HttpHandler(binding, settings, in_flight, heartbeats)
 
         aliases = TaskAliases(directory)
-        jsonrpc_binding = JsonRpcBinding(operations, callers, aliases, is_strict=is_strict)
+        jsonrpc_binding = JsonRpcBinding(
+            operations, callers, aliases, is_strict=is_strict, with_draft=with_draft
+        )
         jsonrpc = build_handler(jsonrpc_binding)
-        rest = RestBinding(operations, callers, is_strict=is_strict)
+        rest = RestBinding(operations, callers, is_strict=is_strict, with_draft=with_draft)
         card_endpoints = CardEndpoints(
             cards, callers, max_age_s=settings.card_max_age_s, is_strict=is_strict
         )

@@ -71,6 +71,10 @@ class BridgeSettings:
     """Serve webhooks. Otherwise cards don't declare them, the methods are refused, and this bridge
     delivers none.
     """
+    long_poll_s: float = 25.0
+    """Seconds that GetTask of A2A 1.1 waits for a higher generation. Proxies often cut at 60."""
+    a2a_1_1: bool = False
+    """Serve the draft of A2A 1.1 to requests that name it. The draft may still change."""
     strict_versions: bool = False
     """Treat requests without a version, or with an empty one, as v0.3, as A2A 1.0 says (3.6).
 

@@ -78,7 +78,7 @@ def take_one_turn(events: Sequence[WireEvent], ends: Ends) -> list[WireEvent]:
 
 
 def write_events(event_writer: EventWriter, events: Sequence[WireEvent]) -> list[Json]:
-    return [item for event in events for item in event_writer.write_event(event.response)]
+    return [item for event in events for item in event_writer.write_event(event)]
 
 
 def snapshot_event(snapshot: snapshot_pb2.TaskSnapshot) -> FullEvent:

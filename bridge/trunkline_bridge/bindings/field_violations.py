@@ -22,8 +22,9 @@ Violation: TypeAlias = tuple[str, str]
 # Both alphabets, with or without padding.
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]*={0,2}", re.ASCII)
 # ProtoJSON accepts integers as strings as well.
-_DIGITS = re.compile(r"-?[0-9]{1,10}", re.ASCII)
+_DIGITS = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _INT32 = range(-(2**31), 2**31)
+_INT64 = range(-(2**63), 2**63)
 
 
 class _FieldRule(NamedTuple):
@@ -88,12 +89,12 @@ def _is_base64(value: object) -> bool:
     )
 
 
-def _is_int32(value: object) -> bool:
+def _is_whole_number(value: object, limits: range) -> bool:
     if isinstance(value, str):
-        return _DIGITS.fullmatch(value) is not None and int(value) in _INT32
+        return _DIGITS.fullmatch(value) is not None and int(value) in limits
     if isinstance(value, float):
-        return value.is_integer() and int(value) in _INT32
-    return type(value) is int and value in _INT32
+        return value.is_integer() and int(value) in limits
+    return type(value) is int and value in limits
 
 
 def _is_timestamp(value: object) -> bool:
@@ -114,7 +115,12 @@ _FIELD_RULES: Mapping[object, _FieldRule] = {
     FieldDescriptor.TYPE_BOOL: _FieldRule(
         lambda value: isinstance(value, bool), "must be true or false"
     ),
-    FieldDescriptor.TYPE_INT32: _FieldRule(_is_int32, "must be a whole number below 2^31"),
+    FieldDescriptor.TYPE_INT32: _FieldRule(
+        lambda value: _is_whole_number(value, _INT32), "must be a whole number below 2^31"
+    ),
+    FieldDescriptor.TYPE_INT64: _FieldRule(
+        lambda value: _is_whole_number(value, _INT64), "must be a whole number below 2^63"
+    ),
     FieldDescriptor.TYPE_BYTES: _FieldRule(_is_base64, "must be a string in base64"),
     "google.protobuf.Struct": _FieldRule(
         lambda value: isinstance(value, dict), "must be an object"

@@ -29,7 +29,7 @@ from trunkline_bridge.edge import tracing
 from trunkline_bridge.edge.caller import Caller, CallerFactory, extension_headers, resolve_agent
 from trunkline_bridge.edge.http import PAYLOAD_TOO_LARGE, REQUEST_TIMEOUT
 from trunkline_bridge.edge.in_flight import Connection, InFlightRequests
-from trunkline_bridge.edge.version_header import check_version
+from trunkline_bridge.edge.version_header import check_version, parse_version
 from trunkline_bridge.errors import INVALID_REQUEST, METHOD_NOT_FOUND, WireError, to_wire_error
 from trunkline_bridge.projection import WireEvent
 from trunkline_bridge.protocol import AGENT_KEY, EVENT_ID_KEY, RESUME_EXTENSION
@@ -40,6 +40,7 @@ from trunkline_bridge.versions.v0_3.file_bytes import (
     uses_raw_file_bytes,
 )
 from trunkline_bridge.versions.v1_0 import grpc_methods as v1_0
+from trunkline_bridge.versions.v1_1 import grpc_methods as v1_1
 
 SERVICES: Sequence[GrpcService] = (v1_0.SERVICE, v0_3.SERVICE)
 
@@ -165,13 +166,23 @@ class GrpcBinding:
         limits: MessageLimits,
         *,
         is_strict: bool = False,
+        with_draft: bool = False,
     ) -> None:
-        """With `is_strict`, a call of v1.0 that names no version is rejected."""
+        """With `is_strict`, a call of v1.0 that names no version is rejected.
+
+        With `with_draft`, calls that name it are in the draft of A2A 1.1, which has v1.0's name.
+        """
         self.limits = limits
         self._operations = operations
         self._callers = callers
         self._is_strict = is_strict
+        self._drafts = {v1_1.SERVICE.name: v1_1.SERVICE} if with_draft else {}
         self._in_flight = InFlightRequests()
+
+    @property
+    def described_services(self) -> Sequence[GrpcService]:
+        """The services, for reflection: with the draft's messages if it is served."""
+        return [self._drafts.get(service.name, service) for service in SERVICES]
 
     def __len__(self) -> int:
         """Return the number of calls in flight."""
@@ -206,10 +217,12 @@ class GrpcBinding:
     ) -> Callable[..., Any]:
         async def serve(_messages: object, context: GrpcContext) -> bytes:
             async def work(metadata: CallMetadata) -> bytes:
-                caller, request = await self._receive(service, method, context, metadata, agent)
+                caller, request, served = await self._receive(
+                    service, method, context, metadata, agent
+                )
                 await _send_extensions(context, caller, metadata)
                 result = await operation.call(self._operations, caller, request)
-                return _encode(method.from_core(result), service, caller)
+                return _encode(served.from_core(result), service, caller)
 
             return await self._serve(service, method, context, work)
 
@@ -222,7 +235,9 @@ class GrpcBinding:
         # and everything it refers to for the garbage collector.
         async def serve(_messages: object, context: GrpcContext) -> None:
             async def work(metadata: CallMetadata) -> None:
-                caller, request = await self._receive(service, method, context, metadata, agent)
+                caller, request, served = await self._receive(
+                    service, method, context, metadata, agent
+                )
                 async with (
                     operation.open(self._operations, caller, request) as events,
                     aclosing(events),
@@ -231,7 +246,7 @@ class GrpcBinding:
                     with_ids = RESUME_EXTENSION in caller.extensions
                     async for ready in events:
                         for event in ready:
-                            message = _render_event(event, method, with_ids=with_ids)
+                            message = _render_event(event, served, with_ids=with_ids)
                             # Waits for a slow client, which delays only its own stream.
                             await context.write(_encode(message, service, caller))
                         # The next events may take days: release these.
@@ -248,10 +263,14 @@ class GrpcBinding:
         context: GrpcContext,
         metadata: CallMetadata,
         agent: str,
-    ) -> tuple[Caller, Any]:
-        """Return the caller and the valid core request of a call. WireError: it is invalid."""
+    ) -> tuple[Caller, Any, GrpcMethod]:
+        """Return the caller, the valid core request, and the method in the version of the call.
+
+        Raises:
+            WireError: the call is invalid.
+        """
         identity = await self._callers.authenticate(metadata)
-        check_version(metadata, version=service.version, is_strict=self._is_strict)
+        service, method = self._choose_version(service, method, metadata)
         parsed = await parse_request(method.request, await self.limits.receive(context))
         if service.has_file_bytes and uses_raw_file_bytes(metadata.get(b"user-agent") or ""):
             encode_file_bytes(parsed.request)
@@ -263,6 +282,8 @@ class GrpcBinding:
             agent=resolve_agent(agent, [request.tenant]),
             version=service.version,
         )
+        if method.update_caller is not None:
+            caller = method.update_caller(caller, parsed.request)
         tracing.name_request_span(method.name, caller.agent)
         # Report a missing agent before any other error in the request.
         id_fields = method.operation.id_fields
@@ -271,7 +292,19 @@ class GrpcBinding:
         method.validate(request)
         if parsed.is_deep and isinstance(request, a2a_pb2.SendMessageRequest):
             parser.check_nesting(request)
-        return caller, request
+        return caller, request, method
+
+    def _choose_version(
+        self, service: GrpcService, method: GrpcMethod, metadata: CallMetadata
+    ) -> tuple[GrpcService, GrpcMethod]:
+        """Return the service and method of the version that a call names. WireError: not served."""
+        draft = self._drafts.get(service.name)
+        if draft is not None:
+            named = parse_version(metadata, served=(service.version, draft.version))
+            if named == draft.version:
+                return draft, draft.find_method(method.name)
+        check_version(metadata, version=service.version, is_strict=self._is_strict)
+        return service, method
 
     async def _serve(
         self, service: GrpcService, method: GrpcMethod, context: GrpcContext, work: _CallWork
@@ -320,7 +353,7 @@ def _trailing_metadata(traceresponse: str) -> MetadataPairs:
 
 
 def _render_event(event: WireEvent, method: GrpcMethod, *, with_ids: bool) -> Message:
-    response = event.response
+    response = event.response if method.from_event is None else method.from_event(event)
     # A direct reply is in no journal, so no stream can resume from it.
     if with_ids and event.sequence:
         payload = getattr(response, response.WhichOneof("payload") or "task")

@@ -5,7 +5,7 @@ imported too. Reflection therefore serves copies of the descriptors with the pub
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
@@ -184,7 +184,7 @@ def _build_server(
         generic = grpc.method_handlers_generic_handler(service.name, handlers)
         server.add_generic_rpc_handlers((generic,))
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
-    _add_reflection(server)
+    _add_reflection(server, binding.described_services)
     server.add_generic_rpc_handlers((UnknownMethods(SERVICES),))
     return server
 
@@ -201,9 +201,9 @@ def _bind(server: grpc.aio.Server, address: HostPort) -> str:
     return str(HostPort(address.host, port))
 
 
-def _add_reflection(server: grpc.aio.Server) -> None:
-    names = [service.name for service in SERVICES]
-    pool = public_pool(SERVICES, health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR)
+def _add_reflection(server: grpc.aio.Server, services: Sequence[GrpcService]) -> None:
+    names = [service.name for service in services]
+    pool = public_pool(services, health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR)
     servicer = reflection.ReflectionServicer((*names, HEALTH, REFLECTION), pool=pool)
     reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
 

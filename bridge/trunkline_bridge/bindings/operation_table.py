@@ -151,14 +151,28 @@ class UnaryMethod:
     """Renders the result of the operation as JSON."""
     field_names: Mapping[str, str] = field(default_factory=dict)
     """The version's names for top-level fields of the request, which errors mention."""
+    update_caller: Callable[[Caller, object], Caller] | None = None
+    """Adds values to the caller that the request of the operation has no field for."""
 
     def bind(self, operations: Operations) -> UnaryHandler:
         """Return the handler of the method."""
         if self.field_names:
             return self._bind_renamed(operations)
+        if self.update_caller is not None:
+            return self._bind_updating(operations, self.update_caller)
 
         async def handle(caller: Caller, params: object) -> object:
             request = self.parse(params)
+            return self.render(await self.operation.call(operations, caller, request))
+
+        return handle
+
+    def _bind_updating(
+        self, operations: Operations, update_caller: Callable[[Caller, object], Caller]
+    ) -> UnaryHandler:
+        async def handle(caller: Caller, params: object) -> object:
+            request = self.parse(params)
+            caller = update_caller(caller, params)
             return self.render(await self.operation.call(operations, caller, request))
 
         return handle

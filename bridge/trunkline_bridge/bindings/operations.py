@@ -1,12 +1,14 @@
 """Performs the operations of A2A by calls to the mesh, for all bindings and versions."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.a2a.v1_1 import a2a_pb2 as v1_1_pb2
 from trunkline.client import Directory, HostClient, TaskStream, allocate_task_id
 from trunkline.errors import (
     AgentNotFoundError,
@@ -14,6 +16,7 @@ from trunkline.errors import (
     PeerTimeoutError,
     PeerUnavailableError,
     TaskEndedError,
+    TaskGenerationMismatchError,
     TaskNotFoundError,
     TrunklineError,
     UnsupportedOperationError,
@@ -36,7 +39,7 @@ from trunkline_bridge.errors import (
     WireError,
     invalid_params,
 )
-from trunkline_bridge.projection import FileLinks, project_task
+from trunkline_bridge.projection import AnyTask, FileLinks, core_task, project_versioned_task
 from trunkline_bridge.protocol import RESUME_EXTENSION
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.streams.task_streams import (
@@ -48,6 +51,7 @@ from trunkline_bridge.streams.task_streams import (
     limit_auth_wait,
     no_events,
     parse_event_id,
+    read_until_generation,
     read_until_interrupted,
     snapshot_events,
     turn_events,
@@ -81,6 +85,20 @@ def check_not_ended(snapshot: snapshot_pb2.TaskSnapshot) -> None:
     state = snapshot.task.status.state
     if state in TERMINAL:
         raise TaskEndedError(snapshot.task.id, state_name(state))
+
+
+def check_generation(caller: Caller, task: snapshot_pb2.TaskSnapshot | None) -> int | None:
+    """Return the generation that a message's existing task must have; None: any.
+
+    Raises:
+        TaskGenerationMismatchError: the task has another one.
+    """
+    if task is None or caller.generations is None or caller.generations.expected is None:
+        return None
+    expected = caller.generations.expected
+    if expected != task.generation:
+        raise TaskGenerationMismatchError(task.task.id, str(expected), str(task.generation))
+    return expected
 
 
 def requested_history_length(
@@ -141,8 +159,11 @@ def is_repeated(
 
 async def fetch_task_page(
     client: HostClient, caller: Caller, request: a2a_pb2.ListTasksRequest, links: FileLinks
-) -> a2a_pb2.ListTasksResponse:
-    """Return a page of the agent's tasks on a host. Whole tasks are read only if requested."""
+) -> a2a_pb2.ListTasksResponse | v1_1_pb2.ListTasksResponse:
+    """Return a page of the agent's tasks on a host. Whole tasks are read only if requested.
+
+    In A2A 1.1 they are always read, because rows of the journal have no generation.
+    """
     query = task_service_pb2.ListTasksRequest(
         account=caller.account,
         agent=caller.agent,
@@ -159,8 +180,14 @@ async def fetch_task_page(
         page_size=request.page_size,
         total_size=page.total_size,
     )
+    if caller.generations is not None:
+        tasks = await _read_tasks(client, caller, request, page.tasks, links)
+        versioned = v1_1_pb2.ListTasksResponse.FromString(response.SerializeToString())
+        versioned.tasks.extend(task for task in tasks if isinstance(task, v1_1_pb2.Task))
+        return versioned
     if request.include_artifacts or request.history_length > 0:
-        response.tasks.extend(await _read_tasks(client, caller, request, page.tasks, links))
+        tasks = await _read_tasks(client, caller, request, page.tasks, links)
+        response.tasks.extend(core_task(task) for task in tasks)
     else:
         response.tasks.extend(
             links.task_to_urls(_task_from_summary(summary)) for summary in page.tasks
@@ -174,9 +201,9 @@ async def _read_tasks(
     request: a2a_pb2.ListTasksRequest,
     rows: Sequence[snapshot_pb2.TaskSummary],
     links: FileLinks,
-) -> Sequence[task_pb2.Task]:
+) -> Sequence[AnyTask]:
     """Read the tasks of a page, in its order. Tasks that were purged meanwhile are omitted."""
-    tasks: dict[str, task_pb2.Task] = {}
+    tasks: dict[str, AnyTask] = {}
     failures: list[TrunklineError] = []
     slots = asyncio.Semaphore(_MAX_PARALLEL_READS)
 
@@ -190,8 +217,9 @@ async def _read_tasks(
                 # If raised here, it would leave the TaskGroup as an ExceptionGroup.
                 failures.append(error)
                 return
-        tasks[task_id] = project_task(
+        tasks[task_id] = project_versioned_task(
             snapshot,
+            caller.generations,
             history_length=requested_history_length(request),
             include_artifacts=request.include_artifacts,
             links=links,
@@ -252,7 +280,7 @@ class Operations:
 
     async def send_message(
         self, caller: Caller, request: a2a_pb2.SendMessageRequest, *, new_task_id: str = ""
-    ) -> task_pb2.Task | message_pb2.Message:
+    ) -> AnyTask | message_pb2.Message:
         """Submit a message; return the direct reply, or the task at the end of its turn.
 
         With `return_immediately`, the task is returned at once. If the host fails meanwhile, this
@@ -281,8 +309,11 @@ class Operations:
             links.to_urls(result.parts)
             return result
         tracing.record_task(result)
-        return project_task(
-            result, history_length=requested_history_length(request.configuration), links=links
+        return project_versioned_task(
+            result,
+            caller.generations,
+            history_length=requested_history_length(request.configuration),
+            links=links,
         )
 
     async def _attach(
@@ -359,6 +390,7 @@ class Operations:
                     stream,
                     history_length=requested_history_length(request.configuration),
                     links=links,
+                    generations=caller.generations,
                     auth_wait_s=None if caller.is_older else self._settings.auth_wait_s,
                 )
                 yield until_turn_end(events, caller.turn_ends) if caller.is_older else events
@@ -371,7 +403,8 @@ class Operations:
         """Stream the current turn, from the task's snapshot or after the last event id."""
         if caller.last_event_id is None:
             async with self._watch(caller, task_id) as stream:
-                yield self._limit_turn(caller, current_turn_events(stream, self._links(caller)))
+                events = current_turn_events(stream, self._links(caller), caller.generations)
+                yield self._limit_turn(caller, events)
         else:
             async with self._resume(caller, task_id, caller.last_event_id, of_turn=True) as events:
                 yield events
@@ -389,25 +422,42 @@ class Operations:
         left = caller.deadline - datetime.now(UTC)
         return min(self._settings.patience_s, max(0.0, left.total_seconds()))
 
-    async def get_task(self, caller: Caller, request: a2a_pb2.GetTaskRequest) -> task_pb2.Task:
-        """Return a task."""
+    async def get_task(self, caller: Caller, request: a2a_pb2.GetTaskRequest) -> AnyTask:
+        """Return a task.
+
+        In A2A 1.1, a caller that knows its generation gets it when it has a higher one, when it has
+        ended, or after `long_poll_s`.
+        """
         snapshot = await self._get_task(caller, request.id)
-        return project_task(
-            snapshot, history_length=requested_history_length(request), links=self._links(caller)
+        known = caller.generations.current if caller.generations is not None else None
+        is_running = snapshot.task.status.state not in TERMINAL
+        if known is not None and is_running and 0 < snapshot.generation <= known:
+            # The snapshot may be large.
+            del snapshot
+            with contextlib.suppress(TimeoutError):
+                async with (
+                    asyncio.timeout(self._settings.long_poll_s),
+                    self._watch(caller, request.id) as stream,
+                ):
+                    await read_until_generation(stream, known, self._links(caller))
+            snapshot = await self._get_task(caller, request.id)
+        return project_versioned_task(
+            snapshot,
+            caller.generations,
+            history_length=requested_history_length(request),
+            links=self._links(caller),
         )
 
-    async def cancel_task(
-        self, caller: Caller, request: a2a_pb2.CancelTaskRequest
-    ) -> task_pb2.Task:
+    async def cancel_task(self, caller: Caller, request: a2a_pb2.CancelTaskRequest) -> AnyTask:
         """Cancel a task and return it in its terminal state."""
         await self._get_task(caller, request.id)
         client = self._directory.client_for_task(request.id)
         snapshot = await client.cancel_task(request.id, account=caller.account)
-        return project_task(snapshot, links=self._links(caller))
+        return project_versioned_task(snapshot, caller.generations, links=self._links(caller))
 
     async def list_tasks(
         self, caller: Caller, request: a2a_pb2.ListTasksRequest
-    ) -> a2a_pb2.ListTasksResponse:
+    ) -> a2a_pb2.ListTasksResponse | v1_1_pb2.ListTasksResponse:
         """Return a page of the agent's tasks on the host that currently runs the agent."""
         client = self._directory.client_for_agent(caller.agent)
         return await fetch_task_page(client, caller, request, self._links(caller))
@@ -440,7 +490,9 @@ class Operations:
                 yield until_turn_end(snapshot_events(snapshot, links), caller.turn_ends)
                 return
             del snapshot
-            events = turn_events(stream, history_length=None, links=links)
+            events = turn_events(
+                stream, history_length=None, links=links, generations=caller.generations
+            )
             yield until_turn_end(events, caller.turn_ends) if caller.is_older else events
 
     @asynccontextmanager
@@ -572,9 +624,13 @@ class Operations:
         """
         if request.configuration.HasField("task_push_notification_config"):
             self._check_push_notifications()
+        expected_generation = check_generation(caller, task)
         if task is None and not new_task_id:
             new_task_id = allocate_task_id(self._directory.get_agent_host(caller.agent))
         submission = build_submission(caller, request, task_id=new_task_id)
+        if expected_generation is not None:
+            # The host checks it again, so that of two callers only one wins.
+            submission.if_generation_match = expected_generation
         if request.configuration.HasField("task_push_notification_config"):
             webhook = await self._webhooks.validate(
                 request.configuration.task_push_notification_config,

@@ -17,15 +17,21 @@ from trunkline_bridge.bindings.operation_table import StreamHandler, UnaryHandle
 from trunkline_bridge.bindings.operations import Operations
 from trunkline_bridge.bindings.rest_request import PathParams, read_body, read_query
 from trunkline_bridge.edge import tracing
-from trunkline_bridge.edge.caller import CallerFactory, extension_headers, resolve_agent
+from trunkline_bridge.edge.caller import (
+    CallerFactory,
+    ServiceParameters,
+    extension_headers,
+    resolve_agent,
+)
 from trunkline_bridge.edge.http import method_not_allowed_error
 from trunkline_bridge.edge.pages import mount
-from trunkline_bridge.edge.version_header import check_version
+from trunkline_bridge.edge.version_header import check_version, parse_version
 from trunkline_bridge.errors import WireError
 from trunkline_bridge.streams.event_renderer import EventFrame, EventRenderer
 from trunkline_bridge.versions.json_values import Json, dumps
 from trunkline_bridge.versions.v0_3.rest_methods import RestV03
 from trunkline_bridge.versions.v1_0.json_methods import RestV1
+from trunkline_bridge.versions.v1_1 import json_methods as v1_1
 
 
 class RestVersion(Protocol):
@@ -62,27 +68,38 @@ class RestVersion(Protocol):
 class RestBinding:
     """HTTP+JSON of all agents."""
 
-    def __init__(self, operations: Operations, callers: CallerFactory, *, is_strict: bool) -> None:
-        """With `is_strict`, a request without a version is in v0.3 (A2A v1.0, §3.6)."""
+    def __init__(
+        self,
+        operations: Operations,
+        callers: CallerFactory,
+        *,
+        is_strict: bool,
+        with_draft: bool = False,
+    ) -> None:
+        """With `is_strict`, a request without a version is in v0.3 (A2A v1.0, §3.6).
+
+        With `with_draft`, requests that name it are in the draft of A2A 1.1.
+        """
         self.operations = operations
         self.callers = callers
         self.is_strict = is_strict
         self._v1_0 = RestV1(operations)
+        self._v1_1 = RestV1(operations, v1_1.METHODS) if with_draft else None
         self._v0_3 = RestV03(operations)
 
     def routes(self, build_handler: Callable[[Binding], ASGIApp]) -> list[BaseRoute]:
         """Return the routes below an agent's address; `build_handler` builds the application."""
 
-        def routes(version: RestVersion) -> list[BaseRoute]:
+        def routes(version: RestVersion, draft: RestVersion | None = None) -> list[BaseRoute]:
             return [
-                Route(path, build_handler(RestResource(self, version, operations)))
+                Route(path, build_handler(RestResource(self, version, operations, draft)))
                 for path, operations in version.routes.items()
             ]
 
         return [
             mount("/v1", routes(self._v0_3)),
-            *routes(self._v1_0),
-            mount("/{tenant:tenant}", routes(self._v1_0)),
+            *routes(self._v1_0, self._v1_1),
+            mount("/{tenant:tenant}", routes(self._v1_0, self._v1_1)),
         ]
 
 
@@ -93,11 +110,16 @@ class RestResource:
     method_hint = ""
 
     def __init__(
-        self, binding: RestBinding, version: RestVersion, operations: Mapping[str, str]
+        self,
+        binding: RestBinding,
+        version: RestVersion,
+        operations: Mapping[str, str],
+        draft: RestVersion | None = None,
     ) -> None:
-        """`operations` are the names of operations by HTTP method."""
+        """`operations` are the names of operations by HTTP method, in both versions."""
         self.binding = binding
         self.version = version
+        self.draft = draft
         self.operations = operations
         allowed = [*operations, "OPTIONS"]
         if operations.get("GET", "SubscribeToTask") not in version.streams:
@@ -107,6 +129,17 @@ class RestResource:
     def new_call(self) -> "RestCall":
         """Return an object for one request."""
         return RestCall(self)
+
+    def choose_version(self, headers: ServiceParameters, query: bytes) -> RestVersion:
+        """Return the version of a request. WireError: it is not served here."""
+        draft = self.draft
+        if draft is not None:
+            served = (self.version.version, draft.version)
+            if parse_version(headers, query, served=served) == draft.version:
+                return draft
+        version, is_strict = self.version.version, self.binding.is_strict
+        check_version(headers, query, version=version, is_strict=is_strict)
+        return self.version
 
     def find_operation(self, method: str) -> str | None:
         """Return the operation of an HTTP method; None: the path does not serve it.
@@ -128,7 +161,7 @@ class RestCall:
 
     async def respond(self, request: HttpRequest) -> Response:
         """Return the response."""
-        resource, version = self._resource, self._resource.version
+        resource = self._resource
         binding = resource.binding
         scope, headers, _ = request
         method = scope["method"]
@@ -142,7 +175,7 @@ class RestCall:
             raise method_not_allowed_error(method, allowed=resource.allowed)
         identity = await binding.callers.authenticate(headers)
         query = scope["query_string"]
-        check_version(headers, query, version=version.version, is_strict=binding.is_strict)
+        version = resource.choose_version(headers, query)
         path = PathParams(**scope["path_params"])
         if method == "POST":
             params = await read_body(request)

@@ -1,6 +1,6 @@
 """Builds the cards of agents, with the interfaces by which this bridge serves them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -12,7 +12,7 @@ from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.edge.caller import Authenticator, Caller
 from trunkline_bridge.errors import UNAUTHENTICATED, WireError
 from trunkline_bridge.projection import FileLinks
-from trunkline_bridge.protocol import RESUME_EXTENSION, V0_3, V1_0
+from trunkline_bridge.protocol import RESUME_EXTENSION, V0_3, V1_0, V1_1
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.versions.json_values import Json
 
@@ -59,7 +59,13 @@ class BoundAddresses:
 
 
 def agent_interfaces(
-    agent: str, *, base_url: str, grpc: str, v0_3_grpc: str, at_root: bool
+    agent: str,
+    *,
+    base_url: str,
+    grpc: str,
+    v0_3_grpc: str,
+    at_root: bool,
+    versions: Sequence[str] = (V1_0, V0_3),
 ) -> Iterator[agent_card_pb2.AgentInterface]:
     """Yield the interfaces of an agent, the preferred first: v1.0 before v0.3.
 
@@ -69,12 +75,12 @@ def agent_interfaces(
     """
     rest_url = base_url if at_root else f"{base_url}/agents/{agent}"
     rpc_url = f"{base_url}/" if at_root else rest_url
-    for version in (V1_0, V0_3):
+    for version in versions:
         for url, binding in ((rpc_url, "JSONRPC"), (rest_url, "HTTP+JSON")):
             yield agent_card_pb2.AgentInterface(
                 url=url, protocol_binding=binding, protocol_version=version
             )
-        address, tenant = (grpc, agent) if version == V1_0 else (v0_3_grpc, "")
+        address, tenant = (v0_3_grpc, "") if version == V0_3 else (grpc, agent)
         if address:
             yield agent_card_pb2.AgentInterface(
                 url=address, protocol_binding="GRPC", protocol_version=version, tenant=tenant
@@ -158,7 +164,13 @@ class AgentCards:
         card.ClearField("supported_interfaces")
         card.supported_interfaces.extend(
             agent_interfaces(
-                agent, base_url=base_url, grpc=grpc, v0_3_grpc=v0_3_grpc, at_root=at_root
+                agent,
+                base_url=base_url,
+                grpc=grpc,
+                v0_3_grpc=v0_3_grpc,
+                at_root=at_root,
+                # Clients prefer the first version that they know, so the draft comes after v1.0.
+                versions=(V1_0, V1_1, V0_3) if self._settings.a2a_1_1 else (V1_0, V0_3),
             )
         )
         self._declare(card)

@@ -11,6 +11,7 @@ from trunkline.identity import ANONYMOUS_ACCOUNT
 from trunkline.task_states import TURN_END
 from trunkline.v1 import security_scheme_pb2, task_pb2
 from trunkline_bridge.errors import invalid_params
+from trunkline_bridge.projection import GenerationParameters
 from trunkline_bridge.projection.wire_events import V0_1_TURN_END
 from trunkline_bridge.protocol import (
     EXTENSIONS_HEADER,
@@ -20,6 +21,7 @@ from trunkline_bridge.protocol import (
     TIMEOUT_HEADER,
     V0_1,
     V1_0,
+    V1_1,
 )
 from trunkline_bridge.settings import BridgeSettings
 
@@ -131,11 +133,13 @@ class Caller(NamedTuple):
     origin: str = ""
     """Scheme and host of the request's URL; empty over gRPC and without a Host header."""
     user_agent: str = ""
+    generations: GenerationParameters | None = None
+    """The parameters of A2A 1.1; None in versions before it."""
 
     @property
     def is_older(self) -> bool:
         """True for versions before 1.0, in which streams end with the turn."""
-        return self.version != V1_0
+        return self.version not in (V1_0, V1_1)
 
     @property
     def turn_ends(self) -> Set[task_pb2.TaskState.ValueType]:

@@ -1,7 +1,15 @@
 """The projection of a task's journal to A2A wire events: pure functions, no I/O."""
 
 from trunkline_bridge.projection.links import RELATIVE_LINKS, FileLinks
-from trunkline_bridge.projection.snapshot import count_final_events, project_task, snapshot_event
+from trunkline_bridge.projection.snapshot import (
+    AnyTask,
+    GenerationParameters,
+    core_task,
+    count_final_events,
+    project_task,
+    project_versioned_task,
+    snapshot_event,
+)
 from trunkline_bridge.projection.task_projection import TaskProjection
 from trunkline_bridge.projection.wire_events import (
     ArtifactView,
@@ -13,14 +21,18 @@ from trunkline_bridge.projection.wire_events import (
 
 __all__ = [
     "RELATIVE_LINKS",
+    "AnyTask",
     "ArtifactView",
     "EventId",
     "FileLinks",
     "FullEvent",
+    "GenerationParameters",
     "TaskProjection",
     "TextDelta",
     "WireEvent",
+    "core_task",
     "count_final_events",
     "project_task",
+    "project_versioned_task",
     "snapshot_event",
 ]

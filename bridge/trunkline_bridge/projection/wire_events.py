@@ -4,6 +4,7 @@ import re
 from typing import NamedTuple, Self, TypeAlias
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.a2a.v1_1 import a2a_pb2 as v1_1_pb2
 from trunkline.task_states import TURN_END
 from trunkline.v1 import artifact_pb2, event_pb2, task_pb2
 
@@ -93,6 +94,13 @@ class TextDelta(NamedTuple):
     text: str
     is_last: bool
     epoch: int = 1
+    generation_offset: int | None = None
+    """The task's generation minus sequence and index: the same for all texts of a run."""
+
+    @property
+    def generation(self) -> int:
+        """The task's generation after the event, of A2A 1.1; 0: unknown."""
+        return _generation(self.sequence + self.n, self.generation_offset)
 
     @property
     def id(self) -> str:
@@ -112,6 +120,15 @@ class FullEvent(NamedTuple):
     n: int
     response: a2a_pb2.StreamResponse
     epoch: int = 1
+    generation_offset: int | None = None
+    """The task's generation minus sequence and index."""
+    task: v1_1_pb2.Task | None = None
+    """For callers of A2A 1.1: the task of a snapshot event, whose response has only its status."""
+
+    @property
+    def generation(self) -> int:
+        """The task's generation after the event, of A2A 1.1; 0: unknown."""
+        return _generation(self.sequence + self.n, self.generation_offset)
 
     @property
     def id(self) -> str:
@@ -120,3 +137,7 @@ class FullEvent(NamedTuple):
 
 
 WireEvent: TypeAlias = TextDelta | FullEvent
+
+
+def _generation(position: int, offset: int | None) -> int:
+    return 0 if offset is None else position + offset

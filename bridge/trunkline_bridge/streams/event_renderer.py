@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from json import encoder
 from typing import NamedTuple, Protocol
 
-from trunkline.a2a.v1 import a2a_pb2
 from trunkline_bridge.errors import WireError
 from trunkline_bridge.projection import ArtifactView, TextDelta, WireEvent
 from trunkline_bridge.versions.json_values import Json, dumps, escape_line_ends
@@ -32,12 +31,14 @@ class EventWriter(Protocol):
     """The JSON after the text of a delta."""
     last_text_end: str
     """The JSON after the text of an artifact's last delta."""
+    generation_end: str
+    """The JSON after the generation, which follows the end of a text. Empty: there is none."""
 
     def text_start(self, artifact: ArtifactView) -> str:
         """Return the JSON of a delta before its text; called once for each artifact."""
         ...
 
-    def write_event(self, response: a2a_pb2.StreamResponse) -> Sequence[Json]:
+    def write_event(self, event: WireEvent) -> Sequence[Json]:
         """Return the JSON objects of an event that is no text delta: one, or in v0.1 any number."""
         ...
 
@@ -65,14 +66,18 @@ class EventRenderer:
     def __init__(self, writer: EventWriter, frame: EventFrame) -> None:
         self._writer = writer
         self._frame = frame
-        self._text_end = f"{writer.text_end}{frame.after}\n\n"
-        self._last_text_end = f"{writer.last_text_end}{frame.after}\n\n"
+        after = f"{frame.after}\n\n"
+        # In A2A 1.1 the generation is between the end of the text and the end of the frame.
+        self._generation_end = f"{writer.generation_end}{after}" if writer.generation_end else ""
+        text_after = "" if self._generation_end else after
+        self._text_end = writer.text_end + text_after
+        self._last_text_end = writer.last_text_end + text_after
         self._text_starts: dict[ArtifactView, str] = {}
 
     def render(self, event: WireEvent) -> str:
         """Render an event with its id and the empty line that ends it."""
         if isinstance(event, TextDelta):
-            sequence, n, artifact, text, is_last, epoch = event
+            sequence, n, artifact, text, is_last, epoch, _ = event
             start = self._text_starts.get(artifact) or self._render_text_start(artifact)
             quoted = _escape(text)
             if not quoted.isascii():
@@ -80,9 +85,11 @@ class EventRenderer:
             # The text of an EventId, without building one.
             epoch_suffix = "" if epoch == 1 else f"-{epoch}"
             end = self._last_text_end if is_last else self._text_end
+            if self._generation_end:
+                end = f"{end}{event.generation}{self._generation_end}"
             return f"id: {sequence}.{n}{epoch_suffix}\ndata: {start}{quoted}{end}"
         before, after = self._frame[:2]
-        objects = self._writer.write_event(event.response)
+        objects = self._writer.write_event(event)
         lines = [f"data: {before}{dumps(value)}{after}\n\n" for value in objects]
         # A direct reply is in no journal, so it has no id. Of several objects only the last one
         # has the id: a client that has seen it has seen all.

@@ -16,6 +16,7 @@ from trunkline_bridge.projection import (
     EventId,
     FileLinks,
     FullEvent,
+    GenerationParameters,
     TaskProjection,
     WireEvent,
     count_final_events,
@@ -66,11 +67,13 @@ async def turn_events(
     *,
     history_length: int | None,
     links: FileLinks,
+    generations: GenerationParameters | None = None,
     auth_wait_s: float | None = None,
 ) -> WireEvents:
     """Yield a direct reply, or a task's snapshot and the events after it until the task ends.
 
-    End also when the task has been in auth-required for `auth_wait_s` seconds.
+    End also when the task has been in auth-required for `auth_wait_s` seconds. `generations` is
+    None in versions before A2A 1.1.
     """
     if stream.message is not None:
         # A direct reply is in no journal, so its sequence is 0.
@@ -83,7 +86,11 @@ async def turn_events(
     if snapshot is not None and snapshot.sequence > 0:
         tracing.record_task(snapshot)
         state = snapshot.task.status.state
-        events = [snapshot_event(snapshot, history_length=history_length, links=links)]
+        events = [
+            snapshot_event(
+                snapshot, history_length=history_length, links=links, generations=generations
+            )
+        ]
         del snapshot
         yield events
         events.clear()
@@ -99,9 +106,13 @@ async def turn_events(
         del batches, ready
 
 
-async def snapshot_events(snapshot: snapshot_pb2.TaskSnapshot, links: FileLinks) -> WireEvents:
+async def snapshot_events(
+    snapshot: snapshot_pb2.TaskSnapshot,
+    links: FileLinks,
+    generations: GenerationParameters | None = None,
+) -> WireEvents:
     """Yield the task's snapshot alone."""
-    yield [snapshot_event(snapshot, links=links)]
+    yield [snapshot_event(snapshot, links=links, generations=generations)]
 
 
 async def until_turn_end(
@@ -149,12 +160,15 @@ async def limit_auth_wait(
             auth_wait.update(state)
 
 
-def current_turn_events(stream: TaskStream, links: FileLinks) -> WireEvents:
+def current_turn_events(
+    stream: TaskStream, links: FileLinks, generations: GenerationParameters | None = None
+) -> WireEvents:
     """Yield the task's snapshot, and its events up to the end of the turn."""
     snapshot = stream.snapshot
     if snapshot is not None and snapshot.task.status.state in TURN_END:
-        return snapshot_events(snapshot, links)
-    return until_turn_end(turn_events(stream, history_length=None, links=links))
+        return snapshot_events(snapshot, links, generations)
+    events = turn_events(stream, history_length=None, links=links, generations=generations)
+    return until_turn_end(events)
 
 
 async def read_until_interrupted(stream: TaskStream) -> None:
@@ -165,6 +179,18 @@ async def read_until_interrupted(stream: TaskStream) -> None:
         for sealed in batches:
             if any(_is_over(event.status.status) for event in read_batch(sealed).events):
                 return
+
+
+async def read_until_generation(stream: TaskStream, generation: int, links: FileLinks) -> None:
+    """Read a task until its generation is higher, or until it ends."""
+    projection = build_projection(stream, links)
+    if projection.generation > generation:
+        return
+    async for batches in stream:
+        for sealed in batches:
+            projection.apply(read_batch(sealed))
+        if projection.generation > generation:
+            return
 
 
 def build_projection(stream: TaskStream, links: FileLinks) -> TaskProjection:

@@ -12,17 +12,19 @@ from trunkline_bridge.projection import (
     EventId,
     FileLinks,
     FullEvent,
+    GenerationParameters,
     TaskProjection,
     TextDelta,
     WireEvent,
     project_task,
     snapshot_event,
 )
-from trunkline_bridge.protocol import V0_1, V0_3
+from trunkline_bridge.protocol import V0_1, V0_3, V1_1
 from trunkline_bridge.versions.json_values import Json, dumps
 from trunkline_bridge.versions.v0_1 import json_writer as v0_1_json
 from trunkline_bridge.versions.v0_3 import json_writer as v0_3_json
 from trunkline_bridge.versions.v1_0 import json_writer as v1_json
+from trunkline_bridge.versions.v1_1 import json_writer as v1_1_json
 from trunkline_bridge.webhooks.sender import Notification
 
 # Adjacent text deltas are joined up to this length.
@@ -36,8 +38,13 @@ _read_batch = event_pb2.EventBatch.FromString
 class UnsentEvents:
     """The unsent wire events of a webhook, in batches of events that are ready together."""
 
-    def __init__(self, stream: TaskStream, seen: EventId | None, links: FileLinks) -> None:
-        """`seen` is the last event that was sent; `stream` starts with it."""
+    def __init__(
+        self, stream: TaskStream, seen: EventId | None, links: FileLinks, *, version: str
+    ) -> None:
+        """`seen` is the last event that was sent; `stream` starts with it.
+
+        `version` is the webhook's version of A2A.
+        """
         snapshot = stream.take_snapshot()
         self._batches = aiter(stream)
         self._seen = seen
@@ -48,7 +55,8 @@ class UnsentEvents:
         else:
             self._apply = TaskProjection(snapshot, links=links).apply
             if seen is None:
-                self._first = (snapshot_event(snapshot, links=links),)
+                generations = GenerationParameters() if version == V1_1 else None
+                self._first = (snapshot_event(snapshot, links=links, generations=generations),)
         self.position = seen
         """The id of the last journal event that was read, even if it has no wire events."""
 
@@ -113,7 +121,7 @@ async def open_unsent(
         # From the beginning, the first event is the task.
         with_snapshot=after > 0,
     ) as stream:
-        yield UnsentEvents(stream, seen, links)
+        yield UnsentEvents(stream, seen, links, version=webhook.version)
 
 
 @asynccontextmanager
@@ -122,7 +130,7 @@ async def open_from_snapshot(
 ) -> AsyncIterator[UnsentEvents]:
     """Open the task's current snapshot and later events, if older events no longer exist."""
     async with client.watch_task(webhook.config.task_id, account=webhook.account) as stream:
-        yield UnsentEvents(stream, None, links)
+        yield UnsentEvents(stream, None, links, version=webhook.version)
 
 
 async def load_task_at(
@@ -148,7 +156,7 @@ async def replace_artifact(
     for artifact in task.artifacts:
         if artifact.artifact_id == artifact_id:
             response.artifact_update.artifact.parts.extend(artifact.parts)
-    return FullEvent(delta.sequence, delta.n, response, delta.epoch)
+    return FullEvent(delta.sequence, delta.n, response, delta.epoch, delta.generation_offset)
 
 
 def join_text(events: Iterable[WireEvent]) -> Iterator[WireEvent]:
@@ -207,9 +215,9 @@ async def render_notifications(
 ) -> AsyncIterator[Notification]:
     """Render events as notifications, in order.
 
-    In v1.0 each event is a notification, with adjacent text deltas joined. Before v1.0, each change
-    of status is a notification with the whole task at that event. `may_repeat`: the text of the
-    first event may have been delivered in part, so that its whole artifact is sent.
+    From v1.0 on, each event is a notification, with adjacent text deltas joined. Before v1.0, each
+    change of status is a notification with the whole task at that event. `may_repeat`: the text of
+    the first event may have been delivered in part, so that its whole artifact is sent.
 
     Raises:
         CursorExpiredError: The task's state at an event no longer exists.
@@ -220,9 +228,11 @@ async def render_notifications(
             if may_repeat and isinstance(event, TextDelta):
                 notified = await replace_artifact(client, webhook, event, links)
             may_repeat = False
-            yield _build_notification(
-                notified.id, v1_json.stream_response_json(notified.response), _A2A_JSON
-            )
+            if webhook.version == V1_1:
+                content = v1_1_json.event_json(notified)
+            else:
+                content = v1_json.stream_response_json(notified.response)
+            yield _build_notification(notified.id, content, _A2A_JSON)
         return
     for event in events:
         if event.response.WhichOneof("payload") in ("task", "status_update"):

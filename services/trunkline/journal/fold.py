@@ -8,6 +8,7 @@ from google.protobuf.json_format import MessageToDict
 
 from trunkline.errors import InvalidAgentResponseError
 from trunkline.journal.events import EventKind, event_count, event_kind
+from trunkline.journal.timeline import Timeline, has_wire_events, is_own_answer
 from trunkline.task_states import INTERRUPTED, TERMINAL
 from trunkline.v1 import artifact_pb2, event_pb2, part_pb2, snapshot_pb2, task_pb2
 
@@ -24,6 +25,8 @@ class ArtifactFold:
         self.info = snapshot_pb2.ArtifactInfo()
         self.info.CopyFrom(info)
         self.is_closed = info.closed
+        self.is_shown: bool = has_wire_events(info)
+        """Clients see it, so its events count in the task's generation."""
         self._artifact = artifact_pb2.Artifact()
         self._artifact.CopyFrom(artifact)
         # The texts of the last part, if it has only text. None: the next text begins a part.
@@ -56,6 +59,7 @@ class ArtifactFold:
         if start.HasField("metadata"):
             artifact.metadata.CopyFrom(start.metadata)
         self.info.kind = start.kind
+        self.is_shown = has_wire_events(self.info)
 
     def apply(self, delta: event_pb2.ArtifactDelta) -> None:
         """Add the content of a delta."""
@@ -185,7 +189,8 @@ class Fold:
         self._children: dict[str, snapshot_pb2.ChildInfo] = {}
         self._approvals: dict[str, snapshot_pb2.ApprovalInfo] = {}
         self._forwarded = dict(forwarded or {})
-        self._sequence = self._epoch = 0
+        self._sequence = self._epoch = self._generation = 0
+        self._has_answer = False
         self._is_ended = False
         # The header of the current batch, and its origin task. Empty: it was not forwarded.
         self._header = _NO_HEADER
@@ -194,6 +199,7 @@ class Fold:
         if snapshot is not None:
             self._restore(snapshot)
         self._task.id = task_id
+        self._timeline = Timeline(self._snapshot)
 
     def _restore(self, snapshot: snapshot_pb2.TaskSnapshot) -> None:
         self._snapshot.CopyFrom(snapshot)
@@ -211,6 +217,9 @@ class Fold:
         self._approvals = {info.requested.approval_id: info for info in self._snapshot.approvals}
         self._sequence = self._snapshot.sequence
         self._epoch = self._snapshot.epoch
+        # Builds before A2A 1.1 stored folds without a generation and deleted the events.
+        self._generation = self._snapshot.generation or self._snapshot.sequence
+        self._has_answer = any(is_own_answer(fold.info) for fold in self._artifacts.values())
         self._is_ended = self._task.status.state in TERMINAL
 
     @property
@@ -267,6 +276,7 @@ class Fold:
             else:
                 artifact.add_texts(texts, last=delta.last)
                 self._sequence += len(texts)
+                self._count_delta(artifact, delta, len(texts))
 
     def _apply_event(self, event: event_pb2.Event) -> None:
         kind = event_kind(event)
@@ -283,6 +293,7 @@ class Fold:
         snapshot.CopyFrom(self._snapshot)
         snapshot.sequence = self._sequence
         snapshot.epoch = self._epoch
+        snapshot.generation = self._generation
         snapshot.task.artifacts.extend(artifact.artifact() for artifact in self._artifacts.values())
         snapshot.artifacts.extend(artifact.info for artifact in self._artifacts.values())
         snapshot.plans.extend(plan.plan() for plan in self._plans.values())
@@ -293,6 +304,7 @@ class Fold:
 
     def _on_created(self, event: event_pb2.Event) -> None:
         _apply_created(self._snapshot, event.created, self._header.time)
+        self._generation = self._snapshot.generation
 
     def _on_status(self, event: event_pb2.Event) -> None:
         status = self._task.status
@@ -301,6 +313,10 @@ class Fold:
             status.timestamp.CopyFrom(self._header.time)
         if event.status.HasField("metadata"):
             merge_metadata(self._task.metadata, event)
+        is_complete_answer = status.state == task_pb2.TASK_STATE_COMPLETED and self._has_answer
+        # Before the status, clients get the artifact that marks the answer as complete.
+        self._generation += 2 if is_complete_answer else 1
+        self._timeline.add_status(status, generation=self._generation)
         self._is_ended = status.state in TERMINAL
         if self._is_ended or status.state in INTERRUPTED:
             self._snapshot.continuation = event.status.continuation
@@ -312,6 +328,8 @@ class Fold:
             self._task.history.append(status.message)
             status.ClearField("message")
         self._task.history.append(event.turn_started.message)
+        self._generation += 1
+        self._timeline.add_message(len(self._task.history) - 1, generation=self._generation)
         self._snapshot.turn = event.turn_started.turn
 
     def _on_delta(self, event: event_pb2.Event) -> None:
@@ -331,6 +349,20 @@ class Fold:
         if artifact.is_closed:
             raise self._defect(f"artifact {delta.artifact_id!r} was appended to after its close")
         artifact.apply(delta)
+        self._has_answer = self._has_answer or is_own_answer(artifact.info)
+        self._count_delta(artifact, delta, event_count(event))
+
+    def _count_delta(
+        self, artifact: ArtifactFold, delta: event_pb2.ArtifactDelta, wire_events: int
+    ) -> None:
+        if not artifact.is_shown:
+            return
+        info = artifact.info
+        if not info.start_generation:
+            info.start_generation = self._generation + 1
+        self._generation += wire_events
+        if delta.last:
+            info.end_generation = self._generation
 
     def _on_rewound(self, event: event_pb2.Event) -> None:
         remains = event.rewound.remains
@@ -338,6 +370,8 @@ class Fold:
         if artifact is None:
             raise self._defect(f"artifact {remains.artifact_id!r} was rewound before its create")
         artifact.rewind(remains)
+        artifact.info.end_generation = 0
+        self._generation += artifact.is_shown
 
     def _origin(self) -> event_pb2.Origin | None:
         """Return the origin of the current event, if it was forwarded."""
@@ -355,14 +389,17 @@ class Fold:
                 plan_id=event.plan.plan_id, first_sequence=self._sequence + 1
             )
             plan = self._plans[info.plan_id] = _PlanFold(info)
-        plan.add(event.plan)
+        self._generation = plan.add(event.plan, self._generation)
 
     def _on_tool_started(self, event: event_pb2.Event) -> None:
         started = event.tool_started
         if started.call_id in self._calls:
             raise self._defect(f"tool call {started.call_id!r} was started twice")
+        self._generation += 1
         self._calls[started.call_id] = self._snapshot.tool_calls.add(
-            started=started, first_sequence=self._sequence + 1
+            started=started,
+            first_sequence=self._sequence + 1,
+            start_generation=self._generation,
         )
 
     def _on_tool_finished(self, event: event_pb2.Event) -> None:
@@ -371,6 +408,8 @@ class Fold:
         if call is None:
             raise self._defect(f"tool call {finished.call_id!r} was finished before its start")
         call.finished.CopyFrom(finished)
+        self._generation += 1
+        call.end_generation = self._generation
 
     def _on_approval_requested(self, event: event_pb2.Event) -> None:
         requested = event.approval_requested
@@ -431,16 +470,31 @@ class _PlanFold:
         self._info = snapshot_pb2.PlanInfo()
         self._info.CopyFrom(info)
         self._texts = [info.text]
+        # Its text is being written, and clients have not got the end of it.
+        self._is_streaming = bool(info.start_generation) and not info.steps
 
-    def add(self, change: event_pb2.PlanChanged) -> None:
-        if change.revision != self._info.revision:
-            self._info.revision = change.revision
+    def add(self, change: event_pb2.PlanChanged, generation: int) -> int:
+        """Add an event. Return the task's generation after it; `generation` is that before it."""
+        info = self._info
+        if change.revision != info.revision:
+            info.revision = change.revision
+            info.end_generation = 0
             self._texts = []
-            del self._info.steps[:]
+            self._is_streaming = False
+            del info.steps[:]
+        if not info.start_generation and (change.texts or change.steps):
+            info.start_generation = generation + 1
         self._texts.extend(change.texts)
+        generation += len(change.texts)
+        self._is_streaming = self._is_streaming or bool(change.texts)
         if change.steps:
-            del self._info.steps[:]
-            self._info.steps.extend(change.steps)
+            del info.steps[:]
+            info.steps.extend(change.steps)
+            # A plan that was streamed is first closed.
+            generation += 2 if self._is_streaming else 1
+            self._is_streaming = False
+            info.end_generation = generation
+        return generation
 
     def plan(self) -> snapshot_pb2.PlanInfo:
         self._texts = ["".join(self._texts)]
@@ -489,6 +543,8 @@ def _apply_created(
     task.status.state = task_pb2.TASK_STATE_SUBMITTED
     task.status.timestamp.CopyFrom(time)
     task.history.append(created.message)
+    snapshot.generation = 1
+    Timeline(snapshot).add_message(0, generation=1)
     if created.HasField("metadata"):
         task.metadata.CopyFrom(created.metadata)
 

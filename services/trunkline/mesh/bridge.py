@@ -83,6 +83,8 @@ async def open_bridge(
             streaming=settings.streaming,
             push_notifications=settings.push_notifications,
             strict_versions=settings.strict_versions,
+            a2a_1_1=settings.a2a_1_1,
+            long_poll_s=settings.long_poll_s,
             body_limit_bytes=settings.body_limit_bytes,
             request_timeout_s=settings.request_timeout_s,
             heartbeat_s=settings.heartbeat_s,

@@ -18,11 +18,12 @@ from trunkline.settings.addresses import HostPort
 # untrusted file may set it.
 _HARMLESS: Final = frozenset(
     {
-        "auth_wait_s", "body_limit_bytes", "breaker_failures", "breaker_open_s",
+        "a2a_1_1", "auth_wait_s", "body_limit_bytes", "breaker_failures", "breaker_open_s",
         "breaker_successes", "cancel_grace_s", "connection_limit", "drain_grace_s",
-        "flush_interval_ms", "heartbeat_s", "lease_s", "log_format", "log_level", "patience_s",
-        "ping_s", "prewarm", "push_notifications", "queue_limit", "request_timeout_s", "streaming",
-        "strict_versions", "synchronous", "task_limit", "trace_age_s", "trace_limit",
+        "flush_interval_ms", "heartbeat_s", "lease_s", "log_format", "log_level", "long_poll_s",
+        "patience_s", "ping_s", "prewarm", "push_notifications", "queue_limit",
+        "request_timeout_s", "streaming", "strict_versions", "synchronous", "task_limit",
+        "trace_age_s", "trace_limit",
     }
 )  # fmt: skip
 # Harmless keys of the tables of agents.

@@ -48,6 +48,8 @@ class TaskSnapshot(_message.Message):
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     CONTINUATION_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    TIMELINE_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """The last sequence that is folded in."""
     epoch: _builtins.int
@@ -66,6 +68,10 @@ class TaskSnapshot(_message.Message):
     """W3C trace context of the submission."""
     continuation: _builtins.bytes
     """What the agent goes on from, if its last turn asked for something."""
+    generation: _builtins.int
+    """The number of events that A2A clients have of the task, counting its creation and the messages
+    that opened later turns. It does not depend on batches. 0: the host does not count.
+    """
     @_builtins.property
     def task(self) -> _task_pb2.Task:
         """The task. Its artifacts are in order of creation."""
@@ -110,6 +116,10 @@ class TaskSnapshot(_message.Message):
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When it was created."""
 
+    @_builtins.property
+    def timeline(self) -> _containers.RepeatedCompositeFieldContainer[Global___TimelineEntry]:
+        """The latest messages of the client and statuses, oldest first."""
+
     def __init__(
         self,
         *,
@@ -133,14 +143,50 @@ class TaskSnapshot(_message.Message):
         traceparent: _builtins.str = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
         continuation: _builtins.bytes = ...,
+        generation: _builtins.int = ...,
+        timeline: _abc.Iterable[Global___TimelineEntry] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "deadline", b"deadline", "parent", b"parent", "task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_output_modes", b"accepted_output_modes", "account", b"account", "agent", b"agent", "approvals", b"approvals", "artifacts", b"artifacts", "caller", b"caller", "children", b"children", "continuation", b"continuation", "create_time", b"create_time", "deadline", b"deadline", "epoch", b"epoch", "parent", b"parent", "plans", b"plans", "priority", b"priority", "routes", b"routes", "sequence", b"sequence", "task", b"task", "tool_calls", b"tool_calls", "traceparent", b"traceparent", "turn", b"turn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_output_modes", b"accepted_output_modes", "account", b"account", "agent", b"agent", "approvals", b"approvals", "artifacts", b"artifacts", "caller", b"caller", "children", b"children", "continuation", b"continuation", "create_time", b"create_time", "deadline", b"deadline", "epoch", b"epoch", "generation", b"generation", "parent", b"parent", "plans", b"plans", "priority", b"priority", "routes", b"routes", "sequence", b"sequence", "task", b"task", "timeline", b"timeline", "tool_calls", b"tool_calls", "traceparent", b"traceparent", "turn", b"turn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TaskSnapshot: _TypeAlias = TaskSnapshot  # noqa: Y015
+
+@_typing.final
+class TimelineEntry(_message.Message):
+    """A message of the client or a status, in the order of generations."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    MESSAGE_INDEX_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """The task's generation at this entry."""
+    message_index: _builtins.int
+    """Index of the message in `task.history`."""
+    @_builtins.property
+    def status(self) -> _task_pb2.TaskStatus:
+        """The status."""
+
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        message_index: _builtins.int = ...,
+        status: _task_pb2.TaskStatus | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["entry", b"entry", "message_index", b"message_index", "status", b"status"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entry", b"entry", "generation", b"generation", "message_index", b"message_index", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_entry: _TypeAlias = _typing.Literal["message_index", "status"]  # noqa: Y015
+    _WhichOneofArgType_entry: _TypeAlias = _typing.Literal["entry", b"entry"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_entry) -> _WhichOneofReturnType_entry | None: ...
+
+Global___TimelineEntry: _TypeAlias = TimelineEntry  # noqa: Y015
 
 @_typing.final
 class ArtifactInfo(_message.Message):
@@ -153,6 +199,8 @@ class ArtifactInfo(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     CLOSED_FIELD_NUMBER: _builtins.int
     FIRST_SEQUENCE_FIELD_NUMBER: _builtins.int
+    START_GENERATION_FIELD_NUMBER: _builtins.int
+    END_GENERATION_FIELD_NUMBER: _builtins.int
     artifact_id: _builtins.str
     """Id in `task.artifacts`, as its writer gave it."""
     kind: _event_pb2.ArtifactKind.ValueType
@@ -161,6 +209,10 @@ class ArtifactInfo(_message.Message):
     """Nothing more comes."""
     first_sequence: _builtins.int
     """Sequence of its first delta."""
+    start_generation: _builtins.int
+    """The task's generation at its first event."""
+    end_generation: _builtins.int
+    """The task's generation at the event that closed it; 0: it is open."""
     @_builtins.property
     def origin(self) -> _event_pb2.Origin:
         """Unset for the task's own."""
@@ -173,10 +225,12 @@ class ArtifactInfo(_message.Message):
         kind: _event_pb2.ArtifactKind.ValueType = ...,
         closed: _builtins.bool = ...,
         first_sequence: _builtins.int = ...,
+        start_generation: _builtins.int = ...,
+        end_generation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["origin", b"origin"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact_id", b"artifact_id", "closed", b"closed", "first_sequence", b"first_sequence", "kind", b"kind", "origin", b"origin"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact_id", b"artifact_id", "closed", b"closed", "end_generation", b"end_generation", "first_sequence", b"first_sequence", "kind", b"kind", "origin", b"origin", "start_generation", b"start_generation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -193,6 +247,8 @@ class PlanInfo(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
     FIRST_SEQUENCE_FIELD_NUMBER: _builtins.int
+    START_GENERATION_FIELD_NUMBER: _builtins.int
+    END_GENERATION_FIELD_NUMBER: _builtins.int
     plan_id: _builtins.str
     """Its id."""
     revision: _builtins.int
@@ -201,6 +257,10 @@ class PlanInfo(_message.Message):
     """Its text so far."""
     first_sequence: _builtins.int
     """Sequence of its first event."""
+    start_generation: _builtins.int
+    """The task's generation at its first event."""
+    end_generation: _builtins.int
+    """The task's generation when it was whole; 0: it is not."""
     @_builtins.property
     def steps(self) -> _containers.RepeatedCompositeFieldContainer[_event_pb2.PlanStep]:
         """Its steps, once it is whole."""
@@ -213,10 +273,12 @@ class PlanInfo(_message.Message):
         text: _builtins.str = ...,
         steps: _abc.Iterable[_event_pb2.PlanStep] | None = ...,
         first_sequence: _builtins.int = ...,
+        start_generation: _builtins.int = ...,
+        end_generation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_sequence", b"first_sequence", "plan_id", b"plan_id", "revision", b"revision", "steps", b"steps", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_generation", b"end_generation", "first_sequence", b"first_sequence", "plan_id", b"plan_id", "revision", b"revision", "start_generation", b"start_generation", "steps", b"steps", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -231,8 +293,14 @@ class ToolCallInfo(_message.Message):
     STARTED_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
     FIRST_SEQUENCE_FIELD_NUMBER: _builtins.int
+    START_GENERATION_FIELD_NUMBER: _builtins.int
+    END_GENERATION_FIELD_NUMBER: _builtins.int
     first_sequence: _builtins.int
     """Sequence of its start."""
+    start_generation: _builtins.int
+    """The task's generation at its start."""
+    end_generation: _builtins.int
+    """The task's generation at its end; 0: it runs."""
     @_builtins.property
     def started(self) -> _event_pb2.ToolStarted:
         """How it began."""
@@ -247,10 +315,12 @@ class ToolCallInfo(_message.Message):
         started: _event_pb2.ToolStarted | None = ...,
         finished: _event_pb2.ToolFinished | None = ...,
         first_sequence: _builtins.int = ...,
+        start_generation: _builtins.int = ...,
+        end_generation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished", "started", b"started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished", "first_sequence", b"first_sequence", "started", b"started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_generation", b"end_generation", "finished", b"finished", "first_sequence", b"first_sequence", "start_generation", b"start_generation", "started", b"started"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

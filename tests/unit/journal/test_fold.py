@@ -152,7 +152,10 @@ def test_the_first_delta_describes_its_artifact() -> None:
     assert (artifact.name, artifact.description) == ("a", "for people")
     assert (list(artifact.extensions), artifact.metadata["k"]) == (["urn:x"], 1)
     assert snapshot.artifacts[0] == snapshot_pb2.ArtifactInfo(
-        artifact_id="a", kind=event_pb2.ARTIFACT_KIND_ANSWER, first_sequence=3
+        artifact_id="a",
+        kind=event_pb2.ARTIFACT_KIND_ANSWER,
+        first_sequence=3,
+        start_generation=3,
     )
 
 
@@ -238,11 +241,17 @@ def test_a_plan_is_its_latest_revision() -> None:
     whole = event_pb2.Event(plan=event_pb2.PlanChanged(plan_id="p", revision=1, steps=steps))
     snapshot = fold(plan_event("p", 1, ["do ", "it"]), whole)
     assert snapshot.plans[0] == snapshot_pb2.PlanInfo(
-        plan_id="p", revision=1, text="do it", steps=steps, first_sequence=2
+        plan_id="p",
+        revision=1,
+        text="do it",
+        steps=steps,
+        first_sequence=2,
+        start_generation=2,
+        end_generation=5,
     )
     again = fold(plan_event("p", 1, ["do it"]), whole, plan_event("p", 2, ["other"]))
     assert again.plans[0] == snapshot_pb2.PlanInfo(
-        plan_id="p", revision=2, text="other", first_sequence=2
+        plan_id="p", revision=2, text="other", first_sequence=2, start_generation=2
     )
 
 
@@ -361,3 +370,12 @@ def test_a_batch_of_deltas_after_the_end_is_a_defect() -> None:
     task_fold.apply(batch([created(), begin("a", "x"), completed()]))
     with pytest.raises(InvalidAgentResponseError, match="after the task had ended"):
         task_fold.apply(batch([append("a", "y")], 4))
+
+
+def test_a_stored_fold_of_an_earlier_build_has_its_sequence_as_generation() -> None:
+    stored = fold(working(), begin("a", "x"))
+    assert (stored.sequence, stored.generation) == (3, 3)
+    stored.sequence, stored.generation = 9, 0
+    del stored.timeline[:]
+    restored = Fold(stored.task.id, stored).snapshot()
+    assert (restored.generation, len(restored.timeline)) == (9, 0)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import artifact_pb2, message_pb2, push_notification_pb2, task_pb2
-from trunkline_bridge.projection import ArtifactView
+from trunkline_bridge.projection import ArtifactView, WireEvent
 from trunkline_bridge.projection.named_artifacts import TOOL_START, tool_complete_id
 from trunkline_bridge.projection.wire_events import V0_1_TURN_END
 from trunkline_bridge.versions.json_values import Json, add_metadata, dumps, status_members
@@ -88,6 +88,7 @@ class V01EventWriter:
 
     text_end = "}]}}"
     last_text_end = '}],"lastChunk":true}}'
+    generation_end = ""
 
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
@@ -105,11 +106,12 @@ class V01EventWriter:
         text = '"parts":[{"type":"text","text":'
         return f'{dumps({"id": self.client_id})[:-1]},"artifact":{dumps(content)[:-1]},{text}'
 
-    def write_event(self, response: a2a_pb2.StreamResponse) -> Sequence[Json]:
+    def write_event(self, event: WireEvent) -> Sequence[Json]:
         """Return the JSON of an event that is no text delta.
 
         A snapshot and a direct reply become several objects.
         """
+        response = event.response
         match response.WhichOneof("payload"):
             case "task":
                 return list(self._snapshot(response.task))

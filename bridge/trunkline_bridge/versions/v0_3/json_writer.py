@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.task_states import TURN_END
 from trunkline.v1 import message_pb2, part_pb2, push_notification_pb2, task_pb2
-from trunkline_bridge.projection import ArtifactView
+from trunkline_bridge.projection import ArtifactView, WireEvent
 from trunkline_bridge.versions.json_values import (
     Json,
     add_metadata,
@@ -144,6 +144,7 @@ class V03EventWriter:
 
     text_end = '}]},"append":true,"lastChunk":false}'
     last_text_end = '}]},"append":true,"lastChunk":true}'
+    generation_end = ""
 
     def text_start(self, artifact: ArtifactView) -> str:
         """Return the JSON of a text delta before its text."""
@@ -158,9 +159,9 @@ class V03EventWriter:
         text = '"parts":[{"kind":"text","text":'
         return f'{dumps(ids)[:-1]},"artifact":{dumps(members)[:-1]},{text}'
 
-    def write_event(self, response: a2a_pb2.StreamResponse) -> Sequence[Json]:
+    def write_event(self, event: WireEvent) -> Sequence[Json]:
         """Return the JSON of an event that is no text delta."""
-        return (stream_response_json(response),)
+        return (stream_response_json(event.response),)
 
 
 def _file(content: Json, part: part_pb2.Part) -> Json:

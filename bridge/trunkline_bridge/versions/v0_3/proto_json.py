@@ -11,7 +11,7 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from trunkline.a2a.v1 import a2a_pb2
+from trunkline_bridge.projection import WireEvent
 from trunkline_bridge.versions.json_values import Json, format_timestamp, struct_json
 from trunkline_bridge.versions.v0_3 import proto_writer
 from trunkline_bridge.versions.v0_3.file_bytes import decode_file_bytes
@@ -30,12 +30,12 @@ class V03ProtoEventWriter(V1EventWriter):
         """With `uses_raw_files`, the client expects files as raw bytes; see `file_bytes`."""
         self._uses_raw_files = uses_raw_files
 
-    def write_event(self, response: a2a_pb2.StreamResponse) -> Sequence[Json]:
+    def write_event(self, event: WireEvent) -> Sequence[Json]:
         """Return the JSON of an event that is no text delta."""
-        event = proto_writer.to_v0_3_stream_response(response)
+        response = proto_writer.to_v0_3_stream_response(event.response)
         if self._uses_raw_files:
-            decode_file_bytes(event)
-        return (proto_message_json(event),)
+            decode_file_bytes(response)
+        return (proto_message_json(response),)
 
 
 # Descriptors have no common type.

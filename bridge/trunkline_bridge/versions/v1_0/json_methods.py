@@ -1,7 +1,10 @@
 """A2A v1.0 over JSON-RPC and HTTP+JSON, which have the same methods and messages."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+from google.protobuf.message import Message
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import message_pb2, task_pb2
@@ -39,16 +42,24 @@ def _push_configs_json(page: a2a_pb2.ListTaskPushNotificationConfigsResponse) ->
     }
 
 
-class _ListTasks(UnaryMethod):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListTasks(UnaryMethod):
     """ListTasks: the request decides whether tasks without artifacts have an empty list."""
 
+    write_task: Callable[..., Json]
+    """Converts a task; `with_artifacts` writes that member even if it is empty."""
+
     def bind(self, operations: Operations) -> UnaryHandler:
+        """Return the handler of the method."""
+
         async def handle(caller: Caller, params: object) -> Json:
             request = parser.parse_list(params)
+            if self.update_caller is not None:
+                caller = self.update_caller(caller, params)
             page = await operations.list_tasks(caller, request)
             return {
                 "tasks": [
-                    json_writer.task_json(task, with_artifacts=request.include_artifacts)
+                    self.write_task(task, with_artifacts=request.include_artifacts)
                     for task in page.tasks
                 ],
                 "nextPageToken": page.next_page_token,
@@ -57,6 +68,25 @@ class _ListTasks(UnaryMethod):
             }
 
         return handle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonMethods:
+    """The methods of a version, for JSON-RPC and HTTP+JSON."""
+
+    version: str
+    unary: Sequence[UnaryMethod]
+    streams: Sequence[StreamMethod]
+    requests: Mapping[str, type[Message]]
+    """The message that has the parameters of each method."""
+
+    def bind_unary(self, operations: Operations) -> dict[str, UnaryHandler]:
+        """Return the handlers of methods with one result, by name."""
+        return {method.name: method.bind(operations) for method in self.unary}
+
+    def bind_streams(self, operations: Operations) -> dict[str, StreamHandler]:
+        """Return the handlers of methods with a stream, by name."""
+        return {method.name: method.bind(operations) for method in self.streams}
 
 
 def _method(
@@ -70,11 +100,12 @@ def _method(
 _UNARY = (
     _method(table.SEND_MESSAGE, parser.parse_send, _send_response_json),
     _method(table.GET_TASK, parser.parse_get, json_writer.task_json),
-    _ListTasks(
+    ListTasks(
         name=table.LIST_TASKS.name,
         operation=table.LIST_TASKS,
         parse=parser.parse_list,
         render=table.unchanged,
+        write_task=json_writer.task_json,
     ),
     _method(table.CANCEL_TASK, parser.parse_cancel, json_writer.task_json),
     _method(table.CREATE_PUSH_CONFIG, parser.parse_create_push, json_writer.push_config_json),
@@ -98,14 +129,20 @@ _STREAMS = (
     ),
 )
 _OPERATIONS = {method.name: method.operation for method in (*_UNARY, *_STREAMS)}
+METHODS = JsonMethods(
+    version=V1_0,
+    unary=_UNARY,
+    streams=_STREAMS,
+    requests={name: operation.request for name, operation in _OPERATIONS.items()},
+)
 
 
-def build_jsonrpc(operations: Operations) -> JsonRpcVersion:
-    """Return A2A v1.0 over JSON-RPC."""
+def build_jsonrpc(operations: Operations, methods: JsonMethods = METHODS) -> JsonRpcVersion:
+    """Return A2A v1.0, or another version with its operations, over JSON-RPC."""
     return JsonRpcVersion(
-        version=V1_0,
-        unary={method.name: method.bind(operations) for method in _UNARY},
-        streams={method.name: method.bind(operations) for method in _STREAMS},
+        version=methods.version,
+        unary=methods.bind_unary(operations),
+        streams=methods.bind_streams(operations),
         task_fields={name: operation.task_field for name, operation in _OPERATIONS.items()},
         streaming_sends={"SendMessage": "SendStreamingMessage"},
         error_object=error_object,
@@ -113,9 +150,8 @@ def build_jsonrpc(operations: Operations) -> JsonRpcVersion:
 
 
 class RestV1:
-    """A2A v1.0 over HTTP+JSON."""
+    """A2A v1.0, or another version with its operations, over HTTP+JSON."""
 
-    version = V1_0
     media_type = "application/a2a+json"
     routes: Mapping[str, Mapping[str, str]] = {
         **SHARED_ROUTES,
@@ -123,17 +159,15 @@ class RestV1:
         "/extendedAgentCard": {"GET": "GetExtendedAgentCard"},
     }
 
-    def __init__(self, operations: Operations) -> None:
-        self.unary: Mapping[str, UnaryHandler] = {
-            method.name: method.bind(operations) for method in _UNARY
-        }
-        self.streams: Mapping[str, StreamHandler] = {
-            method.name: method.bind(operations) for method in _STREAMS
-        }
+    def __init__(self, operations: Operations, methods: JsonMethods = METHODS) -> None:
+        self.version = methods.version
+        self.unary: Mapping[str, UnaryHandler] = methods.bind_unary(operations)
+        self.streams: Mapping[str, StreamHandler] = methods.bind_streams(operations)
+        self._requests = methods.requests
 
     def query_fields(self, operation: str) -> Any:  # noqa: ANN401  descriptors have no common type
         """Return the fields that a query may have."""
-        return _OPERATIONS[operation].request.DESCRIPTOR.fields
+        return self._requests[operation].DESCRIPTOR.fields
 
     def parameters(self, operation: str, params: Json, path: PathParams) -> Json:
         """Return the parameters with those of the path. WireError: they contradict each other."""

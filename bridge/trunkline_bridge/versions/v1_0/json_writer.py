@@ -17,7 +17,7 @@ from trunkline.v1 import (
     push_notification_pb2,
     task_pb2,
 )
-from trunkline_bridge.projection import ArtifactView
+from trunkline_bridge.projection import ArtifactView, WireEvent
 from trunkline_bridge.versions.json_values import (
     Json,
     add_metadata,
@@ -34,7 +34,7 @@ def task_json(task: task_pb2.Task, *, with_artifacts: bool = False) -> Json:
     result: Json = {"id": task.id}
     if task.context_id:
         result["contextId"] = task.context_id
-    result["status"] = _status(task.status)
+    result["status"] = status_json(task.status)
     if task.artifacts or with_artifacts:
         result["artifacts"] = [
             artifact_members(artifact, write_part=_part) for artifact in task.artifacts
@@ -79,6 +79,7 @@ class V1EventWriter:
 
     text_end = '}]},"append":true}}'
     last_text_end = '}]},"append":true,"lastChunk":true}}'
+    generation_end = ""
 
     def text_start(self, artifact: ArtifactView) -> str:
         """Return the JSON of a text delta before its text."""
@@ -88,9 +89,9 @@ class V1EventWriter:
         ids = dumps({"taskId": artifact.task_id, "contextId": artifact.context_id})
         return f'{{"artifactUpdate":{ids[:-1]},"artifact":{dumps(members)[:-1]},"parts":[{{"text":'
 
-    def write_event(self, response: a2a_pb2.StreamResponse) -> Sequence[Json]:
+    def write_event(self, event: WireEvent) -> Sequence[Json]:
         """Return the JSON of an event that is no text delta."""
-        return (stream_response_json(response),)
+        return (stream_response_json(event.response),)
 
 
 def push_config_json(config: push_notification_pb2.TaskPushNotificationConfig) -> Json:
@@ -130,7 +131,8 @@ def agent_card_json(card: agent_card_pb2.AgentCard) -> Json:
     return result
 
 
-def _status(status: task_pb2.TaskStatus) -> Json:
+def status_json(status: task_pb2.TaskStatus) -> Json:
+    """Convert a status."""
     state = task_pb2.TaskState.Name(status.state)
     return status_members(status, state=state, write_message=message_json)
 
@@ -158,7 +160,7 @@ def _status_update(update: a2a_pb2.TaskStatusUpdateEvent) -> Json:
     result: Json = {
         "taskId": update.task_id,
         "contextId": update.context_id,
-        "status": _status(update.status),
+        "status": status_json(update.status),
     }
     return add_metadata(result, update)
 

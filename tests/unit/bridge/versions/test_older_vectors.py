@@ -47,7 +47,7 @@ def test_a_journal_is_projected_to_the_expected_events_and_task(
     for batch in batches:
         fold.apply(batch)
         wire += [
-            {"id": event.id, "events": list(event_writer.write_event(event.response))}
+            {"id": event.id, "events": list(event_writer.write_event(event))}
             for event in projection.apply(batch)
         ]
     assert wire == expected["wire"]

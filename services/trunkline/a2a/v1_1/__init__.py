@@ -1,0 +1,1 @@
+"""Generated from proto/trunkline/a2a/v1_1; never edited."""
