@@ -100,7 +100,8 @@ class TextDelta(NamedTuple):
     @property
     def generation(self) -> int:
         """The task's generation after the event, of A2A 1.1; 0: unknown."""
-        return _generation(self.sequence + self.n, self.generation_offset)
+        offset = self.generation_offset
+        return 0 if offset is None else self.sequence + self.n + offset
 
     @property
     def id(self) -> str:
@@ -128,7 +129,8 @@ class FullEvent(NamedTuple):
     @property
     def generation(self) -> int:
         """The task's generation after the event, of A2A 1.1; 0: unknown."""
-        return _generation(self.sequence + self.n, self.generation_offset)
+        offset = self.generation_offset
+        return 0 if offset is None else self.sequence + self.n + offset
 
     @property
     def id(self) -> str:
@@ -137,7 +139,3 @@ class FullEvent(NamedTuple):
 
 
 WireEvent: TypeAlias = TextDelta | FullEvent
-
-
-def _generation(position: int, offset: int | None) -> int:
-    return 0 if offset is None else position + offset
