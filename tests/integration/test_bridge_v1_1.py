@@ -102,14 +102,13 @@ async def test_every_binding_has_the_same_generations(mesh: GrpcMesh, caller: Ca
     resumed = {**HEADERS, "Last-Event-ID": events[0].id}
     over_rest = await at_rest(mesh).events("GET", f"/tasks/{task['id']}:subscribe", None, resumed)
     assert [event.data for event in over_rest] == [event.result for event in events[1:]]
-    call = mesh.channel.unary_stream(
+    open_stream: Any = mesh.channel.unary_stream(
         "/lf.a2a.v1.A2AService/SubscribeToTask",
         request_serializer=lambda message: message.SerializeToString(),
         response_deserializer=v1_1_pb2.StreamResponse.FromString,
-    )(
-        a2a_pb2.SubscribeToTaskRequest(tenant="echo", id=task["id"]),
-        metadata=(*METADATA, ("last-event-id", events[0].id)),
     )
+    request = a2a_pb2.SubscribeToTaskRequest(tenant="echo", id=task["id"])
+    call = open_stream(request, metadata=(*METADATA, ("last-event-id", events[0].id)))
     over_grpc = [payload(event) for event in await collect(call)]
     over_rpc = [(next(iter(event.result)), generation(event.result)) for event in events[1:]]
     assert [(name, content.generation) for name, content in over_grpc] == over_rpc
@@ -133,8 +132,8 @@ async def test_reads_of_every_binding_have_the_same_task(mesh: GrpcMesh, caller:
     page = await caller.call("ListTasks", {"historyLength": 0, "timelineLength": 1}, HEADERS)
     (listed,) = page["tasks"]
     assert (listed["generation"], listed["timeline"]) == (task["generation"], task["timeline"][-1:])
-    request = v1_1_pb2.ListTasksRequest(tenant="echo", timeline_length=0)
-    (row,) = (await unary(mesh, "ListTasks", request, v1_1_pb2.ListTasksResponse)).tasks
+    list_request = v1_1_pb2.ListTasksRequest(tenant="echo", timeline_length=0)
+    (row,) = (await unary(mesh, "ListTasks", list_request, v1_1_pb2.ListTasksResponse)).tasks
     assert (row.generation, len(row.timeline)) == (int(task["generation"]), 0)
 
 
@@ -267,7 +266,7 @@ async def test_of_two_messages_for_one_generation_one_wins(caller: Caller) -> No
     assert len([entry for entry in task["timeline"] if "message" in entry]) == 2
 
 
-async def test_another_host_and_another_bridge_have_the_same_generations(
+async def test_another_bridge_has_the_same_generations_also_when_the_agent_has_left(
     tmp_path: Path,
 ) -> None:
     async with asyncio.timeout(PATIENCE_S), open_grpc_mesh(tmp_path, SETTINGS) as opened:
@@ -369,7 +368,7 @@ async def test_the_card_has_the_draft_after_v1_0(mesh: GrpcMesh, caller: Caller)
     assert drafts[2]["tenant"] == "echo"
     refused = await caller.error("GetTask", {"id": "any"}, {"A2A-Version": "1.2"})
     assert "1.1" in refused["data"][0]["metadata"]["supportedVersions"]
-    unknown = mesh.channel.unary_unary("/lf.a2a.v1.A2AService/GetTask")
+    unknown: Any = mesh.channel.unary_unary("/lf.a2a.v1.A2AService/GetTask")
     with pytest.raises(grpc.aio.AioRpcError, match=r"1\.2"):
         await unknown(b"", metadata=(("a2a-version", "1.2"),))
 
