@@ -24,6 +24,7 @@ from harness.a2a.bridged_mesh import open_bridged_mesh
 from harness.a2a.grpc_client import GrpcMesh, open_bridge_grpc, refusal_of
 from harness.mesh.small_mesh import PATIENCE_S
 from harness.remote.token_issuer import write_api_keys
+from trunkline.a2a.v1_1 import a2a_pb2 as v1_1_pb2
 from trunkline.tasks.agent import Agent
 from trunkline_bridge.protocol import RESUME_EXTENSION
 from trunkline_bridge.settings import BridgeSettings
@@ -56,6 +57,8 @@ class TaskView:
     """None if the version has no such field."""
     id: str = ""
     """The id of the event."""
+    generation: int = 0
+    """0 in versions before A2A 1.1."""
 
 
 class RefusedError(Exception):
@@ -212,7 +215,7 @@ class GrpcVariant(ProtocolVariant):
 
     async def ask(self, operation: str, headers: Headers | None = None, **fields: Any) -> Any:
         try:
-            return _dict(await self._call(operation, headers, fields))
+            return self._dict(await self._call(operation, headers, fields))
         except grpc.aio.AioRpcError as error:
             raise _refused(error) from None
 
@@ -222,7 +225,7 @@ class GrpcVariant(ProtocolVariant):
         call = self._call(operation, headers, fields)
         try:
             async for event in call:
-                wrapped = _dict(event)
+                wrapped = self._dict(event)
                 (content,) = wrapped.values()
                 yield parse_task(
                     wrapped, (content.get("metadata") or {}).get(f"{RESUME_EXTENSION}/eventId", "")
@@ -243,6 +246,14 @@ class GrpcVariant(ProtocolVariant):
         metadata = [(name.lower(), value) for name, value in pairs.items()]
         return getattr(stub, call.name)(request, metadata=metadata, timeout=PATIENCE_S)
 
+    def _dict(self, message: Any) -> Json:
+        draft_type = getattr(v1_1_pb2, message.DESCRIPTOR.name, None)
+        if self.version == "1.1" and draft_type is not None:
+            # The reference SDK does not know the draft: its messages keep the fields unread.
+            message = draft_type.FromString(message.SerializeToString())
+        result: Json = json_format.MessageToDict(message)
+        return result
+
 
 AsyncGen: TypeAlias = Any
 OPERATIONS = frozenset(
@@ -260,7 +271,9 @@ SPOKEN = (
     ("0.3", GrpcVariant),
     ("0.1", JsonRpcVariant),
 )
-"""Every combination of version and binding."""
+"""Every combination of a released version and a binding."""
+DRAFT = (("1.1", JsonRpcVariant), ("1.1", RestVariant), ("1.1", GrpcVariant))
+"""Those of the draft of A2A 1.1, which a bridge serves only if its settings say so."""
 
 
 # Requests.
@@ -295,6 +308,7 @@ _PATHS = {
 }
 _IN_PATH = ("taskId", "name", "parent")
 _OTHER_REQUESTS = {
+    ("1.1", f"Create{_PUSH}"): _PUSH,
     ("1.0", f"Create{_PUSH}"): _PUSH,
     ("0.3", "GetAgentCard"): "GetAgentCardRequest",
 }
@@ -401,7 +415,7 @@ def _v0_1(operation: str, fields: Json) -> Call:
     return Call(name, _picked(fields, task="id", history="historyLength"))
 
 
-_JSON_RPC = {"1.0": _v1, "0.3": _v0_3, "0.1": _v0_1}
+_JSON_RPC = {"1.1": _v1, "1.0": _v1, "0.3": _v0_3, "0.1": _v0_1}
 
 
 def _message(given: Json, **fields: Any) -> Json:
@@ -441,8 +455,10 @@ def _seen(answer: Json, event_id: str) -> TaskView:
         return TaskView("message", text=_text(answer), id=event_id)
     task = answer.get("taskId") or answer.get("id", "")
     context = answer.get("contextId") or answer.get("sessionId", "")
+    generation = int(answer.get("generation", 0))
     if "artifact" in answer:
-        return TaskView("artifact", task, context, text=_text(answer["artifact"]), id=event_id)
+        text = _text(answer["artifact"])
+        return TaskView("artifact", task, context, text=text, id=event_id, generation=generation)
     status = answer["status"]
     state = status["state"].removeprefix("TASK_STATE_").lower().replace("_", "-")
     is_update = "taskId" in answer or "final" in answer
@@ -457,6 +473,7 @@ def _seen(answer: Json, event_id: str) -> TaskView:
         tuple(_text(message) for message in answer.get("history", ())),
         answer.get("final"),
         event_id,
+        generation,
     )
 
 
@@ -487,11 +504,6 @@ def _refused(error: grpc.aio.AioRpcError) -> RefusedError:
     return RefusedError(refusal.reason, refusal.text)
 
 
-def _dict(message: Any) -> Json:
-    result: Json = json_format.MessageToDict(message)
-    return result
-
-
 async def _sse(response: httpx2.Response) -> AsyncIterator[tuple[str, Json]]:
     fields: dict[str, str] = {}
     async for line in response.aiter_lines():
@@ -505,17 +517,18 @@ async def _sse(response: httpx2.Response) -> AsyncIterator[tuple[str, Json]]:
 
 @asynccontextmanager
 async def open_variants(
-    folder: Path, *agents: Agent, auth_wait_s: float = 600.0
+    folder: Path, *agents: Agent, auth_wait_s: float = 600.0, with_draft: bool = False
 ) -> AsyncIterator[GrpcMesh]:
     """Open a mesh with a bridge and its gRPC edge; the first agent is the default one.
 
-    Callers authenticate with an API key: `HEADERS` has Ann's.
+    Callers authenticate with an API key: `HEADERS` has Ann's. `with_draft` serves `DRAFT`, too.
     """
     settings = BridgeSettings(
         default_agent=agents[0].card.name,
         api_keys_file=write_api_keys(folder / "keys.toml", [("ann", "acme", _KEY)]),
         allow_webhook=("127.0.0.1",),
         auth_wait_s=auth_wait_s,
+        a2a_1_1=with_draft,
     )
     async with open_bridged_mesh(folder, settings) as bridged:
         await bridged.mesh.join(*agents)
@@ -524,6 +537,6 @@ async def open_variants(
 
 
 def find_variant(mesh: GrpcMesh, spoken: tuple[str, type[ProtocolVariant]]) -> ProtocolVariant:
-    """Return one of `SPOKEN` to the default agent of a mesh, with Ann's key."""
+    """Return one of `SPOKEN` or `DRAFT` to the default agent of a mesh, with Ann's key."""
     version, kind = spoken
     return kind(mesh, version, HEADERS)
