@@ -8,6 +8,8 @@ from typing import Any
 
 import httpx2
 import pytest
+from a2a.types import a2a_pb2
+from google.protobuf import json_format
 
 from trunkline.errors import (
     AgentNotFoundError,
@@ -18,6 +20,7 @@ from trunkline.errors import (
 )
 from trunkline.v1 import event_pb2, registry_service_pb2, snapshot_pb2, task_service_pb2
 from trunkline_bridge.app import Bridge
+from trunkline_bridge.protocol import CARD_PATH
 from trunkline_bridge.settings import BridgeSettings
 
 SEND = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}}
@@ -101,13 +104,23 @@ class ScriptedDirectory:
         return self.host.stream_message()
 
 
-async def post(host: ScriptedHost, method: str, params: object = SEND) -> httpx2.Response:
+def open_client(host: ScriptedHost, version: str = "1.0") -> httpx2.AsyncClient:
+    """Return a client of a bridge that serves the draft of A2A 1.1, too."""
     # The scripted directory has only the methods that these calls use.
     directory: Any = ScriptedDirectory(host)
-    app = Bridge(directory, BridgeSettings(default_agent="tested"))
+    app = Bridge(directory, BridgeSettings(default_agent="tested", a2a_1_1=True))
+    return httpx2.AsyncClient(
+        transport=httpx2.ASGITransport(app=app),
+        base_url="http://test",
+        headers={"A2A-Version": version},
+    )
+
+
+async def post(
+    host: ScriptedHost, method: str, params: object = SEND, *, version: str = "1.0"
+) -> httpx2.Response:
     body = {"jsonrpc": "2.0", "id": "r-1", "method": method, "params": params}
-    transport = httpx2.ASGITransport(app=app)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
+    async with open_client(host, version) as client:
         return await client.post("/", json=body)
 
 
@@ -157,9 +170,12 @@ async def test_an_internal_error_before_the_answer_is_redacted(method: str) -> N
     ("failure", "code"),
     [(PeerUnavailableError("host", "gone"), -32000), (RuntimeError("hunter2"), -32603)],
 )
-async def test_an_error_within_a_stream_is_its_last_event(failure: Exception, code: int) -> None:
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+async def test_an_error_within_a_stream_is_its_last_event(
+    failure: Exception, code: int, version: str
+) -> None:
     script = ScriptedStream([created_batch()], failure)
-    answer = await post(ScriptedHost(script=script), "SendStreamingMessage")
+    answer = await post(ScriptedHost(script=script), "SendStreamingMessage", version=version)
     assert answer.status_code == 200
     first, last = parse_events(answer)
     assert first["id"] == "1.0"
@@ -175,6 +191,19 @@ async def test_a_stream_from_before_the_first_event_begins_with_the_created_task
     )
     (event,) = parse_events(answer)
     assert json.loads(event["data"])["result"]["task"]["id"] == "jrnl0001-task"
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+async def test_the_card_of_a_named_version_has_only_its_members(version: str) -> None:
+    async with open_client(ScriptedHost(), version) as client:
+        answer = await client.get(CARD_PATH)
+    # It refuses unknown members.
+    card = json_format.ParseDict(answer.json(), a2a_pb2.AgentCard())
+    assert [interface.protocol_version for interface in card.supported_interfaces] == [
+        *("1.0", "1.0"),
+        *("1.1", "1.1"),
+        *("0.3", "0.3"),
+    ]
 
 
 async def test_a_task_deleted_during_a_list_is_omitted() -> None:
