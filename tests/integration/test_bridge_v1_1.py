@@ -301,10 +301,8 @@ async def test_webhooks_of_v1_1_have_generations(caller: Caller) -> None:
         )
         posts = [post.json for post in receiver.accepted]
     generations = [generation(post) for post in posts]
-    assert generations[0] == 1
+    assert generations == list(range(1, int(task["generation"]) + 1))
     assert posts[0]["task"]["timeline"][0]["generation"] == "1"
-    assert generations == sorted(set(generations))
-    # The texts may be joined; then the post has the generation of the last.
     ends = [post["artifactUpdate"] for post in posts if "artifactUpdate" in post]
     closing = next(update for update in ends if update.get("lastChunk"))
     assert closing["generation"] == task["artifacts"][0]["endGeneration"]

@@ -215,15 +215,16 @@ async def render_notifications(
 ) -> AsyncIterator[Notification]:
     """Render events as notifications, in order.
 
-    From v1.0 on, each event is a notification, with adjacent text deltas joined. Before v1.0, each
-    change of status is a notification with the whole task at that event. `may_repeat`: the text of
-    the first event may have been delivered in part, so that its whole artifact is sent.
+    From v1.0 on, each event is a notification. Adjacent text deltas are joined, but not in v1.1,
+    which allows no gap between generations. Before v1.0, each change of status is a notification
+    with the whole task at that event. `may_repeat`: the text of the first event may have been
+    delivered in part, so that its whole artifact is sent.
 
     Raises:
         CursorExpiredError: The task's state at an event no longer exists.
     """
     if webhook.version not in _TASK_WRITERS:
-        for event in join_text(events):
+        for event in events if webhook.version == V1_1 else join_text(events):
             notified = event
             if may_repeat and isinstance(event, TextDelta):
                 notified = await replace_artifact(client, webhook, event, links)

@@ -1,9 +1,18 @@
-"""Adjacent text deltas are joined into one notification."""
+"""Adjacent text deltas are joined into one notification, except in A2A 1.1."""
+
+import json
+from typing import Any
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.v1 import artifact_pb2
-from trunkline_bridge.projection import ArtifactView, FullEvent, TextDelta, WireEvent
-from trunkline_bridge.webhooks.notifications import join_text
+from trunkline.v1 import artifact_pb2, webhook_service_pb2
+from trunkline_bridge.projection import (
+    RELATIVE_LINKS,
+    ArtifactView,
+    FullEvent,
+    TextDelta,
+    WireEvent,
+)
+from trunkline_bridge.webhooks.notifications import join_text, render_notifications
 
 FIRST = ArtifactView("t", "c", artifact_pb2.Artifact(artifact_id="first"))
 SECOND = ArtifactView("t", "c", artifact_pb2.Artifact(artifact_id="second"))
@@ -67,3 +76,24 @@ def test_a_joined_text_is_bounded() -> None:
 
 def test_joining_no_events_returns_none() -> None:
     assert join_and_list() == []
+
+
+async def render(version: str, *events: WireEvent) -> list[dict[str, Any]]:
+    webhook = webhook_service_pb2.Webhook(version=version)
+    # Events of these versions need no client.
+    client: Any = None
+    return [
+        json.loads(notification.body)["artifactUpdate"]
+        async for notification in render_notifications(client, webhook, events, RELATIVE_LINKS)
+    ]
+
+
+async def test_in_v1_1_each_text_is_a_notification_so_that_generations_have_no_gap() -> None:
+    pieces = [piece(2, "a"), piece(3, "b"), piece(4, "c")]
+    # With this offset, generation and sequence are equal.
+    events = [delta._replace(generation_offset=0) for delta in pieces]
+    updates = await render("1.1", *events)
+    posted = [(update["generation"], update["artifact"]["parts"]) for update in updates]
+    assert posted == [("2", [{"text": "a"}]), ("3", [{"text": "b"}]), ("4", [{"text": "c"}])]
+    (update,) = await render("1.0", *events)
+    assert update["artifact"]["parts"] == [{"text": "abc"}]
