@@ -137,6 +137,24 @@ async def test_reads_of_every_binding_have_the_same_task(mesh: GrpcMesh, caller:
     assert (row.generation, len(row.timeline)) == (int(task["generation"]), 0)
 
 
+async def test_a_list_has_no_history_and_short_timelines_unless_requested(
+    mesh: GrpcMesh, caller: Caller
+) -> None:
+    sent = await send(caller, "ask what?")
+    task = await send(caller, "this", task_id=sent["id"])
+    (row,) = (await caller.call("ListTasks", {}, HEADERS))["tasks"]
+    assert "history" not in row
+    assert row["timeline"] == task["timeline"][-3:]
+    over_rest = await at_rest(mesh).request("GET", "/tasks", headers=HEADERS)
+    assert over_rest.json()["tasks"] == [row]
+    request = v1_1_pb2.ListTasksRequest(tenant="echo")
+    (over_grpc,) = (await unary(mesh, "ListTasks", request, v1_1_pb2.ListTasksResponse)).tasks
+    assert v1_1_json.task_json(over_grpc) == row
+    params = {"historyLength": 10, "timelineLength": 100}
+    (whole,) = (await caller.call("ListTasks", params, HEADERS))["tasks"]
+    assert (whole["history"], whole["timeline"]) == (task["history"], task["timeline"])
+
+
 async def test_the_timeline_has_messages_and_statuses_in_order(caller: Caller) -> None:
     sent = await send(caller, "ask what?")
     task = await send(caller, "this", task_id=sent["id"])

@@ -162,7 +162,8 @@ async def fetch_task_page(
 ) -> a2a_pb2.ListTasksResponse | v1_1_pb2.ListTasksResponse:
     """Return a page of the agent's tasks on a host. Whole tasks are read only if requested.
 
-    In A2A 1.1 they are always read, because rows of the journal have no generation.
+    In A2A 1.1 they are always read, because rows of the journal have no generation; they have no
+    history unless it is requested.
     """
     query = task_service_pb2.ListTasksRequest(
         account=caller.account,
@@ -206,6 +207,8 @@ async def _read_tasks(
     tasks: dict[str, AnyTask] = {}
     failures: list[TrunklineError] = []
     slots = asyncio.Semaphore(_MAX_PARALLEL_READS)
+    is_older = caller.generations is None
+    history_length = requested_history_length(request) if is_older else request.history_length
 
     async def read(task_id: str) -> None:
         async with slots:
@@ -220,7 +223,7 @@ async def _read_tasks(
         tasks[task_id] = project_versioned_task(
             snapshot,
             caller.generations,
-            history_length=requested_history_length(request),
+            history_length=history_length,
             include_artifacts=request.include_artifacts,
             links=links,
         )

@@ -4,7 +4,7 @@ Each message of v1.1 has the fields of v1.0 and more, so bytes of one are valid 
 """
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
 
@@ -16,12 +16,21 @@ from trunkline_bridge.projection import FullEvent, GenerationParameters, WireEve
 
 M = TypeVar("M", bound=Message)
 
+_UNSET: Final = GenerationParameters()
+# A page has up to 100 tasks. Of each it has the end of the timeline, unless the request says more.
+_LISTED: Final = GenerationParameters(timeline_length=3)
+
 
 class _AddedFields:
     """The fields of a message that v1.0 does not have, each with the parameter that it sets."""
 
     def __init__(
-        self, message_type: type[Message], parameters: Mapping[str, str], *, where: str = ""
+        self,
+        message_type: type[Message],
+        parameters: Mapping[str, str],
+        *,
+        where: str = "",
+        default: GenerationParameters = _UNSET,
     ) -> None:
         """`where` is the path of the message in the request."""
         by_name = message_type.DESCRIPTOR.fields_by_name
@@ -29,11 +38,12 @@ class _AddedFields:
             (by_name[name], parameter) for name, parameter in parameters.items()
         ]
         self._where = where
+        self._default = default
 
     def read_json(self, members: object) -> GenerationParameters:
         """Return the parameters in the members of a JSON object. WireError: they are invalid."""
         if not isinstance(members, Mapping):
-            return GenerationParameters()
+            return self._default
         fields = [field for field, _ in self._fields]
         if violations := list(find_violations(members, fields, name=self._where)):
             raise invalid_params(*violations)
@@ -59,7 +69,7 @@ class _AddedFields:
         if values.get("timeline_length", 0) < 0:
             name = f"{self._where}.timelineLength" if self._where else "timelineLength"
             raise invalid_params((name, "must not be negative"))
-        return GenerationParameters(**values)
+        return self._default._replace(**values)
 
 
 _SEND = _AddedFields(
@@ -71,12 +81,14 @@ _GET = _AddedFields(
     v1_1_pb2.GetTaskRequest,
     {"current_generation": "current", "timeline_length": "timeline_length"},
 )
-_LIST = _AddedFields(v1_1_pb2.ListTasksRequest, {"timeline_length": "timeline_length"})
+_LIST = _AddedFields(
+    v1_1_pb2.ListTasksRequest, {"timeline_length": "timeline_length"}, default=_LISTED
+)
 
 
 def read_no_json(caller: Caller, _params: object) -> Caller:
     """Return a caller of a method to which v1.1 adds no parameters."""
-    return caller._replace(generations=GenerationParameters())
+    return caller._replace(generations=_UNSET)
 
 
 def read_send_json(caller: Caller, params: object) -> Caller:
@@ -104,7 +116,7 @@ def read_message(caller: Caller, request: Message) -> Caller:
     elif isinstance(request, v1_1_pb2.ListTasksRequest):
         generations = _LIST.read_message(request)
     else:
-        generations = GenerationParameters()
+        generations = _UNSET
     return caller._replace(generations=generations)
 
 
