@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from harness.journal.strategies import TASK, Entries, batches, fold, journals
 from trunkline.a2a.v1_1 import a2a_pb2 as v1_1_pb2
 from trunkline.journal.fold import Fold
-from trunkline.journal.timeline import MAX_ENTRIES, MAX_STATUS_BYTES
+from trunkline.journal.timeline import MAX_BYTES, MAX_ENTRIES
 from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2, task_pb2
 from trunkline_bridge.projection import (
     GenerationParameters,
@@ -44,9 +44,10 @@ def restarted_fold(entries: Entries, cuts: set[int]) -> snapshot_pb2.TaskSnapsho
     current = Fold(TASK)
     for batch in batches(entries, cuts):
         current.apply(batch)
-        snapshot = snapshot_pb2.TaskSnapshot.FromString(current.snapshot().SerializeToString())
+        stored = current.snapshot(with_timeline=True).SerializeToString()
+        snapshot = snapshot_pb2.TaskSnapshot.FromString(stored)
         current = Fold(TASK, snapshot, forwarded=current.forwarded_sequences)
-    return current.snapshot()
+    return current.snapshot(with_timeline=True)
 
 
 @many_examples
@@ -151,9 +152,9 @@ def test_a_long_timeline_is_its_latest_entries(count: int, length: int) -> None:
     current = Fold(TASK)
     for batch in status_batches([str(number).zfill(length) for number in range(count)]):
         current.apply(batch)
-    timeline = current.snapshot().timeline
+    timeline = current.snapshot(with_timeline=True).timeline
     assert 1 <= len(timeline) <= MAX_ENTRIES
-    assert sum(entry.status.ByteSize() for entry in timeline) <= MAX_STATUS_BYTES
+    assert sum(entry.ByteSize() for entry in timeline) <= MAX_BYTES
     assert [entry.generation for entry in timeline] == list(
         range(count + 2 - len(timeline), count + 2)
     )

@@ -119,6 +119,7 @@ def build_submission(
         # Anonymous callers may choose the same message ids, so they must activate the extension.
         idempotent=caller.is_authenticated or RESUME_EXTENSION in caller.extensions,
         accepted_output_modes=request.configuration.accepted_output_modes,
+        with_timeline=caller.wants_timeline,
     )
     if request.HasField("metadata"):
         submission.metadata.CopyFrom(request.metadata)
@@ -213,7 +214,9 @@ async def _read_tasks(
     async def read(task_id: str) -> None:
         async with slots:
             try:
-                snapshot = await client.get_task(task_id, account=caller.account)
+                snapshot = await client.get_task(
+                    task_id, account=caller.account, with_timeline=caller.wants_timeline
+                )
             except TaskNotFoundError:
                 return
             except TrunklineError as error:
@@ -327,7 +330,7 @@ class Operations:
         if not request.configuration.return_immediately:
             async with self._watch(caller, task_id) as stream:
                 await read_until_interrupted(stream)
-        return await self._wait_for_task(caller, task_id)
+        return await self._wait_for_task(caller, task_id, with_timeline=caller.wants_timeline)
 
     async def _submit(
         self,
@@ -359,7 +362,7 @@ class Operations:
             task_id = stream.snapshot.task.id if stream.snapshot else request.message.task_id
             if not request.configuration.return_immediately:
                 await read_until_interrupted(stream)
-        return await self._wait_for_task(caller, task_id)
+        return await self._wait_for_task(caller, task_id, with_timeline=caller.wants_timeline)
 
     @asynccontextmanager
     async def stream_message(
@@ -405,7 +408,8 @@ class Operations:
     async def _open_attached(self, caller: Caller, task_id: str) -> AsyncIterator[WireEvents]:
         """Stream the current turn, from the task's snapshot or after the last event id."""
         if caller.last_event_id is None:
-            async with self._watch(caller, task_id) as stream:
+            with_timeline = caller.wants_timeline
+            async with self._watch(caller, task_id, with_timeline=with_timeline) as stream:
                 events = current_turn_events(stream, self._links(caller), caller.generations)
                 yield self._limit_turn(caller, events)
         else:
@@ -431,7 +435,8 @@ class Operations:
         In A2A 1.1, a caller that knows its generation gets it when it has a higher one, when it has
         ended, or after `long_poll_s`.
         """
-        snapshot = await self._get_task(caller, request.id)
+        with_timeline = caller.wants_timeline
+        snapshot = await self._get_task(caller, request.id, with_timeline=with_timeline)
         known = caller.generations.current if caller.generations is not None else None
         is_running = snapshot.task.status.state not in TERMINAL
         if known is not None and is_running and 0 < snapshot.generation <= known:
@@ -443,7 +448,7 @@ class Operations:
                     self._watch(caller, request.id) as stream,
                 ):
                     await read_until_generation(stream, known, self._links(caller))
-            snapshot = await self._get_task(caller, request.id)
+            snapshot = await self._get_task(caller, request.id, with_timeline=with_timeline)
         return project_versioned_task(
             snapshot,
             caller.generations,
@@ -455,7 +460,9 @@ class Operations:
         """Cancel a task and return it in its terminal state."""
         await self._get_task(caller, request.id)
         client = self._directory.client_for_task(request.id)
-        snapshot = await client.cancel_task(request.id, account=caller.account)
+        snapshot = await client.cancel_task(
+            request.id, account=caller.account, with_timeline=caller.wants_timeline
+        )
         return project_versioned_task(snapshot, caller.generations, links=self._links(caller))
 
     async def list_tasks(
@@ -483,7 +490,8 @@ class Operations:
             ) as events:
                 yield events
             return
-        async with self._watch(caller, request.id) as stream:
+        with_timeline = caller.wants_timeline
+        async with self._watch(caller, request.id, with_timeline=with_timeline) as stream:
             snapshot = check_agent_task(caller, request.id, stream.snapshot)
             links = self._links(caller)
             tracing.link_task_span(snapshot)
@@ -589,12 +597,15 @@ class Operations:
         """Return the links to files for the caller."""
         return self._cards.file_links(caller.origin)
 
-    def _watch(self, caller: Caller, task_id: str) -> AbstractAsyncContextManager[TaskStream]:
+    def _watch(
+        self, caller: Caller, task_id: str, *, with_timeline: bool = False
+    ) -> AbstractAsyncContextManager[TaskStream]:
         """Open the stream of a task, from its current snapshot on."""
         return self._directory.watch(
             task_id,
             account=caller.account,
             with_snapshot=True,
+            with_timeline=with_timeline,
             patience_s=self._settings.patience_s,
         )
 
@@ -645,12 +656,18 @@ class Operations:
             submission.push_notification_version = caller.version
         return submission
 
-    async def _get_task(self, caller: Caller, task_id: str) -> snapshot_pb2.TaskSnapshot:
+    async def _get_task(
+        self, caller: Caller, task_id: str, *, with_timeline: bool = False
+    ) -> snapshot_pb2.TaskSnapshot:
         client = self._directory.client_for_task(task_id)
-        snapshot = await client.get_task(task_id, account=caller.account)
+        snapshot = await client.get_task(
+            task_id, account=caller.account, with_timeline=with_timeline
+        )
         return check_agent_task(caller, task_id, snapshot)
 
-    async def _wait_for_task(self, caller: Caller, task_id: str) -> snapshot_pb2.TaskSnapshot:
+    async def _wait_for_task(
+        self, caller: Caller, task_id: str, *, with_timeline: bool = False
+    ) -> snapshot_pb2.TaskSnapshot:
         """Return a task. If its host is unreachable, wait up to `patience_s` as streams do."""
-        async with self._watch(caller, task_id) as stream:
+        async with self._watch(caller, task_id, with_timeline=with_timeline) as stream:
             return check_agent_task(caller, task_id, stream.snapshot)

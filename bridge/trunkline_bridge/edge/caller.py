@@ -142,6 +142,11 @@ class Caller(NamedTuple):
         return self.version not in (V1_0, V1_1)
 
     @property
+    def wants_timeline(self) -> bool:
+        """True if tasks in the response have a timeline."""
+        return self.generations is not None and self.generations.timeline_length != 0
+
+    @property
     def turn_ends(self) -> Set[task_pb2.TaskState.ValueType]:
         """The states that end a turn in the caller's version."""
         return V0_1_TURN_END if self.version == V0_1 else TURN_END

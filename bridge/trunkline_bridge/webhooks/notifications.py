@@ -120,6 +120,7 @@ async def open_unsent(
         epoch=epoch,
         # From the beginning, the first event is the task.
         with_snapshot=after > 0,
+        with_timeline=webhook.version == V1_1 and seen is None,
     ) as stream:
         yield UnsentEvents(stream, seen, links, version=webhook.version)
 
@@ -129,7 +130,9 @@ async def open_from_snapshot(
     client: HostClient, webhook: webhook_service_pb2.Webhook, links: FileLinks
 ) -> AsyncIterator[UnsentEvents]:
     """Open the task's current snapshot and later events, if older events no longer exist."""
-    async with client.watch_task(webhook.config.task_id, account=webhook.account) as stream:
+    async with client.watch_task(
+        webhook.config.task_id, account=webhook.account, with_timeline=webhook.version == V1_1
+    ) as stream:
         yield UnsentEvents(stream, None, links, version=webhook.version)
 
 

@@ -153,7 +153,7 @@ class Directory:
         hosts = {name: host.address for name, (host, _) in sorted(self._agents.items())}
         return {name: states[address] for name, address in hosts.items() if address in states}
 
-    def watch(
+    def watch(  # noqa: PLR0913  a reader's options, each by name
         self,
         task_id: str,
         *,
@@ -161,6 +161,7 @@ class Directory:
         after: int | None = None,
         epoch: int = 0,
         with_snapshot: bool = False,
+        with_timeline: bool = False,
         patience_s: float = PATIENCE_S,
     ) -> ResumingStream:
         """Watch a task's events after a cursor, or from the head, until the task has ended.
@@ -177,6 +178,7 @@ class Directory:
             after=after,
             epoch=epoch,
             with_snapshot=with_snapshot,
+            with_timeline=with_timeline,
         )
 
     def submit(

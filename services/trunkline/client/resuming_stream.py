@@ -153,6 +153,7 @@ class ResumingStream(TaskStream):
         after: int | None = None,
         epoch: int = 0,
         with_snapshot: bool = True,
+        with_timeline: bool = False,
         until_turn_ends: bool = False,
     ) -> task_service_pb2.WatchTaskRequest:
         """Return the request for a watch: from the cursor once there is one, else from `after`."""
@@ -165,6 +166,7 @@ class ResumingStream(TaskStream):
             after_sequence=after,
             epoch=epoch,
             with_snapshot=with_snapshot,
+            with_timeline=with_timeline,
             until_turn_ends=until_turn_ends,
         )
 
@@ -299,6 +301,7 @@ class WatchStream(ResumingStream):
         after: int | None,
         epoch: int,
         with_snapshot: bool,
+        with_timeline: bool,
     ) -> None:
         super().__init__(directory, task_id, account, patience_s)
         self._start_sequence = after
@@ -307,10 +310,14 @@ class WatchStream(ResumingStream):
         self._start_epoch = epoch
         # Without a cursor the snapshot tells where the stream starts.
         self._with_snapshot = with_snapshot or after is None
+        self._with_timeline = with_timeline
 
     async def _next_request(self) -> StreamRequest:
         return self._watch(
-            after=self._start_sequence, epoch=self._start_epoch, with_snapshot=self._with_snapshot
+            after=self._start_sequence,
+            epoch=self._start_epoch,
+            with_snapshot=self._with_snapshot,
+            with_timeline=self._with_timeline,
         )
 
 
@@ -338,16 +345,20 @@ class SubmitStream(ResumingStream):
         """Submit the message, or watch the task if the message has arrived before."""
         request = self._request
         if self._has_started:
-            return self._watch(until_turn_ends=True)
+            return self._watch_turn()
         if request.message.task_id:
             self.task_id: str = request.message.task_id
             if self._tries > 1 and await self._has_arrived():
-                return self._watch(until_turn_ends=True)
+                return self._watch_turn()
         elif self._is_named:
             self.task_id = request.submission.task_id
         elif not await self._name_task():
-            return self._watch(until_turn_ends=True)
+            return self._watch_turn()
         return request
+
+    def _watch_turn(self) -> task_service_pb2.WatchTaskRequest:
+        with_timeline = self._request.submission.with_timeline
+        return self._watch(with_timeline=with_timeline, until_turn_ends=True)
 
     def _is_final(self, error: TrunklineError) -> bool:
         # A full disk refuses a new message at once. For an accepted message, the client retries.

@@ -196,10 +196,10 @@ class Fold:
         self._header = _NO_HEADER
         self._origin_task = ""
         self._task = self._snapshot.task
+        self._timeline = Timeline()
         if snapshot is not None:
             self._restore(snapshot)
         self._task.id = task_id
-        self._timeline = Timeline(self._snapshot)
 
     def _restore(self, snapshot: snapshot_pb2.TaskSnapshot) -> None:
         self._snapshot.CopyFrom(snapshot)
@@ -212,6 +212,8 @@ class Fold:
         del self._snapshot.artifacts[:]
         self._plans = {plan.plan_id: _PlanFold(plan) for plan in self._snapshot.plans}
         del self._snapshot.plans[:]
+        self._timeline = Timeline(self._snapshot.timeline)
+        del self._snapshot.timeline[:]
         self._calls = {call.started.call_id: call for call in self._snapshot.tool_calls}
         self._children = {child.started.task_id: child for child in self._snapshot.children}
         self._approvals = {info.requested.approval_id: info for info in self._snapshot.approvals}
@@ -287,8 +289,8 @@ class Fold:
         self._HANDLERS[kind](self, event)
         self._sequence += event_count(event)
 
-    def snapshot(self) -> snapshot_pb2.TaskSnapshot:
-        """Return a copy of the current state."""
+    def snapshot(self, *, with_timeline: bool = False) -> snapshot_pb2.TaskSnapshot:
+        """Return a copy of the current state. Only readers of A2A 1.1 need the timeline."""
         snapshot = snapshot_pb2.TaskSnapshot()
         snapshot.CopyFrom(self._snapshot)
         snapshot.sequence = self._sequence
@@ -297,6 +299,8 @@ class Fold:
         snapshot.task.artifacts.extend(artifact.artifact() for artifact in self._artifacts.values())
         snapshot.artifacts.extend(artifact.info for artifact in self._artifacts.values())
         snapshot.plans.extend(plan.plan() for plan in self._plans.values())
+        if with_timeline:
+            snapshot.timeline.extend(self._timeline)
         return snapshot
 
     def _defect(self, problem: str) -> InvalidAgentResponseError:
@@ -305,6 +309,7 @@ class Fold:
     def _on_created(self, event: event_pb2.Event) -> None:
         _apply_created(self._snapshot, event.created, self._header.time)
         self._generation = self._snapshot.generation
+        self._timeline.add_message(0, generation=self._generation)
 
     def _on_status(self, event: event_pb2.Event) -> None:
         status = self._task.status
@@ -503,7 +508,7 @@ class _PlanFold:
 
 
 def initial_snapshot(
-    task_id: str, created: event_pb2.TaskCreated, *, epoch: int
+    task_id: str, created: event_pb2.TaskCreated, *, epoch: int, with_timeline: bool = False
 ) -> snapshot_pb2.TaskSnapshot:
     """Return the snapshot of a new task whose creation is not committed yet.
 
@@ -512,6 +517,8 @@ def initial_snapshot(
     snapshot = snapshot_pb2.TaskSnapshot(sequence=1, epoch=epoch)
     snapshot.task.id = task_id
     _apply_created(snapshot, created, _NO_HEADER.time)
+    if with_timeline:
+        snapshot.timeline.add(generation=snapshot.generation, message_index=0)
     return snapshot
 
 
@@ -544,7 +551,6 @@ def _apply_created(
     task.status.timestamp.CopyFrom(time)
     task.history.append(created.message)
     snapshot.generation = 1
-    Timeline(snapshot).add_message(0, generation=1)
     if created.HasField("metadata"):
         task.metadata.CopyFrom(created.metadata)
 

@@ -337,7 +337,9 @@ class Journal:
         """Remove a listener. Removing it twice has no effect."""
         self._subscribers.unsubscribe(task_id, listener)
 
-    async def snapshot(self, task_id: str, *, at: int | None = None) -> snapshot_pb2.TaskSnapshot:
+    async def snapshot(
+        self, task_id: str, *, at: int | None = None, with_timeline: bool = False
+    ) -> snapshot_pb2.TaskSnapshot:
         """Return the state of a task after sequence `at`, or after all events.
 
         Raises:
@@ -349,7 +351,8 @@ class Journal:
         until = head if at is None else at
         if not 0 <= until <= head:
             raise InvalidArgumentError("at", f"the task has {head} events so far")
-        return (await self._folds.fold(task_id, until)).snapshot()
+        fold = await self._folds.fold(task_id, until)
+        return fold.snapshot(with_timeline=with_timeline)
 
     async def forwarded_sequences(self, task_id: str) -> dict[str, int]:
         """Return the last sequence forwarded to a task, by origin task.

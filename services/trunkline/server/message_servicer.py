@@ -21,20 +21,19 @@ class MessageServicer:
     async def SendMessage(
         self, request: message_service_pb2.SendMessageRequest, context: UnaryContext
     ) -> message_service_pb2.SendMessageResponse:
+        submission = request.submission
+        with_timeline = submission.with_timeline
         result = await self._host.submit(
-            request.agent,
-            request.message,
-            request.submission,
-            is_held=request.return_immediately,
+            request.agent, request.message, submission, is_held=request.return_immediately
         )
         if isinstance(result, message_pb2.Message):
             return message_service_pb2.SendMessageResponse(message=result)
         if not request.return_immediately:
-            snapshot = await self._host.wait_turn(result.task_id)
+            snapshot = await self._host.wait_turn(result.task_id, with_timeline=with_timeline)
             return message_service_pb2.SendMessageResponse(snapshot=snapshot)
         context.add_done_callback(lambda _: result.start())
         snapshot = result.snapshot or await self._host.snapshot(
-            result.task_id, account=request.submission.account
+            result.task_id, account=submission.account, with_timeline=with_timeline
         )
         return message_service_pb2.SendMessageResponse(snapshot=snapshot)
 
@@ -51,7 +50,8 @@ class MessageServicer:
             with_snapshot=True,
             until_turn_ends=True,
         )
-        snapshot = result.snapshot or await watch.snapshot()
+        with_timeline = submission.with_timeline
+        snapshot = result.snapshot or await watch.snapshot(with_timeline=with_timeline)
         response = message_service_pb2.StreamMessageResponse(snapshot=snapshot)
         return OpenStream(response.SerializeToString(), watch, result.start)
 

@@ -22,7 +22,9 @@ class TaskServicer:
     async def GetTask(
         self, request: task_service_pb2.GetTaskRequest, _context: _Context
     ) -> task_service_pb2.GetTaskResponse:
-        snapshot = await self._host.snapshot(request.task_id, account=request.account)
+        snapshot = await self._host.snapshot(
+            request.task_id, account=request.account, with_timeline=request.with_timeline
+        )
         return task_service_pb2.GetTaskResponse(snapshot=snapshot)
 
     async def ListTasks(
@@ -34,7 +36,10 @@ class TaskServicer:
         self, request: task_service_pb2.CancelTaskRequest, _context: _Context
     ) -> task_service_pb2.CancelTaskResponse:
         snapshot = await self._host.cancel(
-            request.task_id, account=request.account, reason=request.reason
+            request.task_id,
+            account=request.account,
+            reason=request.reason,
+            with_timeline=request.with_timeline,
         )
         return task_service_pb2.CancelTaskResponse(snapshot=snapshot)
 
@@ -48,7 +53,8 @@ class TaskServicer:
             until_head=request.until_head,
             until_turn_ends=request.until_turn_ends,
         )
-        response = task_service_pb2.WatchTaskResponse(snapshot=await watch.snapshot())
+        snapshot = await watch.snapshot(with_timeline=request.with_timeline)
+        response = task_service_pb2.WatchTaskResponse(snapshot=snapshot)
         return OpenStream(response.SerializeToString(), watch)
 
     async def AnswerApproval(

@@ -221,7 +221,9 @@ class TaskHost:
             result.start()
         return result
 
-    async def snapshot(self, task_id: str, *, account: str) -> snapshot_pb2.TaskSnapshot:
+    async def snapshot(
+        self, task_id: str, *, account: str, with_timeline: bool = False
+    ) -> snapshot_pb2.TaskSnapshot:
         """Return the snapshot of a task.
 
         Raises:
@@ -231,7 +233,7 @@ class TaskHost:
         """
         host = self._get_host(task_id)
         host.get_account_row(task_id, account)
-        return await host.journal.snapshot(task_id)
+        return await host.journal.snapshot(task_id, with_timeline=with_timeline)
 
     def list(
         self, request: task_service_pb2.ListTasksRequest
@@ -332,15 +334,17 @@ class TaskHost:
                 return task_id
         raise TaskNotFoundError(alias)
 
-    async def wait_turn(self, task_id: str) -> snapshot_pb2.TaskSnapshot:
+    async def wait_turn(
+        self, task_id: str, *, with_timeline: bool = False
+    ) -> snapshot_pb2.TaskSnapshot:
         """Wait until the task has ended or is interrupted, and return its snapshot."""
         journal = self._get_host(task_id).journal
         while (row := journal.row(task_id)).state not in TERMINAL | INTERRUPTED:
             await journal.wait(task_id, row.head)
-        return await journal.snapshot(task_id)
+        return await journal.snapshot(task_id, with_timeline=with_timeline)
 
     async def cancel(
-        self, task_id: str, *, account: str, reason: str = ""
+        self, task_id: str, *, account: str, reason: str = "", with_timeline: bool = False
     ) -> snapshot_pb2.TaskSnapshot:
         """Cancel a task and its descendants; return its snapshot after the end.
 
@@ -371,7 +375,7 @@ class TaskHost:
             raise PeerUnavailableError("this host", "it could not end the task; try again")
         if state != State.TASK_STATE_CANCELED:
             raise TaskNotCancelableError(task_id, state_name(state))
-        return await host.journal.snapshot(task_id)
+        return await host.journal.snapshot(task_id, with_timeline=with_timeline)
 
     async def answer_approval(
         self, request: task_service_pb2.AnswerApprovalRequest

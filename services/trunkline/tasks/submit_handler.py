@@ -94,7 +94,12 @@ class SubmitHandler:
         new_task = NewTask(
             task_id,
             created,
-            initial_snapshot(task_id, created, epoch=self._journal.epoch),
+            initial_snapshot(
+                task_id,
+                created,
+                epoch=self._journal.epoch,
+                with_timeline=submission.with_timeline,
+            ),
             idempotency_key(name, message, submission),
             self._build_webhook(task_id, created, submission),
         )

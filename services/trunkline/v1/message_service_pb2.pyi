@@ -42,6 +42,7 @@ class Submission(_message.Message):
     PUSH_NOTIFICATION_CONFIG_FIELD_NUMBER: _builtins.int
     PUSH_NOTIFICATION_VERSION_FIELD_NUMBER: _builtins.int
     IF_GENERATION_MATCH_FIELD_NUMBER: _builtins.int
+    WITH_TIMELINE_FIELD_NUMBER: _builtins.int
     account: _builtins.str
     """Whom the caller belongs to."""
     caller: _builtins.str
@@ -62,6 +63,8 @@ class Submission(_message.Message):
     """With a message for an existing task: ABORTED (TASK_GENERATION_MISMATCH) unless the task has
     this generation.
     """
+    with_timeline: _builtins.bool
+    """The snapshot in the response has the timeline."""
     @_builtins.property
     def deadline(self) -> _timestamp_pb2.Timestamp:
         """When the task ends at the latest; a child gets its parent's."""
@@ -97,10 +100,11 @@ class Submission(_message.Message):
         push_notification_config: _push_notification_pb2.TaskPushNotificationConfig | None = ...,
         push_notification_version: _builtins.str = ...,
         if_generation_match: _builtins.int | None = ...,
+        with_timeline: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_if_generation_match", b"_if_generation_match", "deadline", b"deadline", "if_generation_match", b"if_generation_match", "metadata", b"metadata", "parent", b"parent", "push_notification_config", b"push_notification_config"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_if_generation_match", b"_if_generation_match", "accepted_output_modes", b"accepted_output_modes", "account", b"account", "caller", b"caller", "deadline", b"deadline", "idempotent", b"idempotent", "if_generation_match", b"if_generation_match", "metadata", b"metadata", "parent", b"parent", "priority", b"priority", "push_notification_config", b"push_notification_config", "push_notification_version", b"push_notification_version", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_if_generation_match", b"_if_generation_match", "accepted_output_modes", b"accepted_output_modes", "account", b"account", "caller", b"caller", "deadline", b"deadline", "idempotent", b"idempotent", "if_generation_match", b"if_generation_match", "metadata", b"metadata", "parent", b"parent", "priority", b"priority", "push_notification_config", b"push_notification_config", "push_notification_version", b"push_notification_version", "task_id", b"task_id", "with_timeline", b"with_timeline"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__if_generation_match: _TypeAlias = _typing.Literal["if_generation_match"]  # noqa: Y015
     _WhichOneofArgType__if_generation_match: _TypeAlias = _typing.Literal["_if_generation_match", b"_if_generation_match"]  # noqa: Y015

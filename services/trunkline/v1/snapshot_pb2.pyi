@@ -118,7 +118,7 @@ class TaskSnapshot(_message.Message):
 
     @_builtins.property
     def timeline(self) -> _containers.RepeatedCompositeFieldContainer[Global___TimelineEntry]:
-        """The latest messages of the client and statuses, oldest first."""
+        """The latest messages of the client and statuses, oldest first. Empty unless it is requested."""
 
     def __init__(
         self,

@@ -32,19 +32,23 @@ class GetTaskRequest(_message.Message):
 
     TASK_ID_FIELD_NUMBER: _builtins.int
     ACCOUNT_FIELD_NUMBER: _builtins.int
+    WITH_TIMELINE_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """The task."""
     account: _builtins.str
     """Only if it belongs to this account."""
+    with_timeline: _builtins.bool
+    """The snapshot has the timeline."""
     def __init__(
         self,
         *,
         task_id: _builtins.str = ...,
         account: _builtins.str = ...,
+        with_timeline: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "task_id", b"task_id", "with_timeline", b"with_timeline"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -163,22 +167,26 @@ class CancelTaskRequest(_message.Message):
     TASK_ID_FIELD_NUMBER: _builtins.int
     ACCOUNT_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    WITH_TIMELINE_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """The task."""
     account: _builtins.str
     """Only if it belongs to this account."""
     reason: _builtins.str
     """Why, for people."""
+    with_timeline: _builtins.bool
+    """The snapshot has the timeline."""
     def __init__(
         self,
         *,
         task_id: _builtins.str = ...,
         account: _builtins.str = ...,
         reason: _builtins.str = ...,
+        with_timeline: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "reason", b"reason", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "reason", b"reason", "task_id", b"task_id", "with_timeline", b"with_timeline"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -221,6 +229,7 @@ class WatchTaskRequest(_message.Message):
     UNTIL_HEAD_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     UNTIL_TURN_ENDS_FIELD_NUMBER: _builtins.int
+    WITH_TIMELINE_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """The task."""
     account: _builtins.str
@@ -235,6 +244,8 @@ class WatchTaskRequest(_message.Message):
     """The epoch the cursor was read in; 0: unknown."""
     until_turn_ends: _builtins.bool
     """End also where the task asks for input."""
+    with_timeline: _builtins.bool
+    """The snapshot has the timeline."""
     def __init__(
         self,
         *,
@@ -245,10 +256,11 @@ class WatchTaskRequest(_message.Message):
         until_head: _builtins.bool = ...,
         epoch: _builtins.int = ...,
         until_turn_ends: _builtins.bool = ...,
+        with_timeline: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_after_sequence", b"_after_sequence", "after_sequence", b"after_sequence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_sequence", b"_after_sequence", "account", b"account", "after_sequence", b"after_sequence", "epoch", b"epoch", "task_id", b"task_id", "until_head", b"until_head", "until_turn_ends", b"until_turn_ends", "with_snapshot", b"with_snapshot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_sequence", b"_after_sequence", "account", b"account", "after_sequence", b"after_sequence", "epoch", b"epoch", "task_id", b"task_id", "until_head", b"until_head", "until_turn_ends", b"until_turn_ends", "with_snapshot", b"with_snapshot", "with_timeline", b"with_timeline"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__after_sequence: _TypeAlias = _typing.Literal["after_sequence"]  # noqa: Y015
     _WhichOneofArgType__after_sequence: _TypeAlias = _typing.Literal["_after_sequence", b"_after_sequence"]  # noqa: Y015

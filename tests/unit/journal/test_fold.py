@@ -376,6 +376,16 @@ def test_a_stored_fold_of_an_earlier_build_has_its_sequence_as_generation() -> N
     stored = fold(working(), begin("a", "x"))
     assert (stored.sequence, stored.generation) == (3, 3)
     stored.sequence, stored.generation = 9, 0
-    del stored.timeline[:]
-    restored = Fold(stored.task.id, stored).snapshot()
+    restored = Fold(stored.task.id, stored).snapshot(with_timeline=True)
     assert (restored.generation, len(restored.timeline)) == (9, 0)
+
+
+def test_a_snapshot_has_the_timeline_only_on_request() -> None:
+    task_fold = Fold(TASK)
+    task_fold.apply(batch([created(), working(), completed()]))
+    assert not task_fold.snapshot().timeline
+    stored = task_fold.snapshot(with_timeline=True)
+    assert [entry.generation for entry in stored.timeline] == [1, 2, 3]
+    restored = Fold(TASK, stored)
+    assert not restored.snapshot().timeline
+    assert restored.snapshot(with_timeline=True) == stored
