@@ -3,6 +3,7 @@
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Receive, Scope, Send
 
+from trunkline.audit import AuditLog
 from trunkline.client import Directory
 from trunkline.client.safe_fetch.address_guard import AddressGuard
 from trunkline_bridge.bindings.files import FileBinding
@@ -16,6 +17,7 @@ from trunkline_bridge.edge.agent_cards import AgentCards, BoundAddresses, load_s
 from trunkline_bridge.edge.authentication import build_authenticator
 from trunkline_bridge.edge.caller import Authenticator, CallerFactory
 from trunkline_bridge.edge.card_endpoints import CardEndpoints
+from trunkline_bridge.edge.credential_audit import record_refusals
 from trunkline_bridge.edge.host_guard import HostGuard, with_origin_form
 from trunkline_bridge.edge.in_flight import InFlightRequests
 from trunkline_bridge.edge.pages import REFUSAL_KEY, HealthEndpoints, Page, mount, not_found
@@ -47,8 +49,11 @@ class Bridge:
         settings: BridgeSettings | None = None,
         *,
         authenticator: Authenticator | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
         """Compose the bridge. Without an authenticator, the settings decide how callers log in.
+
+        Without an audit log, nothing is recorded.
 
         Raises:
             ConfigurationError: a setting is wrong.
@@ -61,9 +66,11 @@ class Bridge:
         cards = AgentCards(
             directory, settings, authenticator, self.addresses, load_signer(settings)
         )
-        callers = CallerFactory(authenticator, settings)
+        callers = CallerFactory(record_refusals(authenticator, audit), settings)
         guard = AddressGuard(settings.allow_webhook)
-        operations = Operations(directory, settings, cards, WebhookRegistrations(directory, guard))
+        operations = Operations(
+            directory, settings, cards, WebhookRegistrations(directory, guard), audit
+        )
         signer = WebhookSigner(settings.webhook_secret) if settings.webhook_secret else None
         self._delivers_webhooks = settings.push_notifications
         self._deliverer = WebhookDeliverer(
@@ -93,7 +100,7 @@ class Bridge:
             cards, callers, max_age_s=settings.card_max_age_s, is_strict=is_strict
         )
         health = HealthEndpoints(directory, callers, settings.default_agent)
-        files = FileBinding(directory, callers, patience_s=settings.patience_s)
+        files = FileBinding(directory, callers, patience_s=settings.patience_s, audit=audit)
 
         def agent_routes() -> list[BaseRoute]:
             return [Route("/", jsonrpc), *card_endpoints.routes(), *rest.routes(build_handler)]

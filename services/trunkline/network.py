@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 # A header value is a number of seconds or a date; both are shorter than this.
 _MAX_LENGTH: Final = 64
@@ -48,6 +48,17 @@ def parse_authority(text: str) -> Authority:
     if not all(host.split(".")):
         raise ValueError(f"{text!r} has an empty label")
     return Authority(host, port)
+
+
+def peer_host(peer: str) -> str:
+    """Return the address in the name that gRPC gives to a peer, such as `ipv4:127.0.0.1:50051`.
+
+    The port is left out. A Unix socket is `unix`.
+    """
+    scheme, _, rest = unquote(peer).partition(":")
+    if scheme not in {"ipv4", "ipv6"}:
+        return scheme
+    return rest.rpartition(":")[0].strip("[]")
 
 
 def is_ip_address(host: str) -> bool:

@@ -5,6 +5,7 @@ private, because some systems make files writable by the private group of their 
 by a group that has only a number (`fsGroup`).
 """
 
+import errno
 import grp
 import os
 import pwd
@@ -92,6 +93,33 @@ def write_private_file(path: Path, content: bytes) -> None:
     except OSError as error:
         problem = f"can't be written: {error.strerror or error}"
         raise ConfigurationError(str(path), problem) from error
+
+
+def open_private_append(path: Path) -> int:
+    """Open a file for reading and appending; return its descriptor. A new one has mode 0600.
+
+    Raises:
+        ConfigurationError: it is a link, or another user may change it or replace it; the text
+            says what to do.
+        OSError: it can't be opened.
+    """
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+    try:
+        fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise ConfigurationError(str(path), _LINK) from error
+        raise
+    status = os.fstat(fd)
+    problem = (
+        _find_problem(path, status)
+        or _find_folder_problem(path.parent)
+        or _find_reader_problem(path, status, is_read_only=False)
+    )
+    if problem:
+        os.close(fd)
+        raise ConfigurationError(str(path), problem)
+    return fd
 
 
 def create_private_folder(folder: Path) -> None:

@@ -11,12 +11,14 @@ from urllib.parse import quote
 
 from google.rpc import code_pb2
 
+from trunkline.audit import OK, Action, AuditLog
 from trunkline.client import Directory
 from trunkline.client.artifacts import ArtifactClient, Download, Reference
 from trunkline.errors import ArtifactNotFoundError, TaskNotFoundError, TrunklineError
 from trunkline_bridge.bindings.http_handler import BufferedResponse, HttpRequest, Response
 from trunkline_bridge.edge import tracing
-from trunkline_bridge.edge.caller import CallerFactory
+from trunkline_bridge.edge.caller import CallerFactory, Identity
+from trunkline_bridge.edge.credential_audit import caller_actor
 from trunkline_bridge.edge.http import ResponseSender, method_not_allowed_error, rest_error_body
 from trunkline_bridge.edge.in_flight import Connection, find_connection
 from trunkline_bridge.edge.preconditions import (
@@ -58,8 +60,16 @@ class FileBinding:
     methods: tuple[str, ...] = ()
     method_hint = ""
 
-    def __init__(self, directory: Directory, callers: CallerFactory, *, patience_s: float) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        callers: CallerFactory,
+        *,
+        patience_s: float,
+        audit: AuditLog | None = None,
+    ) -> None:
         """`patience_s` is the time to wait for an unreachable host of a file."""
+        self.audit = audit
         self.artifacts = ArtifactClient(directory, patience_s=patience_s)
         self.callers = callers
 
@@ -96,8 +106,18 @@ class FileCall:
             async with self._binding.artifacts.open(reference, account=identity.account) as file:
                 metadata = file
         except (TaskNotFoundError, ArtifactNotFoundError):
+            self._record(request, identity, reference, outcome=FILE_NOT_FOUND.reason)
             raise _file_not_found() from None
+        self._record(request, identity, reference)
         return self._build_response(request, reference, metadata, identity.account)
+
+    def _record(
+        self, request: HttpRequest, identity: Identity, reference: Reference, outcome: str = OK
+    ) -> None:
+        audit = self._binding.audit
+        if audit is not None and audit.covers(Action.FILE_GET):
+            actor = caller_actor(identity, request.headers.get(b":peer") or "")
+            audit.record(Action.FILE_GET, actor, outcome=outcome, task=reference.task_id)
 
     def error_response(self, error: WireError) -> BufferedResponse:
         """Return an error under its HTTP status."""

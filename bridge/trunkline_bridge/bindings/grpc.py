@@ -12,6 +12,7 @@ from google.rpc import code_pb2
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerUnavailableError
+from trunkline.network import peer_host
 from trunkline_bridge.bindings import request_parser as parser
 from trunkline_bridge.bindings.grpc_messages import parse_request
 from trunkline_bridge.bindings.grpc_service import GrpcMethod, GrpcService
@@ -61,18 +62,20 @@ _CallWork: TypeAlias = Callable[["CallMetadata"], Awaitable[bytes | None]]
 
 
 class CallMetadata:
-    """The text metadata of a call: A2A's service parameters over gRPC.
+    """The text metadata of a call, with `:peer`: A2A's service parameters over gRPC.
 
     The values of a repeated key are joined by commas.
     """
 
     __slots__ = ("_values",)
 
-    def __init__(self, pairs: Iterable[tuple[str, str | bytes]] | None) -> None:
+    def __init__(self, pairs: Iterable[tuple[str, str | bytes]] | None, *, peer: str) -> None:
+        """`peer` is the client's address, as `ServicerContext.peer` returns it."""
         values: dict[str, str] = {}
         for key, value in pairs or ():
             if isinstance(value, str):
                 values[key] = value if key not in values else f"{values[key]}, {value}"
+        values[":peer"] = peer_host(peer)
         self._values = values
 
     def get(self, name: bytes) -> str | None:
@@ -125,7 +128,7 @@ class UnknownMethods(grpc.GenericRpcHandler):
         error, text = self._build_error(handler_call_details.method)
 
         async def reject(_requests: object, context: GrpcContext) -> None:
-            metadata = CallMetadata(context.invocation_metadata())
+            metadata = CallMetadata(context.invocation_metadata(), peer=context.peer())
             with tracing.grpc_call_span(_UNKNOWN_SPAN_NAME, metadata.trace_context()) as response:
                 tracing.record_failure(error.kind.reason)
                 tracing.record_grpc_code(status_code(error).name)
@@ -309,7 +312,7 @@ class GrpcBinding:
     async def _serve(
         self, service: GrpcService, method: GrpcMethod, context: GrpcContext, work: _CallWork
     ) -> bytes:
-        metadata = CallMetadata(context.invocation_metadata())
+        metadata = CallMetadata(context.invocation_metadata(), peer=context.peer())
         result: bytes | None = None
         error: WireError | None = None
 

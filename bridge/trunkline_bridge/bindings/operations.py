@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a.v1_1 import a2a_pb2 as v1_1_pb2
+from trunkline.audit import Action, AuditLog
 from trunkline.client import Directory, HostClient, TaskStream, allocate_task_id
 from trunkline.errors import (
     AgentNotFoundError,
@@ -31,6 +32,7 @@ from trunkline.v1 import (
     task_pb2,
     task_service_pb2,
 )
+from trunkline_bridge.bindings.operation_audit import audited, audited_stream, note_new_task
 from trunkline_bridge.edge import tracing
 from trunkline_bridge.edge.agent_cards import AgentCards
 from trunkline_bridge.edge.caller import Caller
@@ -249,7 +251,8 @@ def _task_from_summary(summary: snapshot_pb2.TaskSummary) -> task_pb2.Task:
 class Operations:
     """The operations of A2A. They raise only TrunklineErrors and WireErrors.
 
-    A task is visible only at the address of its agent and to its own account.
+    A task is visible only at the address of its agent and to its own account. Each operation is
+    recorded in the audit log here, because all bindings and versions pass here.
     """
 
     def __init__(
@@ -258,12 +261,16 @@ class Operations:
         settings: BridgeSettings,
         cards: AgentCards,
         webhooks: WebhookRegistrations,
+        audit: AuditLog | None = None,
     ) -> None:
+        """Without an audit log, nothing is recorded."""
+        self.audit = audit
         self._directory = directory
         self._settings = settings
         self._cards = cards
         self._webhooks = webhooks
 
+    @audited(Action.CARD_GET)
     async def get_extended_card(
         self, caller: Caller, _request: a2a_pb2.GetExtendedAgentCardRequest | None = None
     ) -> agent_card_pb2.AgentCard:
@@ -284,6 +291,7 @@ class Operations:
             if not self._directory.knows_task_host(task_id):
                 raise
 
+    @audited(Action.MESSAGE_SEND)
     async def send_message(
         self, caller: Caller, request: a2a_pb2.SendMessageRequest, *, new_task_id: str = ""
     ) -> AnyTask | message_pb2.Message:
@@ -364,6 +372,7 @@ class Operations:
                 await read_until_interrupted(stream)
         return await self._wait_for_task(caller, task_id, with_timeline=caller.wants_timeline)
 
+    @audited_stream(Action.MESSAGE_STREAM)
     @asynccontextmanager
     async def stream_message(
         self, caller: Caller, request: a2a_pb2.SendMessageRequest, *, new_task_id: str = ""
@@ -390,6 +399,8 @@ class Operations:
             submission=submission,
             patience_s=self._patience_s(caller),
         ) as stream:
+            if stream.snapshot is not None:
+                note_new_task(stream.snapshot.task)
             earlier_task_id = find_earlier_task(stream, submission)
             if not earlier_task_id or caller.last_event_id is None:
                 events = turn_events(
@@ -429,6 +440,7 @@ class Operations:
         left = caller.deadline - datetime.now(UTC)
         return min(self._settings.patience_s, max(0.0, left.total_seconds()))
 
+    @audited(Action.TASK_GET)
     async def get_task(self, caller: Caller, request: a2a_pb2.GetTaskRequest) -> AnyTask:
         """Return a task.
 
@@ -456,6 +468,7 @@ class Operations:
             links=self._links(caller),
         )
 
+    @audited(Action.TASK_CANCEL)
     async def cancel_task(self, caller: Caller, request: a2a_pb2.CancelTaskRequest) -> AnyTask:
         """Cancel a task and return it in its terminal state."""
         await self._get_task(caller, request.id)
@@ -465,6 +478,7 @@ class Operations:
         )
         return project_versioned_task(snapshot, caller.generations, links=self._links(caller))
 
+    @audited(Action.TASK_LIST)
     async def list_tasks(
         self, caller: Caller, request: a2a_pb2.ListTasksRequest
     ) -> a2a_pb2.ListTasksResponse | v1_1_pb2.ListTasksResponse:
@@ -472,6 +486,7 @@ class Operations:
         client = self._directory.client_for_agent(caller.agent)
         return await fetch_task_page(client, caller, request, self._links(caller))
 
+    @audited_stream(Action.TASK_SUBSCRIBE)
     @asynccontextmanager
     async def subscribe_to_task(
         self, caller: Caller, request: a2a_pb2.SubscribeToTaskRequest
@@ -544,6 +559,7 @@ class Operations:
                 limit_s = self._settings.auth_wait_s
                 yield limit_auth_wait(until_turn_end(events), limit_s, state=state)
 
+    @audited(Action.WEBHOOK_CREATE)
     async def create_push_config(
         self, caller: Caller, config: push_notification_pb2.TaskPushNotificationConfig
     ) -> push_notification_pb2.TaskPushNotificationConfig:
@@ -557,6 +573,7 @@ class Operations:
         checked = await self._webhooks.validate(config, task_id=task_id, version=version)
         return await self._webhooks.create(checked, account=caller.account, version=version)
 
+    @audited(Action.WEBHOOK_GET)
     async def get_push_config(
         self, caller: Caller, request: a2a_pb2.GetTaskPushNotificationConfigRequest
     ) -> push_notification_pb2.TaskPushNotificationConfig:
@@ -565,6 +582,7 @@ class Operations:
         await self._get_task(caller, request.task_id)
         return await self._webhooks.get(request.task_id, request.id, account=caller.account)
 
+    @audited(Action.WEBHOOK_LIST)
     async def list_push_configs(
         self, caller: Caller, request: a2a_pb2.ListTaskPushNotificationConfigsRequest
     ) -> a2a_pb2.ListTaskPushNotificationConfigsResponse:
@@ -573,6 +591,7 @@ class Operations:
         await self._get_task(caller, request.task_id)
         return await self._webhooks.list(request.task_id, account=caller.account)
 
+    @audited(Action.WEBHOOK_DELETE)
     async def delete_push_config(
         self, caller: Caller, request: a2a_pb2.DeleteTaskPushNotificationConfigRequest
     ) -> None:

@@ -34,6 +34,7 @@ RELOAD_INTERVAL_S = 1.0
 
 _PREFIX = "tk_"
 _KEY_BYTES = 32
+_KEY_ID_LENGTH = 12
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[^\x00-\x1f\x7f\"\\]{1,200}")
 _FILE_HEADER = (
@@ -49,6 +50,11 @@ class ApiKey:
     account: str
     sha256: str
     """Hash of the key, in hexadecimal."""
+
+    @property
+    def key_id(self) -> str:
+        """Tells keys of the same name apart: the beginning of the hash, which reveals nothing."""
+        return self.sha256[:_KEY_ID_LENGTH]
 
 
 def is_caller_name(name: object) -> TypeGuard[str]:

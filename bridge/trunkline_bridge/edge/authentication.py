@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import NoReturn
 from urllib.parse import urlsplit
 
+from trunkline.audit import ActorKind
 from trunkline.errors import ConfigurationError
 from trunkline.settings import HostPort
 from trunkline.v1 import security_scheme_pb2
@@ -120,7 +121,15 @@ class CredentialAuthenticator:
 
     def _find_identity(self, key: str) -> Identity | None:
         entry = self._keys.find(key) if self._keys else None
-        return Identity(entry.account, entry.name, is_authenticated=True) if entry else None
+        if entry is None:
+            return None
+        return Identity(
+            entry.account,
+            entry.name,
+            is_authenticated=True,
+            kind=ActorKind.API_KEY,
+            key_id=entry.key_id,
+        )
 
     def _schemes(self) -> Iterator[tuple[str, security_scheme_pb2.SecurityScheme]]:
         if self._keys is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Protocol
 
+from trunkline.audit import ActorKind
 from trunkline.identity import ANONYMOUS_ACCOUNT
 from trunkline.task_states import TURN_END
 from trunkline.v1 import security_scheme_pb2, task_pb2
@@ -37,7 +38,8 @@ _NAME = re.compile(r"[A-Za-z0-9._\-]{1,200}")
 class ServiceParameters(Protocol):
     """A2A's service parameters (§3.2.6): headers over HTTP, metadata over gRPC.
 
-    Over HTTP they include `:scheme`, as HTTP/2 does.
+    They include `:peer`, the address of the connection's other end, and over HTTP `:scheme`, as
+    HTTP/2 does.
     """
 
     def get(self, name: bytes) -> str | None:
@@ -54,6 +56,10 @@ class Identity:
     name: str = ANONYMOUS_ACCOUNT
     """The name of the caller within the account. Message ids are unique per caller."""
     is_authenticated: bool = False
+    kind: ActorKind = ActorKind.ANONYMOUS
+    """The way in which the caller was identified."""
+    key_id: str = ""
+    """Identifies the credential in the audit log; no secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +141,10 @@ class Caller(NamedTuple):
     user_agent: str = ""
     generations: GenerationParameters | None = None
     """The parameters of A2A 1.1; None in versions before it."""
+    kind: ActorKind = ActorKind.ANONYMOUS
+    key_id: str = ""
+    address: str = ""
+    """The address of the connection's other end; empty if it is unknown."""
 
     @property
     def is_older(self) -> bool:
@@ -179,6 +189,9 @@ class CallerFactory:
             is_authenticated=identity.is_authenticated,
             origin=request_origin(parameters),
             user_agent=parameters.get(b"user-agent") or "",
+            kind=identity.kind,
+            key_id=identity.key_id,
+            address=parameters.get(b":peer") or "",
         )
 
 

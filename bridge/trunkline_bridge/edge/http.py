@@ -56,9 +56,9 @@ _SHOWN_LENGTH = 100
 
 
 class RequestHeaders:
-    """The headers of a request, with `:scheme` as in HTTP/2. Repeated headers are joined by commas.
+    """The headers of a request, with `:scheme` as in HTTP/2, and `:peer`, the client's address.
 
-    They are A2A's service parameters over HTTP.
+    Repeated headers are joined by commas. They are A2A's service parameters over HTTP.
     """
 
     __slots__ = ("_values",)
@@ -68,6 +68,8 @@ class RequestHeaders:
         for name, value in scope["headers"]:
             values[name] = value if name not in values else values[name] + b", " + value
         values[b":scheme"] = scope.get("scheme", "http").encode("ascii")
+        client = scope.get("client")
+        values[b":peer"] = client[0].encode() if client else b""
         self._values = values
 
     def get(self, name: bytes) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from trunkline.audit import ActorKind
 from trunkline.errors import PeerUnavailableError
 from trunkline_bridge.documents import fetch_document
 from trunkline_bridge.edge.api_keys import is_account_name, is_caller_name
@@ -159,15 +160,18 @@ class TokenVerifier:
             InvalidTokenError: the token is invalid.
             PeerUnavailableError: the keys of the issuer cannot be fetched.
         """
-        claims = await self._claims(token)
+        claims, key_id = await self._claims(token)
         account = claims.get(self._settings.account_claim)
         name = claims.get("sub", account)
         if not is_account_name(account) or not is_caller_name(name):
             claim = self._settings.account_claim
             raise InvalidTokenError(f"the token's claims sub and {claim} are no caller and account")
-        return Identity(account, name, is_authenticated=True)
+        return Identity(
+            account, name, is_authenticated=True, kind=ActorKind.JWT, key_id=key_id or ""
+        )
 
-    async def _claims(self, token: str) -> dict[str, Any]:
+    async def _claims(self, token: str) -> tuple[dict[str, Any], str | None]:
+        """Return the claims of a token, and the id of the key that signed it."""
         # Imported only for tokens: cryptography is slow to load.
         import jwt
 
@@ -202,7 +206,7 @@ class TokenVerifier:
         except (jwt.PyJWTError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
             raise InvalidTokenError("the token is not valid") from error
         _check_times(claims)
-        return claims
+        return claims, key_id
 
 
 def _is_callers_type(value: object) -> bool:

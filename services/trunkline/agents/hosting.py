@@ -9,6 +9,7 @@ from trunkline.agents.authoring import FunctionAgent
 from trunkline.agents.journals import JournalFolder
 from trunkline.agents.options import load_agent_options
 from trunkline.agents.takeover import Takeover, adopt_journal, claim_standby_names
+from trunkline.audit import AuditLog, open_audit_log
 from trunkline.client import ChannelPool, Directory, RegistryClient, run_in_background
 from trunkline.client.content_resolver import ContentResolver
 from trunkline.errors import ConfigurationError, PeerUnavailableError
@@ -76,11 +77,12 @@ async def open_host(
     directory: Directory,
     settings: Settings,
     readiness: AgentReadiness | None = None,
+    audit: AuditLog | None = None,
 ) -> AsyncIterator[TaskHost]:
     """Open the agents' journals and run their tasks; cancel descendants over the mesh.
 
     The journals are the free ones of the first agent's family. Agents that are not ready from the
-    start are marked in `readiness`.
+    start are marked in `readiness`. Answers to approvals are recorded in the audit log.
 
     Raises:
         ConfigurationError: an agent's settings are invalid.
@@ -119,6 +121,7 @@ async def open_host(
                 checkpoint_path=own.checkpoint_path,
                 answer_parent=answer_parent,
                 open_remote=ContentResolver(directory, settings.allow_fetch).open,
+                audit=audit,
             ) as host,
         ):
             for free in journals.open_free(family, names):
@@ -246,12 +249,12 @@ def describe_host(
     )
 
 
-def add_host_services(server: MeshServer, host: TaskHost) -> None:
-    """Add the services that every host has."""
+def add_host_services(server: MeshServer, host: TaskHost, audit: AuditLog | None = None) -> None:
+    """Add the services that every host has. Acts over them are recorded in the audit log."""
     server.add_message_service(host)
-    server.add_task_service(host)
+    server.add_task_service(host, audit)
     server.add_artifact_service(host)
-    server.add_webhook_service(host.push_configs.outbox)
+    server.add_webhook_service(host.push_configs.outbox, audit)
 
 
 _STOP_GRACE_S = 1.0
@@ -280,13 +283,16 @@ async def join_mesh(
     readiness = AgentReadiness()
     async with AsyncExitStack() as stack:
         stack.callback(configure_tracing(name, mesh_address=mesh).shutdown)
+        audit = await stack.enter_async_context(open_audit_log(settings, process=name))
         await stack.enter_async_context(channels)
         await stack.enter_async_context(directory)
         host = await stack.enter_async_context(
-            open_host(agents, directory=directory, settings=settings, readiness=readiness)
+            open_host(
+                agents, directory=directory, settings=settings, readiness=readiness, audit=audit
+            )
         )
         server = MeshServer()
-        add_host_services(server, host)
+        add_host_services(server, host, audit)
         (address,) = await server.start(str(settings.listen))
         stack.push_async_callback(server.stop, _STOP_GRACE_S)
         # Calls to this process itself use its local address.

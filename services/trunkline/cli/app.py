@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from trunkline.cli.commands import a2a, identity, inspect, project, serve, storage
+from trunkline.cli.commands import a2a, audit, identity, inspect, project, serve, storage
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.plugins import PluginGroup
 from trunkline.cli.terminal import accept_any_text
@@ -40,6 +40,7 @@ for _command in (
     inspect.approve,
     inspect.reject,
     inspect.trace,
+    audit.audit,
 ):
     app.command()(_command)
 app.add_typer(serve.serve, name="serve")

@@ -3,10 +3,13 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from trunkline.audit import Action
+from trunkline.cli.audit import USED_SETTINGS, record_act
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.options import load_command_settings
 from trunkline.cli.terminal import print_json, print_stderr, print_table
 from trunkline.errors import ConfigurationError, InvalidArgumentError, PeerProtocolError
+from trunkline.settings import Settings
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.documents import fetch_document
 from trunkline_bridge.edge.api_keys import (
@@ -144,7 +147,8 @@ def add_key(name: str, file: Path | None, *, account: str, as_json: bool) -> Exi
         ConfigurationError: no file is named, or it is invalid.
         InvalidArgumentError: the name is taken, or a name is invalid.
     """
-    path = _keys_file(file)
+    settings = _load_settings()
+    path = _keys_file(file, settings)
     keys = load_keys(path) if path.exists() else []
     if not is_caller_name(name) or any(key.name == name for key in keys):
         raise InvalidArgumentError("NAME", f"{name!r} is taken or not a valid name; choose another")
@@ -153,7 +157,9 @@ def add_key(name: str, file: Path | None, *, account: str, as_json: bool) -> Exi
             "--account", f"{account!r} is not a valid account; choose another"
         )
     key = generate_key()
-    save_keys(path, [*keys, ApiKey(name, account, hash_key(key))])
+    entry = ApiKey(name, account, hash_key(key))
+    save_keys(path, [*keys, entry])
+    record_act(settings, Action.KEY_ADD, key=name, key_id=entry.key_id, account=account)
     if as_json:
         print_json({"name": name, "account": account, "key": key, "file": str(path)})
     else:
@@ -168,7 +174,7 @@ def list_keys(file: Path | None, *, as_json: bool) -> ExitCode:
     Raises:
         ConfigurationError: no file is named, or it is invalid.
     """
-    keys = load_keys(_keys_file(file))
+    keys = load_keys(_keys_file(file, _load_settings()))
     if as_json:
         print_json([{"name": key.name, "account": key.account} for key in keys])
     else:
@@ -183,12 +189,14 @@ def remove_key(name: str, file: Path | None, *, as_json: bool) -> ExitCode:
         ConfigurationError: no file is named, or it is invalid.
         InvalidArgumentError: there is no such key.
     """
-    path = _keys_file(file)
+    settings = _load_settings()
+    path = _keys_file(file, settings)
     keys = load_keys(path)
     remaining = [key for key in keys if key.name != name]
     if len(remaining) == len(keys):
         raise InvalidArgumentError("NAME", f"there is no key {name!r}; `trunkline keys list`")
     save_keys(path, remaining)
+    record_act(settings, Action.KEY_REMOVE, key=name)
     if as_json:
         print_json({"name": name, "removed": True})
     else:
@@ -196,8 +204,12 @@ def remove_key(name: str, file: Path | None, *, as_json: bool) -> ExitCode:
     return ExitCode.OK
 
 
-def _keys_file(file: Path | None) -> Path:
-    path = file or load_command_settings(uses={"api_keys_file"}).api_keys_file
+def _load_settings() -> Settings:
+    return load_command_settings(uses={"api_keys_file", *USED_SETTINGS})
+
+
+def _keys_file(file: Path | None, settings: Settings) -> Path:
+    path = file or settings.api_keys_file
     if path is None:
         problem = "name the file of keys here, or in trunkline.toml as api_keys_file"
         raise ConfigurationError("--file", problem)

@@ -16,6 +16,8 @@ from trunkline.artifacts.admin import (
     is_blob_file,
     prune_blobs,
 )
+from trunkline.audit import Action
+from trunkline.cli.audit import USED_SETTINGS, record_act
 from trunkline.cli.exits import ExitCode, print_error
 from trunkline.cli.options import load_command_settings
 from trunkline.cli.terminal import print_json
@@ -63,7 +65,8 @@ def back_up_data(target: Path, data: Path | None, *, as_json: bool) -> ExitCode:
     Raises:
         ConfigurationError: there is no data directory, or the folder is not empty.
     """
-    folder = _require_folder(_settings(data))
+    settings = _settings(data)
+    folder = _require_folder(settings)
     _check_empty(target, "choose a new folder for the backup")
     copied = []
     for path in _databases(folder):
@@ -72,6 +75,7 @@ def back_up_data(target: Path, data: Path | None, *, as_json: bool) -> ExitCode:
         copied.append({"file": str(name), "bytes": (target / name).stat().st_size})
     # Copied last, so that the copy has every file to which the copied journals refer.
     copied += _copy_files(folder, target)
+    record_act(settings, Action.DATA_BACKUP)
     _print_files(copied, as_json=as_json, done=f"copied to {target}")
     return ExitCode.OK
 
@@ -112,6 +116,7 @@ def restore_data(source: Path, data: Path | None, *, as_json: bool) -> ExitCode:
         raise ConfigurationError(str(folder), problem) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+    record_act(settings, Action.DATA_RESTORE)
     _print_files(restored, as_json=as_json, done=f"restored to {folder}")
     return ExitCode.OK
 
@@ -149,6 +154,7 @@ def prune_data(data: Path | None, *, older_than_days: float | None, as_json: boo
                 "bytes": path.stat().st_size,
             }
         )
+    record_act(settings, Action.DATA_PRUNE)
     if as_json:
         print_json(reports)
     else:
@@ -162,7 +168,7 @@ def prune_data(data: Path | None, *, older_than_days: float | None, as_json: boo
 
 
 def _settings(data: Path | None) -> Settings:
-    uses = {"data_dir", "compact_after_s", "retain_s"}
+    uses = {"data_dir", "compact_after_s", "retain_s", *USED_SETTINGS}
     return load_command_settings({"data_dir": data}, uses=uses)
 
 

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 from google.protobuf import timestamp_pb2
 
+from trunkline.audit import Action
+from trunkline.cli.audit import USED_SETTINGS, record_act
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import open_mesh_view, query_hosts
 from trunkline.cli.options import load_command_settings
@@ -103,11 +105,13 @@ def print_secret(data: Path | None) -> ExitCode:
     """
     from trunkline_bridge.webhooks.signatures import load_secret
 
-    settings = load_command_settings({"data_dir": data}, uses={"data_dir", "webhook_secret"})
+    uses = {"data_dir", "webhook_secret", *USED_SETTINGS}
+    settings = load_command_settings({"data_dir": data}, uses=uses)
     secret = settings.webhook_secret or load_secret(settings.data_dir)
     if not secret:
         problem = "holds no secret; `trunkline up` makes one, or set webhook_secret"
         raise ConfigurationError(str(settings.data_dir), problem)
+    record_act(settings, Action.SECRET_SHOW)
     print(secret)
     return ExitCode.OK
 

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from trunkline.agents.hosting import AgentReadiness, add_host_services, open_host, open_membership
 from trunkline.agents.plugins import load_plugins
+from trunkline.audit import open_audit_log
 from trunkline.client import ChannelPool, Directory, RegistryClient, run_in_background
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.agents import build_agents, prewarm
@@ -41,6 +42,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
     plugins = load_plugins()
     config = load_mcp_config(settings, plugins)
     async with AsyncExitStack() as stack:
+        audit = await stack.enter_async_context(open_audit_log(settings, process="trunkline"))
         unix_address = stack.enter_context(socket_address())
         channels = ChannelPool.from_settings(settings)
         directory = Directory(channels, unix_address)
@@ -53,12 +55,16 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
             problem = f"no such agent; there are: {', '.join(names)}"
             raise ConfigurationError(f"--default {settings.default_agent}", problem)
         server = MeshServer()
-        await stack.enter_async_context(add_registry(server, settings, name="trunkline"))
+        await stack.enter_async_context(
+            add_registry(server, settings, name="trunkline", audit=audit)
+        )
         await stack.enter_async_context(channels)
         host = await stack.enter_async_context(
-            open_host(agents, directory=directory, settings=settings, readiness=readiness)
+            open_host(
+                agents, directory=directory, settings=settings, readiness=readiness, audit=audit
+            )
         )
-        add_host_services(server, host)
+        add_host_services(server, host, audit)
         (mesh_address, _) = server.bind(str(settings.mesh), unix_address)
         dialed = dial_address(mesh_address)
         advertised = _advertise(settings, dialed)
@@ -71,7 +77,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         channels.add_alias(advertised, unix_address)
         await stack.enter_async_context(directory)
         secret = settings.webhook_secret or load_or_create_secret(settings.data_dir)
-        bridge = open_bridge(directory, settings, webhook_secret=secret)
+        bridge = open_bridge(directory, settings, webhook_secret=secret, audit=audit)
         bridge_addresses = await stack.enter_async_context(bridge)
         membership = await stack.enter_async_context(
             open_membership(

@@ -4,6 +4,7 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from trunkline.audit import AuditLog, open_audit_log
 from trunkline.client import ChannelPool, Directory, run_in_background
 from trunkline.errors import ConfigurationError
 from trunkline.runtime import ServiceStatus
@@ -39,7 +40,8 @@ async def serve_bridge(settings: Settings) -> AsyncIterator[ServiceStatus]:
         if not secret:
             problem = "webhook deliveries are not signed; set webhook_secret"
             logger.warning("webhooks.unsigned", extra={"problem": problem})
-        bridge = open_bridge(directory, settings, webhook_secret=secret)
+        audit = await stack.enter_async_context(open_audit_log(settings, process="bridge"))
+        bridge = open_bridge(directory, settings, webhook_secret=secret, audit=audit)
         serving = ServiceStatus([await stack.enter_async_context(bridge)])
 
         async def join() -> None:
@@ -68,11 +70,12 @@ def check_addresses(settings: Settings) -> None:
 
 @asynccontextmanager
 async def open_bridge(
-    directory: Directory, settings: Settings, *, webhook_secret: str
+    directory: Directory, settings: Settings, *, webhook_secret: str, audit: AuditLog | None
 ) -> AsyncIterator[Mapping[str, str]]:
     """Serve A2A for the agents of a directory. Yield the addresses, by `http` and `a2a-grpc`.
 
-    Webhooks are delivered in the background. They are signed unless the secret is empty.
+    Webhooks are delivered in the background. They are signed unless the secret is empty. Acts are
+    recorded unless there is no audit log.
     """
     bridge = Bridge(
         directory,
@@ -99,6 +102,7 @@ async def open_bridge(
             card_key=settings.card_key,
             card_key_id=settings.card_key_id,
         ),
+        audit=audit,
     )
     limits = ConnectionLimits(
         max_connections=settings.connection_limit, request_timeout_s=settings.request_timeout_s

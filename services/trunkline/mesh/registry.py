@@ -6,6 +6,7 @@ from pathlib import Path
 
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp
 
+from trunkline.audit import AuditLog, open_audit_log
 from trunkline.errors import ConfigurationError
 from trunkline.private_files import PRIVATE_FOLDER, create_private_folder
 from trunkline.registry import RegistryServicer
@@ -29,7 +30,10 @@ async def serve_registry(settings: Settings) -> AsyncIterator[ServiceStatus]:
     check_exposure("mesh", settings.mesh, is_allowed=settings.insecure)
     server = MeshServer()
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(add_registry(server, settings, name="registry"))
+        audit = await stack.enter_async_context(open_audit_log(settings, process="registry"))
+        await stack.enter_async_context(
+            add_registry(server, settings, name="registry", audit=audit)
+        )
         (address,) = await server.start(str(settings.mesh))
         stack.push_async_callback(server.stop, STOP_GRACE_S)
         serving = ServiceStatus([{"mesh": address}])
@@ -38,10 +42,13 @@ async def serve_registry(settings: Settings) -> AsyncIterator[ServiceStatus]:
 
 
 @asynccontextmanager
-async def add_registry(server: MeshServer, settings: Settings, *, name: str) -> AsyncIterator[None]:
+async def add_registry(
+    server: MeshServer, settings: Settings, *, name: str, audit: AuditLog | None
+) -> AsyncIterator[None]:
     """Add the registry and the span store to a server, and keep them open.
 
     The spans of this process, whose service is `name`, are written to the store directly.
+    Registrations are recorded unless there is no audit log.
 
     Raises:
         ConfigurationError: the data directory can't be used.
@@ -55,7 +62,8 @@ async def add_registry(server: MeshServer, settings: Settings, *, name: str) -> 
         )
         stack.callback(store.close)
         stack.callback(configure_tracing(name, store=store).shutdown)
-        server.add_registry(await stack.enter_async_context(RegistryServicer(settings.lease_s)))
+        registry = RegistryServicer(settings.lease_s, audit)
+        server.add_registry(await stack.enter_async_context(registry))
         server.add_service(
             "trunkline.v1.TraceService",
             trace_service_pb2_grpc.add_TraceServiceServicer_to_server,

@@ -69,6 +69,11 @@ class LeaseTable:
             raise HostNotFoundError(host_id)
         lease.expires_at_s = self._clock() + self.lease_s
 
+    def agent_names(self, host_id: str) -> list[str]:
+        """Return the agents of a host; none if it is not registered."""
+        lease = self._leases.get(host_id)
+        return [] if lease is None else [agent.card.name for agent in lease.host.agents]
+
     def remove(self, host_id: str) -> None:
         """Remove a host, if it is registered."""
         if self._leases.pop(host_id, None) is not None:

@@ -6,8 +6,8 @@ After a restart of the registry, all hosts register again.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -15,6 +15,7 @@ from typing import Any, Self, TypeAlias
 import grpc
 from google.protobuf import duration_pb2
 
+from trunkline.audit import Action, AuditLog, process_actor, recording
 from trunkline.client import run_in_background
 from trunkline.registry.leases import LeaseTable
 from trunkline.v1 import registry_service_pb2, registry_service_pb2_grpc
@@ -27,7 +28,9 @@ _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
     """The registry. An async context manager: while it is open, leases expire and watches run."""
 
-    def __init__(self, lease_s: float = 10.0) -> None:
+    def __init__(self, lease_s: float = 10.0, audit: AuditLog | None = None) -> None:
+        """Without an audit log, nothing is recorded."""
+        self._audit = audit
         self._leases = LeaseTable(lease_s=lease_s, clock=time.monotonic)
         # Until then, the list is partial: hosts may not have registered again after a restart.
         self._complete_at = time.monotonic() + lease_s
@@ -51,10 +54,12 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         return await self._open.__aexit__(exc_type, exc_val, exc_tb)
 
     async def Register(
-        self, request: registry_service_pb2.RegisterRequest, _context: _Context
+        self, request: registry_service_pb2.RegisterRequest, context: _Context
     ) -> registry_service_pb2.RegisterResponse:
         self._extend_if_frozen()
-        self._leases.register(request.host)
+        agents = [agent.card.name for agent in request.host.agents]
+        with self._recording(Action.AGENT_REGISTER, context, request.host.host_id, agents):
+            self._leases.register(request.host)
         self._notify()
         fields = {"host_id": request.host.host_id, "address": request.host.address}
         logger.info("host.registered", extra=fields)
@@ -78,9 +83,11 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         return registry_service_pb2.HoldLeaseResponse()
 
     async def Deregister(
-        self, request: registry_service_pb2.DeregisterRequest, _context: _Context
+        self, request: registry_service_pb2.DeregisterRequest, context: _Context
     ) -> registry_service_pb2.DeregisterResponse:
-        self._leases.remove(request.host_id)
+        agents = self._leases.agent_names(request.host_id)
+        with self._recording(Action.AGENT_DEREGISTER, context, request.host_id, agents):
+            self._leases.remove(request.host_id)
         self._notify()
         return registry_service_pb2.DeregisterResponse()
 
@@ -104,6 +111,24 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
                 )
             else:
                 await changed.wait()
+
+    @contextmanager
+    def _recording(
+        self, action: Action, context: _Context, host_id: str, agents: Sequence[str]
+    ) -> Iterator[None]:
+        """Record an act on the agents of a host, one record each."""
+        with ExitStack() as stack:
+            for agent in agents:
+                stack.enter_context(
+                    recording(
+                        self._audit,
+                        action,
+                        lambda: process_actor(context.peer()),
+                        agent=agent,
+                        host=host_id,
+                    )
+                )
+            yield
 
     def _hosts(self) -> list[registry_service_pb2.Host]:
         self._extend_if_frozen()

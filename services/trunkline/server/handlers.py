@@ -23,6 +23,10 @@ class UnaryContext(Protocol):
         """Call `callback` when the response is sent."""
         ...
 
+    def peer(self) -> str:
+        """Return gRPC's name of the caller's end of the connection."""
+        ...
+
 
 def unary_handler(
     method: Callable[[_Request, Any], Awaitable[Message]], request: type[_Request]

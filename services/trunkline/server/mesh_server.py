@@ -12,6 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import SERVICE_NAME as HEALTH
 from grpc_health.v1.health import aio as health
 
+from trunkline.audit import AuditLog
 from trunkline.errors import ConfigurationError
 from trunkline.server import (
     artifact_servicer,
@@ -73,14 +74,14 @@ class MeshServer:
         servicer = message_servicer.MessageServicer(host)
         self._add_to_trunk(message_servicer.SERVICE, servicer.handlers(), servicer.streams())
 
-    def add_task_service(self, host: TaskHost) -> None:
+    def add_task_service(self, host: TaskHost, audit: AuditLog | None = None) -> None:
         """Serve TaskService for the tasks of a host."""
-        servicer = task_servicer.TaskServicer(host)
+        servicer = task_servicer.TaskServicer(host, audit)
         self._add_to_trunk(task_servicer.SERVICE, servicer.handlers(), servicer.streams())
 
-    def add_webhook_service(self, outbox: Outbox) -> None:
+    def add_webhook_service(self, outbox: Outbox, audit: AuditLog | None = None) -> None:
         """Serve WebhookService for the webhooks of a host."""
-        servicer = webhook_servicer.WebhookServicer(outbox)
+        servicer = webhook_servicer.WebhookServicer(outbox, audit)
         self._add_to_trunk(webhook_servicer.SERVICE, servicer.handlers(), {})
 
     def add_artifact_service(self, host: TaskHost) -> None:

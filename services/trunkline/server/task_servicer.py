@@ -4,7 +4,9 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from trunkline.server.handlers import OpenStream, TaskStreamMethod, unary_handler
+from trunkline.audit import Action, AuditLog, process_actor, recording
+from trunkline.server.handlers import OpenStream, TaskStreamMethod, UnaryContext, unary_handler
+from trunkline.tasks.approvals import render_decision
 from trunkline.tasks.host import TaskHost
 from trunkline.v1 import task_service_pb2
 
@@ -16,8 +18,10 @@ SERVICE = task_service_pb2.DESCRIPTOR.services_by_name["TaskService"].full_name
 class TaskServicer:
     """Serves the tasks of a host."""
 
-    def __init__(self, host: TaskHost) -> None:
+    def __init__(self, host: TaskHost, audit: AuditLog | None = None) -> None:
+        """Without an audit log, nothing is recorded."""
         self._host = host
+        self._audit = audit
 
     async def GetTask(
         self, request: task_service_pb2.GetTaskRequest, _context: _Context
@@ -33,14 +37,20 @@ class TaskServicer:
         return self._host.list(request)
 
     async def CancelTask(
-        self, request: task_service_pb2.CancelTaskRequest, _context: _Context
+        self, request: task_service_pb2.CancelTaskRequest, context: UnaryContext
     ) -> task_service_pb2.CancelTaskResponse:
-        snapshot = await self._host.cancel(
-            request.task_id,
-            account=request.account,
-            reason=request.reason,
-            with_timeline=request.with_timeline,
-        )
+        with recording(
+            self._audit,
+            Action.TASK_CANCEL,
+            lambda: process_actor(context.peer(), account=request.account),
+            task=request.task_id,
+        ):
+            snapshot = await self._host.cancel(
+                request.task_id,
+                account=request.account,
+                reason=request.reason,
+                with_timeline=request.with_timeline,
+            )
         return task_service_pb2.CancelTaskResponse(snapshot=snapshot)
 
     async def WatchTask(self, request: task_service_pb2.WatchTaskRequest) -> OpenStream:
@@ -58,9 +68,17 @@ class TaskServicer:
         return OpenStream(response.SerializeToString(), watch)
 
     async def AnswerApproval(
-        self, request: task_service_pb2.AnswerApprovalRequest, _context: _Context
+        self, request: task_service_pb2.AnswerApprovalRequest, context: UnaryContext
     ) -> task_service_pb2.AnswerApprovalResponse:
-        approval = await self._host.answer_approval(request)
+        with recording(
+            self._audit,
+            Action.APPROVAL_ANSWER,
+            lambda: process_actor(context.peer(), account=request.account),
+            decision=render_decision(request.decision),
+            approval=request.approval_id,
+            task=request.task_id,
+        ):
+            approval = await self._host.answer_approval(request)
         return task_service_pb2.AnswerApprovalResponse(approval=approval)
 
     async def SetPushNotificationConfig(

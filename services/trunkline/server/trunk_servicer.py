@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -19,6 +20,9 @@ from trunkline.v1 import trunk_service_pb2
 SERVICE = trunk_service_pb2.DESCRIPTOR.services_by_name["TrunkService"].full_name
 
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+
+# gRPC's name of the peer of the trunk on which a call arrives.
+_peer: ContextVar[str] = ContextVar("peer", default="")
 
 
 class TrunkServicer:
@@ -44,6 +48,8 @@ class TrunkServicer:
 
     async def Connect(self, _requests: object, context: _Context) -> None:
         """Serve one peer until it leaves."""
+        # The tasks of the group inherit it.
+        _peer.set(context.peer())
         async with asyncio.TaskGroup() as group:
             connection = TrunkServerConnection(self._methods, context, group)
             if self._is_draining:
@@ -84,6 +90,10 @@ class _TrunkContext:
     def add_done_callback(self, callback: Callable[[object], None]) -> None:
         """Call `callback` when the response is sent."""
         self.on_done = partial(callback, self)
+
+    def peer(self) -> str:
+        """Return gRPC's name of the peer of the trunk."""
+        return _peer.get()
 
 
 def _wrap_handler(handler: "grpc.RpcMethodHandler[Any, Any]") -> SerializedMethod:

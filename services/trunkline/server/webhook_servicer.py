@@ -4,7 +4,8 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from trunkline.server.handlers import unary_handler
+from trunkline.audit import Action, AuditLog, process_actor, recording
+from trunkline.server.handlers import UnaryContext, unary_handler
 from trunkline.tasks.outbox import Outbox
 from trunkline.v1 import webhook_service_pb2
 
@@ -16,8 +17,10 @@ SERVICE = webhook_service_pb2.DESCRIPTOR.services_by_name["WebhookService"].full
 class WebhookServicer:
     """Gives claims of webhooks to bridges that deliver them, and lists and replays webhooks."""
 
-    def __init__(self, outbox: Outbox) -> None:
+    def __init__(self, outbox: Outbox, audit: AuditLog | None = None) -> None:
+        """Without an audit log, nothing is recorded."""
         self._outbox = outbox
+        self._audit = audit
 
     async def ClaimWebhooks(
         self, request: webhook_service_pb2.ClaimWebhooksRequest, _context: _Context
@@ -42,11 +45,18 @@ class WebhookServicer:
         return webhook_service_pb2.ListWebhooksResponse(webhooks=webhooks)
 
     async def ReplayWebhook(
-        self, request: webhook_service_pb2.ReplayWebhookRequest, _context: _Context
+        self, request: webhook_service_pb2.ReplayWebhookRequest, context: UnaryContext
     ) -> webhook_service_pb2.ReplayWebhookResponse:
-        count = await self._outbox.replay(
-            request.task_id, request.config_id, from_start=request.from_start
-        )
+        with recording(
+            self._audit,
+            Action.WEBHOOK_REPLAY,
+            lambda: process_actor(context.peer()),
+            task=request.task_id,
+            webhook=request.config_id,
+        ):
+            count = await self._outbox.replay(
+                request.task_id, request.config_id, from_start=request.from_start
+            )
         return webhook_service_pb2.ReplayWebhookResponse(count=count)
 
     def handlers(self) -> "dict[str, grpc.RpcMethodHandler[Any, Any]]":

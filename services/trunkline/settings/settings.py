@@ -187,6 +187,18 @@ class Settings:
     """The key's `kid`. Empty: its thumbprint (RFC 7638)."""
     webhook_give_up_s: Annotated[float, Between(1, 365 * DAY_S)] = DAY_S
     """The time after which deliveries to a failing webhook stop. `trunkline webhooks` lists it."""
+    audit: bool = True
+    """Record who did what to tasks, approvals, webhooks and agents (`trunkline audit`)."""
+    audit_file: FilePath | None = None
+    """The file of the audit log. None: `audit.jsonl` in the private folder of `data_dir`."""
+    audit_reads: bool = False
+    """Also record acts that change nothing, such as reading a task."""
+    audit_size_bytes: Annotated[int, Between(64 * 1024, 1 << 40)] = 16 * 1024 * 1024
+    """The size at which the audit log goes on in a new file."""
+    audit_age_s: Annotated[float, Between(1, 3650 * DAY_S)] = 30 * DAY_S
+    """The age at which the audit log goes on in a new file."""
+    audit_files: Annotated[int, Between(2, 100_000)] = 12
+    """The number of files of the audit log to keep. The oldest are deleted first."""
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
     """The lowest level that is logged to stderr."""
     log_format: Literal["plain", "json"] = "plain"

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from trunkline.artifacts import BlobStore
+from trunkline.audit import Action, Actor, ActorKind, AuditLog
 from trunkline.errors import (
     JournalUnavailableError,
     PeerUnavailableError,
@@ -23,6 +24,7 @@ from trunkline.journal.listing import merge_pages, parse_page_size
 from trunkline.tasks.admission import AdmissionControl
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.approval_router import AnswerApproval
+from trunkline.tasks.approvals import render_decision
 from trunkline.tasks.files import OpenRemote
 from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.journal_lease import journal_moved_error
@@ -55,6 +57,7 @@ class TaskHost:
         checkpoint_path: Path | None = None,
         open_remote: OpenRemote | None = None,
         answer_parent: AnswerApproval | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
         """Prepare to serve the primary journal.
 
@@ -62,7 +65,9 @@ class TaskHost:
         parents on other hosts. `open_remote` opens content that is not stored in the journal's
         folder.
         `checkpoint_path` is the file for the agents' checkpoints, beside the primary journal.
+        Messages that answer approvals are recorded in `audit`.
         """
+        self._audit = audit
         self._agents = tuple(agents)
         self._settings = settings or TaskSettings()
         self._cancel_remote = cancel_child
@@ -215,11 +220,34 @@ class TaskHost:
         if error is not None:
             raise JournalUnavailableError(error.path, error.problem)
         if message.task_id:
-            return await host.submit_handler.continue_task(agent, message, submission)
+            continued = await host.submit_handler.continue_task(agent, message, submission)
+            self._record_answers(continued, agent.card.name, submission)
+            return continued
         result = await host.submit_handler.create_task(agent, message, submission)
         if not is_held and isinstance(result, SubmitResult):
             result.start()
         return result
+
+    def _record_answers(
+        self, result: SubmitResult, agent: str, submission: message_service_pb2.Submission
+    ) -> None:
+        """Record the approvals that a message answered, unless a parent passed the answers on."""
+        if self._audit is None or submission.HasField("parent"):
+            return
+        actor = Actor(
+            kind=ActorKind.PROCESS,
+            account=submission.account or ANONYMOUS_ACCOUNT,
+            name=submission.caller,
+        )
+        for answer in result.answers:
+            self._audit.record(
+                Action.APPROVAL_ANSWER,
+                actor,
+                decision=render_decision(answer.decision),
+                approval=answer.approval_id,
+                task=result.task_id,
+                agent=agent,
+            )
 
     async def snapshot(
         self, task_id: str, *, account: str, with_timeline: bool = False

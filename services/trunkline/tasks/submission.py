@@ -5,7 +5,7 @@ Also finds the journal's rows of tasks.
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -147,6 +147,8 @@ class SubmitResult:
     """The task at `after`, if the submission created it. Shared: it must not be changed."""
     gate: StartGate | None = field(default=None, compare=False, repr=False)
     """Delays the agent's code; None: the code runs already."""
+    answers: Sequence[event_pb2.ApprovalAnswered] = ()
+    """The approvals that the message answered."""
 
     def start(self) -> None:
         """Let the agent's code run. Repeating this is harmless."""

@@ -21,6 +21,7 @@ from trunkline.journal.journal import Journal, TaskRow
 from trunkline.journal.store import WebhookRow
 from trunkline.tasks.admission import AdmissionControl
 from trunkline.tasks.agent import Agent
+from trunkline.tasks.approvals import answers_since
 from trunkline.tasks.deadlines import DEADLINE_PASSED, DeadlineTimer
 from trunkline.tasks.files import JournalFiles
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, state_name
@@ -209,8 +210,11 @@ class SubmitHandler:
                 future.exception()  # Marks it as retrieved: the caller may be gone.
                 return False
             snapshot = slot.runtime.snapshot
+            answers = answers_since(snapshot.approvals, since=snapshot.turn)
             future.set_result(
-                SubmitResult(row.task_id, snapshot.turn, snapshot.sequence, is_new=False)
+                SubmitResult(
+                    row.task_id, snapshot.turn, snapshot.sequence, is_new=False, answers=answers
+                )
             )
             return True
 

@@ -12,6 +12,7 @@ from typing import Any, Self, TypeAlias
 import httpx2
 
 from harness.mesh.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
+from trunkline.audit import AuditLog
 from trunkline.client import run_in_background
 from trunkline_bridge.app import Bridge
 from trunkline_bridge.bindings.jsonrpc_envelope import event_frame
@@ -182,11 +183,12 @@ async def open_bridged_mesh(
     *,
     lease_s: float = 10.0,
     access: Authenticator | None = None,
+    audit: AuditLog | None = None,
 ) -> AsyncIterator[BridgedMesh]:
     """Open a mesh with a bridge and without agents; the default agent is `echo`."""
     settings = settings or BridgeSettings(default_agent="echo")
-    async with open_small_mesh(folder, lease_s=lease_s) as mesh:
-        bridge = Bridge(mesh.directory, settings, authenticator=access)
+    async with open_small_mesh(folder, lease_s=lease_s, audit=audit) as mesh:
+        bridge = Bridge(mesh.directory, settings, authenticator=access, audit=audit)
         async with (
             serve_http(
                 bridge,

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from harness.mesh.processes import free_address
 from trunkline.agents.hosting import add_host_services, describe_host, open_host
+from trunkline.audit import AuditLog
 from trunkline.client import ChannelPool, Directory, HostClient, RegistryClient
 from trunkline.errors import PeerUnavailableError
 from trunkline.registry import Membership, RegistryServicer
@@ -54,7 +55,12 @@ class SmallMesh:
     """A mesh in this process, and the calls of a test to it."""
 
     def __init__(
-        self, stack: AsyncExitStack, folder: Path, channels: ChannelPool, registry_address: str
+        self,
+        stack: AsyncExitStack,
+        folder: Path,
+        channels: ChannelPool,
+        registry_address: str,
+        audit: AuditLog | None = None,
     ) -> None:
         self.registry_address = registry_address
         self.directory = Directory(channels, registry_address)
@@ -62,6 +68,7 @@ class SmallMesh:
         self._folder = folder
         self._registry = RegistryClient(channels.get(registry_address))
         self._messages = 0
+        self._audit = audit
 
     async def enter(self, opening: AbstractAsyncContextManager[_Opened]) -> _Opened:
         """Open a context manager for the life of the mesh. Later ones are closed first."""
@@ -71,10 +78,10 @@ class SmallMesh:
         """Add a host with these agents; return when every directory lists them."""
         host_settings = Settings(data_dir=self._folder, **settings)
         host = await self._stack.enter_async_context(
-            open_host(agents, directory=self.directory, settings=host_settings)
+            open_host(agents, directory=self.directory, settings=host_settings, audit=self._audit)
         )
         server = MeshServer()
-        add_host_services(server, host)
+        add_host_services(server, host, self._audit)
         # A reserved port: while the host is cut off, no other process may get it.
         (address,) = await server.start(free_address())
         joined = JoinedHost(host, server, address)
@@ -196,16 +203,18 @@ class SmallMesh:
 
 
 @asynccontextmanager
-async def open_small_mesh(folder: Path, *, lease_s: float = 10.0) -> AsyncIterator[SmallMesh]:
+async def open_small_mesh(
+    folder: Path, *, lease_s: float = 10.0, audit: AuditLog | None = None
+) -> AsyncIterator[SmallMesh]:
     """Open a mesh with a registry and without hosts."""
     async with AsyncExitStack() as stack:
         # Long, because a busy machine may be silent. Hosts that leave close their connections.
         channels = await stack.enter_async_context(ChannelPool(ping_s=PATIENCE_S))
-        registry = await stack.enter_async_context(RegistryServicer(lease_s))
+        registry = await stack.enter_async_context(RegistryServicer(lease_s, audit))
         server = MeshServer()
         server.add_registry(registry)
         (address,) = await server.start("127.0.0.1:0")
         stack.push_async_callback(server.stop, 0)
-        mesh = SmallMesh(stack, folder, channels, address)
+        mesh = SmallMesh(stack, folder, channels, address, audit)
         await stack.enter_async_context(mesh.directory)
         yield mesh

@@ -1,0 +1,49 @@
+"""Records refused credentials in the audit log."""
+
+from trunkline.audit import Actor, AuditLog
+from trunkline_bridge.edge.caller import (
+    Authenticator,
+    Caller,
+    Identity,
+    SecurityRequirements,
+    ServiceParameters,
+)
+from trunkline_bridge.errors import WireError
+
+
+def caller_actor(caller: Caller | Identity, address: str = "") -> Actor:
+    """Return the actor of a caller's records."""
+    return Actor(
+        kind=caller.kind,
+        account=caller.account,
+        name=caller.name,
+        key_id=caller.key_id,
+        address=caller.address if isinstance(caller, Caller) else address,
+    )
+
+
+def record_refusals(authenticator: Authenticator, audit: AuditLog | None) -> Authenticator:
+    """Return the authenticator, which also records refusals if there is an audit log."""
+    return authenticator if audit is None else _RecordingAuthenticator(authenticator, audit)
+
+
+class _RecordingAuthenticator:
+    """An authenticator that records the credentials that another one refuses."""
+
+    def __init__(self, authenticator: Authenticator, audit: AuditLog) -> None:
+        self._authenticator = authenticator
+        self._audit = audit
+
+    @property
+    def security(self) -> SecurityRequirements:
+        return self._authenticator.security
+
+    def has_credentials(self, parameters: ServiceParameters) -> bool:
+        return self._authenticator.has_credentials(parameters)
+
+    async def authenticate(self, parameters: ServiceParameters) -> Identity:
+        try:
+            return await self._authenticator.authenticate(parameters)
+        except WireError as error:
+            self._audit.record_refusal(parameters.get(b":peer") or "", error.kind.reason)
+            raise

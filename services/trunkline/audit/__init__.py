@@ -1,0 +1,44 @@
+"""The audit log: the acts on a mesh, by whom, on which objects, and with which outcome."""
+
+from trunkline.audit.audit_file import AuditFile, ReadRecord, follow_records, read_records
+from trunkline.audit.audit_log import (
+    AuditLog,
+    audit_path,
+    open_audit_file,
+    open_audit_log,
+    recording,
+)
+from trunkline.audit.record import (
+    DENIED,
+    OK,
+    READS,
+    Action,
+    Actor,
+    ActorKind,
+    AuditRecord,
+    command_actor,
+    outcome_of,
+    process_actor,
+)
+
+__all__ = [
+    "DENIED",
+    "OK",
+    "READS",
+    "Action",
+    "Actor",
+    "ActorKind",
+    "AuditFile",
+    "AuditLog",
+    "AuditRecord",
+    "ReadRecord",
+    "audit_path",
+    "command_actor",
+    "follow_records",
+    "open_audit_file",
+    "open_audit_log",
+    "outcome_of",
+    "process_actor",
+    "read_records",
+    "recording",
+]

@@ -1,0 +1,254 @@
+"""The audit log of a process: a bounded queue, and a thread that writes it to the file."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from trunkline import telemetry
+from trunkline.audit.audit_file import AuditFile
+from trunkline.audit.record import (
+    FAILED,
+    OK,
+    READS,
+    Action,
+    Actor,
+    ActorKind,
+    AuditRecord,
+    outcome_of,
+)
+from trunkline.errors import ConfigurationError, TrunklineError
+from trunkline.private_files import PRIVATE_FOLDER
+from trunkline.runtime import run_in_background
+from trunkline.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME: Final = "audit.jsonl"
+
+_QUEUE_LIMIT: Final = 10_000
+_BATCH_LIMIT: Final = 500
+# Records wait this long for others to be written with them.
+_BATCH_S: Final = 0.05
+_RETRY_S: Final = 1.0
+# The longest wait for the disk when the process stops.
+_CLOSE_TIMEOUT_S: Final = 5.0
+# Refusals of one address within this time are one record, so that they can't fill the log.
+_MERGE_S: Final = 60.0
+_MERGED_ADDRESSES: Final = 100
+_OTHER_ADDRESSES: Final = "(others)"
+
+
+class AuditLog:
+    """Records acts without waiting for the disk. An async context manager; see `open_audit_log`.
+
+    While the file can't be written, up to 10,000 records wait in memory. Further ones are counted,
+    and the first record after that says how many were lost.
+    """
+
+    def __init__(self, file: AuditFile, *, process: str, records_reads: bool) -> None:
+        self.records_reads = records_reads
+        self._file = file
+        self._process = process
+        self._queue: deque[AuditRecord] = deque()
+        self._lost_count = 0
+        self._is_failing = False
+        self._writing: asyncio.Future[None] | None = None
+        self._wake = asyncio.Event()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="audit")
+        # The number of refusals since the last record of an address, and the newest one.
+        self._refusals: dict[str, tuple[int, AuditRecord]] = {}
+
+    def covers(self, action: Action) -> bool:
+        """Return True if acts of this kind are recorded."""
+        return self.records_reads or action not in READS
+
+    def record(
+        self,
+        action: Action,
+        actor: Actor,
+        *,
+        outcome: str = OK,
+        decision: str = "",
+        **objects: str,
+    ) -> None:
+        """Record an act. `objects` are ids by the kinds of objects."""
+        self._put(
+            AuditRecord(
+                action=action,
+                actor=actor,
+                outcome=outcome,
+                objects=objects,
+                decision=decision,
+                trace_id=telemetry.current_trace_id(),
+            )
+        )
+
+    def record_refusal(self, address: str, reason: str) -> None:
+        """Record that a caller's credentials were refused. Soon repeated ones are one record."""
+        if address not in self._refusals and len(self._refusals) >= _MERGED_ADDRESSES:
+            address = _OTHER_ADDRESSES
+        actor = Actor(kind=ActorKind.ANONYMOUS, address=address)
+        refusal = AuditRecord(
+            action=Action.CALLER_AUTHENTICATE,
+            actor=actor,
+            outcome=outcome_of(reason),
+            trace_id=telemetry.current_trace_id(),
+        )
+        if address in self._refusals:
+            count, _ = self._refusals[address]
+            self._refusals[address] = (count + 1, refusal)
+            return
+        self._put(refusal)
+        self._refusals[address] = (0, refusal)
+        asyncio.get_running_loop().call_later(_MERGE_S, self._end_merge, address)
+
+    async def run(self) -> None:
+        """Write records until cancelled."""
+        while True:
+            await self._wake.wait()
+            # Acts come in groups.
+            await asyncio.sleep(_RETRY_S if self._is_failing else _BATCH_S)
+            self._wake.clear()
+            await self._write()
+
+    async def close(self) -> None:
+        """Write the remaining records, for a limited time, and close the file."""
+        for address in list(self._refusals):
+            self._end_merge(address)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                if self._writing is not None:
+                    await asyncio.wait([self._writing])
+                while self._queue or self._lost_count:
+                    await self._write()
+                    if self._is_failing:
+                        break
+        if lost := len(self._queue) + self._lost_count:
+            logger.error("audit.lost", extra={"count": lost})
+        self._thread.submit(self._file.close)
+        self._thread.shutdown(wait=False)
+
+    def _put(self, record: AuditRecord) -> None:
+        if len(self._queue) >= _QUEUE_LIMIT:
+            self._lost_count += 1
+            return
+        self._queue.append(record)
+        self._wake.set()
+
+    def _end_merge(self, address: str) -> None:
+        count, refusal = self._refusals.pop(address, (0, None))
+        if refusal is not None and count:
+            self._put(replace(refusal, count=count))
+
+    async def _write(self) -> None:
+        """Write the oldest records. If that fails, they stay in the queue for the next time."""
+        lost_count, batch = self._lost_count, list(islice(self._queue, _BATCH_LIMIT))
+        records = [*([_lost_record(lost_count)] if lost_count else []), *batch]
+        if not records:
+            return
+        loop = asyncio.get_running_loop()
+        writing = self._writing = loop.run_in_executor(self._thread, self._append, records)
+        writing.add_done_callback(
+            lambda _: self._finish(writing, batch_size=len(batch), lost_count=lost_count)
+        )
+        # Cancellation ends the wait, and the write goes on.
+        await asyncio.wait([writing])
+
+    def _finish(self, writing: asyncio.Future[None], *, batch_size: int, lost_count: int) -> None:
+        """Remove the written records from the queue, or log why they are not written."""
+        self._writing = None
+        error = writing.exception()
+        if error is None:
+            self._lost_count -= lost_count
+            for _ in range(batch_size):
+                self._queue.popleft()
+        elif not self._is_failing:
+            extra = {"file": str(self._file.path), "problem": str(error)}
+            logger.error("audit.not_written", extra=extra)
+        self._is_failing = error is not None
+        if self._queue or self._lost_count:
+            self._wake.set()
+
+    def _append(self, records: list[AuditRecord]) -> None:
+        self._file.append(b"".join(record.to_line(self._process) for record in records))
+
+
+@contextmanager
+def recording(
+    audit: AuditLog | None,
+    action: Action,
+    actor: Callable[[], Actor],
+    *,
+    decision: str = "",
+    **objects: str,
+) -> Iterator[None]:
+    """Record the act of a block and its outcome; nothing without an audit log."""
+    if audit is None:
+        yield
+        return
+    outcome = OK
+    try:
+        yield
+    except BaseException as error:
+        outcome = outcome_of(error.reason) if isinstance(error, TrunklineError) else FAILED
+        raise
+    finally:
+        audit.record(action, actor(), outcome=outcome, decision=decision, **objects)
+
+
+@asynccontextmanager
+async def open_audit_log(settings: Settings, *, process: str) -> AsyncIterator[AuditLog | None]:
+    """Open the audit log of a process; None if the settings turn it off.
+
+    Raises:
+        ConfigurationError: the file can't be used.
+    """
+    if not settings.audit:
+        yield None
+        return
+    file = await asyncio.to_thread(open_audit_file, settings)
+    log = AuditLog(file, process=process, records_reads=settings.audit_reads)
+    try:
+        async with run_in_background(log.run()):
+            yield log
+    finally:
+        await log.close()
+
+
+def audit_path(settings: Settings) -> Path:
+    """Return the path of the audit log's current file."""
+    return settings.audit_file or settings.data_dir / PRIVATE_FOLDER / FILE_NAME
+
+
+def open_audit_file(settings: Settings) -> AuditFile:
+    """Open the file of the audit log.
+
+    Raises:
+        ConfigurationError: another user may change it, or it can't be opened.
+    """
+    path = audit_path(settings)
+    try:
+        return AuditFile(
+            path,
+            size_bytes=settings.audit_size_bytes,
+            age_s=settings.audit_age_s,
+            files=settings.audit_files,
+        )
+    except OSError as error:
+        problem = (
+            f"can't be opened: {error.strerror or error}; choose another audit_file, or set "
+            "audit = false"
+        )
+        raise ConfigurationError(f"audit log {path}", problem) from error
+
+
+def _lost_record(count: int) -> AuditRecord:
+    actor = Actor(kind=ActorKind.PROCESS)
+    return AuditRecord(action=Action.AUDIT_LOST, actor=actor, count=count)
