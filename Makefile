@@ -4,7 +4,7 @@ BIN := .venv/bin
 RELEASED := proto/released.binpb
 
 .DEFAULT_GOAL := help
-.PHONY: help setup partners demo run test prove check cover wheel docs generate release-contract clean
+.PHONY: help setup partners demo run test prove check vulnerabilities cover wheel docs generate release-contract clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -29,8 +29,11 @@ test: setup partners  ## run all tests in parallel (ARGS=... goes to pytest; ARG
 prove: setup partners  ## try to break every promise at full size; prints times and seeds (ARGS=... goes to pytest)
 	@$(BIN)/pytest tests/promises --prove -p no:randomly -q -s $(ARGS)
 
-check: setup  ## check format, lint, types, spelling, imports, contract and docs
+check: setup  ## check format, lint, types, spelling, imports, contract, licences and docs
 	@scripts/check
+
+vulnerabilities: setup  ## look the pinned dependencies up in the OSV database (ARGS=--require fails if it can't be reached)
+	@$(BIN)/python scripts/check_vulnerabilities.py $(ARGS)
 
 cover: setup  ## require 90 % branch coverage of journal, tasks and projection
 	@scripts/cover $(ARGS)

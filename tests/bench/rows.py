@@ -14,6 +14,7 @@ from bench.processes import System, used_s
 from bench.systems import (
     ECHO,
     FLOOR,
+    NO_AUDIT,
     NO_JOURNAL,
     NO_TRACING,
     ONE_HOP,
@@ -210,6 +211,7 @@ class _Busy:
 
 _JOURNAL = {SERVICES: (SERVICES, NO_JOURNAL)}
 _TRACING = {SERVICES: (SERVICES, NO_TRACING), PEER: (PEER_TRACED, PEER)}
+_AUDIT = {SERVICES: (SERVICES, NO_AUDIT)}
 ROWS = (
     Row("one hop, 16 at once", _unpaced(ONE_HOP), {CPU_EVENT: "≤ 20", RATE: "≥ 25x"}),
     Row("two hops, 16 at once", _unpaced(TWO_HOPS), {
@@ -225,6 +227,7 @@ ROWS = (
     Row("journal on and off: paced", _paced, {CPU_EVENT: "≤ 1.25x"}, switched=_JOURNAL),
     Row("tracing on and off: one hop", _unpaced(ONE_HOP), {CPU_EVENT: "≤ 1.1x"}, switched=_TRACING),
     Row("tracing on and off: unary", _unary, {CPU_CALL: "≤ 1.6x"}, switched=_TRACING),
+    Row("audit log on and off: unary", _unary, {CPU_CALL: "≤ 1.05x"}, switched=_AUDIT),
 )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ PEER = "a2a-sdk"
 FLOOR = "floor"
 NO_JOURNAL = "trunkline without journal"
 NO_TRACING = "trunkline without tracing"
+NO_AUDIT = "trunkline without audit log"
 PEER_TRACED = "a2a-sdk with a tracer"
 # The path of each kind of request, in every system.
 ONE_HOP = "/agents/workload"
@@ -117,6 +118,11 @@ def without_tracing(folder: Path, environment: Environment) -> AbstractAsyncCont
     return _services(folder, {**environment, "OTEL_SDK_DISABLED": "true"}, NO_TRACING)
 
 
+def without_audit(folder: Path, environment: Environment) -> AbstractAsyncContextManager[System]:
+    """Start the same services without an audit log."""
+    return _services(folder, {**environment, "TRUNKLINE_AUDIT": "false"}, NO_AUDIT)
+
+
 @asynccontextmanager
 async def trunkline_up(folder: Path, environment: Environment) -> AsyncIterator[System]:
     """Start everything in one process."""
@@ -170,5 +176,6 @@ OPENERS: Mapping[str, Opener] = {
     FLOOR: floor,
     NO_JOURNAL: without_journal,
     NO_TRACING: without_tracing,
+    NO_AUDIT: without_audit,
     PEER_TRACED: peer_traced,
 }
