@@ -18,8 +18,8 @@ REQUIREMENTS: Final = Path(__file__).resolve().parents[1] / "requirements"
 # asks for the source of changed files only; we change none.
 ALLOWED: Final = frozenset(
     {
-        "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "CNRI-Python", "ISC", "MIT",
-        "MIT-0", "MPL-2.0", "PSF-2.0", "Zlib",
+        "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "CNRI-Python", "ISC",
+        "MIT", "MIT-0", "MPL-2.0", "PSF-2.0", "Zlib",
     }
 )  # fmt: skip
 
@@ -45,7 +45,7 @@ _SPDX: Final = {
     "mozilla public license 2.0 (mpl 2.0)": "MPL-2.0",
 }
 _PIN: Final = re.compile(r"([A-Za-z0-9._-]+)==")
-_TOKEN: Final = re.compile(r"[()]|[^\s()]+")
+_WORD: Final = re.compile(r"[()]|[^\s()]+")
 
 
 def is_allowed(expression: str) -> bool:
@@ -54,37 +54,37 @@ def is_allowed(expression: str) -> bool:
     Raises:
         ValueError: it is not an expression.
     """
-    tokens = _TOKEN.findall(expression)
-    result = _parse_any(tokens)
-    if tokens:
+    words = _WORD.findall(expression)
+    result = _parse_any(words)
+    if words:
         raise ValueError(f"{expression!r} is not an SPDX expression")
     return result
 
 
-def _parse_any(tokens: list[str]) -> bool:
-    result = _parse_all(tokens)
-    while tokens and tokens[0] == "OR":
-        del tokens[0]
-        result |= _parse_all(tokens)
+def _parse_any(words: list[str]) -> bool:
+    result = _parse_all(words)
+    while words and words[0] == "OR":
+        del words[0]
+        result |= _parse_all(words)
     return result
 
 
-def _parse_all(tokens: list[str]) -> bool:
-    result = _parse_term(tokens)
-    while tokens and tokens[0] == "AND":
-        del tokens[0]
-        result &= _parse_term(tokens)
+def _parse_all(words: list[str]) -> bool:
+    result = _parse_term(words)
+    while words and words[0] == "AND":
+        del words[0]
+        result &= _parse_term(words)
     return result
 
 
-def _parse_term(tokens: list[str]) -> bool:
-    if not tokens:
+def _parse_term(words: list[str]) -> bool:
+    if not words:
         raise ValueError("a licence is missing")
-    token = tokens.pop(0)
-    if token != "(":
-        return token in ALLOWED
-    result = _parse_any(tokens)
-    if not tokens or tokens.pop(0) != ")":
+    word = words.pop(0)
+    if word != "(":
+        return word in ALLOWED
+    result = _parse_any(words)
+    if not words or words.pop(0) != ")":
         raise ValueError("a parenthesis is not closed")
     return result
 

@@ -1,6 +1,7 @@
 """The checks of dependencies: a forbidden licence and a known vulnerability fail."""
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -80,6 +81,17 @@ def test_a_dependency_that_is_not_installed_fails(tmp_path: Path) -> None:
 def test_our_dependencies_have_allowed_licences() -> None:
     result = run_script("check_licences.py")
     assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_the_tests_that_the_threat_model_names_exist() -> None:
+    text = (ROOT / "SECURITY.md").read_text()
+    names = re.findall(r"`(tests/[\w/]+\.py)(?:::(test_\w+))?`", text)
+    # A file without a test counts as a whole.
+    missing = [
+        f"{file}::{test}" for file, test in names if f"def {test}" not in (ROOT / file).read_text()
+    ]
+    assert len(names) > 20
+    assert missing == []
 
 
 @contextmanager

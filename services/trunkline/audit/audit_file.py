@@ -88,7 +88,7 @@ class AuditFile:
             with suppress(FileNotFoundError):
                 if os.path.samestat(self.path.lstat(), status):
                     return status.st_size
-            # Another process has rotated it, or somebody has removed it.
+            # It was rotated by another process, or removed.
             fd = open_private_append(self.path)
             os.close(self._fd)
             self._fd = fd

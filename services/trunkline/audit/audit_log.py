@@ -158,7 +158,7 @@ class AuditLog:
         writing.add_done_callback(
             lambda _: self._finish(writing, batch_size=len(batch), lost_count=lost_count)
         )
-        # Cancellation ends the wait, and the write goes on.
+        # If this is cancelled, the write continues.
         await asyncio.wait([writing])
 
     def _finish(self, writing: asyncio.Future[None], *, batch_size: int, lost_count: int) -> None:

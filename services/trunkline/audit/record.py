@@ -21,6 +21,8 @@ FAILED: Final = "INTERNAL"
 
 # Longer texts are cut. Callers choose ids, and a record is one line.
 _TEXT_LIMIT: Final = 256
+# `json.dumps` would make an encoder for each record.
+_encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _DENIED_REASONS: Final = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
 
 
@@ -78,7 +80,7 @@ class ActorKind(StrEnum):
     JWT = "jwt"
     CERTIFICATE = "certificate"
     ANONYMOUS = "anonymous"
-    """Nobody was identified; `account` and `name` are those of anonymous callers."""
+    """The caller has no identity; `account` and `name` are those of anonymous callers."""
     PROCESS = "process"
     """A process of the mesh, or a command. `account` is the one that it acted for."""
 
@@ -141,8 +143,7 @@ class AuditRecord:
             entry["count"] = self.count
         if self.trace_id:
             entry["trace_id"] = self.trace_id
-        text = escape_json_controls(json.dumps(entry, ensure_ascii=False, separators=(",", ":")))
-        return text.encode() + b"\n"
+        return escape_json_controls(_encode(entry)).encode() + b"\n"
 
 
 def outcome_of(reason: str) -> str:

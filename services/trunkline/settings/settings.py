@@ -194,9 +194,9 @@ class Settings:
     audit_reads: bool = False
     """Also record acts that change nothing, such as reading a task."""
     audit_size_bytes: Annotated[int, Between(64 * 1024, 1 << 40)] = 16 * 1024 * 1024
-    """The size at which the audit log goes on in a new file."""
+    """The size at which the audit log continues in a new file."""
     audit_age_s: Annotated[float, Between(1, 3650 * DAY_S)] = 30 * DAY_S
-    """The age at which the audit log goes on in a new file."""
+    """The age at which the audit log continues in a new file."""
     audit_files: Annotated[int, Between(2, 100_000)] = 12
     """The number of files of the audit log to keep. The oldest are deleted first."""
     log_level: Literal["debug", "info", "warning", "error"] = "warning"

@@ -33,7 +33,9 @@ def audit(
         str,
         typer.Option(metavar="OUTCOME", help="Only: ok, denied or a reason.", show_default=False),
     ] = "",
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with new records.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Also show new records, until Ctrl-C.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
 ) -> None:
     """Show who did what to tasks, approvals, webhooks and agents."""
