@@ -35,7 +35,7 @@ FILE_NAME: Final = "audit.jsonl"
 _QUEUE_LIMIT: Final = 10_000
 _BATCH_LIMIT: Final = 500
 # Records wait this long for others to be written with them.
-_BATCH_S: Final = 0.05
+_BATCH_S: Final = 0.2
 _RETRY_S: Final = 1.0
 # The longest wait for the disk when the process stops.
 _CLOSE_TIMEOUT_S: Final = 5.0
