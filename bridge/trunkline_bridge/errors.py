@@ -138,7 +138,7 @@ class WireError(Exception):
     retry_after_s: str = ""
     """Seconds after which a retry may succeed, as in `Retry-After`; empty: unknown."""
     challenge: str = ""
-    """The `WWW-Authenticate` header of UNAUTHENTICATED (RFC 9110, 11.6.1)."""
+    """The `WWW-Authenticate` header of UNAUTHENTICATED and FORBIDDEN (RFC 9110, 11.6.1)."""
 
     def __str__(self) -> str:
         return self.text

@@ -1,7 +1,10 @@
 """Settings of the bridge. The process that starts it fills them in from its own settings."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from trunkline.settings import ScopeSettings, TlsSettings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,8 +21,12 @@ class TokenSettings:
     """The accepted signature algorithms (RFC 7518, RFC 8037)."""
     account_claim: str = "sub"
     """The claim that names the caller's account."""
+    account_prefix: str = "jwt:"
+    """Prefix of the accounts of tokens. Empty: they are those of API keys of the same name."""
     leeway_s: float = 30.0
     """Tolerated difference between the clocks, in seconds."""
+    scopes: Mapping[str, ScopeSettings] = field(default_factory=dict)
+    """The agents and methods of each scope. Empty: every token permits everything."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,6 +66,12 @@ class BridgeSettings:
     """File of the API keys to accept; None: no API keys."""
     tokens: TokenSettings | None = None
     """The tokens to accept; None: no tokens."""
+    tls: TlsSettings = field(default_factory=TlsSettings)
+    """The certificate of this bridge, and the certificates of callers."""
+    failed_credentials_per_minute: int = 60
+    """Wrong credentials that an address, or the name of an expired key or token, may send a minute.
+    Further ones get 429. 0: any number.
+    """
     anonymous: bool = False
     """Admit anonymous callers beside authenticated ones."""
     card_key: Path | None = None

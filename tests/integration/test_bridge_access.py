@@ -58,10 +58,11 @@ async def guarded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Grp
     settings = BridgeSettings(
         default_agent="asker",
         api_keys_file=write_api_keys(folder / "keys.toml", keys),
-        tokens=token_settings(folder / "jwks.json", account_claim="org"),
+        tokens=token_settings(folder / "jwks.json", account_claim="org", account_prefix=""),
         allow_webhook=("127.0.0.1",),
         card_key=folder / "card.pem",
         card_key_id=CARD_KEY.key_id,
+        failed_credentials_per_minute=0,
     )
     async with open_bridged_mesh(folder, settings) as bridged:
         await bridged.mesh.join(asker, echo)

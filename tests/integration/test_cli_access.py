@@ -18,6 +18,7 @@ from trunkline.cli import identity as card
 from trunkline.cli import identity as keys
 from trunkline.cli.agent_client import AgentClient
 from trunkline.errors import InvalidArgumentError, PeerUnavailableError, TaskNotFoundError
+from trunkline_bridge.edge.api_keys import ApiKeyFile
 
 SIGNER = SigningKey("mesh-2026")
 
@@ -113,6 +114,63 @@ async def test_tasks_are_listed_by_account(guarded: Guarded) -> None:
     assert (await guarded.run("task", task_id, "--account", "bakers", *mesh)).exit == 0
 
 
+def listed(file: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+    capsys.readouterr()
+    keys.list_keys(file, as_json=True)
+    entries: list[dict[str, object]] = json.loads(capsys.readouterr().out)
+    return entries
+
+
+def test_a_key_may_have_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "keys.toml"
+    limits = keys.KeyLimits(
+        expires="2999-01-31", agents=("math",), methods=("CancelTask",), read_only=True
+    )
+    keys.add_key("ann", file, account="acme", as_json=False, limits=limits)
+    assert listed(file, capsys) == [
+        {
+            "name": "ann",
+            "account": "acme",
+            "expires": "2999-01-31T00:00:00+00:00",
+            "agents": ["math"],
+            "methods": ["read", "CancelTask"],
+        }
+    ]
+    for wrong in (
+        keys.KeyLimits(expires="soon"),
+        keys.KeyLimits(methods=("Send",)),
+        keys.KeyLimits(agents=("",)),
+    ):
+        with pytest.raises(InvalidArgumentError):
+            keys.add_key("bob", file, account="acme", as_json=False, limits=wrong)
+    assert len(listed(file, capsys)) == 1
+
+
+def test_a_rotated_key_works_until_the_chosen_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "keys.toml"
+    limits = keys.KeyLimits(methods=("GetTask",))
+    keys.add_key("ann", file, account="acme", as_json=False, limits=limits)
+    old = capsys.readouterr().out.strip()
+    keys.rotate_key("ann", file, until="2999-01-31T12:00:00Z", expires="", as_json=True)
+    new = json.loads(capsys.readouterr().out)
+    assert new["old_until"] == "2999-01-31T12:00:00+00:00"
+    file_keys = ApiKeyFile(file)
+    entries = [file_keys.find(key) for key in (old, new["key"])]
+    assert [entry and entry.methods for entry in entries] == [("GetTask",)] * 2
+    expiries = [entry and entry.expires and entry.expires.year for entry in entries]
+    assert expiries == [2999, None]
+    # An expired key of the name is removed.
+    keys.rotate_key("ann", file, until="2020-01-31", expires="30d", as_json=False)
+    keys.rotate_key("ann", file, until="1h", expires="", as_json=False)
+    assert len(listed(file, capsys)) == 2
+    with pytest.raises(InvalidArgumentError, match="no key 'bob'"):
+        keys.rotate_key("bob", file, until="1h", expires="", as_json=False)
+    keys.remove_key("ann", file, as_json=False)
+    assert listed(file, capsys) == []
+
+
 def test_keys_are_listed_and_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "keys.toml"
     for name in ("ann", "ben"):
@@ -120,10 +178,14 @@ def test_keys_are_listed_and_removed(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert json.loads(capsys.readouterr().out)["account"] == name
     keys.remove_key("ann", file, as_json=True)
     assert json.loads(capsys.readouterr().out) == {"name": "ann", "removed": True}
-    keys.list_keys(file, as_json=True)
-    assert json.loads(capsys.readouterr().out) == [{"name": "ben", "account": "ben"}]
+    (entry,) = listed(file, capsys)
+    assert (entry["name"], entry["account"]) == ("ben", "ben")
     keys.list_keys(file, as_json=False)
-    assert capsys.readouterr().out.split() == ["KEY", "ACCOUNT", "ben", "ben"]
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert rows == [
+        ["KEY", "ACCOUNT", "EXPIRES", "AGENTS", "METHODS"],
+        ["ben", "ben", "never", "all", "all"],
+    ]
     for name, account in (("ben", "ben"), ("x", "anonymous"), ("a\nb", "x")):
         with pytest.raises(InvalidArgumentError):
             keys.add_key(name, file, account=account, as_json=False)

@@ -21,6 +21,7 @@ from trunkline_bridge.edge.caller import CallerFactory, Identity
 from trunkline_bridge.edge.credential_audit import caller_actor
 from trunkline_bridge.edge.http import ResponseSender, method_not_allowed_error, rest_error_body
 from trunkline_bridge.edge.in_flight import Connection, find_connection
+from trunkline_bridge.edge.permissions import GET_ARTIFACT, UNRESTRICTED
 from trunkline_bridge.edge.preconditions import (
     ByteRange,
     UnsatisfiableRangeError,
@@ -72,10 +73,24 @@ class FileBinding:
         self.audit = audit
         self.artifacts = ArtifactClient(directory, patience_s=patience_s)
         self.callers = callers
+        self._directory = directory
 
     def new_call(self) -> "FileCall":
         """Return an object for one request."""
         return FileCall(self)
+
+    async def authorize(self, identity: Identity, task_id: str) -> None:
+        """Check that a caller may download the files of a task.
+
+        Raises:
+            WireError: its credentials are not for the download, or not for the task's agent.
+            TaskNotFoundError: there is no such task.
+        """
+        if identity.permissions is UNRESTRICTED:
+            return
+        client = self._directory.client_for_task(task_id)
+        snapshot = await client.get_task(task_id, account=identity.account)
+        identity.permissions.check(snapshot.agent, GET_ARTIFACT)
 
 
 class FileCall:
@@ -102,6 +117,7 @@ class FileCall:
             raise _file_not_found()
         tracing.name_request_span("GetArtifact", "")
         try:
+            await self._binding.authorize(identity, reference.task_id)
             # This download is only for the file's size and digest. The response may need a range.
             async with self._binding.artifacts.open(reference, account=identity.account) as file:
                 metadata = file
@@ -116,7 +132,7 @@ class FileCall:
     ) -> None:
         audit = self._binding.audit
         if audit is not None and audit.covers(Action.FILE_GET):
-            actor = caller_actor(identity, request.headers.get(b":peer") or "")
+            actor = caller_actor(identity, request.headers.peer.address)
             audit.record(Action.FILE_GET, actor, outcome=outcome, task=reference.task_id)
 
     def error_response(self, error: WireError) -> BufferedResponse:

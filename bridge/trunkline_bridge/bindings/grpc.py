@@ -1,7 +1,7 @@
 """A2A's gRPC binding, in v1.0 and v0.3: handlers for the calls of a gRPC server."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -12,7 +12,6 @@ from google.rpc import code_pb2
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerUnavailableError
-from trunkline.network import peer_host
 from trunkline_bridge.bindings import request_parser as parser
 from trunkline_bridge.bindings.grpc_messages import parse_request
 from trunkline_bridge.bindings.grpc_service import GrpcMethod, GrpcService
@@ -27,7 +26,17 @@ from trunkline_bridge.bindings.grpc_status import (
 from trunkline_bridge.bindings.operation_table import StreamOperation, UnaryOperation
 from trunkline_bridge.bindings.operations import Operations
 from trunkline_bridge.edge import tracing
-from trunkline_bridge.edge.caller import Caller, CallerFactory, extension_headers, resolve_agent
+from trunkline_bridge.edge.caller import (
+    Caller,
+    CallerFactory,
+    Peer,
+    extension_headers,
+    resolve_agent,
+)
+from trunkline_bridge.edge.client_certificates import (
+    certificate_name_of_call,
+    parse_peer_address,
+)
 from trunkline_bridge.edge.http import PAYLOAD_TOO_LARGE, REQUEST_TIMEOUT
 from trunkline_bridge.edge.in_flight import Connection, InFlightRequests
 from trunkline_bridge.edge.version_header import check_version, parse_version
@@ -62,25 +71,30 @@ _CallWork: TypeAlias = Callable[["CallMetadata"], Awaitable[bytes | None]]
 
 
 class CallMetadata:
-    """The text metadata of a call, with `:peer`: A2A's service parameters over gRPC.
+    """The text metadata of a call: A2A's service parameters over gRPC.
 
     The values of a repeated key are joined by commas.
     """
 
-    __slots__ = ("_values",)
+    __slots__ = ("_context", "_values")
 
-    def __init__(self, pairs: Iterable[tuple[str, str | bytes]] | None, *, peer: str) -> None:
-        """`peer` is the client's address, as `ServicerContext.peer` returns it."""
+    def __init__(self, context: GrpcContext) -> None:
+        self._context = context
         values: dict[str, str] = {}
-        for key, value in pairs or ():
+        for key, value in context.invocation_metadata() or ():
             if isinstance(value, str):
                 values[key] = value if key not in values else f"{values[key]}, {value}"
-        values[":peer"] = peer_host(peer)
         self._values = values
 
     def get(self, name: bytes) -> str | None:
         """Return a value by its key in lower case."""
         return self._values.get(name.decode("ascii"))
+
+    @property
+    def peer(self) -> Peer:
+        """The client that made the call."""
+        name = certificate_name_of_call(self._context.auth_context())
+        return Peer(parse_peer_address(self._context.peer()), name)
 
     def trace_context(self) -> dict[str, str]:
         """Return the headers of W3C Trace Context."""
@@ -128,7 +142,7 @@ class UnknownMethods(grpc.GenericRpcHandler):
         error, text = self._build_error(handler_call_details.method)
 
         async def reject(_requests: object, context: GrpcContext) -> None:
-            metadata = CallMetadata(context.invocation_metadata(), peer=context.peer())
+            metadata = CallMetadata(context)
             with tracing.grpc_call_span(_UNKNOWN_SPAN_NAME, metadata.trace_context()) as response:
                 tracing.record_failure(error.kind.reason)
                 tracing.record_grpc_code(status_code(error).name)
@@ -288,10 +302,10 @@ class GrpcBinding:
         if method.update_caller is not None:
             caller = method.update_caller(caller, parsed.request)
         tracing.name_request_span(method.name, caller.agent)
-        # Report a missing agent before any other error in the request.
+        # Report a missing permission or agent before any other error in the request.
         id_fields = method.operation.id_fields
         task_id = getattr(request, id_fields[0]) if id_fields else ""
-        self._operations.check_agent(caller.agent, task_id)
+        self._operations.authorize(caller, method.operation.name, task_id)
         method.validate(request)
         if parsed.is_deep and isinstance(request, a2a_pb2.SendMessageRequest):
             parser.check_nesting(request)
@@ -312,7 +326,7 @@ class GrpcBinding:
     async def _serve(
         self, service: GrpcService, method: GrpcMethod, context: GrpcContext, work: _CallWork
     ) -> bytes:
-        metadata = CallMetadata(context.invocation_metadata(), peer=context.peer())
+        metadata = CallMetadata(context)
         result: bytes | None = None
         error: WireError | None = None
 

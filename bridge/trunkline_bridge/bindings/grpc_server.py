@@ -30,6 +30,7 @@ from trunkline.settings import HostPort
 from trunkline_bridge.bindings.grpc import SERVICES, GrpcBinding, UnknownMethods
 from trunkline_bridge.bindings.grpc_service import GrpcService
 from trunkline_bridge.edge.http_server import bind_socket
+from trunkline_bridge.edge.server_certificate import ServerCertificate
 
 # Protobuf has descriptors in Python and in C, whose types have nothing in common.
 _FileDescriptor: TypeAlias = Any
@@ -134,11 +135,14 @@ async def serve_grpc(
     *,
     grace_s: float,
     connection_limit: int = 2000,
+    certificate: ServerCertificate | None = None,
 ) -> AsyncIterator[Mapping[str, str]]:
     """Serve A2A while a block runs; yield the addresses with their actual ports.
 
     `addresses` are those of single agents by name; the empty name is the address of all agents.
     Each has its own server, because grpc does not tell a handler which port a call came in by.
+
+    With a certificate, the servers speak TLS only.
 
     gRPC itself refuses connections above `connection_limit` for each server. On exit, the servers
     accept no more calls, and calls in flight have `grace_s` seconds to finish. Then they end with
@@ -155,7 +159,7 @@ async def serve_grpc(
         for agent, address in addresses.items():
             server = _build_server(binding, checks, agent, options)
             servers.append(server)
-            bound[agent] = _bind(server, address)
+            bound[agent] = _bind(server, address, certificate)
             # Only a server that was started frees its port when it stops.
             await server.start()
         for name in ("", *(service.name for service in SERVICES)):
@@ -189,12 +193,15 @@ def _build_server(
     return server
 
 
-def _bind(server: grpc.aio.Server, address: HostPort) -> str:
+def _bind(server: grpc.aio.Server, address: HostPort, certificate: ServerCertificate | None) -> str:
     # This raises an error with the reason, which grpc's own error lacks.
     with bind_socket(address.host, address.port):
         pass
     try:
-        port = server.add_insecure_port(str(address))
+        if certificate is None:
+            port = server.add_insecure_port(str(address))
+        else:
+            port = server.add_secure_port(str(address), certificate.grpc_credentials())
     except RuntimeError as error:
         problem = "can't be listened on; choose another (port 0 picks a free one)"
         raise ConfigurationError(str(address), problem) from error

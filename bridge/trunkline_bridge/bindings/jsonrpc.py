@@ -251,8 +251,8 @@ class JsonRpcCall:
             is_older_stream = caller.is_older and call.method in version.streams
             self._as_event = is_older_stream and not named and _reads_only_events(headers)
         tracing.name_request_span(call.method, caller.agent)
-        # Report a missing agent before any error in the parameters.
-        binding.operations.check_agent(caller.agent, task_id)
+        # Report a missing permission or agent before any error in the parameters.
+        binding.operations.authorize(caller, version.operations[call.method], task_id)
         return version, caller
 
     async def _notify(

@@ -37,6 +37,8 @@ class JsonRpcVersion:
     """Methods with one result, by name."""
     streams: Mapping[str, StreamHandler]
     """Methods with a stream of events, by name."""
+    operations: Mapping[str, str]
+    """The name of each method's operation, by that of the method."""
     task_fields: Mapping[str, str]
     """The parameter that names the task, by method."""
     streaming_sends: Mapping[str, str]

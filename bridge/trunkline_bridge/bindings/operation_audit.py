@@ -9,7 +9,7 @@ from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, Type
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a.v1_1 import a2a_pb2 as v1_1_pb2
-from trunkline.audit import OK, Action, AuditLog, outcome_of
+from trunkline.audit import DENIED, OK, Action, AuditLog, outcome_of
 from trunkline.v1 import message_pb2, push_notification_pb2, task_pb2
 from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.edge.credential_audit import caller_actor
@@ -75,6 +75,13 @@ def audited_stream(
         return open_stream
 
     return decorate
+
+
+def record_denial(audit: AuditLog | None, caller: Caller, method: str, task_id: str) -> None:
+    """Record that a caller may not use a method."""
+    if audit is not None:
+        objects = {"agent": caller.agent, "method": method, "task": task_id}
+        audit.record(Action.CALLER_AUTHORIZE, caller_actor(caller), outcome=DENIED, **objects)
 
 
 def note_new_task(task: task_pb2.Task) -> None:

@@ -32,10 +32,16 @@ from trunkline.v1 import (
     task_pb2,
     task_service_pb2,
 )
-from trunkline_bridge.bindings.operation_audit import audited, audited_stream, note_new_task
+from trunkline_bridge.bindings.operation_audit import (
+    audited,
+    audited_stream,
+    note_new_task,
+    record_denial,
+)
 from trunkline_bridge.edge import tracing
 from trunkline_bridge.edge.agent_cards import AgentCards
 from trunkline_bridge.edge.caller import Caller
+from trunkline_bridge.edge.permissions import CREATE_PUSH_CONFIG
 from trunkline_bridge.errors import (
     PUSH_NOTIFICATION_NOT_SUPPORTED,
     WireError,
@@ -277,16 +283,23 @@ class Operations:
         """Return the agent's card for authenticated callers."""
         return self._cards.extended_card(caller)
 
-    def check_agent(self, agent: str, task_id: str = "") -> None:
-        """Check that the mesh has the agent, or a host of the task.
+    def authorize(self, caller: Caller, method: str, task_id: str = "") -> None:
+        """Check that the caller may use a method, and that the mesh has the agent or the task.
 
-        A task may outlive its agent, because another host can take it over.
+        Every binding calls it for each operation, before it reads the parameters. `method` is the
+        name in v1.0. A task may outlive its agent, because another host can take it over.
 
         Raises:
-            AgentNotFoundError: the mesh has neither.
+            WireError: the caller may not use the method at this agent (PERMISSION_DENIED).
+            AgentNotFoundError: the mesh has neither the agent nor a host of the task.
         """
         try:
-            self._directory.get_agent(agent)
+            caller.permissions.check(caller.agent, method)
+        except WireError:
+            record_denial(self.audit, caller, method, task_id)
+            raise
+        try:
+            self._directory.get_agent(caller.agent)
         except AgentNotFoundError:
             if not self._directory.knows_task_host(task_id):
                 raise
@@ -657,6 +670,7 @@ class Operations:
         """
         if request.configuration.HasField("task_push_notification_config"):
             self._check_push_notifications()
+            caller.permissions.check(caller.agent, CREATE_PUSH_CONFIG)
         expected_generation = check_generation(caller, task)
         if task is None and not new_task_id:
             new_task_id = allocate_task_id(self._directory.get_agent_host(caller.agent))

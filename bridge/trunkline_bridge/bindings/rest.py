@@ -187,8 +187,8 @@ class RestCall:
         )
         tracing.name_request_span(operation, caller.agent)
         self._headers = extension_headers(caller, headers)
-        # Report a missing agent before any error in the parameters.
-        binding.operations.check_agent(caller.agent, path.task_id)
+        # Report a missing permission or agent before any error in the parameters.
+        binding.operations.authorize(caller, operation, path.task_id)
         params = version.parameters(operation, params, path)
         stream = version.streams.get(operation)
         if stream is None:

@@ -96,13 +96,17 @@ class HttpClient:
         self.peer = peer
         self._stream_idle_s = stream_idle_s
         self._max_event_bytes = max_event_bytes
+        is_local = is_this_machine(url)
+        if ssl_context is None and is_local and url.startswith("https:"):
+            # httpx2 reads SSL_CERT_FILE together with the proxies, OpenSSL by itself.
+            ssl_context = ssl.create_default_context()
         self._client = httpx2.AsyncClient(
             # A compressed body can expand to a thousand times the bytes received.
             headers={"accept-encoding": "identity", "user-agent": "Trunkline", **headers},
             limits=httpx2.Limits(max_connections=_MAX_CONNECTIONS, keepalive_expiry=_KEEPALIVE_S),
             verify=ssl_context or True,
             follow_redirects=False,
-            trust_env=not is_this_machine(url),
+            trust_env=not is_local,
         )
 
     async def close(self) -> None:

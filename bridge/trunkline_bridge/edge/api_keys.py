@@ -4,8 +4,14 @@
 [[key]]
 name = "ci"
 account = "acme"
-sha256 = "…"        # of the key, in hexadecimal
+sha256 = "…"                      # of the key, in hexadecimal
+expires = 2027-01-31T00:00:00Z    # optional: not accepted from then on
+agents = ["math", "research-*"]   # optional: only for these agents
+methods = ["read", "CancelTask"]  # optional: only for these methods
 ```
+
+A name may have several keys, of which all but one expire. That is how a key is rotated: the new one
+works at once, the old one until it expires.
 """
 
 import hashlib
@@ -17,8 +23,9 @@ import re
 import secrets
 import tempfile
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from time import monotonic
 from typing import TypeGuard
@@ -26,6 +33,7 @@ from typing import TypeGuard
 from trunkline.errors import ConfigurationError
 from trunkline.identity import ANONYMOUS_ACCOUNT
 from trunkline.private_files import read_private_file
+from trunkline_bridge.edge.permissions import UNRESTRICTED, Grant, Permissions, parse_methods
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +43,8 @@ RELOAD_INTERVAL_S = 1.0
 _PREFIX = "tk_"
 _KEY_BYTES = 32
 _KEY_ID_LENGTH = 12
+_REQUIRED = {"name", "account", "sha256"}
+_OPTIONAL = {"expires", "agents", "methods"}
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[^\x00-\x1f\x7f\"\\]{1,200}")
 _FILE_HEADER = (
@@ -50,6 +60,23 @@ class ApiKey:
     account: str
     sha256: str
     """Hash of the key, in hexadecimal."""
+    expires: datetime | None = None
+    """The time from which on it is not accepted; None: it does not expire."""
+    agents: tuple[str, ...] = ()
+    """The agents that it is for, as names or patterns with `*`; empty: all."""
+    methods: tuple[str, ...] = ()
+    """The methods that it is for, by their names in v1.0, or `read`; empty: all."""
+
+    @property
+    def permissions(self) -> Permissions:
+        """The agents and methods that the key is for."""
+        if not self.agents and not self.methods:
+            return UNRESTRICTED
+        return Permissions((Grant(self.agents, parse_methods(self.methods)),))
+
+    def is_expired(self, now: datetime) -> bool:
+        """Return whether the key is not accepted any longer."""
+        return self.expires is not None and now >= self.expires
 
     @property
     def key_id(self) -> str:
@@ -96,8 +123,7 @@ def load_keys(path: Path) -> Sequence[ApiKey]:
     keys = [
         _parse_key(entry, where=f"{path}: key {number}") for number, entry in enumerate(entries, 1)
     ]
-    if len({key.name for key in keys}) < len(keys):
-        raise ConfigurationError(str(path), "two keys have the same name")
+    _check_names(path, keys)
     return keys
 
 
@@ -109,11 +135,7 @@ def save_keys(path: Path, keys: Sequence[ApiKey]) -> None:
     """
     if path.is_symlink():
         raise ConfigurationError(str(path), "it is a symbolic link; use the file itself")
-    tables = [
-        f"\n[[key]]\nname = {_toml_string(key.name)}\naccount = {_toml_string(key.account)}\n"
-        f"sha256 = {_toml_string(key.sha256)}\n"
-        for key in keys
-    ]
+    tables = [_format_key(key) for key in keys]
     try:
         # mkstemp creates the file with mode 0600.
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -139,7 +161,10 @@ class ApiKeyFile:
         self._keys = load_keys(path)
 
     def find(self, key: str) -> ApiKey | None:
-        """Return the entry of a key; None: unknown. The time does not depend on the key."""
+        """Return the entry of a key; None: unknown. The time does not depend on the key.
+
+        The key may have expired.
+        """
         self._reload_if_changed()
         digest = hash_key(key)
         match = None
@@ -172,9 +197,25 @@ def _file_version(path: Path) -> tuple[int, int, int] | None:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
+def _check_names(path: Path, keys: Sequence[ApiKey]) -> None:
+    by_name: dict[str, list[ApiKey]] = {}
+    for key in keys:
+        by_name.setdefault(key.name, []).append(key)
+    for name, same in by_name.items():
+        if len({key.account for key in same}) > 1:
+            raise ConfigurationError(str(path), f"the keys named {name!r} have several accounts")
+        if sum(key.expires is None for key in same) > 1:
+            problem = f"two keys have the same name {name!r}; all but one need `expires`"
+            raise ConfigurationError(str(path), problem)
+
+
 def _parse_key(entry: object, *, where: str) -> ApiKey:
-    if not isinstance(entry, dict) or set(entry) != {"name", "account", "sha256"}:
-        raise ConfigurationError(where, "must have name, account and sha256, and nothing else")
+    if not isinstance(entry, dict) or not _REQUIRED <= set(entry) <= _REQUIRED | _OPTIONAL:
+        problem = (
+            "must have name, account and sha256, may have expires, agents and methods, and nothing "
+            "else"
+        )
+        raise ConfigurationError(where, problem)
     name, account, digest = entry["name"], entry["account"], entry["sha256"]
     if not is_caller_name(name):
         raise ConfigurationError(where, "name must be 1 to 200 characters, without quotes")
@@ -185,7 +226,44 @@ def _parse_key(entry: object, *, where: str) -> ApiKey:
         raise ConfigurationError(where, problem)
     if not isinstance(digest, str) or _SHA256.fullmatch(digest) is None:
         raise ConfigurationError(where, "sha256 must be 64 hexadecimal digits, in lower case")
-    return ApiKey(name, account, digest)
+    expires = entry.get("expires")
+    if expires is not None and not isinstance(expires, datetime):
+        raise ConfigurationError(where, "expires must be a date with a time, without quotes")
+    if expires is not None and expires.tzinfo is None:
+        raise ConfigurationError(where, "expires has no time zone; write Z behind it for UTC")
+    methods = _parse_names(entry, "methods", where=where)
+    try:
+        parse_methods(methods)
+    except ValueError as error:
+        raise ConfigurationError(where, f"methods: {error}") from error
+    agents = _parse_names(entry, "agents", where=where)
+    return ApiKey(name, account, digest, expires, agents, methods)
+
+
+def _parse_names(entry: Mapping[str, object], field: str, *, where: str) -> tuple[str, ...]:
+    """Return a list of names; missing: empty, which means all."""
+    names = entry.get(field)
+    if names is None:
+        return ()
+    # A list that became empty must not permit everything.
+    if not isinstance(names, list) or not names or not all(map(is_caller_name, names)):
+        problem = f"{field} must be a list of names, at least one; without {field}, it is for all"
+        raise ConfigurationError(where, problem)
+    return tuple(names)
+
+
+def _format_key(key: ApiKey) -> str:
+    fields = {
+        "name": _toml_string(key.name),
+        "account": _toml_string(key.account),
+        "sha256": _toml_string(key.sha256),
+    }
+    if key.expires is not None:
+        fields["expires"] = key.expires.isoformat()
+    for field, names in (("agents", key.agents), ("methods", key.methods)):
+        if names:
+            fields[field] = f"[{', '.join(map(_toml_string, names))}]"
+    return "\n[[key]]\n" + "".join(f"{name} = {value}\n" for name, value in fields.items())
 
 
 def _toml_string(text: str) -> str:

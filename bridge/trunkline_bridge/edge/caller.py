@@ -11,6 +11,7 @@ from trunkline.audit import ActorKind
 from trunkline.identity import ANONYMOUS_ACCOUNT
 from trunkline.task_states import TURN_END
 from trunkline.v1 import security_scheme_pb2, task_pb2
+from trunkline_bridge.edge.permissions import UNRESTRICTED, Permissions
 from trunkline_bridge.errors import invalid_params
 from trunkline_bridge.projection import GenerationParameters
 from trunkline_bridge.projection.wire_events import V0_1_TURN_END
@@ -35,12 +36,25 @@ _MAX_TIMEOUT_S = 10 * 365 * 24 * 3600
 _NAME = re.compile(r"[A-Za-z0-9._\-]{1,200}")
 
 
+class Peer(NamedTuple):
+    """The other side of a connection."""
+
+    address: str = ""
+    """Its IP address; empty: unknown. Behind a trusted proxy, that of the proxy's client."""
+    certificate_name: str = ""
+    """The name in its verified certificate; empty: it has none."""
+
+
 class ServiceParameters(Protocol):
     """A2A's service parameters (§3.2.6): headers over HTTP, metadata over gRPC.
 
-    They include `:peer`, the address of the connection's other end, and over HTTP `:scheme`, as
-    HTTP/2 does.
+    Over HTTP they include `:scheme`, as HTTP/2 does.
     """
+
+    @property
+    def peer(self) -> Peer:
+        """The client that sent them."""
+        ...
 
     def get(self, name: bytes) -> str | None:
         """Return a parameter by its name in lower case. Repeated values are joined by commas."""
@@ -60,6 +74,7 @@ class Identity:
     """The way in which the caller was identified."""
     key_id: str = ""
     """Identifies the credential in the audit log; no secret."""
+    permissions: Permissions = UNRESTRICTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +109,8 @@ class Authenticator(Protocol):
         """Return the identity of a caller.
 
         Raises:
-            WireError: credentials are wrong, or are missing although required (UNAUTHENTICATED).
+            WireError: credentials are wrong, or are missing although required (UNAUTHENTICATED),
+                or the client has sent wrong ones too often (RESOURCE_EXHAUSTED).
             PeerUnavailableError: the credentials cannot be checked now.
         """
         ...
@@ -145,6 +161,7 @@ class Caller(NamedTuple):
     key_id: str = ""
     address: str = ""
     """The address of the connection's other end; empty if it is unknown."""
+    permissions: Permissions = UNRESTRICTED
 
     @property
     def is_older(self) -> bool:
@@ -191,7 +208,8 @@ class CallerFactory:
             user_agent=parameters.get(b"user-agent") or "",
             kind=identity.kind,
             key_id=identity.key_id,
-            address=parameters.get(b":peer") or "",
+            address=parameters.peer.address,
+            permissions=identity.permissions,
         )
 
 

@@ -17,6 +17,7 @@ from trunkline_bridge.edge.agent_cards import AgentCards
 from trunkline_bridge.edge.caller import CallerFactory, request_origin
 from trunkline_bridge.edge.http import RequestHeaders, error_response
 from trunkline_bridge.edge.pages import Page
+from trunkline_bridge.edge.permissions import GET_EXTENDED_CARD
 from trunkline_bridge.edge.preconditions import is_not_modified
 from trunkline_bridge.edge.version_header import find_version
 from trunkline_bridge.errors import WireError, to_wire_error
@@ -154,6 +155,7 @@ class CardEndpoints:
                 agent=request.path_params.get("agent", ""),
                 version=V0_3,
             )
+            caller.permissions.check(caller.agent, GET_EXTENDED_CARD)
             body = v0_1_card_json(self._cards.extended_card(caller))
         except (TrunklineError, WireError) as error:
             return error_response(to_wire_error(error))

@@ -11,6 +11,7 @@ from typing import Any
 
 from google.rpc import code_pb2
 
+from trunkline_bridge.edge.client_certificates import certificate_name
 from trunkline_bridge.edge.http import (
     REQUEST_TIMEOUT,
     rest_error_body,
@@ -82,7 +83,10 @@ def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: 
 
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
-            self.connection = Connection(transport.abort)
+            certificate = transport.get_extra_info("peercert")
+            self.connection = Connection(
+                transport.abort, certificate_name=certificate_name(certificate)
+            )
             # Each request gets a copy of this in its scope.
             self.app_state = {**self.app_state, CONNECTION_KEY: self.connection}  # type: ignore[misc]
             self._served: Any = None

@@ -45,5 +45,5 @@ class _RecordingAuthenticator:
         try:
             return await self._authenticator.authenticate(parameters)
         except WireError as error:
-            self._audit.record_refusal(parameters.get(b":peer") or "", error.kind.reason)
+            self._audit.record_refusal(parameters.peer.address, error.kind.reason)
             raise

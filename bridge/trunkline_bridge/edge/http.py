@@ -11,6 +11,8 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
+from trunkline_bridge.edge.caller import Peer
+from trunkline_bridge.edge.in_flight import find_connection
 from trunkline_bridge.edge.json_decoder import INLINE_PARSE_BYTES, decode_json
 from trunkline_bridge.errors import (
     FORBIDDEN,
@@ -56,21 +58,26 @@ _SHOWN_LENGTH = 100
 
 
 class RequestHeaders:
-    """The headers of a request, with `:scheme` as in HTTP/2, and `:peer`, the client's address.
+    """The headers of a request, with `:scheme` as in HTTP/2. Repeated headers are joined by commas.
 
-    Repeated headers are joined by commas. They are A2A's service parameters over HTTP.
+    They are A2A's service parameters over HTTP.
     """
 
-    __slots__ = ("_values",)
+    __slots__ = ("_scope", "_values")
 
     def __init__(self, scope: Scope) -> None:
+        self._scope = scope
         values: dict[bytes, bytes] = {}
         for name, value in scope["headers"]:
             values[name] = value if name not in values else values[name] + b", " + value
         values[b":scheme"] = scope.get("scheme", "http").encode("ascii")
-        client = scope.get("client")
-        values[b":peer"] = client[0].encode() if client else b""
         self._values = values
+
+    @property
+    def peer(self) -> Peer:
+        """The client that sent them."""
+        client, connection = self._scope.get("client"), find_connection(self._scope)
+        return Peer(client[0] if client else "", connection.certificate_name if connection else "")
 
     def get(self, name: bytes) -> str | None:
         """Return a header by its name in lower case."""

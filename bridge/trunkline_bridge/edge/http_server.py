@@ -5,6 +5,7 @@ import contextlib
 import math
 import resource
 import socket
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from trunkline_bridge.edge.connection_limits import (
     ConnectionLimits,
     limit_connections,
 )
+from trunkline_bridge.edge.server_certificate import ServerCertificate
 
 # Interval at which uvicorn updates the Date header and connection timeouts are checked.
 _TICK_S = 1.0
@@ -29,12 +31,15 @@ _PARSER: Literal["auto", "h11", "httptools"] = "auto"
 _ABORT_TIMEOUT_S = 1
 # Idle time after which the system sends TCP keep-alive probes.
 _KEEP_IDLE_S = 60
+# TLS handshakes beyond the limit of connections. Above both, connections are closed without an
+# error.
+_HANDSHAKES = 100
 # File descriptors for journals, connections to agents and so on.
 _RESERVED_FILES = 1000
 
 
 @asynccontextmanager
-async def serve_http(
+async def serve_http(  # noqa: PLR0913  independent options, each by name
     app: ASGIApp,
     *,
     host: str,
@@ -42,8 +47,11 @@ async def serve_http(
     grace_s: float,
     abort_requests: Callable[[], None] | None = None,
     limits: ConnectionLimits | None = None,
+    certificate: ServerCertificate | None = None,
 ) -> AsyncIterator[str]:
     """Serve an application while a block runs; yield its URL with the actual port.
+
+    With a certificate, the server speaks TLS only, and the URL has https.
 
     On exit, the server accepts no more connections, and requests in flight have `grace_s` seconds
     to finish. Then `abort_requests` ends the rest with an error, and all connections are closed.
@@ -51,7 +59,11 @@ async def serve_http(
     Raises:
         ConfigurationError: the address can't be bound.
     """
-    with bind_socket(host, port) as listener:
+    limits = limits or ConnectionLimits()
+    listener = bind_socket(host, port)
+    if certificate is not None:
+        listener = _LimitedListener(listener, limits.max_connections + _HANDSHAKES)
+    with listener:
         config = uvicorn.Config(
             app,
             lifespan="off",
@@ -65,15 +77,38 @@ async def serve_http(
             timeout_graceful_shutdown=math.ceil(grace_s) + _ABORT_TIMEOUT_S,
         )
         config.load()
-        config.http_protocol_class = limit_connections(
-            config.http_protocol_class, limits or ConnectionLimits()
-        )
+        config.http_protocol_class = limit_connections(config.http_protocol_class, limits)
+        if certificate is not None:
+            config.ssl = certificate.ssl_context
         server = _EmbeddedServer(config)
         async with run_in_background(server.serve(sockets=[listener])):
             await server.is_serving.wait()
             url_host = f"[{host}]" if ":" in host else host
-            yield f"http://{url_host}:{listener.getsockname()[1]}"
+            scheme = "http" if certificate is None else "https"
+            yield f"{scheme}://{url_host}:{listener.getsockname()[1]}"
             await server.stop(grace_s, abort_requests)
+
+
+class _LimitedListener(socket.socket):
+    """A listening socket that closes new connections above a limit.
+
+    uvicorn sees a connection only after its TLS handshake, for which a client may take a minute.
+    """
+
+    def __init__(self, listener: socket.socket, limit: int) -> None:
+        """Take the place of a listening socket."""
+        super().__init__(fileno=listener.detach())
+        self._limit = limit
+        self._open: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        connection, address = super().accept()
+        if len(self._open) >= self._limit:
+            connection.close()
+            # asyncio ignores it.
+            raise ConnectionAbortedError("there are too many connections")
+        self._open.add(connection)
+        return connection, address
 
 
 class _EmbeddedServer(uvicorn.Server):

@@ -52,10 +52,16 @@ class _InFlightRequest:
 class Connection:
     """A client's connection: its requests stop when it is lost."""
 
-    __slots__ = ("_abort", "_requests")
+    __slots__ = ("_abort", "_requests", "certificate_name")
 
-    def __init__(self, abort: Callable[[], None] | None = None) -> None:
-        """`abort` closes the connection at once; None: the server does not allow it."""
+    def __init__(
+        self, abort: Callable[[], None] | None = None, *, certificate_name: str = ""
+    ) -> None:
+        """`abort` closes the connection at once; None: the server does not allow it.
+
+        `certificate_name` is the name in the client's verified certificate; empty: it has none.
+        """
+        self.certificate_name = certificate_name
         self._requests: list[_InFlightRequest] = []
         self._abort = abort
 

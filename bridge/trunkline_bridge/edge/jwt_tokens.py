@@ -3,15 +3,17 @@
 import asyncio
 import json
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from trunkline.audit import ActorKind
-from trunkline.errors import PeerUnavailableError
+from trunkline.errors import ConfigurationError, PeerUnavailableError
 from trunkline_bridge.documents import fetch_document
 from trunkline_bridge.edge.api_keys import is_account_name, is_caller_name
 from trunkline_bridge.edge.caller import Identity
+from trunkline_bridge.edge.permissions import UNRESTRICTED, Grant, Permissions, parse_methods
 from trunkline_bridge.settings import TokenSettings
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ _MAX_TOKEN_LENGTH = 8192
 # The types of tokens for callers (RFC 7519, 5.1; RFC 9068, 2.1). Tokens for other purposes that the
 # same issuer signs, such as logout tokens, have other types (RFC 8725, 3.11).
 _TYPES = frozenset({"jwt", "at+jwt"})
+_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 _TIMES = ("exp", "nbf", "iat")
 # The end of the year 9999, the last of most calendars.
 _LATEST_S = 253402300799
@@ -145,16 +148,25 @@ def parse_key_set(text: str | bytes) -> Sequence[Mapping[str, Any]]:
 class InvalidTokenError(Exception):
     """A token is invalid. The text gives the reason and quotes nothing of the token."""
 
+    def __init__(self, problem: str, *, account: str = "") -> None:
+        """`account` is that of a token whose signature is right; empty: it is wrong or unknown."""
+        super().__init__(problem)
+        self.account = account
+
 
 class TokenVerifier:
     """Identifies the bearer of a token."""
 
     def __init__(self, settings: TokenSettings, keys: JwkSet | None = None) -> None:
+        """Raises ConfigurationError if a scope permits an unknown method."""
         self._settings = settings
         self._keys = keys or JwkSet(settings.keys)
+        self._scopes = _parse_scopes(settings)
 
     async def verify(self, token: str) -> Identity:
         """Return the identity of the bearer.
+
+        Its account has a prefix, so that the issuer can't name the account of an API key.
 
         Raises:
             InvalidTokenError: the token is invalid.
@@ -167,8 +179,29 @@ class TokenVerifier:
             claim = self._settings.account_claim
             raise InvalidTokenError(f"the token's claims sub and {claim} are no caller and account")
         return Identity(
-            account, name, is_authenticated=True, kind=ActorKind.JWT, key_id=key_id or ""
+            self._settings.account_prefix + account,
+            name,
+            is_authenticated=True,
+            kind=ActorKind.JWT,
+            key_id=key_id or "",
+            permissions=self._permissions(claims),
         )
+
+    def _permissions(self, claims: Mapping[str, object]) -> Permissions:
+        if not self._scopes:
+            return UNRESTRICTED
+        granted = _read_scopes(claims)
+        return Permissions(
+            [scope for scope in self._scopes if scope.scope in granted], self._scopes
+        )
+
+    def _account_of(self, token: str) -> str:
+        """Return the account of a token whose signature has been verified; empty: it has none."""
+        import jwt
+
+        claims = jwt.decode(token, options={"verify_signature": False})
+        account = claims.get(self._settings.account_claim)
+        return self._settings.account_prefix + account if is_account_name(account) else ""
 
     async def _claims(self, token: str) -> tuple[dict[str, Any], str | None]:
         """Return the claims of a token, and the id of the key that signed it."""
@@ -197,7 +230,9 @@ class TokenVerifier:
                 options={"require": ["exp", "iss", "aud"]},
             )
         except jwt.ExpiredSignatureError as error:
-            raise InvalidTokenError("the token has expired") from error
+            # The signature is verified before the claims.
+            account = self._account_of(token)
+            raise InvalidTokenError("the token has expired", account=account) from error
         except (jwt.ImmatureSignatureError, jwt.InvalidIssuedAtError) as error:
             raise InvalidTokenError("the token is not valid yet") from error
         except (jwt.InvalidAudienceError, jwt.InvalidIssuerError) as error:
@@ -207,6 +242,31 @@ class TokenVerifier:
             raise InvalidTokenError("the token is not valid") from error
         _check_times(claims)
         return claims, key_id
+
+
+def _parse_scopes(settings: TokenSettings) -> Sequence[Grant]:
+    grants = []
+    for name, scope in settings.scopes.items():
+        if _SCOPE.fullmatch(name) is None:
+            problem = "a scope has no spaces, quotes and backslashes (RFC 6749, 3.3)"
+            raise ConfigurationError(f"scope.{name}", problem)
+        try:
+            methods = parse_methods(scope.methods)
+        except ValueError as error:
+            raise ConfigurationError(f"scope.{name}.methods", str(error)) from error
+        grants.append(Grant(scope.agents, methods, name))
+    return grants
+
+
+def _read_scopes(claims: Mapping[str, object]) -> frozenset[str]:
+    """Return the scopes in `scope`, a text (RFC 9068, 2.2.3), and in `scp`, a text or a list."""
+    scopes: set[str] = set()
+    for value in (claims.get("scope"), claims.get("scp")):
+        if isinstance(value, str):
+            scopes.update(value.split())
+        elif isinstance(value, list):
+            scopes.update(scope for scope in value if isinstance(scope, str))
+    return frozenset(scopes)
 
 
 def _is_callers_type(value: object) -> bool:

@@ -31,6 +31,8 @@ class Action(StrEnum):
 
     CALLER_AUTHENTICATE = "caller.authenticate"
     """Credentials were refused. Accepted ones are in the record of what the caller did."""
+    CALLER_AUTHORIZE = "caller.authorize"
+    """Credentials were not for a method or an agent. Allowed acts are records of their own."""
     MESSAGE_SEND = "message.send"
     MESSAGE_STREAM = "message.stream"
     TASK_CANCEL = "task.cancel"
@@ -50,6 +52,7 @@ class Action(StrEnum):
     AGENT_DEREGISTER = "agent.deregister"
     KEY_ADD = "key.add"
     KEY_REMOVE = "key.remove"
+    KEY_ROTATE = "key.rotate"
     SECRET_SHOW = "secret.show"  # noqa: S105  the name of an act
     """The secret that signs webhooks was printed."""
     DATA_BACKUP = "data.backup"

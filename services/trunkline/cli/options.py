@@ -145,7 +145,8 @@ def resolve_base_url(url: str | None, *, settings: Settings | None = None) -> st
     if url is None:
         source, url = _URL_VARIABLE, os.environ.get(_URL_VARIABLE) or None
     if url is None:
-        return f"http://{(settings or load_command_settings(uses={'http'})).http}"
+        settings = settings or load_command_settings(uses={"http", "tls"})
+        return f"{'https' if settings.tls.certificate else 'http'}://{settings.http}"
     try:
         parts = urlsplit(url)
         # `port` raises ValueError if it is not a port number.

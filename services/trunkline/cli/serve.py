@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -13,7 +13,7 @@ from trunkline.cli.terminal import print_json, print_stderr
 from trunkline.errors import ConfigurationError
 from trunkline.logs import configure_logging
 from trunkline.runtime import ServiceStatus
-from trunkline.settings import Settings, load_settings, parse_remote
+from trunkline.settings import Settings, TlsSettings, load_settings, parse_remote
 
 _USED_BY_JOIN: Final = frozenset({"advertise", "data_dir", "insecure", "listen", "mesh"})
 
@@ -115,9 +115,15 @@ async def up(flags: Mapping[str, object], *, is_attached: bool, as_json: bool) -
         open_mesh,
         flags,
         as_json=as_json,
-        load=partial(load_command_settings, uses=None),
+        load=_load_attached,
         parent_pipe=sys.stdin.fileno(),
     )
+
+
+def _load_attached(flags: Mapping[str, object]) -> Settings:
+    settings = load_command_settings(flags, uses=None)
+    # The other command is on this machine, and the certificate has other names.
+    return replace(settings, tls=TlsSettings())
 
 
 async def _serve(

@@ -14,6 +14,7 @@ from trunkline_bridge.app import Bridge
 from trunkline_bridge.bindings.grpc_server import serve_grpc
 from trunkline_bridge.edge.connection_limits import ConnectionLimits
 from trunkline_bridge.edge.http_server import raise_open_file_limit, serve_http
+from trunkline_bridge.edge.server_certificate import CertificateFiles, ServerCertificate
 from trunkline_bridge.settings import BridgeSettings, TokenSettings
 from trunkline_bridge.webhooks.signatures import load_secret
 
@@ -56,9 +57,10 @@ def check_addresses(settings: Settings) -> None:
     """Check that the addresses may be public, and that signed cards have a URL to contain.
 
     Raises:
-        ConfigurationError: an address is not loopback and the settings don't allow that, or cards
-            are signed and the URL to put into them is unknown.
+        ConfigurationError: an address is not loopback and the settings don't allow that, cards are
+            signed and the URL to put into them is unknown, or `[tls]` lacks a file.
     """
+    CertificateFiles.from_settings(settings.tls)
     is_allowed = settings.insecure or settings.requires_credentials
     check_exposure("http", settings.http, is_allowed=is_allowed)
     for address in _grpc_addresses(settings).values():
@@ -73,6 +75,8 @@ async def open_bridge(
     directory: Directory, settings: Settings, *, webhook_secret: str, audit: AuditLog | None
 ) -> AsyncIterator[Mapping[str, str]]:
     """Serve A2A for the agents of a directory. Yield the addresses, by `http` and `a2a-grpc`.
+
+    With TLS, the addresses start with https:// and grpcs://.
 
     Webhooks are delivered in the background. They are signed unless the secret is empty. Acts are
     recorded unless there is no audit log.
@@ -98,6 +102,8 @@ async def open_bridge(
             webhook_secret=webhook_secret,
             api_keys_file=settings.api_keys_file,
             tokens=_build_token_settings(settings),
+            tls=settings.tls,
+            failed_credentials_per_minute=settings.failed_credentials_per_minute,
             anonymous=settings.anonymous,
             card_key=settings.card_key,
             card_key_id=settings.card_key_id,
@@ -108,6 +114,8 @@ async def open_bridge(
         max_connections=settings.connection_limit, request_timeout_s=settings.request_timeout_s
     )
     raise_open_file_limit(2 * settings.connection_limit)
+    files = CertificateFiles.from_settings(settings.tls)
+    certificate = ServerCertificate(files) if files else None
     async with serve_http(
         bridge,
         host=settings.http.host,
@@ -115,6 +123,7 @@ async def open_bridge(
         grace_s=_GRACE_S,
         abort_requests=bridge.abort_requests,
         limits=limits,
+        certificate=certificate,
     ) as url:
         # Before the first request: its Host is compared with this address.
         bridge.addresses.http = url
@@ -124,6 +133,7 @@ async def open_bridge(
                 _grpc_addresses(settings),
                 grace_s=_GRACE_S,
                 connection_limit=settings.connection_limit,
+                certificate=certificate,
             ) as bound,
             run_in_background(bridge.deliver_webhooks()),
         ):
@@ -134,7 +144,8 @@ async def open_bridge(
                 for name, agent in settings.agent_options.items()
                 if agent.public_grpc
             }
-            yield {"http": url, "a2a-grpc": bound[""]}
+            scheme = "grpcs://" if certificate else ""
+            yield {"http": url, "a2a-grpc": f"{scheme}{bound['']}"}
 
 
 def _grpc_addresses(settings: Settings) -> dict[str, HostPort]:
@@ -152,5 +163,7 @@ def _build_token_settings(settings: Settings) -> TokenSettings | None:
         audience=settings.jwt_audience,
         algorithms=settings.jwt_algorithms,
         account_claim=settings.jwt_account_claim,
+        account_prefix=settings.jwt_account_prefix,
         leeway_s=settings.jwt_leeway_s,
+        scopes=settings.scopes,
     )

@@ -15,7 +15,9 @@ from trunkline.settings.sections import (
     PluginTable,
     RemoteAgentSettings,
     RemoteEndpointSettings,
+    ScopeSettings,
     SupervisorSettings,
+    TlsSettings,
 )
 from trunkline.settings.settings import AGENT_PLUGIN_GROUP, ENV_PREFIX, Settings
 
@@ -31,8 +33,10 @@ __all__ = [
     "PluginTable",
     "RemoteAgentSettings",
     "RemoteEndpointSettings",
+    "ScopeSettings",
     "Settings",
     "SupervisorSettings",
+    "TlsSettings",
     "advertised_address",
     "check_exposure",
     "check_optional_url",

@@ -10,6 +10,7 @@ from trunkline.settings.addresses import HostPort
 from trunkline.settings.constraints import (
     DAY_S,
     Between,
+    FilePath,
     OptionalAddress,
     OptionalUrl,
     Seconds,
@@ -119,6 +120,42 @@ class RemoteAgentSettings(RemoteEndpointSettings):
     """The variable that holds the API key."""
     api_key_header: str = "X-API-Key"
     """The header that carries the API key."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TlsSettings:
+    """The table `[tls]`: TLS of the bridge, for A2A over HTTP and over gRPC.
+
+    Changed files are used within a second, without a restart.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _NO_OTHER_KEYS
+
+    certificate: FilePath | None = None
+    """The bridge's certificate and those between it and its root (PEM). None: no TLS."""
+    key: FilePath | None = None
+    """The certificate's private key (PEM), which only its owner may read."""
+    client_roots: FilePath | None = None
+    """The roots (PEM) of callers' certificates. With it, a certificate authenticates its caller.
+    Over gRPC, callers are asked for one only if it is required."""
+    require_client_certificate: bool = False
+    """Refuse connections without a certificate that `client_roots` verify."""
+    account_prefix: str = "cert:"
+    """The text before the name in a certificate that makes its account. Empty: the account of an
+    API key with that name."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScopeSettings:
+    """The table `[scope.NAME]`: what a scope of tokens permits."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _NO_OTHER_KEYS
+
+    agents: Texts = ()
+    """The agents, by name or pattern with `*`. Empty: all."""
+    methods: Texts = ()
+    """The methods of A2A v1.0, GetArtifact for files, or `read` for all that change nothing. Empty:
+    all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,9 @@ from trunkline.settings.sections import (
     ModelSettings,
     PluginTable,
     RemoteAgentSettings,
+    ScopeSettings,
     SupervisorSettings,
+    TlsSettings,
 )
 
 ENV_PREFIX: Final = "TRUNKLINE_"
@@ -177,8 +179,19 @@ class Settings:
     """The allowed signature algorithms of tokens. Only public-key algorithms are possible."""
     jwt_account_claim: str = "sub"
     """The claim that names a token's account."""
+    jwt_account_prefix: str = "jwt:"
+    """The text before that claim that makes the account, so that a token never gets the tasks of an
+    API key by its name alone. Empty: a token has the account of the API keys of that name."""
     jwt_leeway_s: NonNegativeSeconds = 30.0
     """The tolerated difference between the issuer's clock and ours."""
+    scopes: Mapping[str, ScopeSettings] = field(default_factory=dict)
+    """The scopes of tokens and what each permits. In the file only: `[scope.NAME]` tables. Without
+    any, every valid token permits everything."""
+    tls: TlsSettings = field(default_factory=TlsSettings)
+    """TLS of the bridge. In the file only: the table `[tls]`."""
+    failed_credentials_per_minute: Annotated[int, Between(0, 1_000_000)] = 60
+    """The number of wrong credentials that one address, or one expired key or token, may send in a
+    minute. Further ones get 429. 0: any number."""
     anonymous: bool = False
     """Also accept unauthenticated callers. They share one account."""
     card_key: FilePath | None = None
@@ -212,7 +225,8 @@ class Settings:
     @property
     def requires_credentials(self) -> bool:
         """True if the bridge serves authenticated callers only."""
-        return bool(self.api_keys_file or self.jwt_keys) and not self.anonymous
+        has_credentials = self.api_keys_file or self.jwt_keys or self.tls.client_roots
+        return bool(has_credentials) and not self.anonymous
 
     @property
     def agent_timeouts(self) -> dict[str, float]:

@@ -29,11 +29,14 @@ _TABLES: Final = {
     "agent": "agent_options",
     "models": "models",
     "remote": "remotes",
+    "scope": "scopes",
     "supervisor": "supervisors",
 }
+# Settings that are one table of the file.
+_SINGLE_TABLES: Final = frozenset({"tls"})
 _TABLE_KEYS: Final = {setting: key for key, setting in _TABLES.items()}
 # Settings that the file has no key for.
-_NOT_KEYS: Final = frozenset({"agent_options", "plugins", "remotes", "supervisors"})
+_NOT_KEYS: Final = frozenset({"agent_options", "plugins", "remotes", "scopes", "supervisors"})
 # Flags whose names differ from the setting's.
 _FLAGS: Final = {
     "a2a_grpc": "--a2a-grpc",
@@ -96,8 +99,10 @@ class _File(InitSettingsSource):
         for key, value in self._file.table.items():
             if key in _TABLES:
                 values[_TABLES[key]] = value
+            elif key in _SINGLE_TABLES and isinstance(value, dict):
+                values[key] = self._resolve_paths(_TYPES[key], value)
             elif key in _TYPES and key not in _NOT_KEYS:
-                values[key] = self._resolve_path(value) if _is_path(key) else value
+                values[key] = self._resolve_path(value) if _is_path(_TYPES[key]) else value
             elif key in _plugin_names():
                 plugins[key] = self._plugin_table(key, value)
             else:
@@ -111,6 +116,13 @@ class _File(InitSettingsSource):
         if not isinstance(value, str) or not value:
             return value
         return self._file.folder / Path(value).expanduser()
+
+    def _resolve_paths(self, table: type, values: Mapping[str, object]) -> dict[str, object]:
+        types = get_type_hints(table)
+        return {
+            name: self._resolve_path(value) if _is_path(types.get(name)) else value
+            for name, value in values.items()
+        }
 
     def _plugin_table(self, name: str, value: object) -> PluginTable:
         where = self.locate([name])
@@ -201,7 +213,9 @@ def _raise(error: ErrorDetails, where: str, path: Sequence[str]) -> NoReturn:
         raise ConfigurationError(where=where.rpartition(".")[0], problem=f"write {path[-1]} there")
     if kind in _NOT_A_TABLE:
         keys = ", ".join(_list_keys([path[0], ""]))
-        if len(path) == 1:
+        if path[0] in _SINGLE_TABLES:
+            problem = f"write [{path[0]}] as a table into trunkline.toml; its keys are: {keys}"
+        elif len(path) == 1:
             table = _TABLE_KEYS.get(path[0], path[0])
             problem = f"write [{table}.NAME] as a table into trunkline.toml; its keys are: {keys}"
         else:
@@ -222,8 +236,9 @@ def _unknown_key(where: str, keys: Sequence[str]) -> ConfigurationError:
 def _list_keys(path: Sequence[str] = ()) -> list[str]:
     """Return the keys that the file may have at the top, or in the table at `path`."""
     if path:
-        arguments = get_args(_TYPES[path[0]])
-        table = arguments[-1] if arguments else None
+        table: Any = _TYPES[path[0]]
+        if arguments := get_args(table):
+            table = arguments[-1]
         return sorted(field.name for field in fields(table)) if is_dataclass(table) else []
     return sorted((_TYPES.keys() - _NOT_KEYS) | _TABLES.keys())
 
@@ -237,8 +252,8 @@ def _depth(values: object, path: Sequence[str]) -> int:
     return len(path)
 
 
-def _is_path(name: str) -> bool:
-    return Path in (_TYPES[name], *get_args(_TYPES[name]))
+def _is_path(kind: object) -> bool:
+    return Path in (kind, *get_args(kind))
 
 
 def _plugin_names() -> frozenset[str]:

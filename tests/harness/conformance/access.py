@@ -110,6 +110,20 @@ async def _every_operation_needs_credentials(system: System, _wire: ProtocolVari
                 assert await refusal(stranger, operation, **fields) == "UNAUTHENTICATED"
 
 
+@check("SEC-AUTH-002", "SEC-EXTCARD-002", scope="system")
+async def _every_operation_needs_permission(system: System, _wire: ProtocolVariant) -> None:
+    headers = system.headers_of("eve")
+    for kind in BINDINGS.values():
+        limited = kind(system.mesh, "1.0", headers)
+        for operation, fields in _OPERATIONS.items():
+            assert await refusal(limited, operation, **fields) == "PERMISSION_DENIED"
+    for path in ("/extendedAgentCard", "/tasks"):
+        response = await system.client.get(system.mesh.bridged.url + path, headers=headers)
+        assert response.status_code == 403
+        assert 'error="insufficient_scope"' in response.headers["www-authenticate"]
+        assert response.json()["error"]["status"] == "PERMISSION_DENIED"
+
+
 @check("SEC-EXTCARD-001", "SEC-EXTCARD-004", "SEC-AUTH-006", scope="system")
 async def _a_refusal_is_that_of_the_binding(system: System, _wire: ProtocolVariant) -> None:
     # The draft asks for the public card, which needs no credentials.

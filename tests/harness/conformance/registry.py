@@ -21,8 +21,9 @@ from harness.a2a.protocol_variants import (
     RestVariant,
 )
 from harness.agents.conformance_agent import ConformanceAgent
-from harness.remote.token_issuer import SigningKey, key_set, token_settings, write_api_keys
+from harness.remote.token_issuer import SigningKey, key_set, token_settings
 from harness.remote.webhook_receiver import WebhookReceiver, open_receiver
+from trunkline_bridge.edge.api_keys import ApiKey, hash_key, save_keys
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.webhooks.signatures import generate_secret
 
@@ -44,7 +45,9 @@ _REFUSALS = {
     "pushNotifications": ("set_push", "PUSH_NOTIFICATION_NOT_SUPPORTED"),
     "extendedAgentCard": ("extended_card", "UNSUPPORTED_OPERATION"),
 }
-_KEYS = {"ann": "key-of-ann", "bob": "key-of-bob"}
+_KEYS = {"ann": "key-of-ann", "bob": "key-of-bob", "eve": "key-of-eve"}
+# Eve may use no method of the agent.
+_LIMITED = {"eve": ("another-agent",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +123,7 @@ class Registered:
 
 
 REGISTERED: list[Registered] = []
-OPEN: Final[Mapping[str, str]] = dict.fromkeys(
-    ("SEC-AUTH-002", "SEC-EXTCARD-002"),
-    "they need a caller with valid credentials that lack a permission, and API keys have no scopes",
-)
+OPEN: Final[Mapping[str, str]] = {}
 """The checks that do not hold yet, with the reason."""
 
 
@@ -223,14 +223,20 @@ async def open_system(folder: Path, mode: str) -> AsyncIterator[System]:
     """Open a mesh with the conformance agent and a bridge."""
     issuer = SigningKey("issuer")
     (folder / "jwks.json").write_bytes(key_set(issuer))
-    keys = [(name, f"account-of-{name}", key) for name, key in _KEYS.items()]
+    keys = [
+        ApiKey(name, f"account-of-{name}", hash_key(key), agents=_LIMITED.get(name, ()))
+        for name, key in _KEYS.items()
+    ]
+    save_keys(folder / "keys.toml", keys)
     if mode == ALL:
         settings = BridgeSettings(
             default_agent="conformance",
             allow_webhook=("127.0.0.1",),
             webhook_secret=WEBHOOK_SECRET,
-            api_keys_file=write_api_keys(folder / "keys.toml", keys),
+            api_keys_file=folder / "keys.toml",
             tokens=token_settings(folder / "jwks.json"),
+            # The checks send many wrong ones.
+            failed_credentials_per_minute=0,
         )
     else:
         settings = BridgeSettings(

@@ -13,8 +13,10 @@ from trunkline.errors import ConfigurationError
 from trunkline.settings import (
     HostPort,
     ModelSettings,
+    ScopeSettings,
     Settings,
     SupervisorSettings,
+    TlsSettings,
     advertised_address,
     check_exposure,
     check_optional_url,
@@ -356,7 +358,7 @@ def test_the_ping_limit_defaults_to_three_quarters_of_the_lease() -> None:
 def test_every_setting_can_be_set_by_a_variable(tmp_path: Path) -> None:
     for field in fields(Settings):
         default = getattr(Settings(), field.name)
-        if default not in (None, "", (), {}):
+        if default not in (None, "", (), {}, TlsSettings()):
             text = str(default).lower() if isinstance(default, bool) else str(default)
             if isinstance(default, tuple):
                 text = ",".join(default)
@@ -432,3 +434,37 @@ def test_a_variable_is_read_if_nothing_else_is_set(
     monkeypatch.setattr("trunkline.settings.sources.read_settings", read_settings)
     load_settings(environment=environment, folder=tmp_path)
     assert read == [environment]
+
+
+def test_tls_is_one_table_whose_paths_start_at_the_file(tmp_path: Path) -> None:
+    toml = """
+        [tls]
+        certificate = "bridge.pem"
+        key = "/etc/bridge.key"
+        require_client_certificate = true
+    """
+    tls = load(tmp_path, toml).tls
+    assert (tls.certificate, tls.key) == (tmp_path / "bridge.pem", Path("/etc/bridge.key"))
+    assert (tls.require_client_certificate, tls.client_roots) == (True, None)
+    error = load_error(tmp_path, '[tls]\ncert = "a"')
+    assert "tls.cert: no such setting; there are: account_prefix, certificate" in error
+    assert "tls: write [tls] as a table" in load_error(tmp_path, 'tls = "a"')
+    assert "tls.key" in load_error(tmp_path, "[tls]\nkey = 1")
+
+
+def test_scopes_are_tables_of_the_file(tmp_path: Path) -> None:
+    toml = """
+        [scope."tasks:read"]
+        methods = ["read"]
+        [scope.math]
+        agents = ["math", "m-*"]
+    """
+    scopes = load(tmp_path, toml).scopes
+    assert scopes["tasks:read"] == ScopeSettings(methods=("read",))
+    assert scopes["math"] == ScopeSettings(agents=("math", "m-*"))
+    assert "scope.a.b: no such setting" in load_error(tmp_path, "[scope.a]\nb = 1")
+
+
+def test_client_certificates_authenticate_callers(tmp_path: Path) -> None:
+    assert load(tmp_path, '[tls]\nclient_roots = "roots.pem"').requires_credentials
+    assert not load(tmp_path, '[tls]\ncertificate = "bridge.pem"').requires_credentials

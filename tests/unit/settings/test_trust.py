@@ -50,6 +50,10 @@ DANGEROUS = {
     'data_dir = "link"': "data_dir",
     # It decides who may call.
     'api_keys_file = "keys.toml"': "api_keys_file",
+    "[tls]\nrequire_client_certificate = false": "tls",
+    "[scope.all]": "scope",
+    'jwt_account_prefix = ""': "jwt_account_prefix",
+    "failed_credentials_per_minute = 0": "failed_credentials_per_minute",
     "retain_s = 0": "retain_s",
     "unheard_of = 1": "unheard_of",
 }

@@ -52,6 +52,16 @@ _TASK_METHODS = frozenset(
         "tasks/pushNotification/get",
     }
 )
+# The operation of each method, by its name in v1.0.
+_OPERATIONS = {
+    "tasks/send": "SendMessage",
+    "tasks/sendSubscribe": "SendStreamingMessage",
+    "tasks/get": "GetTask",
+    "tasks/cancel": "CancelTask",
+    "tasks/resubscribe": "SubscribeToTask",
+    "tasks/pushNotification/set": "CreateTaskPushNotificationConfig",
+    "tasks/pushNotification/get": "GetTaskPushNotificationConfig",
+}
 # A push notification config is flat in v1.0 and a nested object here.
 _CONFIG = "pushNotificationConfig"
 _NESTED_NAMES = {name: f"{_CONFIG}.{name}" for name in ("url", "token", "authentication")}
@@ -73,6 +83,7 @@ def build_jsonrpc(operations: Operations, aliases: TaskAliases) -> JsonRpcVersio
             "tasks/sendSubscribe": methods.send_subscribe,
             "tasks/resubscribe": methods.resubscribe,
         },
+        operations=_OPERATIONS,
         task_fields=dict.fromkeys(_TASK_METHODS, "id"),
         streaming_sends={"tasks/send": "tasks/sendSubscribe"},
         error_object=_VOCABULARY.error_object,

@@ -184,6 +184,7 @@ def build_jsonrpc(operations: Operations) -> JsonRpcVersion:
         version=V0_3,
         unary={method.name: method.bind(operations) for method in _UNARY},
         streams={method.name: method.bind(operations) for method in _STREAMS},
+        operations={method.name: method.operation.name for method in (*_UNARY, *_STREAMS)},
         task_fields=_TASK_FIELDS,
         streaming_sends={"message/send": "message/stream"},
         error_object=_error_object,

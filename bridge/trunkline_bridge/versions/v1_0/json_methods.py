@@ -143,6 +143,7 @@ def build_jsonrpc(operations: Operations, methods: JsonMethods = METHODS) -> Jso
         version=methods.version,
         unary=methods.bind_unary(operations),
         streams=methods.bind_streams(operations),
+        operations={name: operation.name for name, operation in _OPERATIONS.items()},
         task_fields={name: operation.task_field for name, operation in _OPERATIONS.items()},
         streaming_sends={"SendMessage": "SendStreamingMessage"},
         error_object=error_object,

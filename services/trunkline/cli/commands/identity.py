@@ -15,6 +15,14 @@ KeyFile = Annotated[
     Path | None, typer.Option("--file", metavar="FILE", help="The keys. [api_keys_file]")
 ]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the key.", show_default=False)]
+ExpiresOption = Annotated[
+    str,
+    typer.Option(
+        metavar="TIME",
+        help="Reject it from then on: 90d, a time. [never]",
+        show_default=False,
+    ),
+]
 CardUrl = Annotated[
     str,
     typer.Argument(metavar="URL", help="The URL of an agent or of its card.", show_default=False),
@@ -30,17 +38,54 @@ def add_key(
         str,
         typer.Option(metavar="NAME", help="The account of its tasks. [NAME]", show_default=False),
     ] = "",
+    expires: ExpiresOption = "",
+    agent: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only for this agent; may be repeated. * is a wildcard."),
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only for this method of A2A 1.0; may be repeated."),
+    ] = None,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Only for methods that change nothing.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Create a key and print it. It is shown only once: the file has its SHA-256."""
     from trunkline.cli import identity as command
 
-    finish(lambda: command.add_key(name, file, account=account or name, as_json=json))
+    limits = command.KeyLimits(
+        expires=expires,
+        agents=tuple(agent or ()),
+        methods=tuple(method or ()),
+        read_only=read_only,
+    )
+    finish(
+        lambda: command.add_key(name, file, account=account or name, as_json=json, limits=limits)
+    )
+
+
+@keys.command("rotate")
+def rotate_key(
+    name: Name,
+    file: KeyFile = None,
+    *,
+    until: Annotated[
+        str, typer.Option(metavar="TIME", help="The old key works until then: 12h, 7d or a time.")
+    ] = "1d",
+    expires: ExpiresOption = "",
+    json: JsonOption = False,
+) -> None:
+    """Create another key of a name and print it. The old one works for a while."""
+    from trunkline.cli import identity as command
+
+    finish(lambda: command.rotate_key(name, file, until=until, expires=expires, as_json=json))
 
 
 @keys.command("list")
 def list_keys(file: KeyFile = None, *, json: JsonOption = False) -> None:
-    """List the keys: names and accounts."""
+    """List the keys: names, accounts and limits."""
     from trunkline.cli import identity as command
 
     finish(lambda: command.list_keys(file, as_json=json))
@@ -48,7 +93,7 @@ def list_keys(file: KeyFile = None, *, json: JsonOption = False) -> None:
 
 @keys.command("remove")
 def remove_key(name: Name, file: KeyFile = None, *, json: JsonOption = False) -> None:
-    """Remove a key. A running mesh rejects it within a second."""
+    """Remove the keys of a name. A running mesh rejects them within a second."""
     from trunkline.cli import identity as command
 
     finish(lambda: command.remove_key(name, file, as_json=json))

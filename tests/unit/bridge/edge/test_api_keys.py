@@ -1,6 +1,7 @@
 """Files of API keys: parsing, writing, reloading."""
 
 import stat
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,18 @@ from trunkline_bridge.edge.api_keys import (
     load_keys,
     save_keys,
 )
+from trunkline_bridge.edge.permissions import UNRESTRICTED
+
+NEW_YEAR = datetime(2027, 1, 1, tzinfo=UTC)
 
 
 def test_saved_keys_are_loaded_from_a_private_file(tmp_path: Path) -> None:
     path = tmp_path / "keys.toml"
-    keys = [ApiKey("ci", "acme", hash_key("k")), ApiKey("é#' [", "other one", hash_key("l"))]
+    keys = [
+        ApiKey("ci", "acme", hash_key("k")),
+        ApiKey("é#' [", "other one", hash_key("l")),
+        ApiKey("ci", "acme", hash_key("m"), NEW_YEAR, ("math", "r-*"), ("read", "CancelTask")),
+    ]
     save_keys(path, keys)
     assert load_keys(path) == keys
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -70,6 +78,7 @@ def test_a_file_that_became_unreadable_has_no_keys(tmp_path: Path, text: str | N
     assert keys.find("k") is not None
 
 
+EXPIRES = "expires = 2027-01-01T00:00:00Z\n"
 ENTRY = '[[key]]\nname = "a"\naccount = "b"\nsha256 = "' + "0" * 64 + '"\n'
 
 
@@ -79,6 +88,14 @@ ENTRY = '[[key]]\nname = "a"\naccount = "b"\nsha256 = "' + "0" * 64 + '"\n'
         ("[[key]]\n", "must have name, account and sha256"),
         (ENTRY + 'key = "secret"\n', "must have name, account and sha256"),
         (ENTRY + ENTRY, "the same name"),
+        (ENTRY + ENTRY.replace('"b"', '"c"') + EXPIRES, "several accounts"),
+        (ENTRY + 'expires = "2027-01-01T00:00:00Z"\n', "expires must be a date with a time"),
+        (ENTRY + "expires = 2027-01-01T00:00:00\n", "no time zone"),
+        (ENTRY + "expires = 2027-01-01\n", "expires must be a date with a time"),
+        (ENTRY + "agents = []\n", "agents must be a list of names, at least one"),
+        (ENTRY + 'agents = "math"\n', "agents must be a list"),
+        (ENTRY + "methods = []\n", "methods must be a list of names, at least one"),
+        (ENTRY + 'methods = ["Send"]\n', "'Send' is no method; there are: read, CancelTask"),
         ("other = 1\n" + ENTRY, "must contain only"),
         (ENTRY.replace('"b"', '"anonymous"'), "account"),
         (ENTRY.replace('"b"', '""'), "account"),
@@ -96,3 +113,31 @@ def test_an_invalid_file_is_reported_with_the_problem(
     path.write_text(text)
     with pytest.raises(ConfigurationError, match=problem):
         ApiKeyFile(path)
+
+
+def test_a_name_may_have_an_old_key_that_expires(tmp_path: Path) -> None:
+    path = tmp_path / "keys.toml"
+    keys = [
+        ApiKey("ci", "acme", hash_key("old"), NEW_YEAR),
+        ApiKey("ci", "acme", hash_key("new")),
+    ]
+    save_keys(path, keys)
+    file = ApiKeyFile(path)
+    assert [file.find("old"), file.find("new")] == keys
+
+
+def test_a_key_is_not_accepted_from_its_expiry_on() -> None:
+    key = ApiKey("ci", "acme", hash_key("k"), NEW_YEAR)
+    assert not key.is_expired(NEW_YEAR - timedelta(seconds=1))
+    assert key.is_expired(NEW_YEAR)
+    assert not ApiKey("ci", "acme", hash_key("k")).is_expired(NEW_YEAR)
+
+
+def test_the_scopes_of_a_key_are_its_permissions() -> None:
+    key = ApiKey("ci", "acme", hash_key("k"), None, ("math", "r-*"), ("read",))
+    (grant,) = key.permissions.grants
+    assert grant.allows("math", "GetTask")
+    assert grant.allows("r-2", "GetArtifact")
+    assert not grant.allows("math", "SendMessage")
+    assert not grant.allows("echo", "GetTask")
+    assert ApiKey("ci", "acme", hash_key("k")).permissions is UNRESTRICTED

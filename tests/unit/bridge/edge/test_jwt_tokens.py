@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from harness.remote.token_issuer import SigningKey, key_set, token_settings
+from trunkline.errors import ConfigurationError
+from trunkline.settings import ScopeSettings
 from trunkline_bridge.edge.jwt_tokens import InvalidTokenError, TokenVerifier
 
 KEYS = {algorithm: SigningKey(algorithm.lower(), algorithm) for algorithm in ("ES256", "RS256")}
@@ -48,14 +50,72 @@ CLAIMS = {"iss": "https://issuer.example", "aud": "mesh", "sub": "ann", "exp": a
 @pytest.mark.parametrize("algorithm", KEYS)
 async def test_a_token_names_its_account(jwks: Path, algorithm: str) -> None:
     identity = await TokenVerifier(token_settings(jwks)).verify(KEYS[algorithm].token())
-    assert (identity.account, identity.name) == ("ann", "ann")
+    assert (identity.account, identity.name) == ("jwt:ann", "ann")
     assert identity.is_authenticated
 
 
 async def test_any_claim_may_name_the_account(jwks: Path) -> None:
     tokens = TokenVerifier(token_settings(jwks, account_claim="org"))
     identity = await tokens.verify(TRUSTED_KEY.token({"org": "acme"}))
-    assert (identity.account, identity.name) == ("acme", "ann")
+    assert (identity.account, identity.name) == ("jwt:acme", "ann")
+
+
+async def test_the_settings_may_share_the_accounts_of_api_keys(jwks: Path) -> None:
+    tokens = TokenVerifier(token_settings(jwks, account_prefix=""))
+    assert (await tokens.verify(TRUSTED_KEY.token())).account == "ann"
+
+
+@pytest.mark.parametrize(
+    ("claims", "allowed"),
+    [
+        ({"scope": "tasks:read other"}, {"GetTask"}),
+        ({"scp": "tasks:read"}, {"GetTask"}),
+        ({"scp": ["tasks:read", "tasks:write", 1]}, {"GetTask", "SendMessage"}),
+        ({"scope": "tasks:write", "scp": []}, {"SendMessage"}),
+        ({"scope": ["tasks:read"]}, {"GetTask"}),
+        ({"scope": 1, "scp": {"tasks:read": True}}, set()),
+        ({}, set()),
+    ],
+)
+async def test_the_scopes_of_a_token_decide(
+    jwks: Path, claims: dict[str, Any], allowed: set[str]
+) -> None:
+    scopes = {
+        "tasks:read": ScopeSettings(methods=("read",)),
+        "tasks:write": ScopeSettings(methods=("SendMessage",)),
+    }
+    tokens = TokenVerifier(token_settings(jwks, scopes=scopes))
+    permissions = (await tokens.verify(TRUSTED_KEY.token(claims))).permissions
+    assert {
+        method
+        for method in ("GetTask", "SendMessage", "CancelTask")
+        if any(grant.allows("math", method) for grant in permissions.grants)
+    } == allowed
+
+
+@pytest.mark.parametrize(
+    ("scopes", "problem"),
+    [
+        ({"a b": ScopeSettings()}, "no spaces"),
+        ({"a": ScopeSettings(methods=("Send",))}, "is no method; there are: read, CancelTask"),
+    ],
+)
+def test_an_invalid_scope_is_refused(
+    jwks: Path, scopes: dict[str, ScopeSettings], problem: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        TokenVerifier(token_settings(jwks, scopes=scopes))
+
+
+async def test_an_expired_token_has_an_account_only_if_its_signature_is_right(jwks: Path) -> None:
+    tokens = TokenVerifier(token_settings(jwks))
+    stranger = SigningKey(TRUSTED_KEY.key_id)
+    accounts = []
+    for key in (TRUSTED_KEY, stranger):
+        with pytest.raises(InvalidTokenError) as raised:
+            await tokens.verify(key.token({"exp": at(-600)}))
+        accounts.append(raised.value.account)
+    assert accounts == ["jwt:ann", ""]
 
 
 @pytest.mark.parametrize(
@@ -96,13 +156,13 @@ async def test_a_time_that_is_no_sensible_number_is_refused(
 
 async def test_a_time_may_have_fractions(jwks: Path) -> None:
     token = TRUSTED_KEY.token({"exp": at(60) + 0.5, "nbf": at(-60) + 0.5})
-    assert (await TokenVerifier(token_settings(jwks)).verify(token)).account == "ann"
+    assert (await TokenVerifier(token_settings(jwks)).verify(token)).account == "jwt:ann"
 
 
 @pytest.mark.parametrize("typ", ["JWT", "jwt", "at+jwt", "AT+JWT", "application/at+jwt", None])
 async def test_a_token_may_have_the_type_of_access_tokens(jwks: Path, typ: str | None) -> None:
     token = TRUSTED_KEY.token(typ=typ)
-    assert (await TokenVerifier(token_settings(jwks)).verify(token)).account == "ann"
+    assert (await TokenVerifier(token_settings(jwks)).verify(token)).account == "jwt:ann"
 
 
 @pytest.mark.parametrize("typ", ["dpop+jwt", "logout+jwt", "JOSE", "JWT ", ["JWT"], {"a": 1}, 7])
@@ -115,7 +175,7 @@ async def test_a_small_clock_difference_is_tolerated(jwks: Path) -> None:
     expired_token = TRUSTED_KEY.token({"exp": at(-10)})
     assert (
         await TokenVerifier(token_settings(jwks, leeway_s=30)).verify(expired_token)
-    ).account == "ann"
+    ).account == "jwt:ann"
     with pytest.raises(InvalidTokenError, match="expired"):
         await TokenVerifier(token_settings(jwks, leeway_s=0)).verify(expired_token)
 
@@ -154,7 +214,7 @@ async def test_a_token_without_a_key_id_uses_the_only_matching_key(tmp_path: Pat
     path = tmp_path / "jwks.json"
     path.write_bytes(key_set(TRUSTED_KEY))
     token = TRUSTED_KEY.token(named=False)
-    assert (await TokenVerifier(token_settings(path)).verify(token)).account == "ann"
+    assert (await TokenVerifier(token_settings(path)).verify(token)).account == "jwt:ann"
     path.write_bytes(key_set(TRUSTED_KEY, UNTRUSTED_KEY))
     with pytest.raises(InvalidTokenError, match="unknown key"):
         await TokenVerifier(token_settings(path)).verify(token)

@@ -1,0 +1,78 @@
+"""Permissions: their names, and the errors that say what is missing."""
+
+import pytest
+
+from trunkline_bridge.bindings import operation_table
+from trunkline_bridge.bindings.operation_table import Operation
+from trunkline_bridge.edge.permissions import (
+    GET_ARTIFACT,
+    METHODS,
+    UNRESTRICTED,
+    Grant,
+    Permissions,
+    parse_methods,
+)
+from trunkline_bridge.errors import FORBIDDEN, WireError
+
+READER = Grant(methods=parse_methods(["read"]), scope="tasks:read")
+WRITER = Grant(agents=("math",), scope="math:all")
+
+
+def refusal(permissions: Permissions, agent: str, method: str) -> WireError:
+    with pytest.raises(WireError) as raised:
+        permissions.check(agent, method)
+    assert raised.value.kind is FORBIDDEN
+    return raised.value
+
+
+def test_every_operation_has_a_permission() -> None:
+    values = vars(operation_table).values()
+    names = {value.name for value in values if isinstance(value, Operation)}
+    assert names | {GET_ARTIFACT} == METHODS
+
+
+def test_without_scopes_everything_is_permitted() -> None:
+    for method in METHODS:
+        UNRESTRICTED.check("any", method)
+    assert parse_methods([]) == METHODS
+
+
+def test_grants_are_alternatives() -> None:
+    permissions = Permissions((READER, WRITER))
+    permissions.check("echo", "GetTask")
+    permissions.check("math", "SendMessage")
+    refusal(permissions, "echo", "SendMessage")
+
+
+@pytest.mark.parametrize(
+    ("permissions", "agent", "method", "scope", "text"),
+    [
+        (
+            Permissions((READER,)),
+            "a",
+            "SendMessage",
+            "SendMessage",
+            "the API key lacks this method",
+        ),
+        (Permissions((WRITER,)), "a", "GetTask", "agent:a", "the API key lacks this agent"),
+        (Permissions((), (READER,)), "a", "GetTask", "tasks:read", "lacks the scope 'tasks:read'"),
+        (Permissions((READER,), (READER, WRITER)), "math", "SendMessage", "math:all", "'math:all'"),
+        (
+            Permissions((READER,), (READER,)),
+            "a",
+            "SendMessage",
+            "",
+            "no scope of tokens permits it",
+        ),
+    ],
+)
+def test_a_refusal_says_what_is_missing(
+    permissions: Permissions, agent: str, method: str, scope: str, text: str
+) -> None:
+    error = refusal(permissions, agent, method)
+    assert text in error.text
+    assert method in error.text
+    assert repr(agent) in error.text
+    assert error.metadata == {"agent": agent, "method": method, "scope": scope}
+    expected = f'Bearer realm="trunkline", error="insufficient_scope", scope="{scope}"'
+    assert error.headers() == {"www-authenticate": expected}
