@@ -13,6 +13,7 @@ from trunkline_bridge.bindings.jsonrpc import JsonRpcBinding
 from trunkline_bridge.bindings.operations import Operations
 from trunkline_bridge.bindings.rest import RestBinding
 from trunkline_bridge.bindings.rest_request import encode_segments
+from trunkline_bridge.edge.account_limits import AccountLimiter
 from trunkline_bridge.edge.agent_cards import AgentCards, BoundAddresses, load_signer
 from trunkline_bridge.edge.authentication import build_authenticator
 from trunkline_bridge.edge.caller import Authenticator, CallerFactory
@@ -66,11 +67,11 @@ class Bridge:
         cards = AgentCards(
             directory, settings, authenticator, self.addresses, load_signer(settings)
         )
-        callers = CallerFactory(record_refusals(authenticator, audit), settings)
+        limiter = AccountLimiter(settings.limits)
+        callers = CallerFactory(record_refusals(authenticator, audit), settings, limiter)
         guard = AddressGuard(settings.allow_webhook)
-        operations = Operations(
-            directory, settings, cards, WebhookRegistrations(directory, guard), audit
-        )
+        webhooks = WebhookRegistrations(directory, guard)
+        operations = Operations(directory, settings, cards, webhooks, limiter, audit)
         signer = WebhookSigner(settings.webhook_secret) if settings.webhook_secret else None
         self._delivers_webhooks = settings.push_notifications
         self._deliverer = WebhookDeliverer(

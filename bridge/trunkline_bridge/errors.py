@@ -109,6 +109,7 @@ ERROR_KINDS: Mapping[type[errors.TrunklineError], ErrorKind] = {
     errors.UnsupportedOperationError: UNSUPPORTED_OPERATION,
     errors.CursorExpiredError: INVALID_PARAMS,
     errors.OverloadedError: OVERLOADED,
+    errors.LimitExceededError: OVERLOADED,
     errors.PeerUnavailableError: UNAVAILABLE,
     errors.ToolServerUnavailableError: UNAVAILABLE,
     errors.JournalUnavailableError: UNAVAILABLE,
@@ -195,7 +196,7 @@ def to_wire_error(error: Exception) -> WireError:
         if isinstance(error, errors.InvalidArgumentError):
             violations = ((error.field, error.problem),)
         retry_after_s = "1" if kind is UNAVAILABLE else ""
-        if isinstance(error, errors.OverloadedError):
+        if isinstance(error, errors.OverloadedError | errors.LimitExceededError):
             retry_after_s = error.retry_after_s or "1"
         return WireError(kind, text, _camel_case_keys(metadata), violations, retry_after_s)
     if isinstance(error, errors.InternalError):

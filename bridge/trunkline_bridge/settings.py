@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trunkline.settings import ScopeSettings, TlsSettings
+from trunkline.settings import LimitSettings, ScopeSettings, TlsSettings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,6 +74,8 @@ class BridgeSettings:
     """
     anonymous: bool = False
     """Admit anonymous callers beside authenticated ones."""
+    limits: LimitSettings = field(default_factory=LimitSettings)
+    """Limits of accounts. Those of tasks and budgets are checked by the hosts."""
     card_key: Path | None = None
     """Private key that signs cards, in PEM; None: cards are not signed."""
     card_key_id: str = ""

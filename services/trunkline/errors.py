@@ -23,6 +23,7 @@ TrunklineError                       .code .reason .retryable .metadata()
 │  └─ CursorExpiredError             OUT_OF_RANGE         CURSOR_EXPIRED
 ├─ PeerError                         another process failed; a retry may help
 │  ├─ OverloadedError                RESOURCE_EXHAUSTED   OVERLOADED
+│  ├─ LimitExceededError             RESOURCE_EXHAUSTED   LIMIT_EXCEEDED
 │  ├─ PeerUnavailableError           UNAVAILABLE          PEER_UNAVAILABLE
 │  ├─ ToolServerUnavailableError     UNAVAILABLE          TOOL_SERVER_UNAVAILABLE
 │  ├─ JournalUnavailableError        UNAVAILABLE          JOURNAL_UNAVAILABLE
@@ -336,6 +337,19 @@ class OverloadedError(PeerError):
     reason: ClassVar[str] = "OVERLOADED"
     retryable: ClassVar[bool] = True
     template: ClassVar[str] = "agent {agent!r} is full; try again in {retry_after_s} s"
+
+
+@dataclass(eq=False)
+class LimitExceededError(PeerError):
+    """The caller's account has reached a limit, or a budget is used up."""
+
+    limit: str
+    """The limit, and how much of it is used."""
+    retry_after_s: str
+    code: ClassVar[Code] = Code.RESOURCE_EXHAUSTED
+    reason: ClassVar[str] = "LIMIT_EXCEEDED"
+    retryable: ClassVar[bool] = True
+    template: ClassVar[str] = "{limit}; try again in {retry_after_s} s"
 
 
 @dataclass(eq=False)

@@ -9,6 +9,7 @@ import pytest
 from harness.agents.inline_agents import OpenHost
 from trunkline.agents import FunctionAgent
 from trunkline.journal.journal import Journal
+from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.termination import CancelChild
@@ -27,11 +28,18 @@ async def open_host(journal_path: Path) -> AsyncIterator[OpenHost]:
             *agents: FunctionAgent,
             settings: TaskSettings | None = None,
             cancel_child: CancelChild | None = None,
+            budgets: Budgets | None = None,
         ) -> TaskHost:
             journal = Journal.open(journal_path)
             stack.callback(journal.close)
             return await stack.enter_async_context(
-                TaskHost(journal, agents, settings=settings, cancel_child=cancel_child)
+                TaskHost(
+                    journal,
+                    agents,
+                    settings=settings,
+                    cancel_child=cancel_child,
+                    budgets=budgets,
+                )
             )
 
         yield open_

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 
+from trunkline.errors import LimitExceededError
 from trunkline_bridge.bindings.http_handler import (
     BufferedResponse,
     EventStreamResponse,
@@ -189,7 +190,11 @@ class JsonRpcCall:
 
     async def respond(self, request: HttpRequest) -> Response:
         """Return the response."""
-        identity = await self._binding.callers.authenticate(request.headers)
+        try:
+            identity = await self._binding.callers.authenticate(request.headers)
+        except LimitExceededError:
+            self._read_request_id(request)
+            raise
         self._check_content_type(request)
         value = await parse_json_body(request.body)
         self._request_id = find_request_id(value)
@@ -284,10 +289,14 @@ class JsonRpcCall:
         try:
             check_content_type(request.headers)
         except WireError:
-            if len(request.body) <= INLINE_PARSE_BYTES:
-                with contextlib.suppress(WireError):
-                    self._request_id = find_request_id(parse_json(request.body))
+            self._read_request_id(request)
             raise
+
+    def _read_request_id(self, request: HttpRequest) -> None:
+        """Read the id of a refused request, unless its body is large."""
+        if len(request.body) <= INLINE_PARSE_BYTES:
+            with contextlib.suppress(WireError):
+                self._request_id = find_request_id(parse_json(request.body))
 
 
 def _reads_only_events(headers: RequestHeaders) -> bool:

@@ -39,6 +39,7 @@ from trunkline_bridge.bindings.operation_audit import (
     record_denial,
 )
 from trunkline_bridge.edge import tracing
+from trunkline_bridge.edge.account_limits import AccountLimiter
 from trunkline_bridge.edge.agent_cards import AgentCards
 from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.edge.permissions import CREATE_PUSH_CONFIG
@@ -51,6 +52,7 @@ from trunkline_bridge.projection import AnyTask, FileLinks, core_task, project_v
 from trunkline_bridge.protocol import RESUME_EXTENSION
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.streams.task_streams import (
+    EventsContext,
     WireEvents,
     check_event_exists,
     current_turn_events,
@@ -267,6 +269,7 @@ class Operations:
         settings: BridgeSettings,
         cards: AgentCards,
         webhooks: WebhookRegistrations,
+        limiter: AccountLimiter,
         audit: AuditLog | None = None,
     ) -> None:
         """Without an audit log, nothing is recorded."""
@@ -275,6 +278,7 @@ class Operations:
         self._settings = settings
         self._cards = cards
         self._webhooks = webhooks
+        self._limiter = limiter
 
     @audited(Action.CARD_GET)
     async def get_extended_card(
@@ -386,16 +390,22 @@ class Operations:
         return await self._wait_for_task(caller, task_id, with_timeline=caller.wants_timeline)
 
     @audited_stream(Action.MESSAGE_STREAM)
-    @asynccontextmanager
-    async def stream_message(
+    def stream_message(
         self, caller: Caller, request: a2a_pb2.SendMessageRequest, *, new_task_id: str = ""
-    ) -> AsyncIterator[WireEvents]:
+    ) -> EventsContext:
         """Submit a message and stream its turn: one direct reply, or a task and its events.
 
         `new_task_id` and repeated messages have the same meaning as in `send_message`. A repeated
         message streams its task and further events, or the events after the last event id. Errors
         before the first event are raised on entering.
         """
+        events = self._open_message(caller, request, new_task_id)
+        return self._limiter.limit_stream(caller.account, events)
+
+    @asynccontextmanager
+    async def _open_message(
+        self, caller: Caller, request: a2a_pb2.SendMessageRequest, new_task_id: str
+    ) -> AsyncIterator[WireEvents]:
         self._check_streaming("SendStreamingMessage")
         links = self._links(caller)
         links.to_references(request.message)
@@ -500,16 +510,21 @@ class Operations:
         return await fetch_task_page(client, caller, request, self._links(caller))
 
     @audited_stream(Action.TASK_SUBSCRIBE)
-    @asynccontextmanager
-    async def subscribe_to_task(
+    def subscribe_to_task(
         self, caller: Caller, request: a2a_pb2.SubscribeToTaskRequest
-    ) -> AsyncIterator[WireEvents]:
+    ) -> EventsContext:
         """Stream a task until it ends: its snapshot and events, or the events after the last id.
 
         Before A2A 1.0, the stream ends with the turn, and a task without a running turn is sent
         alone. In A2A 1.0, an ended task is an error. Errors before the first event are raised on
         entering.
         """
+        return self._limiter.limit_stream(caller.account, self._subscribe(caller, request))
+
+    @asynccontextmanager
+    async def _subscribe(
+        self, caller: Caller, request: a2a_pb2.SubscribeToTaskRequest
+    ) -> AsyncIterator[WireEvents]:
         self._check_streaming("SubscribeToTask")
         if caller.last_event_id is not None:
             of_turn = caller.is_older

@@ -11,6 +11,7 @@ from trunkline.audit import ActorKind
 from trunkline.identity import ANONYMOUS_ACCOUNT
 from trunkline.task_states import TURN_END
 from trunkline.v1 import security_scheme_pb2, task_pb2
+from trunkline_bridge.edge.account_limits import AccountLimiter
 from trunkline_bridge.edge.permissions import UNRESTRICTED, Permissions
 from trunkline_bridge.errors import invalid_params
 from trunkline_bridge.projection import GenerationParameters
@@ -182,10 +183,26 @@ class Caller(NamedTuple):
 class CallerFactory:
     """Builds the Caller of a request from its service parameters, for all bindings."""
 
-    def __init__(self, authenticator: Authenticator, settings: BridgeSettings) -> None:
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        settings: BridgeSettings,
+        limiter: AccountLimiter | None = None,
+    ) -> None:
+        """With a limiter, `authenticate` also counts the request for its account."""
         self.authenticate = authenticator.authenticate
+        if limiter is not None and limiter.limits_requests:
+            self.authenticate = self._authenticate_limited
+        self._authenticator = authenticator
+        self._limiter = limiter
         self.has_credentials = authenticator.has_credentials
         self._settings = settings
+
+    async def _authenticate_limited(self, parameters: ServiceParameters) -> Identity:
+        identity = await self._authenticator.authenticate(parameters)
+        if self._limiter is not None:
+            self._limiter.count_request(identity.account)
+        return identity
 
     def build_caller(
         self, identity: Identity, parameters: ServiceParameters, *, agent: str, version: str

@@ -24,9 +24,11 @@ from trunkline.settings import (
     dial_address,
 )
 from trunkline.tasks.agent import Agent
+from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.outbox import RetryPolicy
 from trunkline.tasks.settings import TaskSettings
+from trunkline.tasks.usage_store import UsageStore
 from trunkline.traces import configure_tracing
 from trunkline.v1 import registry_service_pb2, snapshot_pb2, task_service_pb2
 
@@ -66,6 +68,7 @@ def task_settings(settings: Settings) -> TaskSettings:
         queue_limit=settings.queue_limit,
         task_limit=settings.task_limit,
         agent_timeouts=settings.agent_timeouts,
+        limits=settings.limits,
         webhook_retry=RetryPolicy(give_up_s=settings.webhook_give_up_s),
     )
 
@@ -112,6 +115,7 @@ async def open_host(
     own = journals.open_own(family, names)
     try:
         async with (
+            _open_budgets(settings) as budgets,
             _run_lifespans(agents, settings, readiness or AgentReadiness()),
             TaskHost(
                 own.journal,
@@ -122,6 +126,7 @@ async def open_host(
                 answer_parent=answer_parent,
                 open_remote=ContentResolver(directory, settings.allow_fetch).open,
                 audit=audit,
+                budgets=budgets,
             ) as host,
         ):
             for free in journals.open_free(family, names):
@@ -129,6 +134,24 @@ async def open_host(
             yield host
     finally:
         own.journal.close()
+
+
+@asynccontextmanager
+async def _open_budgets(settings: Settings) -> AsyncIterator[Budgets | None]:
+    """Open the budgets of the data directory, if the settings have some.
+
+    Raises:
+        ConfigurationError, JournalUnavailableError: the file of usage can't be used.
+    """
+    if not settings.limits.has_budgets:
+        yield None
+        return
+    with UsageStore(settings.data_dir) as store:
+        budgets = Budgets(store, settings.limits)
+        try:
+            yield budgets
+        finally:
+            budgets.close()
 
 
 def apply_options(agent: Agent, settings: Settings) -> Agent:

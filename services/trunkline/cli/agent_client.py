@@ -15,6 +15,7 @@ from trunkline.errors import (
     AgentNotFoundError,
     InternalError,
     InvalidArgumentError,
+    LimitExceededError,
     OverloadedError,
     PeerProtocolError,
     PeerRefusedError,
@@ -157,9 +158,10 @@ def _terminal_error(url: str, error: TrunklineError, task_id: str) -> TrunklineE
             return InvalidArgumentError("the request", error.problem)
         case ServerBusyError(status=429):
             metadata = error.error.metadata
-            return OverloadedError(
-                agent=metadata.get("agent", url), retry_after_s=metadata.get("retryAfterS", "a few")
-            )
+            retry_after_s = metadata.get("retryAfterS", "a few")
+            if limit := metadata.get("limit"):
+                return LimitExceededError(limit, retry_after_s)
+            return OverloadedError(agent=metadata.get("agent", url), retry_after_s=retry_after_s)
         case ServerBusyError():
             return PeerUnavailableError(url, error.error.text or error.problem)
         case NotProcessedError():

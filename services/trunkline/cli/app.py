@@ -41,6 +41,7 @@ for _command in (
     inspect.reject,
     inspect.trace,
     audit.audit,
+    storage.usage,
 ):
     app.command()(_command)
 app.add_typer(serve.serve, name="serve")

@@ -105,6 +105,7 @@ async def open_bridge(
             tls=settings.tls,
             failed_credentials_per_minute=settings.failed_credentials_per_minute,
             anonymous=settings.anonymous,
+            limits=settings.limits,
             card_key=settings.card_key,
             card_key_id=settings.card_key_id,
         ),

@@ -30,6 +30,7 @@ async def call_model(state: ReasoningState, runtime: Runtime[ReasoningTurn]) -> 
     Raises:
         ModelUnavailableError: no model gave a reply.
         TokenLimitError: the turn has used all its tokens.
+        LimitExceededError: a budget is used up.
     """
     turn = runtime.context
     check_message_limit(turn, state)
@@ -42,6 +43,7 @@ async def call_model(state: ReasoningState, runtime: Runtime[ReasoningTurn]) -> 
         tools=turn.tool_specs(state),
         on_text=turn.append_answer,
         on_discard=partial(turn.truncate_answer, start),
+        budget=turn.task.budget,
     )
     if reply.tool_calls and find_result_call(reply.tool_calls) is None:
         # Text beside tool calls is reasoning and not part of the answer.
@@ -105,7 +107,9 @@ async def _find_objection(turn: ReasoningTurn, state: ReasoningState, answer: st
     question = f"{request}\n\nAnswer:\n{answer[:_CHARS]}\n\nY or N?"
     try:
         async with asyncio.timeout(CHECK_TIMEOUT_S):
-            verdict = await turn.checker.ask([SystemMessage(_INSTRUCTIONS), HumanMessage(question)])
+            verdict = await turn.checker.ask(
+                [SystemMessage(_INSTRUCTIONS), HumanMessage(question)], budget=turn.task.budget
+            )
     except (TimeoutError, TrunklineError) as error:
         extra = {"task_id": turn.task.id, "problem": type(error).__name__}
         logger.warning("answer.not_checked", extra=extra)

@@ -2,6 +2,7 @@
 
 from trunkline.settings.addresses import HostPort, advertised_address, check_exposure, dial_address
 from trunkline.settings.constraints import check_optional_url
+from trunkline.settings.limits import AccountLimits, Budget, LimitSettings
 from trunkline.settings.loading import (
     CONFIG_FILE,
     IgnoredSettings,
@@ -25,9 +26,12 @@ __all__ = [
     "AGENT_PLUGIN_GROUP",
     "CONFIG_FILE",
     "ENV_PREFIX",
+    "AccountLimits",
     "AgentSettings",
+    "Budget",
     "HostPort",
     "IgnoredSettings",
+    "LimitSettings",
     "ModelSettings",
     "OptionsT",
     "PluginTable",

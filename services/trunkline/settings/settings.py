@@ -16,6 +16,7 @@ from trunkline.settings.constraints import (
     OptionalUrl,
     Texts,
 )
+from trunkline.settings.limits import LimitSettings
 from trunkline.settings.sections import (
     AgentSettings,
     ModelSettings,
@@ -138,10 +139,15 @@ class Settings:
     """Tables of installed agent plugins, by the plugin's name: `[NAME]` in the file, and variables
     TRUNKLINE_NAME_KEY."""
     task_limit: Annotated[int, Between(1, 1_000_000)] = 10_000
-    """The number of tasks of one host that run or wait to run. Further ones are refused."""
+    """The number of tasks of one account on one host that run or wait to run. Further ones are
+    refused. With several accounts, up to twice as many tasks share the host: an account may have
+    as many of the places above the limit as remain free."""
     queue_limit: Annotated[int, Between(0, 1_000_000)] = 1000
-    """The number of turns that wait for an agent at its concurrency limit. Further ones are
-    refused."""
+    """The number of turns of one account that wait for an agent at its concurrency limit. Further
+    ones are refused. As with `task_limit`, a full queue has room for other accounts. Accounts are
+    served in turn."""
+    limits: LimitSettings = field(default_factory=LimitSettings)
+    """Limits of accounts and budgets. In the file only: the table `[limits]`."""
     compact_after_s: NonNegativeSeconds = 3600.0
     """The time after a task's end for which its single events are retained. After that, only its
     final state is."""

@@ -32,8 +32,6 @@ _TABLES: Final = {
     "scope": "scopes",
     "supervisor": "supervisors",
 }
-# Settings that are one table of the file.
-_SINGLE_TABLES: Final = frozenset({"tls"})
 _TABLE_KEYS: Final = {setting: key for key, setting in _TABLES.items()}
 # Settings that the file has no key for.
 _NOT_KEYS: Final = frozenset({"agent_options", "plugins", "remotes", "scopes", "supervisors"})
@@ -99,7 +97,7 @@ class _File(InitSettingsSource):
         for key, value in self._file.table.items():
             if key in _TABLES:
                 values[_TABLES[key]] = value
-            elif key in _SINGLE_TABLES and isinstance(value, dict):
+            elif isinstance(value, dict) and is_dataclass(_TYPES.get(key)):
                 values[key] = self._resolve_paths(_TYPES[key], value)
             elif key in _TYPES and key not in _NOT_KEYS:
                 values[key] = self._resolve_path(value) if _is_path(_TYPES[key]) else value
@@ -212,17 +210,7 @@ def _raise(error: ErrorDetails, where: str, path: Sequence[str]) -> NoReturn:
     if kind == "missing":
         raise ConfigurationError(where=where.rpartition(".")[0], problem=f"write {path[-1]} there")
     if kind in _NOT_A_TABLE:
-        keys = ", ".join(_list_keys([path[0], ""]))
-        if path[0] in _SINGLE_TABLES:
-            problem = f"write [{path[0]}] as a table into trunkline.toml; its keys are: {keys}"
-        elif len(path) == 1:
-            table = _TABLE_KEYS.get(path[0], path[0])
-            problem = f"write [{table}.NAME] as a table into trunkline.toml; its keys are: {keys}"
-        else:
-            problem = (
-                f"expected a table; its keys are: {keys}" if len(path) == 2 else "expected a table"
-            )
-        raise ConfigurationError(where=where, problem=problem)
+        raise ConfigurationError(where=where, problem=_describe_table(path))
     if kind == "tuple_type":
         raise ConfigurationError(where=where, problem="expected a list of texts")
     # Our own checks raise ValueError; pydantic puts a prefix before its text.
@@ -236,11 +224,35 @@ def _unknown_key(where: str, keys: Sequence[str]) -> ConfigurationError:
 def _list_keys(path: Sequence[str] = ()) -> list[str]:
     """Return the keys that the file may have at the top, or in the table at `path`."""
     if path:
-        table: Any = _TYPES[path[0]]
-        if arguments := get_args(table):
-            table = arguments[-1]
+        table = _find_table(path)
         return sorted(field.name for field in fields(table)) if is_dataclass(table) else []
     return sorted((_TYPES.keys() - _NOT_KEYS) | _TABLES.keys())
+
+
+def _describe_table(path: Sequence[str]) -> str:
+    """Return the problem of a value that is not a table, at a path where there has to be one."""
+    name = _TABLE_KEYS.get(path[0], path[0])
+    keys = _list_keys(path)
+    if not keys:
+        keys, name = _list_keys([*path, ""]), f"{name}.NAME"
+    if not keys:
+        return "expected a table"
+    table = (
+        f"write [{name}] as a table into trunkline.toml" if len(path) == 1 else "expected a table"
+    )
+    return f"{table}; its keys are: {', '.join(keys)}"
+
+
+def _find_table(path: Sequence[str]) -> Any:  # noqa: ANN401  types have no common type
+    """Return the type of the value at a path: a table of the file, or a table of tables."""
+    type_: Any = Settings
+    for key in path:
+        if is_dataclass(type_):
+            type_ = get_type_hints(type_).get(key)
+        else:
+            arguments = get_args(type_)
+            type_ = arguments[-1] if arguments else None
+    return type_
 
 
 def _depth(values: object, path: Sequence[str]) -> int:

@@ -154,7 +154,9 @@ async def rewrite_answer(
     if turn.planner is None or not is_complete or len(answers) < 2:
         return answer
     draft = _Draft(turn.task)
-    text = await turn.planner.write_answer(turn.task.text, answers, draft.append, draft.clear)
+    text = await turn.planner.write_answer(
+        turn.task.text, answers, draft.append, draft.clear, turn.task.budget
+    )
     if not text.strip():
         await draft.close()
         return answer

@@ -77,6 +77,7 @@ async def _plan_request(turn: SupervisorTurn) -> PlanResult:
         turn.plan,
         last_agent=last_agent,
         earlier_messages=earlier_messages,
+        budget=task.budget,
     )
     if result.steps:
         return result

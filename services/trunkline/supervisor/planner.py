@@ -4,7 +4,7 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from trunkline.errors import ModelUnavailableError
+from trunkline.errors import LimitExceededError, ModelUnavailableError
 from trunkline.reasoning.models import Model, OnText, truncation_note
 from trunkline.reasoning.turn_result import ASK_USER
 from trunkline.supervisor.plan_parser import (
@@ -17,6 +17,7 @@ from trunkline.supervisor.plan_parser import (
 from trunkline.supervisor.request_splitter import MAX_STEPS, PlanResult
 from trunkline.supervisor.router import Router
 from trunkline.supervisor.steps import Outcome, Step
+from trunkline.tasks.budgets import TurnBudget
 from trunkline.tasks.writers import PlanWriter
 from trunkline.v1 import agent_card_pb2
 
@@ -69,7 +70,7 @@ class Planner:
         """Load the model's client, so that the first plan does not wait for it."""
         await self._model.load()
 
-    async def plan(
+    async def plan(  # noqa: PLR0913  independent options
         self,
         request: str,
         by_score: Sequence[Step],
@@ -78,11 +79,15 @@ class Planner:
         *,
         last_agent: str = "",
         earlier_messages: "Sequence[BaseMessage]" = (),
+        budget: TurnBudget | None = None,
     ) -> PlanResult:
         """Ask for a plan, once more if it can't be run. The plan is written as it streams.
 
         `last_agent` is the agent of the last turn, `earlier_messages` the conversation before this
         one. If the plan is unusable, its text is discarded and the next text is a new revision.
+
+        Raises:
+            LimitExceededError: a budget is used up.
         """
         from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
 
@@ -101,6 +106,7 @@ class Planner:
                     tools=build_plan_tools(list(router.cards)),
                     on_chunk=stream.add_chunk,
                     on_discard=stream.discard,
+                    budget=budget,
                 )
             except ModelUnavailableError:
                 # The model has logged it. The provider's error text is not for callers.
@@ -125,6 +131,7 @@ class Planner:
         results: Sequence[tuple[Step, Outcome]],
         on_text: OnText,
         on_discard: Callable[[], Awaitable[None]],
+        budget: TurnBudget | None = None,
     ) -> str:
         """Merge several answers into one, and stream it. Returns "" if there is none.
 
@@ -145,8 +152,9 @@ class Planner:
                 [SystemMessage(_MERGE_PROMPT), HumanMessage(question)],
                 on_text=on_text,
                 on_discard=on_discard,
+                budget=budget,
             )
-        except ModelUnavailableError:
+        except (ModelUnavailableError, LimitExceededError):
             return ""
         if truncation_note(reply):
             await on_discard()

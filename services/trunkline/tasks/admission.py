@@ -1,17 +1,16 @@
-"""Admission control: concurrency limits of agents, and bounded queues with priorities."""
+"""Admission control: concurrency limits of agents, and bounded queues that are fair to accounts."""
 
 import asyncio
-import heapq
-import itertools
 import math
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
-from trunkline.errors import OverloadedError
+from trunkline.errors import LimitExceededError, OverloadedError
 from trunkline.tasks.agent import Agent
+from trunkline.tasks.fair_queue import AccountCounts, FairQueue, has_room
 from trunkline.tasks.settings import TaskSettings
 
 # The rate is measured over the latest turns: at most so many, and none that is older.
@@ -42,7 +41,11 @@ class CompletionRate:
 
 
 class AgentQueue:
-    """Admits the turns of one agent: at most `limit` at once, at most `queue_limit` waiting."""
+    """Admits the turns of one agent: at most `limit` at once.
+
+    At most `queue_limit` turns of one account wait, and at most twice as many in all; see
+    `has_room`. Accounts enter in turn.
+    """
 
     def __init__(self, agent: str, *, limit: int | None, queue_limit: int) -> None:
         self._agent = agent
@@ -50,44 +53,51 @@ class AgentQueue:
         self._queue_limit = queue_limit
         self._accepted = 0
         self._running = 0
-        self._order = itertools.count()
-        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        # The accepted turns that do not run yet.
+        self._pending = AccountCounts()
+        self._waiting: FairQueue[asyncio.Future[None]] = FairQueue()
         self._completions = CompletionRate()
 
-    def check(self) -> None:
-        """Check that the queue has room for one more turn.
+    def check(self, account: str) -> None:
+        """Check that the queue has room for one more turn of an account.
 
         Raises:
-            OverloadedError: the queue is full; `retry_after_s` estimates when it has room.
+            OverloadedError: it has none; `retry_after_s` estimates when it has.
         """
-        if self._limit is not None and self._accepted >= self._limit + self._queue_limit:
-            wait_s = self._completions.estimate_wait_s(self._accepted - self._limit + 1)
+        if self._limit is None or self._accepted < self._limit:
+            return
+        used = self._accepted - self._limit
+        if not has_room(used=used, limit=self._queue_limit, own=self._pending.get(account)):
+            wait_s = self._completions.estimate_wait_s(used + 1)
             raise OverloadedError(self._agent, str(wait_s))
 
-    def accept(self) -> None:
+    def accept(self, account: str) -> None:
         """Count a turn as accepted, before it is journaled."""
         self._accepted += 1
+        self._pending.add(account)
 
-    def release(self) -> None:
+    def release(self, admission: "Admission") -> None:
         """Count an accepted turn as ended."""
         self._accepted -= 1
+        self._mark_entered(admission)
         self._completions.record()
 
     @asynccontextmanager
-    async def enter(self, priority: int) -> AsyncIterator[None]:
-        """Run a block as one of `limit` turns. Waiters enter by priority, then in order."""
+    async def enter(self, admission: "Admission", priority: int) -> AsyncIterator[None]:
+        """Run a block as one of `limit` turns."""
         if self._limit is not None and self._limit <= self._running:
-            await self._wait(priority)
+            await self._wait(admission.account, priority)
         else:
             self._running += 1
+        self._mark_entered(admission)
         try:
             yield
         finally:
             self._admit_next()
 
-    async def _wait(self, priority: int) -> None:
+    async def _wait(self, account: str, priority: int) -> None:
         waiter = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (-priority, next(self._order), waiter))
+        self._waiting.push(account, waiter, priority=priority)
         try:
             await waiter
         except asyncio.CancelledError:
@@ -95,18 +105,40 @@ class AgentQueue:
             if waiter.done() and not waiter.cancelled():
                 self._admit_next()
             else:
-                self._waiting = [entry for entry in self._waiting if entry[2] is not waiter]
-                heapq.heapify(self._waiting)
+                self._waiting.remove(account, waiter)
             raise
 
     def _admit_next(self) -> None:
-        """Admit the first waiter in place of a turn that has ended."""
+        """Admit the next waiter in place of a turn that has ended."""
         while self._waiting:
-            waiter = heapq.heappop(self._waiting)[2]
+            waiter = self._waiting.pop()
             if not waiter.done():
                 waiter.set_result(None)
                 return
         self._running -= 1
+
+    def _mark_entered(self, admission: "Admission") -> None:
+        if admission.is_pending:
+            admission.is_pending = False
+            self._pending.subtract(admission.account)
+
+
+class Admission:
+    """A turn that was accepted and has not ended."""
+
+    __slots__ = ("account", "is_pending", "queue")
+
+    def __init__(self, queue: AgentQueue, account: str) -> None:
+        self.queue = queue
+        self.account = account
+        self.is_pending = True
+
+    def enter(self, priority: int) -> AbstractAsyncContextManager[None]:
+        """Run a block within the concurrency limit of the agent.
+
+        Turns of one account enter by priority, then in order.
+        """
+        return self.queue.enter(self, priority)
 
 
 class AdmissionControl:
@@ -114,7 +146,9 @@ class AdmissionControl:
 
     def __init__(self, agents: Sequence[Agent], settings: TaskSettings) -> None:
         self._limit = settings.task_limit
+        self._limits = settings.limits
         self._accepted = 0
+        self._turns = AccountCounts()
         self._completions = CompletionRate()
         self._queues = {
             agent.card.name: AgentQueue(
@@ -128,29 +162,43 @@ class AdmissionControl:
         """The number of turns that run or wait now."""
         return self._accepted
 
-    def check(self, agent: str, *, is_child: bool) -> None:
-        """Check that the host has room for one more turn of an agent.
+    def check(self, agent: str, account: str, *, is_child: bool) -> None:
+        """Check that the host has room for one more turn of an agent, for an account.
 
-        Children are exempt from the limit of the host: their number is bounded by their parents,
-        which run until their children have ended.
+        Children are exempt from the limits of the host and of the account: their number is bounded
+        by their parents, which run until their children have ended.
 
         Raises:
             OverloadedError: no room; `retry_after_s` estimates when there is some.
+            LimitExceededError: the account has as many tasks here as it may.
         """
-        if self._accepted >= self._limit and not is_child:
-            wait_s = self._completions.estimate_wait_s(self._accepted - self._limit + 1)
-            raise OverloadedError(agent, str(wait_s))
-        self._queues[agent].check()
+        if not is_child:
+            self._check_account(account)
+            own = self._turns.get(account)
+            if not has_room(used=self._accepted, limit=self._limit, own=own):
+                wait_s = self._completions.estimate_wait_s(self._accepted - self._limit + 1)
+                raise OverloadedError(agent, str(wait_s))
+        self._queues[agent].check(account)
 
-    def accept(self, agent: str) -> AgentQueue:
+    def accept(self, agent: str, account: str) -> Admission:
         """Count a turn as accepted; the caller must call `release` for it."""
         queue = self._queues[agent]
-        queue.accept()
+        queue.accept(account)
         self._accepted += 1
-        return queue
+        self._turns.add(account)
+        return Admission(queue, account)
 
-    def release(self, queue: AgentQueue) -> None:
+    def release(self, admission: Admission) -> None:
         """Count an accepted turn as ended, or as never created."""
-        queue.release()
+        admission.queue.release(admission)
         self._accepted -= 1
+        self._turns.subtract(admission.account)
         self._completions.record()
+
+    def _check_account(self, account: str) -> None:
+        """Check the limit of tasks of an account."""
+        limit = self._limits.of_account(account).tasks if self._limits else None
+        if limit is not None and self._turns.get(account) >= limit:
+            wait_s = self._completions.estimate_wait_s(self._turns.get(account) - limit + 1)
+            problem = f"account {account!r} has {limit} running tasks, and may have no more"
+            raise LimitExceededError(problem, str(wait_s))

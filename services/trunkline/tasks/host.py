@@ -25,6 +25,7 @@ from trunkline.tasks.admission import AdmissionControl
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.approval_router import AnswerApproval
 from trunkline.tasks.approvals import render_decision
+from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.files import OpenRemote
 from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.journal_lease import journal_moved_error
@@ -58,6 +59,7 @@ class TaskHost:
         open_remote: OpenRemote | None = None,
         answer_parent: AnswerApproval | None = None,
         audit: AuditLog | None = None,
+        budgets: Budgets | None = None,
     ) -> None:
         """Prepare to serve the primary journal.
 
@@ -66,6 +68,7 @@ class TaskHost:
         folder.
         `checkpoint_path` is the file for the agents' checkpoints, beside the primary journal.
         Messages that answer approvals are recorded in `audit`.
+        With `budgets`, turns are refused and models are not called once a budget is used up.
         """
         self._audit = audit
         self._agents = tuple(agents)
@@ -73,6 +76,7 @@ class TaskHost:
         self._cancel_remote = cancel_child
         self._open_remote = open_remote
         self._answer_remote = answer_parent
+        self._budgets = budgets
         self._admissions = AdmissionControl(agents, self._settings)
         self.push_configs: PushConfigs = PushConfigs(Outbox(self._settings.webhook_retry))
         """The webhooks of the tasks in all journals, and their outbox."""
@@ -199,6 +203,7 @@ class TaskHost:
             MessageKeyReusedError: the idempotency key belongs to another message.
             ApprovalNotFoundError, ApprovalAnsweredError: its answer to an approval is not valid.
             OverloadedError: the agent or the host has too many turns.
+            LimitExceededError: the account has too many tasks, or a budget is used up.
             PeerUnavailableError: the host is shutting down, or has lost the journal.
             PeerTimeoutError: the deadline passed before the task existed.
             JournalUnavailableError: the journal can't be written.
@@ -438,6 +443,7 @@ class TaskHost:
             checkpoint_path=checkpoint_path,
             open_remote=self._open_remote,
             answer_parent=self._answer_parent,
+            budgets=self._budgets,
         )
 
     def _get_host(self, task_id: str) -> JournalHost:

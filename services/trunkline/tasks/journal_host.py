@@ -17,6 +17,7 @@ from trunkline.journal.journal import Journal, TaskRow
 from trunkline.tasks.admission import AdmissionControl
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.approval_router import AnswerApproval, ApprovalRouter, agent_absent_error
+from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.deadlines import DEADLINE_PASSED, DeadlineTimer
 from trunkline.tasks.emitter import FlushScheduler
 from trunkline.tasks.files import JournalFiles, OpenRemote, sweep
@@ -55,6 +56,7 @@ class JournalHost:
         answer_parent: AnswerApproval,
         checkpoint_path: Path | None,
         open_remote: OpenRemote | None,
+        budgets: Budgets | None,
     ) -> None:
         """The arguments are those of `TaskHost`; `admissions` and `push_configs` are shared."""
         self.journal = journal
@@ -76,7 +78,7 @@ class JournalHost:
         self.slots: TaskSlots = TaskSlots(self._admissions, on_release=self._on_release)
         self.files: JournalFiles = JournalFiles(journal, open_remote)
         self._turns = TurnFactory(
-            journal, self.flush_scheduler, self._settings, checkpoint_path, self.files
+            journal, self.flush_scheduler, self._settings, checkpoint_path, self.files, budgets
         )
         self.terminator: TaskTerminator = TaskTerminator(
             self._group, self.slots, load=self._turns.load, cancel_child=cancel_child
@@ -91,6 +93,7 @@ class JournalHost:
             deadlines=self.deadlines,
             push_configs=self._push_configs,
             files=self.files,
+            budgets=budgets,
         )
         self.approval_router: ApprovalRouter = ApprovalRouter(
             journal,

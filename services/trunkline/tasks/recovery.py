@@ -111,7 +111,7 @@ class Recovery:
             logger.warning("task.abandoned", extra={"task_id": row.task_id, "agent": row.agent})
             agent = self._agents.get(row.agent)
             if agent is not None:
-                self._slots.admit(slot, agent)
+                self._slots.admit(slot, agent, row.account)
             self._slots.start(agent, slot, partial(self._open, row, slot))
             await asyncio.sleep(0)
 

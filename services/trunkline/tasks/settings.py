@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from trunkline.settings import LimitSettings
 from trunkline.tasks.outbox.delivery import RetryPolicy
 
 
@@ -31,16 +32,17 @@ class TaskSettings:
     deadline_grace_s: float = 0.1
     """Time that code has to clean up after its deadline in seconds, 0.1 by default."""
     queue_limit: int = 1000
-    """Limit on the turns that wait for one agent, 1000 by default.
+    """Limit on the turns of one account that wait for one agent, 1000 by default.
 
     Turns wait if the agent has reached its concurrency limit. More are refused with
-    OverloadedError. 0 refuses every turn that can't run at once.
+    OverloadedError. 0 refuses every turn that can't run at once. Twice as many wait in all, so that
+    there is room for other accounts; see `trunkline.tasks.fair_queue`.
     """
     task_limit: int = 10_000
-    """Limit on the turns that run or wait on a host, 10,000 by default.
+    """Limit on the turns of one account that run or wait on a host, 10,000 by default.
 
     More are refused with OverloadedError, except children of running tasks, because their parents
-    wait for them.
+    wait for them. Twice as many run or wait in all, as for `queue_limit`.
     """
     attempt_limit: int = 3
     """Limit on the attempts at one turn, 3 by default.
@@ -58,5 +60,7 @@ class TaskSettings:
 
     An entry overrides the timeout that the agent itself declares.
     """
+    limits: LimitSettings | None = None
+    """Limits of accounts; None by default: there are none."""
     webhook_retry: RetryPolicy = field(default_factory=RetryPolicy)
     """Retry policy of webhooks; by default pauses of 1 s to an hour, and retries for a day."""

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from trunkline.tasks.admission import AdmissionControl, AgentQueue
+from trunkline.tasks.admission import Admission, AdmissionControl
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.runner import run_turn
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -40,7 +40,7 @@ class TaskSlot:
         """The runtime of the task's turn; None until the task is read."""
         self.creation: TaskCreation | None = None
         """The write of the created event, until the slot is released."""
-        self.admission: AgentQueue | None = None
+        self.admission: Admission | None = None
         self.runner: asyncio.Task[None] | None = None
         self.runner_done: asyncio.Event = asyncio.Event()
         self.termination: asyncio.Task[None] | None = None
@@ -93,9 +93,9 @@ class TaskSlots:
         slot = self._slots[task_id] = TaskSlot(task_id, runtime)
         return slot
 
-    def admit(self, slot: TaskSlot, agent: Agent) -> None:
+    def admit(self, slot: TaskSlot, agent: Agent, account: str) -> None:
         """Count the turn as accepted until its code ends. Call it before the turn is journaled."""
-        slot.admission = self._admissions.accept(agent.card.name)
+        slot.admission = self._admissions.accept(agent.card.name, account)
 
     def release(self, slot: TaskSlot) -> None:
         """Free the slot. Repeating this is harmless."""

@@ -16,12 +16,14 @@ from trunkline.errors import (
     TrunklineError,
     UnsupportedOperationError,
 )
+from trunkline.identity import ANONYMOUS_ACCOUNT
 from trunkline.journal.fold import initial_snapshot
 from trunkline.journal.journal import Journal, TaskRow
 from trunkline.journal.store import WebhookRow
 from trunkline.tasks.admission import AdmissionControl
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.approvals import answers_since
+from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.deadlines import DEADLINE_PASSED, DeadlineTimer
 from trunkline.tasks.files import JournalFiles
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, state_name
@@ -61,6 +63,7 @@ class SubmitHandler:
         deadlines: DeadlineTimer,
         push_configs: PushConfigs,
         files: JournalFiles,
+        budgets: Budgets | None,
     ) -> None:
         self._journal = journal
         self._settings = settings
@@ -70,6 +73,7 @@ class SubmitHandler:
         self._deadlines = deadlines
         self._push_configs = push_configs
         self._files = files
+        self._budgets = budgets
 
     async def create_task(
         self,
@@ -81,6 +85,9 @@ class SubmitHandler:
         task_id = submission.task_id or self._journal.new_task_id()
         if not task_id.startswith(f"{self._journal.id}-"):
             raise InvalidArgumentError("submission.task_id", "is not of this host's journal")
+        account = submission.account or ANONYMOUS_ACCOUNT
+        if self._budgets is not None and find_row(self._journal, task_id) is None:
+            await self._budgets.check(account, submission.caller)
         # Comes first, because no await may separate the checks below from taking the slot.
         stored = await self._files.store_message(task_id, message)
         if submission.task_id:
@@ -89,7 +96,7 @@ class SubmitHandler:
             if (slot := self._slots.find(task_id)) is not None and slot.creation is not None:
                 return await self._wait_for_outcome(slot, slot.creation)
         name = agent.card.name
-        self._admissions.check(name, is_child=submission.HasField("parent"))
+        self._admissions.check(name, account, is_child=submission.HasField("parent"))
         timeout_s = self._settings.agent_timeouts.get(name, agent.timeout_s)
         created = build_task_created(name, task_id, stored, submission, timeout_s=timeout_s)
         new_task = NewTask(
@@ -105,7 +112,7 @@ class SubmitHandler:
             self._build_webhook(task_id, created, submission),
         )
         slot = self._slots.reserve(task_id)
-        self._slots.admit(slot, agent)
+        self._slots.admit(slot, agent, account)
         if created.HasField("deadline"):
             self._deadlines.add(task_id, created.deadline.ToDatetime(tzinfo=UTC))
         if agent.direct_replies:
@@ -186,16 +193,20 @@ class SubmitHandler:
         submission: message_service_pb2.Submission,
     ) -> SubmitResult:
         """Open the next turn of the message's task, and run it."""
+        if self._budgets is not None:
+            account = submission.account or ANONYMOUS_ACCOUNT
+            await self._budgets.check(account, submission.caller)
         try:
             row = await self._get_interrupted_row(agent, message, submission.account)
         except (TaskEndedError, UnsupportedOperationError):
             # Another client's message was first.
             await self._check_generation(message.task_id, submission)
             raise
-        self._admissions.check(agent.card.name, is_child=submission.HasField("parent"))
+        is_child = submission.HasField("parent")
+        self._admissions.check(agent.card.name, row.account, is_child=is_child)
         # No await since the check, so that only one of two concurrent messages opens the turn.
         slot = self._slots.reserve(row.task_id)
-        self._slots.admit(slot, agent)
+        self._slots.admit(slot, agent, row.account)
         future: asyncio.Future[SubmitResult] = asyncio.get_running_loop().create_future()
 
         async def open_turn() -> bool:

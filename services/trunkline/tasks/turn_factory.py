@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from trunkline.journal.journal import Journal
+from trunkline.tasks.budgets import Budgets, TurnBudget
 from trunkline.tasks.emitter import Emitter, FlushScheduler
 from trunkline.tasks.files import JournalFiles, TaskFiles
 from trunkline.tasks.rewind import Attempt
@@ -22,12 +23,14 @@ class TurnFactory:
         settings: TaskSettings,
         checkpoint_path: Path | None,
         files: JournalFiles,
+        budgets: Budgets | None = None,
     ) -> None:
         self._journal = journal
         self._scheduler = scheduler
         self._pending_limit_bytes = settings.pending_limit_bytes
         self._checkpoint_path = checkpoint_path
         self._files = files
+        self._budgets = budgets
 
     def build(
         self,
@@ -49,6 +52,9 @@ class TurnFactory:
             scheduler=self._scheduler,
             pending_limit_bytes=self._pending_limit_bytes,
         )
+        budget = None
+        if self._budgets is not None:
+            budget = TurnBudget(self._budgets, snapshot.account, snapshot.caller)
         return TurnRuntime(
             snapshot,
             message,
@@ -58,6 +64,7 @@ class TurnFactory:
             create=create,
             attempt=attempt,
             checkpoint_path=self._checkpoint_path,
+            budget=budget,
         )
 
     async def load(self, task_id: str) -> TurnRuntime:

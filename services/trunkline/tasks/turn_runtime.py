@@ -9,6 +9,7 @@ from typing import Any, Final
 from trunkline.errors import FencedError, InvalidAgentResponseError, JournalUnavailableError
 from trunkline.journal.batches import splice
 from trunkline.journal.events import Draft
+from trunkline.tasks.budgets import TurnBudget
 from trunkline.tasks.content import (
     CONTENT_TYPES,
     RESULT_TYPES,
@@ -65,6 +66,7 @@ class TurnRuntime:
         create: Callable[[], Awaitable[None]] | None = None,
         attempt: Attempt | None = None,
         checkpoint_path: Path | None = None,
+        budget: TurnBudget | None = None,
     ) -> None:
         """Start from the snapshot at the start of the turn.
 
@@ -80,6 +82,8 @@ class TurnRuntime:
         """The agent's direct reply, if any."""
         self.checkpoint_path = checkpoint_path
         """The file for an agent's checkpoints, beside the journal; None: they are not stored."""
+        self.budget = budget
+        """The budgets that calls of models use; None: there are none."""
         self._attempt = attempt
         self._forwarded = dict(forwarded or {})
         self._emitter = emitter

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 from trunkline.agents import FunctionAgent, agent
+from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.termination import CancelChild
@@ -67,6 +68,7 @@ class OpenHost(Protocol):
         *agents: FunctionAgent,
         settings: TaskSettings | None = None,
         cancel_child: CancelChild | None = None,
+        budgets: Budgets | None = None,
     ) -> Awaitable[TaskHost]: ...
 
 

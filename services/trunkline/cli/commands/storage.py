@@ -1,4 +1,4 @@
-"""The command `trunkline data`: maintains the data directory."""
+"""The commands that read and maintain the data directory: `trunkline data` and `usage`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +9,13 @@ from trunkline.cli.exits import finish
 from trunkline.cli.options import DataOption, JsonOption
 
 data = typer.Typer(help="Check, back up, restore and prune the data directory.")
+
+
+def usage(data: DataOption = None, *, json: JsonOption = False) -> None:
+    """Show tokens and cost of this day and month, and their budgets."""
+    from trunkline.cli import budget_report as command
+
+    finish(lambda: command.show_usage(data, as_json=json))
 
 
 @data.command("check")

@@ -14,6 +14,7 @@ from trunkline.reasoning.models.model_errors import ModelCallError
 from trunkline.reasoning.models.providers import find_provider
 from trunkline.reasoning.models.replies import adapt_messages
 from trunkline.settings import AgentSettings, ModelSettings, Settings
+from trunkline.tasks.budgets import TurnBudget
 
 if TYPE_CHECKING:
     from langchain_core.language_models.chat_models import BaseChatModel
@@ -108,7 +109,7 @@ class Model:
         except ModelCallError as error:
             self._log(self._models[0], error)
 
-    async def ask(
+    async def ask(  # noqa: PLR0913  independent options
         self,
         messages: "Sequence[BaseMessage]",
         *,
@@ -117,6 +118,7 @@ class Model:
         on_text: OnText | None = None,
         on_chunk: OnChunk | None = None,
         on_discard: Callable[[], Awaitable[None]] | None = None,
+        budget: TurnBudget | None = None,
     ) -> "AIMessage":
         """Return the reply of the first model that gives one. Cancellation closes the request.
 
@@ -124,9 +126,11 @@ class Model:
         names a tool that must be called. `on_text` gets the text of an answer while it streams,
         `on_chunk` each piece of the reply. When a model fails, `on_discard` is called to discard
         what it streamed, and the next model is called. When all have failed, those that may recover
-        are called again after a pause, at most three times each.
+        are called again after a pause, at most three times each. `budget` is checked before each
+        call; calls of the built-in model are free.
 
         Raises:
+            LimitExceededError: a budget is used up.
             ModelUnavailableError: no model gave a reply. The text names the reason and what to do.
             ModelOverflowError: the messages are too long for the first model.
         """
@@ -136,6 +140,9 @@ class Model:
         for rounds_left in reversed(range(_ROUNDS)):
             for client in remaining:
                 specs = [dict(tool) for tool in tools]
+                own_budget = budget if client.name != RULES else None
+                if own_budget is not None:
+                    await own_budget.check(client.name)
                 try:
                     return await client.ask(
                         adapt_messages(messages, client.name),
@@ -143,6 +150,7 @@ class Model:
                         tool_choice=tool_choice,
                         on_text=on_text,
                         on_chunk=on_chunk,
+                        budget=own_budget,
                     )
                 except ModelCallError as error:
                     self._log(client, error)

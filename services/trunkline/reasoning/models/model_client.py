@@ -11,9 +11,15 @@ from opentelemetry.trace import Span, SpanKind
 from trunkline import runtime, telemetry
 from trunkline.reasoning.models.model_errors import ModelCallError, classify_error
 from trunkline.reasoning.models.providers import Provider
-from trunkline.reasoning.models.replies import check_reply, finish_reason, join_chunks
+from trunkline.reasoning.models.replies import (
+    check_reply,
+    finish_reason,
+    join_chunks,
+    measure_tokens,
+)
 from trunkline.reasoning.turn_result import STATUS_KEY, ResultStatus
 from trunkline.settings import ModelSettings
+from trunkline.tasks.budgets import ModelUsage, TurnBudget
 
 if TYPE_CHECKING:
     from langchain_core.language_models.base import LanguageModelInput
@@ -62,8 +68,11 @@ class ModelClient:
         tool_choice: str | None,
         on_text: OnText | None,
         on_chunk: "OnChunk | None" = None,
+        budget: TurnBudget | None = None,
     ) -> "AIMessage":
         """Return the model's reply. `on_text` gets each piece of an answer, `on_chunk` every piece.
+
+        What the reply uses is recorded in `budget`, even if only a part of it arrives.
 
         Raises:
             ModelCallError: there is no reply, or only a part of one.
@@ -76,11 +85,13 @@ class ModelClient:
         }
         name = f"{telemetry.CHAT} {self.name}"
         failure: ModelCallError | None = None
+        chunks: list[AIMessageChunk] = []
         with telemetry.span(name, kind=SpanKind.CLIENT, attributes=attributes) as span:
             try:
                 chat = await self.load()
                 bound = chat.bind_tools(tools, tool_choice=tool_choice) if tools else chat
-                reply = await self._stream(bound, messages, on_text, on_chunk)
+                await self._stream(bound, messages, chunks, on_text, on_chunk)
+                reply = join_chunks(chunks)
                 _describe(span, reply)
                 if provider is not None:
                     check_reply(reply, max_tokens=self.options.max_tokens)
@@ -89,6 +100,9 @@ class ModelClient:
                 # kind.
                 telemetry.mark_error(span, error.kind)
                 failure = error
+            finally:
+                if budget is not None and chunks:
+                    budget.record(self.name, self._measure_usage(messages, chunks))
         if failure is not None:
             raise failure
         return reply
@@ -97,14 +111,15 @@ class ModelClient:
         self,
         model: "Runnable[LanguageModelInput, AIMessage]",
         messages: "Sequence[BaseMessage]",
+        chunks: "list[AIMessageChunk]",
         on_text: OnText | None,
         on_chunk: "OnChunk | None",
-    ) -> "AIMessage":
+    ) -> None:
+        """Append the pieces of the reply to `chunks`."""
         from langchain_core.messages import AIMessageChunk
 
         loop = asyncio.get_running_loop()
         end = loop.time() + (self.options.timeout_s or math.inf)
-        chunks: list[AIMessageChunk] = []
         is_answer = True
         # astream() returns a generator. Closing it closes the connection.
         stream = cast("AsyncGenerator[BaseMessage]", model.astream(list(messages)))
@@ -118,7 +133,13 @@ class ModelClient:
                 is_answer = is_answer and _is_answer(chunk)
                 if chunk.text and is_answer and on_text is not None:
                     await on_text(chunk.text)
-        return join_chunks(chunks)
+
+    def _measure_usage(
+        self, messages: "Sequence[BaseMessage]", chunks: "Sequence[AIMessageChunk]"
+    ) -> ModelUsage:
+        input_tokens, output_tokens = measure_tokens(messages, chunks)
+        prices = self.options.input_price, self.options.output_price
+        return ModelUsage(input_tokens, output_tokens, *prices)
 
     async def _next(
         self, stream: "AsyncGenerator[BaseMessage]", end: float

@@ -1,6 +1,7 @@
 """Reads and checks model replies: finish reason, tool calls, tokens."""
 
 import json
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 from trunkline.reasoning.models.model_errors import ModelCallError
@@ -103,6 +104,27 @@ def count_tokens(messages: "Sequence[BaseMessage]") -> int:
     """Return the number of tokens, input and output, used for the replies among messages."""
     usages = (getattr(message, "usage_metadata", None) for message in messages)
     return sum(usage["total_tokens"] for usage in usages if usage)
+
+
+# A usual estimate for English text.
+_CHARS_PER_TOKEN: Final = 4
+
+
+def measure_tokens(
+    messages: "Sequence[BaseMessage]", chunks: "Sequence[AIMessageChunk]"
+) -> tuple[int, int]:
+    """Return the tokens that a reply read and wrote.
+
+    A provider reports them at the end of a reply, if at all. Without a report they are estimated
+    from the text.
+    """
+    usages = [chunk.usage_metadata for chunk in chunks if chunk.usage_metadata]
+    read = sum(usage["input_tokens"] for usage in usages)
+    written = sum(usage["output_tokens"] for usage in usages)
+    return (
+        read or sum(len(message.text) for message in messages) // _CHARS_PER_TOKEN,
+        written or math.ceil(sum(len(chunk.text) for chunk in chunks) / _CHARS_PER_TOKEN),
+    )
 
 
 def check_reply(reply: "AIMessage", *, max_tokens: int | None) -> None:

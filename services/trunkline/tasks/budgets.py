@@ -1,0 +1,184 @@
+"""Budgets of tokens and cost, in days and months of UTC.
+
+A turn is refused before it begins, and a model is not called, if the account, the caller or the
+model has used up a budget. Usage is added after each reply of a model. So calls that run at once
+may together exceed a budget by their own usage, and no text is cut off.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+from trunkline.errors import JournalUnavailableError, LimitExceededError
+from trunkline.settings import Budget, LimitSettings
+from trunkline.tasks.usage_store import NANO, Subject, Usage, UsageStore, periods
+
+logger = logging.getLogger(__name__)
+
+_MILLION: Final = 1_000_000
+
+
+class ModelUsage(NamedTuple):
+    """What one reply of a model used, and the prices of a million tokens. None: no price is set."""
+
+    input_tokens: int
+    output_tokens: int
+    input_price: float | None = None
+    output_price: float | None = None
+
+    @property
+    def nano_cost(self) -> int:
+        """The cost in 10^-9 of the unit of prices."""
+        prices = (self.input_price or 0.0, self.output_price or 0.0)
+        cost = self.input_tokens * prices[0] + self.output_tokens * prices[1]
+        return round(cost * (NANO // _MILLION))
+
+
+class _Limit(NamedTuple):
+    """A limit in one period."""
+
+    subject: Subject
+    period: str
+    is_day: bool
+    tokens: int | None
+    cost: float | None
+
+    def describe_excess(self, usage: Usage) -> str:
+        """Return the budget that is used up; "" if none is."""
+        name = "day" if self.is_day else "month"
+        if self.tokens is not None and usage.tokens >= self.tokens:
+            return f"{self.subject} has used its budget of {self.tokens} tokens a {name}"
+        if self.cost is not None and usage.nano_cost >= round(self.cost * NANO):
+            return f"{self.subject} has used its budget of {self.cost:g} a {name}"
+        return ""
+
+
+class Budgets:
+    """Checks and records the usage of all turns of a host."""
+
+    def __init__(
+        self,
+        store: UsageStore,
+        limits: LimitSettings,
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """`clock` returns the time in UTC."""
+        self._store = store
+        self._limits = limits
+        self._clock = clock
+        # One thread, so that a check sees what was recorded before it.
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trunkline-usage")
+        self._unpriced: set[str] = set()
+
+    def close(self) -> None:
+        """Wait until everything is recorded. Nothing can be checked afterwards."""
+        self._executor.shutdown()
+
+    async def check(self, account: str, caller: str, model: str = "") -> None:
+        """Check the budgets of an account and a caller, and of a model if there is one.
+
+        Raises:
+            LimitExceededError: one is used up.
+            JournalUnavailableError: the usage can't be read.
+        """
+        now = self._clock()
+        limits = self._list_limits(account, caller, model, now)
+        if not limits:
+            return
+        keys = [(limit.period, limit.subject) for limit in limits]
+        loop = asyncio.get_running_loop()
+        usages = await loop.run_in_executor(self._executor, self._store.read, keys)
+        excesses = [
+            (end_of_period(now, is_day=limit.is_day), problem)
+            for limit, usage in zip(limits, usages, strict=True)
+            if (problem := limit.describe_excess(usage))
+        ]
+        if excesses:
+            # Of several, the one that ends last.
+            end, problem = max(excesses)
+            wait_s = math.ceil((end - now).total_seconds())
+            text = f"{problem}; the next one begins at {end:%Y-%m-%dT%H:%M:%SZ}"
+            raise LimitExceededError(text, str(max(1, wait_s)))
+
+    def record(self, account: str, caller: str, model: str, usage: ModelUsage) -> None:
+        """Add the usage of a reply, in a thread. A failure is logged."""
+        if usage.input_price is None and usage.output_price is None:
+            self._warn_without_price(model)
+        subjects = [Subject(account), Subject(account, caller), Subject(model=model)]
+        used = Usage(usage.input_tokens, usage.output_tokens, usage.nano_cost)
+        self._executor.submit(self._store.add, subjects, used, self._clock()).add_done_callback(
+            _log_failure
+        )
+
+    def _list_limits(self, account: str, caller: str, model: str, now: datetime) -> list[_Limit]:
+        day, month = periods(now)
+        limits: list[_Limit] = []
+        for subject in (Subject(account), Subject(account, caller), Subject(model=model)):
+            if budget := find_budget(self._limits, subject):
+                limits += (
+                    _Limit(subject, day, True, budget.day_tokens, budget.day_cost),
+                    _Limit(subject, month, False, budget.month_tokens, budget.month_cost),
+                )
+        return [limit for limit in limits if (limit.tokens, limit.cost) != (None, None)]
+
+    def _warn_without_price(self, model: str) -> None:
+        """Warn once that a model without a price costs nothing, if there are budgets of cost."""
+        if model not in self._unpriced and self._limits.has_cost_budgets:
+            self._unpriced.add(model)
+            problem = "budgets of cost do not count it; set input_price and output_price"
+            logger.warning("budget.no_price", extra={"model": model, "problem": problem})
+
+
+class TurnBudget:
+    """The budgets that apply to one turn."""
+
+    __slots__ = ("_account", "_budgets", "_caller")
+
+    def __init__(self, budgets: Budgets, account: str, caller: str) -> None:
+        self._budgets = budgets
+        self._account = account
+        self._caller = caller
+
+    async def check(self, model: str) -> None:
+        """Check before a call of a model that no budget is used up.
+
+        Raises:
+            LimitExceededError: one is.
+            JournalUnavailableError: the usage can't be read.
+        """
+        await self._budgets.check(self._account, self._caller, model)
+
+    def record(self, model: str, usage: ModelUsage) -> None:
+        """Record the usage of a reply."""
+        self._budgets.record(self._account, self._caller, model, usage)
+
+
+def find_budget(limits: LimitSettings, subject: Subject) -> Budget | None:
+    """Return the budget of an account, a key or a model; None: unlimited."""
+    if not subject.account:
+        return limits.model.get(subject.model)
+    if subject.caller:
+        return limits.of_key(subject.account, subject.caller)
+    return limits.of_account(subject.account)
+
+
+def end_of_period(now: datetime, *, is_day: bool) -> datetime:
+    """Return the time at which the day or the month of a time ends."""
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    if is_day:
+        return midnight + timedelta(days=1)
+    # The 1st plus 32 days is in the next month.
+    return (midnight.replace(day=1) + timedelta(days=32)).replace(day=1)
+
+
+def _log_failure(done: "Future[None]") -> None:
+    error = done.exception()
+    if isinstance(error, JournalUnavailableError):
+        logger.error("budget.not_recorded", extra={"problem": error.problem})
+    elif error is not None:
+        logger.error("budget.not_recorded", exc_info=error)

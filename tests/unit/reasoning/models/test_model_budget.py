@@ -1,0 +1,114 @@
+"""What a model's reply uses counts in budgets, and an exhausted budget prevents the next call."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from langchain_core.messages import HumanMessage, SystemMessage
+
+from harness.remote.model_server import ModelServer, model_server, say
+from trunkline.errors import LimitExceededError, ModelUnavailableError
+from trunkline.reasoning.models import Model, ModelChoice, open_model
+from trunkline.reasoning.models import model as model_module
+from trunkline.settings import Budget, LimitSettings, ModelSettings
+from trunkline.tasks.budgets import Budgets, TurnBudget
+from trunkline.tasks.usage_store import Subject, Usage, UsageStore, list_usage
+from trunkline.testing import ScriptedModel
+
+# Clients reuse their connections, and a connection belongs to one event loop.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+NOON = datetime(2026, 2, 10, 12, tzinfo=UTC)
+QUESTION = [SystemMessage("Be brief."), HumanMessage("hello, what is it?")]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ModelServer]:
+    with model_server() as running, pytest.MonkeyPatch.context() as patch:
+        for name, value in running.environment.items():
+            patch.setenv(name, value)
+        patch.setattr(model_module, "FIRST_PAUSE_S", 0.01)
+        yield running
+
+
+class Ledger:
+    """The budgets of a data directory, and what is recorded there."""
+
+    def __init__(self, folder: Path, limits: LimitSettings) -> None:
+        self._folder = folder
+        self._store = UsageStore(folder)
+        self._budgets = Budgets(self._store, limits, clock=lambda: NOON)
+        self.turn = TurnBudget(self._budgets, "acme", "ann")
+
+    def close(self) -> dict[Subject, Usage]:
+        """Return the usage of the day by subject."""
+        self._budgets.close()
+        self._store.close()
+        rows = list_usage(self._folder, NOON)
+        return {subject: usage for period, subject, usage in rows if len(period) == 10}
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic", "google", "ollama"])
+async def test_the_tokens_that_a_provider_reports_are_recorded(
+    server: ModelServer, tmp_path: Path, provider: str
+) -> None:
+    name = f"{provider}:some-model"
+    options = ModelSettings(input_price=2, output_price=4)
+    tables = {"google": ModelSettings(base_url=server.url), name: options}
+    ledger = Ledger(tmp_path, LimitSettings(day_tokens=100))
+    server.script(say("It is three."))
+    reply = await open_model(ModelChoice(name, (), tables)).ask(QUESTION, budget=ledger.turn)
+    reported = reply.usage_metadata
+    assert reported is not None
+    read, written = reported["input_tokens"], reported["output_tokens"]
+    expected = Usage(read, written, (read * 2 + written * 4) * 1000)
+    assert ledger.close() == {
+        Subject("acme"): expected,
+        Subject("acme", "ann"): expected,
+        Subject(model=name): expected,
+    }
+
+
+async def test_tokens_that_are_not_reported_are_estimated(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, LimitSettings(day_tokens=100))
+    model = Model.from_chat_model(ScriptedModel("twelve chars"))
+    await model.ask(QUESTION, budget=ledger.turn)
+    assert ledger.close()[Subject("acme")] == Usage(27 // 4, 3, 0)
+
+
+async def test_a_reply_that_breaks_off_counts(server: ModelServer, tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, LimitSettings(day_tokens=10_000))
+    cut = say("It is proba", is_cut=True)
+    server.script(cut, cut, cut)
+    with pytest.raises(ModelUnavailableError):
+        await open_model("openai:some-model").ask(QUESTION, budget=ledger.turn)
+    assert ledger.close()[Subject("acme")] == Usage(3 * (27 // 4), 3 * 3, 0)
+
+
+async def test_a_reply_that_nobody_waits_for_counts(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, LimitSettings(day_tokens=10_000))
+    model = Model.from_chat_model(ScriptedModel("four words are here"))
+
+    async def stop(_text: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        await model.ask(QUESTION, on_text=stop, budget=ledger.turn)
+    assert ledger.close()[Subject("acme")] == Usage(6, 2, 0)
+
+
+async def test_an_exhausted_budget_prevents_the_call(server: ModelServer, tmp_path: Path) -> None:
+    name = "openai:some-model"
+    ledger = Ledger(tmp_path, LimitSettings(model={name: Budget(day_tokens=18)}))
+    server.script(say("It is three."), say("not sent"))
+    model = open_model(name)
+    await model.ask(QUESTION, budget=ledger.turn)
+    with pytest.raises(
+        LimitExceededError, match=f"model '{name}' has used its budget of 18 tokens"
+    ):
+        await model.ask(QUESTION, budget=ledger.turn)
+    assert len(server.requests) == 1
+    # The built-in model costs nothing.
+    await open_model("rules").ask(QUESTION, budget=ledger.turn)
+    assert ledger.close().keys() == {Subject("acme"), Subject("acme", "ann"), Subject(model=name)}

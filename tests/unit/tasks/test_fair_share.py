@@ -1,0 +1,208 @@
+"""An account that floods an agent or a host leaves room and slots for other accounts."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from harness.agents.inline_agents import OpenHost, define, message
+from harness.journal.host_death import wait_until_slots_free
+from trunkline.errors import LimitExceededError, OverloadedError, TrunklineError
+from trunkline.settings import LimitSettings
+from trunkline.settings.limits import AccountLimitSettings
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.fair_queue import AccountCounts, FairQueue, has_room
+from trunkline.tasks.host import TaskHost
+from trunkline.tasks.settings import TaskSettings
+from trunkline.tasks.submission import SubmitResult
+from trunkline.v1 import event_pb2, message_service_pb2
+
+
+async def submit(host: TaskHost, account: str, times: int = 1) -> list[TrunklineError]:
+    """Submit messages of an account one after another; return the refusals."""
+    refused: list[TrunklineError] = []
+    for _ in range(times):
+        try:
+            await host.submit("tested", message(), message_service_pb2.Submission(account=account))
+        except (OverloadedError, LimitExceededError) as error:
+            refused.append(error)
+    return refused
+
+
+class Turnstile:
+    """An agent's function that notes the account of each turn and waits to be released."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+        self._passes = asyncio.Semaphore(0)
+        self._has_started = asyncio.Condition()
+
+    async def __call__(self, task: TaskContext) -> None:
+        async with self._has_started:
+            self.started.append(task.account)
+            self._has_started.notify_all()
+        await self._passes.acquire()
+
+    async def wait_for(self, count: int) -> None:
+        async with asyncio.timeout(10), self._has_started:
+            await self._has_started.wait_for(lambda: len(self.started) >= count)
+
+    def release(self, count: int = 1) -> None:
+        for _ in range(count):
+            self._passes.release()
+
+
+async def test_a_flood_delays_the_first_task_of_another_account_by_one_turn(
+    open_host: OpenHost,
+) -> None:
+    turnstile = Turnstile()
+
+    async def work(task: TaskContext) -> None:
+        await turnstile(task)
+
+    host = await open_host(define(work, concurrency=1), settings=TaskSettings(queue_limit=20))
+    refused = await submit(host, "flood", 30)
+    assert len(refused) == 9
+    assert await submit(host, "small") == []
+    assert await submit(host, "third") == []
+    for count in range(1, 7):
+        await turnstile.wait_for(count)
+        turnstile.release()
+    assert turnstile.started[:5] == ["flood", "flood", "small", "third", "flood"]
+    turnstile.release(100)
+    await wait_until_slots_free(host)
+    assert Counter(turnstile.started) == {"flood": 21, "small": 1, "third": 1}
+
+
+async def test_a_full_queue_has_room_for_other_accounts_but_not_for_its_own(
+    open_host: OpenHost,
+) -> None:
+    turnstile = Turnstile()
+
+    async def work(task: TaskContext) -> None:
+        await turnstile(task)
+
+    host = await open_host(define(work, concurrency=1), settings=TaskSettings(queue_limit=8))
+    await submit(host, "flood", 20)
+    # Of 16 places, 8 are free: the second account may have half of them, the third half of the
+    # rest, and so on.
+    accepted = {name: 20 - len(await submit(host, name, 20)) for name in ("b", "c", "d", "e")}
+    assert accepted == {"b": 4, "c": 2, "d": 1, "e": 1}
+    assert len(await submit(host, "f", 1)) == 1
+    turnstile.release(100)
+    await wait_until_slots_free(host)
+    assert host._admissions.active_turns == 0
+
+
+async def test_a_full_host_has_room_for_other_accounts(open_host: OpenHost) -> None:
+    turnstile = Turnstile()
+
+    async def work(task: TaskContext) -> None:
+        await turnstile(task)
+
+    host = await open_host(define(work), settings=TaskSettings(task_limit=4))
+    refused = await submit(host, "flood", 9)
+    assert [type(error) for error in refused] == [OverloadedError] * 5
+    assert await submit(host, "small", 2) == []
+    turnstile.release(100)
+    await wait_until_slots_free(host)
+
+
+async def test_priorities_order_the_tasks_of_one_account_only(open_host: OpenHost) -> None:
+    turnstile = Turnstile()
+    texts: list[str] = []
+
+    async def work(task: TaskContext) -> None:
+        texts.append(task.text)
+        await turnstile(task)
+
+    host = await open_host(define(work, concurrency=1))
+    for text, account, priority in [
+        ("first", "a", 0), ("a low", "a", 1), ("a high", "a", 9), ("b low", "b", 0),
+    ]:  # fmt: skip
+        submission = message_service_pb2.Submission(account=account, priority=priority)
+        await host.submit("tested", message(text), submission)
+    turnstile.release(100)
+    await wait_until_slots_free(host)
+    assert texts == ["first", "a high", "b low", "a low"]
+
+
+async def test_an_account_may_have_only_so_many_tasks_on_a_host(open_host: OpenHost) -> None:
+    turnstile = Turnstile()
+
+    async def work(task: TaskContext) -> None:
+        await turnstile(task)
+
+    limits = LimitSettings(tasks=2, account={"big": AccountLimitSettings(tasks=3)})
+    host = await open_host(define(work), settings=TaskSettings(limits=limits))
+    (error,) = await submit(host, "small", 3)
+    assert isinstance(error, LimitExceededError)
+    assert (
+        str(error) == "account 'small' has 2 running tasks, and may have no more; try again in 1 s"
+    )
+    assert len(await submit(host, "big", 5)) == 2
+    child = message_service_pb2.Submission(
+        account="small", parent=event_pb2.ParentTask(task_id="p")
+    )
+    await host.submit("tested", message(), child)
+    turnstile.release(100)
+    await wait_until_slots_free(host)
+    assert await submit(host, "small", 2) == []
+
+
+async def test_a_turn_that_is_canceled_while_it_waits_frees_its_place(open_host: OpenHost) -> None:
+    turnstile = Turnstile()
+
+    async def work(task: TaskContext) -> None:
+        await turnstile(task)
+
+    host = await open_host(define(work, concurrency=1), settings=TaskSettings(queue_limit=1))
+    submission = message_service_pb2.Submission(account="a")
+    await host.submit("tested", message(), submission)
+    waiting = await host.submit("tested", message(), submission)
+    assert len(await submit(host, "a")) == 1
+    assert isinstance(waiting, SubmitResult)
+    await host.cancel(waiting.task_id, account="a")
+    assert await submit(host, "a") == []
+    turnstile.release(100)
+    await wait_until_slots_free(host)
+    queue = host._admissions._queues["tested"]
+    assert (queue._pending._counts, bool(queue._waiting)) == ({}, False)
+    assert host._admissions._turns._counts == {}
+
+
+@pytest.mark.parametrize(
+    ("used", "limit", "own", "expected"),
+    [
+        (0, 0, 0, False), (0, 1, 0, True), (1, 1, 1, False), (1, 1, 0, True), (2, 1, 0, False),
+        (9, 10, 9, True), (10, 10, 10, False), (10, 10, 9, True), (15, 10, 5, False),
+    ],
+)  # fmt: skip
+def test_places_above_the_limit_are_for_accounts_with_fewer_than_are_free(
+    used: int, limit: int, own: int, *, expected: bool
+) -> None:
+    assert has_room(used=used, limit=limit, own=own) is expected
+
+
+def test_a_removed_item_is_not_served() -> None:
+    queue: FairQueue[object] = FairQueue()
+    first, second = object(), object()
+    queue.push("a", first)
+    queue.push("a", second)
+    queue.remove("a", first)
+    queue.remove("b", first)
+    assert queue.pop() is second
+    assert not queue
+    queue.push("a", first)
+    queue.remove("a", first)
+    assert not queue
+
+
+def test_counts_forget_accounts_without_any() -> None:
+    counts = AccountCounts()
+    counts.add("a")
+    counts.add("a")
+    counts.subtract("a")
+    assert (counts.get("a"), counts.get("b")) == (1, 0)
+    counts.subtract("a")
+    assert counts._counts == {}
