@@ -23,7 +23,7 @@ _MILLION: Final = 1_000_000
 
 
 class ModelUsage(NamedTuple):
-    """What one reply of a model used, and the prices of a million tokens. None: no price is set."""
+    """The tokens of one reply of a model, and the prices of a million. None: no price is set."""
 
     input_tokens: int
     output_tokens: int

@@ -1,4 +1,4 @@
-"""The file of what accounts, keys and models used in each day and month of UTC.
+"""The file with the usage of accounts, keys and models in each day and month of UTC.
 
 Processes with the same data directory share the file. Its methods block and are thread-safe.
 """
@@ -7,7 +7,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
@@ -16,8 +16,9 @@ from trunkline.journal.sqlite.connection import check_access, connect, open_read
 from trunkline.journal.sqlite.connection import translate_errors as translate_sqlite_errors
 from trunkline.private_files import PRIVATE_FOLDER, create_private_folder
 
-# Usage is kept for so long, for those who want to look at it.
-_RETENTION: Final = timedelta(days=400)
+# Older usage is deleted, since every caller of every day has a row.
+_DAY_RETENTION: Final = timedelta(days=62)
+_MONTH_RETENTION: Final = timedelta(days=400)
 _SCHEMA: Final = """
 -- period: a day as 2026-01-31, or a month as 2026-01
 -- account, caller, model: an empty caller stands for all callers of the account, an empty account
@@ -39,6 +40,7 @@ _SELECT: Final = """
 SELECT input_tokens, output_tokens, cost FROM usage
 WHERE period = ? AND account = ? AND caller = ? AND model = ?
 """
+_DELETE: Final = "DELETE FROM usage WHERE length(period) = ? AND period < ?"
 _LIST: Final = """
 SELECT period, account, caller, model, input_tokens, output_tokens, cost FROM usage
 WHERE period IN (?, ?) ORDER BY account, caller, model, period
@@ -48,7 +50,7 @@ NANO: Final = 10**9
 
 
 class Usage(NamedTuple):
-    """What was used."""
+    """An amount of tokens, and their cost."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -112,8 +114,8 @@ class UsageStore:
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = NORMAL")
             self._database.executescript(_SCHEMA)
-            oldest = f"{datetime.now(UTC) - _RETENTION:%Y-%m-%d}"
-            self._database.execute("DELETE FROM usage WHERE period < ?", (oldest,))
+        # The day for which old usage was deleted last.
+        self._pruned_day = ""
 
     def __enter__(self) -> Self:
         return self
@@ -137,10 +139,21 @@ class UsageStore:
             self._database.execute("BEGIN IMMEDIATE")
             try:
                 self._database.executemany(_ADD, rows)
+                self._prune(now)
             except BaseException:
                 self._database.execute("ROLLBACK")
                 raise
             self._database.execute("COMMIT")
+
+    def _prune(self, now: datetime) -> None:
+        """Delete old usage, once a day."""
+        day, month = periods(now)
+        if day != self._pruned_day:
+            self._pruned_day = day
+            oldest_day, _ = periods(now - _DAY_RETENTION)
+            _, oldest_month = periods(now - _MONTH_RETENTION)
+            oldest = ((len(day), oldest_day), (len(month), oldest_month))
+            self._database.executemany(_DELETE, oldest)
 
     def read(self, keys: Sequence[tuple[str, Subject]]) -> list[Usage]:
         """Return the usage in periods by subjects, in the order of the keys.

@@ -11,7 +11,9 @@ from pydantic import AfterValidator, BaseModel
 
 from trunkline.errors import ConfigurationError
 from trunkline.settings import (
+    Budget,
     HostPort,
+    LimitSettings,
     ModelSettings,
     ScopeSettings,
     Settings,
@@ -307,6 +309,13 @@ def test_models_and_agent_options_are_tables(tmp_path: Path) -> None:
         ("[models.x]\nfirst_token_s = 0", "models.x.first_token_s: 0.0 is not between"),
         ('[models.x]\nkey = "secret"', "models.x.key: no such setting"),
         ('models = "x"', "models: write [models.NAME]"),
+        ("limits = 1", "limits: write [limits] as a table into trunkline.toml; its keys are: acc"),
+        ("limits.rats = 1", "limits.rats: no such setting; there are: account, burst, day_cost, d"),
+        ("limits.account.a.rate = 0", "limits.account.a.rate: 0.0 is not between 0.001 and"),
+        ("limits.account.a = 1", "limits.account.a: expected a table; its keys are: burst, day_co"),
+        ("limits.account = 1", "limits.account: expected a table; its keys are: burst, day_cost"),
+        ("limits.account.a.key.k.rate = 1", "limits.account.a.key.k.rate: no such setting; ther"),
+        ("limits.day_tokens = 1.5", "limits.day_tokens: "),
         ("[agent.math]\noptions = 3", "agent.math.options: expected a table"),
         ("argocd = 3", "argocd: expected a table"),
     ],
@@ -355,15 +364,46 @@ def test_the_ping_limit_defaults_to_three_quarters_of_the_lease() -> None:
     assert Settings(lease_s=4, ping_s=0.5).ping_limit_s == 0.5
 
 
-def test_every_setting_can_be_set_by_a_variable(tmp_path: Path) -> None:
+def test_every_setting_that_is_no_table_can_be_set_by_a_variable(tmp_path: Path) -> None:
     for field in fields(Settings):
         default = getattr(Settings(), field.name)
-        if default not in (None, "", (), {}, TlsSettings()):
+        if default not in (None, "", (), {}, LimitSettings(), TlsSettings()):
             text = str(default).lower() if isinstance(default, bool) else str(default)
             if isinstance(default, tuple):
                 text = ",".join(default)
             settings = load(tmp_path, env={f"TRUNKLINE_{field.name.upper()}": text})
             assert getattr(settings, field.name) == default
+
+
+def test_limits_are_a_table_of_the_file(tmp_path: Path) -> None:
+    toml = """
+        [limits]
+        rate = 10
+        streams = 5
+        day_tokens = 1000
+        [limits.account.acme]
+        rate = 0.5
+        [limits.account.acme.key.ci]
+        month_cost = 2.5
+        [limits.account."a free one"]
+        defaults = false
+        burst = 3
+        [limits.model."openai:gpt-5"]
+        day_tokens = 7
+    """
+    limits = load(tmp_path, toml).limits
+    acme = limits.of_account("acme")
+    assert (acme.rate, acme.burst, acme.streams, acme.day_tokens) == (0.5, None, 5, 1000)
+    free = limits.of_account("a free one")
+    assert (free.rate, free.burst, free.streams, free.day_tokens) == (None, 3, None, None)
+    assert limits.of_account("another") is limits
+    assert limits.of_key("acme", "ci") == Budget(month_cost=2.5)
+    assert limits.of_key("acme", "another") is limits.of_key("another", "ci") is None
+    assert limits.model == {"openai:gpt-5": Budget(day_tokens=7)}
+    assert limits.has_budgets
+    assert limits.has_cost_budgets
+    assert not load(tmp_path, "limits.rate = 5").limits.has_budgets
+    assert not load(tmp_path, "limits.day_tokens = 5").limits.has_cost_budgets
 
 
 def test_remote_agents_are_tables_of_the_file(tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
 """Budgets of tokens and cost per account, key and model, in days and months of UTC."""
 
 import logging
+import sqlite3
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -196,6 +197,19 @@ async def test_usage_survives_a_restart_and_is_shared_by_processes(
         for period in ("2026-01-31", "2026-01")
         for subject in (Subject("acme"), Subject("acme", "ann"), Subject(model=MODEL))
     }
+
+
+async def test_old_usage_is_deleted(tmp_path: Path) -> None:
+    with UsageStore(tmp_path) as store:
+        for days in range(0, 500, 10):
+            store.add([Subject("acme")], Usage(1, 1, 1), EVENING + timedelta(days=days))
+        last = EVENING + timedelta(days=490)
+        rows = sqlite3.connect(usage_path(tmp_path)).execute("SELECT period FROM usage").fetchall()
+    periods = sorted(period for (period,) in rows)
+    assert [period for period in periods if len(period) == 10] == [
+        f"{last - timedelta(days=days):%Y-%m-%d}" for days in (60, 50, 40, 30, 20, 10, 0)
+    ]
+    assert min(periods) == "2026-05"
 
 
 async def test_a_file_that_others_may_write_is_refused(tmp_path: Path) -> None:
