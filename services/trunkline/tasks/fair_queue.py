@@ -40,7 +40,7 @@ class FairQueue(Generic[T]):
         return item
 
     def remove(self, account: str, item: T) -> None:
-        """Remove an item of an account, if it is there."""
+        """Remove an item of an account; a missing one is ignored."""
         heap = [entry for entry in self._heaps.get(account, ()) if entry[2] is not item]
         if heap:
             heapq.heapify(heap)

@@ -107,7 +107,7 @@ class UsageStore:
         self._path = path
         self._lock = threading.Lock()
         with translate_sqlite_errors(path):
-            # The names of accounts are nobody else's business.
+            # Names of accounts and keys are private, so only the owner may read the file.
             with contextlib.suppress(OSError):
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             self._database = connect(path)

@@ -314,7 +314,7 @@ def test_models_and_agent_options_are_tables(tmp_path: Path) -> None:
         ("limits.account.a.rate = 0", "limits.account.a.rate: 0.0 is not between 0.001 and"),
         ("limits.account.a = 1", "limits.account.a: expected a table; its keys are: burst, day_co"),
         ("limits.account = 1", "limits.account: expected a table; its keys are: burst, day_cost"),
-        ("limits.account.a.key.k.rate = 1", "limits.account.a.key.k.rate: no such setting; ther"),
+        ("limits.account.a.key.k.rate = 1", "limits.account.a.key.k.rate: no such setting"),
         ("limits.day_tokens = 1.5", "limits.day_tokens: "),
         ("[agent.math]\noptions = 3", "agent.math.options: expected a table"),
         ("argocd = 3", "argocd: expected a table"),
