@@ -17,7 +17,8 @@ Amount: TypeAlias = Annotated[float, Between(0.000_001, 10**12)]
 class Budget:
     """Limits of use in a day and in a month of UTC. None: unlimited.
 
-    Tokens are those that models read and write. Cost is in the unit of the models' prices.
+    Tokens are those that models read and write. Cost is their price in US dollars, by
+    `input_price` and `output_price` of the models.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = _NO_OTHER_KEYS

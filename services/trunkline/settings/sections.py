@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, ClassVar, Final, TypeAlias
+from typing import Annotated, ClassVar, Final
 
 from trunkline.settings.addresses import HostPort
 from trunkline.settings.constraints import (
@@ -20,9 +20,6 @@ from trunkline.settings.constraints import (
 
 # pydantic then refuses keys that a table does not have.
 _NO_OTHER_KEYS: Final = {"extra": "forbid"}
-
-Price: TypeAlias = Annotated[float, Between(0, 1_000_000)]
-"""A price in any unit, which is the same for all models."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,10 +82,10 @@ class ModelSettings:
     """The tokens that one turn may read and write. None: 200 000."""
     temperature: Annotated[float, Between(0, 2)] | None = None
     """The sampling temperature. None: the provider's default."""
-    input_price: Price | None = None
-    """The price of a million tokens that the model reads, for budgets of cost. None: 0."""
-    output_price: Price | None = None
-    """The price of a million tokens that the model writes. None: 0."""
+    input_price: Annotated[float, Between(0, 1_000_000)] | None = None
+    """The price of a million tokens that it reads, in US dollars. None: 0."""
+    output_price: Annotated[float, Between(0, 1_000_000)] | None = None
+    """The price of a million tokens that it writes, in US dollars. None: 0."""
     extra: Mapping[str, object] = field(default_factory=dict)
     """Further arguments of the provider's LangChain class, passed on unchanged."""
 

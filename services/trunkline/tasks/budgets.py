@@ -32,7 +32,7 @@ class ModelUsage(NamedTuple):
 
     @property
     def nano_cost(self) -> int:
-        """The cost in 10^-9 of the unit of prices."""
+        """The cost in 10^-9 US dollars."""
         prices = (self.input_price or 0.0, self.output_price or 0.0)
         cost = self.input_tokens * prices[0] + self.output_tokens * prices[1]
         return round(cost * (NANO // _MILLION))
@@ -53,7 +53,7 @@ class _Limit(NamedTuple):
         if self.tokens is not None and usage.tokens >= self.tokens:
             return f"{self.subject} has used its budget of {self.tokens} tokens a {name}"
         if self.cost is not None and usage.nano_cost >= round(self.cost * NANO):
-            return f"{self.subject} has used its budget of {self.cost:g} a {name}"
+            return f"{self.subject} has used its budget of {self.cost:g} US dollars a {name}"
         return ""
 
 

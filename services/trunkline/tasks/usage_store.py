@@ -23,7 +23,7 @@ _SCHEMA: Final = """
 -- period: a day as 2026-01-31, or a month as 2026-01
 -- account, caller, model: an empty caller stands for all callers of the account, an empty account
 -- for all accounts, an empty model for all models
--- cost: in 10^-9 of the unit of prices
+-- cost: in 10^-9 US dollars
 CREATE TABLE IF NOT EXISTS usage (
     period TEXT NOT NULL, account TEXT NOT NULL, caller TEXT NOT NULL, model TEXT NOT NULL,
     input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL, cost INTEGER NOT NULL,
@@ -46,7 +46,7 @@ SELECT period, account, caller, model, input_tokens, output_tokens, cost FROM us
 WHERE period IN (?, ?) ORDER BY account, caller, model, period
 """
 NANO: Final = 10**9
-"""The stored cost of one unit."""
+"""The stored cost of one US dollar."""
 
 
 class Usage(NamedTuple):
@@ -63,7 +63,7 @@ class Usage(NamedTuple):
 
     @property
     def cost(self) -> float:
-        """The cost in the unit of prices."""
+        """The cost in US dollars."""
         return self.nano_cost / NANO
 
 

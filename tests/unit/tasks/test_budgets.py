@@ -160,7 +160,7 @@ async def test_cost_is_counted_by_prices_of_a_million_tokens(opening: OpenBudget
         budgets.record("acme", "ann", MODEL, usage)
     assert not await is_refused(budgets)
     budgets.record("acme", "ann", MODEL, usage)
-    with pytest.raises(LimitExceededError, match=r"has used its budget of 0\.03 a day"):
+    with pytest.raises(LimitExceededError, match=r"has used its budget of 0\.03 US dollars a day"):
         await budgets.check("acme", "ann")
 
 
