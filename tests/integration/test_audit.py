@@ -16,16 +16,17 @@ from harness.a2a.grpc_client import GrpcMesh, open_bridge_grpc, send_request
 from harness.agents.shop import Orders, shop
 from harness.mesh.command_line import run_command
 from harness.mesh.processes import running_mesh
-from harness.remote.token_issuer import SigningKey, key_set, token_settings, write_api_keys
+from harness.remote.token_issuer import SigningKey, key_set, token_settings
 from trunkline import TaskContext, agent
 from trunkline.audit import open_audit_log, read_records
 from trunkline.settings import Settings
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.edge.api_keys import hash_key
+from trunkline_bridge.edge.api_keys import ApiKey, hash_key, save_keys
 from trunkline_bridge.settings import BridgeSettings
 
 KEY = "key-of-ann-which-is-secret"
 ANN = {"X-API-Key": KEY}
+READER = "key-of-reader"
 HOOK = "http://127.0.0.1:9/hook?token=hook-secret"
 CONTENT = "the content of a message"
 ISSUER = SigningKey("issuer")
@@ -68,9 +69,11 @@ class Audited:
 async def open_audited(folder: Path, *, reads: bool = False) -> AsyncIterator[Audited]:
     """Open a mesh that accepts Ann's key and tokens; the log is complete after the block."""
     (folder / "jwks.json").write_bytes(key_set(ISSUER))
+    reader = ApiKey("reader", "acme", hash_key(READER), methods=("read",))
+    save_keys(folder / "keys.toml", [ApiKey("ann", "acme", hash_key(KEY)), reader])
     settings = BridgeSettings(
         default_agent="asker",
-        api_keys_file=write_api_keys(folder / "keys.toml", [("ann", "acme", KEY)]),
+        api_keys_file=folder / "keys.toml",
         tokens=token_settings(folder / "jwks.json", account_claim="org"),
         allow_webhook=("127.0.0.1",),
     )
@@ -188,6 +191,17 @@ async def test_refused_and_failed_acts_are_recorded(tmp_path: Path) -> None:
     assert "guessed-key" not in audited.text
 
 
+async def test_a_call_that_a_key_is_not_for_is_recorded_as_denied(tmp_path: Path) -> None:
+    async with open_audited(tmp_path) as audited:
+        caller = audited.bridged.at("/")
+        message = {"message": caller.message(CONTENT)}
+        await caller.post("SendMessage", message, {"X-API-Key": READER})
+    (denied,) = audited.entries(action="caller.authorize")
+    assert denied["outcome"] == "denied"
+    assert denied["object"] == {"agent": "asker", "method": "SendMessage"}
+    assert denied["actor"]["name"] == "reader"
+
+
 async def test_the_bearer_of_a_token_is_recorded_by_subject_and_key(tmp_path: Path) -> None:
     async with open_audited(tmp_path) as audited:
         token = ISSUER.token({"sub": "tom", "org": "acme"})
@@ -195,7 +209,7 @@ async def test_the_bearer_of_a_token_is_recorded_by_subject_and_key(tmp_path: Pa
     (sent,) = audited.entries(action="message.send")
     assert sent["actor"] == {
         "kind": "jwt",
-        "account": "acme",
+        "account": "jwt:acme",
         "name": "tom",
         "key_id": "issuer",
         "address": "127.0.0.1",

@@ -12,7 +12,13 @@ from a2a.types import a2a_pb2
 
 from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.a2a.grpc_client import GrpcMesh, open_bridge_grpc, refusal, send_request
-from harness.a2a.protocol_variants import OPERATIONS, SPOKEN, ProtocolVariant, RefusedError
+from harness.a2a.protocol_variants import (
+    DRAFT,
+    OPERATIONS,
+    SPOKEN,
+    ProtocolVariant,
+    RefusedError,
+)
 from harness.remote.token_issuer import SigningKey, key_set, token_settings
 from trunkline import TaskContext, agent
 from trunkline.settings import ScopeSettings
@@ -98,6 +104,7 @@ async def limited(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Grp
         ),
         allow_webhook=("example.com",),
         failed_credentials_per_minute=0,
+        a2a_1_1=True,
     )
     async with open_bridged_mesh(folder, settings) as bridged:
         await bridged.mesh.join(echo, writer)
@@ -119,7 +126,9 @@ async def perform(wire: ProtocolVariant, operation: str) -> str:
     return ""
 
 
-@pytest.mark.parametrize("spoken", SPOKEN, ids=lambda spoken: f"{spoken[0]} {spoken[1].binding}")
+@pytest.mark.parametrize(
+    "spoken", [*DRAFT, *SPOKEN], ids=lambda spoken: f"{spoken[0]} {spoken[1].binding}"
+)
 async def test_the_scopes_of_a_key_hold_for_every_operation(limited: GrpcMesh, spoken: Any) -> None:
     version, variant = spoken
     operations = OPERATIONS - NOT_IN.get(version, set())

@@ -29,7 +29,6 @@ from trunkline_bridge.edge import tracing
 from trunkline_bridge.edge.caller import (
     Caller,
     CallerFactory,
-    Peer,
     extension_headers,
     resolve_agent,
 )
@@ -38,7 +37,7 @@ from trunkline_bridge.edge.client_certificates import (
     parse_peer_address,
 )
 from trunkline_bridge.edge.http import PAYLOAD_TOO_LARGE, REQUEST_TIMEOUT
-from trunkline_bridge.edge.in_flight import Connection, InFlightRequests
+from trunkline_bridge.edge.in_flight import Connection, InFlightRequests, Peer
 from trunkline_bridge.edge.version_header import check_version, parse_version
 from trunkline_bridge.errors import INVALID_REQUEST, METHOD_NOT_FOUND, WireError, to_wire_error
 from trunkline_bridge.projection import WireEvent

@@ -3,14 +3,14 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a.v1_1 import a2a_pb2 as v1_1_pb2
 from trunkline.audit import Action, AuditLog
-from trunkline.client import Directory, HostClient, TaskStream, allocate_task_id
+from trunkline.client import Directory, TaskStream, allocate_task_id
 from trunkline.errors import (
     AgentNotFoundError,
     MessageKeyReusedError,
@@ -19,7 +19,6 @@ from trunkline.errors import (
     TaskEndedError,
     TaskGenerationMismatchError,
     TaskNotFoundError,
-    TrunklineError,
     UnsupportedOperationError,
 )
 from trunkline.task_states import TERMINAL, state_name
@@ -29,8 +28,6 @@ from trunkline.v1 import (
     message_service_pb2,
     push_notification_pb2,
     snapshot_pb2,
-    task_pb2,
-    task_service_pb2,
 )
 from trunkline_bridge.bindings.operation_audit import (
     audited,
@@ -38,6 +35,7 @@ from trunkline_bridge.bindings.operation_audit import (
     note_new_task,
     record_denial,
 )
+from trunkline_bridge.bindings.task_pages import fetch_task_page, requested_history_length
 from trunkline_bridge.edge import tracing
 from trunkline_bridge.edge.account_limits import AccountLimiter
 from trunkline_bridge.edge.agent_cards import AgentCards
@@ -48,7 +46,7 @@ from trunkline_bridge.errors import (
     WireError,
     invalid_params,
 )
-from trunkline_bridge.projection import AnyTask, FileLinks, core_task, project_versioned_task
+from trunkline_bridge.projection import AnyTask, FileLinks, project_versioned_task
 from trunkline_bridge.protocol import RESUME_EXTENSION
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.streams.task_streams import (
@@ -71,9 +69,6 @@ from trunkline_bridge.streams.task_streams import (
 from trunkline_bridge.webhooks.registration import WebhookRegistrations
 
 logger = logging.getLogger(__name__)
-
-# Limit on the tasks of a page that are read in parallel.
-_MAX_PARALLEL_READS = 8
 
 
 def check_agent_task(
@@ -109,13 +104,6 @@ def check_generation(caller: Caller, task: snapshot_pb2.TaskSnapshot | None) -> 
     if expected != task.generation:
         raise TaskGenerationMismatchError(task.task.id, str(expected), str(task.generation))
     return expected
-
-
-def requested_history_length(
-    request: a2a_pb2.SendMessageConfiguration | a2a_pb2.GetTaskRequest | a2a_pb2.ListTasksRequest,
-) -> int | None:
-    """Return the number of history messages that a request limits the task to; None: all."""
-    return request.history_length if request.HasField("history_length") else None
 
 
 def build_submission(
@@ -166,94 +154,6 @@ def is_repeated(
                 raise MessageKeyReusedError(message.message_id)
             return True
     return False
-
-
-async def fetch_task_page(
-    client: HostClient, caller: Caller, request: a2a_pb2.ListTasksRequest, links: FileLinks
-) -> a2a_pb2.ListTasksResponse | v1_1_pb2.ListTasksResponse:
-    """Return a page of the agent's tasks on a host. Whole tasks are read only if requested.
-
-    In A2A 1.1 they are always read, because rows of the journal have no generation; they have no
-    history unless it is requested.
-    """
-    query = task_service_pb2.ListTasksRequest(
-        account=caller.account,
-        agent=caller.agent,
-        context_id=request.context_id,
-        state=request.status,
-        page_size=request.page_size,
-        page_token=request.page_token,
-    )
-    if request.HasField("status_timestamp_after"):
-        query.status_after.CopyFrom(request.status_timestamp_after)
-    page = await client.list_tasks(query)
-    response = a2a_pb2.ListTasksResponse(
-        next_page_token=page.next_page_token,
-        page_size=request.page_size,
-        total_size=page.total_size,
-    )
-    if caller.generations is not None:
-        tasks = await _read_tasks(client, caller, request, page.tasks, links)
-        versioned = v1_1_pb2.ListTasksResponse.FromString(response.SerializeToString())
-        versioned.tasks.extend(task for task in tasks if isinstance(task, v1_1_pb2.Task))
-        return versioned
-    if request.include_artifacts or request.history_length > 0:
-        tasks = await _read_tasks(client, caller, request, page.tasks, links)
-        response.tasks.extend(core_task(task) for task in tasks)
-    else:
-        response.tasks.extend(
-            links.task_to_urls(_task_from_summary(summary)) for summary in page.tasks
-        )
-    return response
-
-
-async def _read_tasks(
-    client: HostClient,
-    caller: Caller,
-    request: a2a_pb2.ListTasksRequest,
-    rows: Sequence[snapshot_pb2.TaskSummary],
-    links: FileLinks,
-) -> Sequence[AnyTask]:
-    """Read the tasks of a page, in its order. Tasks that were purged meanwhile are omitted."""
-    tasks: dict[str, AnyTask] = {}
-    failures: list[TrunklineError] = []
-    slots = asyncio.Semaphore(_MAX_PARALLEL_READS)
-    is_older = caller.generations is None
-    history_length = requested_history_length(request) if is_older else request.history_length
-
-    async def read(task_id: str) -> None:
-        async with slots:
-            try:
-                snapshot = await client.get_task(
-                    task_id, account=caller.account, with_timeline=caller.wants_timeline
-                )
-            except TaskNotFoundError:
-                return
-            except TrunklineError as error:
-                # If raised here, it would leave the TaskGroup as an ExceptionGroup.
-                failures.append(error)
-                return
-        tasks[task_id] = project_versioned_task(
-            snapshot,
-            caller.generations,
-            history_length=history_length,
-            include_artifacts=request.include_artifacts,
-            links=links,
-        )
-
-    async with asyncio.TaskGroup() as group:
-        for row in rows:
-            group.create_task(read(row.task_id))
-    if failures:
-        raise failures[0]
-    return [tasks[row.task_id] for row in rows if row.task_id in tasks]
-
-
-def _task_from_summary(summary: snapshot_pb2.TaskSummary) -> task_pb2.Task:
-    task = task_pb2.Task(id=summary.task_id, context_id=summary.context_id, status=summary.status)
-    if summary.HasField("metadata"):
-        task.metadata.CopyFrom(summary.metadata)
-    return task
 
 
 class Operations:

@@ -12,6 +12,7 @@ from trunkline.identity import ANONYMOUS_ACCOUNT
 from trunkline.task_states import TURN_END
 from trunkline.v1 import security_scheme_pb2, task_pb2
 from trunkline_bridge.edge.account_limits import AccountLimiter
+from trunkline_bridge.edge.in_flight import Peer
 from trunkline_bridge.edge.permissions import UNRESTRICTED, Permissions
 from trunkline_bridge.errors import invalid_params
 from trunkline_bridge.projection import GenerationParameters
@@ -35,15 +36,6 @@ _LAST_EVENT_ID = LAST_EVENT_ID_HEADER.encode()
 # Ten years: no datetime overflows by it.
 _MAX_TIMEOUT_S = 10 * 365 * 24 * 3600
 _NAME = re.compile(r"[A-Za-z0-9._\-]{1,200}")
-
-
-class Peer(NamedTuple):
-    """The other side of a connection."""
-
-    address: str = ""
-    """Its IP address; empty: unknown. Behind a trusted proxy, that of the proxy's client."""
-    certificate_name: str = ""
-    """The name in its verified certificate; empty: it has none."""
 
 
 class ServiceParameters(Protocol):

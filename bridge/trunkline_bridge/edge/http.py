@@ -11,8 +11,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from trunkline_bridge.edge.caller import Peer
-from trunkline_bridge.edge.in_flight import find_connection
+from trunkline_bridge.edge.in_flight import Peer, find_connection
 from trunkline_bridge.edge.json_decoder import INLINE_PARSE_BYTES, decode_json
 from trunkline_bridge.errors import (
     FORBIDDEN,

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.types import Receive, Scope
 
@@ -20,6 +20,15 @@ CONNECTION_KEY = "trunkline.connection"
 
 # Time limit for the last message of an aborted response.
 _ABORT_TIMEOUT_S = 0.5
+
+
+class Peer(NamedTuple):
+    """The other side of a connection."""
+
+    address: str = ""
+    """Its IP address; empty: unknown. Behind a trusted proxy, that of the proxy's client."""
+    certificate_name: str = ""
+    """The name in its verified certificate; empty: it has none."""
 
 
 class _StopReason(Enum):

@@ -12,7 +12,8 @@ from trunkline_bridge import errors
 from trunkline_bridge.bindings import request_parser as params
 from trunkline_bridge.bindings.jsonrpc import JsonRpcVersions
 from trunkline_bridge.bindings.jsonrpc_version import with_cursor_from_metadata
-from trunkline_bridge.edge.caller import Caller, Peer
+from trunkline_bridge.edge.caller import Caller
+from trunkline_bridge.edge.in_flight import Peer
 from trunkline_bridge.edge.version_header import check_version, parse_version
 from trunkline_bridge.errors import WireError, invalid_params
 from trunkline_bridge.projection import FullEvent
