@@ -109,6 +109,13 @@ class Settings:
     auth_wait_s: Annotated[float, Between(0, 30 * DAY_S)] = 600.0
     """The time for which a message's stream stays open while its task waits for credentials. The
     task continues to wait. Streams of A2A versions before 1.0 have no such limit."""
+    encryption_key: str = field(default="", repr=False)
+    """The key that encrypts stored data: 32 bytes in base64. Several are separated by spaces, the
+    newest first. Set it in the environment rather than in the file. Empty: as the next two say."""
+    encryption_key_file: FilePath | None = None
+    """A file with that key, which only you may read. Several are on lines of their own."""
+    encryption_key_command: str = ""
+    """A command that prints that key, for example of a secret manager. It runs without a shell."""
     synchronous: Literal["normal", "full"] = "normal"
     """`normal` survives the death of the process, `full` also a power failure, at a higher cost."""
     cancel_grace_s: NonNegativeSeconds = 2.0

@@ -1,0 +1,27 @@
+"""Encryption of stored data: the keys of a data directory, and ciphers for rows and files."""
+
+from trunkline.encryption.cipher import Cipher, is_encrypted
+from trunkline.encryption.encrypted_file import EncryptedFile
+from trunkline.encryption.key_source import KeySource, configured_keys
+from trunkline.encryption.keyring import (
+    Keyring,
+    copy_keyring,
+    keyring_path,
+    open_keyring,
+    read_keyring,
+    rewrap,
+)
+
+__all__ = [
+    "Cipher",
+    "EncryptedFile",
+    "KeySource",
+    "Keyring",
+    "configured_keys",
+    "copy_keyring",
+    "is_encrypted",
+    "keyring_path",
+    "open_keyring",
+    "read_keyring",
+    "rewrap",
+]

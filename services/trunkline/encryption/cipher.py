@@ -1,0 +1,97 @@
+"""Encrypts content with AES-256-GCM, bound to its place, so that ciphertexts can't be swapped.
+
+Encrypted content is a format byte, the id of its data key, a random nonce, and the ciphertext with
+its tag. Content without the format byte is plain: it was written before a key was set.
+"""
+
+import os
+import struct
+from typing import TYPE_CHECKING, Final, Protocol
+
+from trunkline.errors import JournalUnavailableError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+# No serialised message begins with this byte, whose wire type does not exist. As the first byte of
+# the length of a batch, it would mean 3.8 GB.
+FORMAT: Final = 0xE7
+_PREFIX: Final = struct.Struct(">BI")
+_NONCE_BYTES: Final = 12
+_TAG_BYTES: Final = 16
+OVERHEAD_BYTES: Final = _PREFIX.size + _NONCE_BYTES + _TAG_BYTES
+"""The size of encrypted content beyond that of the plain one."""
+_ALTERED: Final = "its content was altered, or moved from another place; restore a backup"
+
+
+class DataKeys(Protocol):
+    """The data keys by id, as AES-GCM for one purpose."""
+
+    @property
+    def current_id(self) -> int:
+        """The id of the key for new content."""
+        ...
+
+    def derive(self, key_id: int, purpose: str) -> "AESGCM | None":
+        """Return the key for a purpose. None: no such key."""
+        ...
+
+
+def is_encrypted(content: bytes | bytearray) -> bool:
+    """Return whether content is encrypted."""
+    return bool(content) and content[0] == FORMAT
+
+
+def key_id_of(content: bytes | bytearray) -> int:
+    """Return the id of the data key of encrypted content."""
+    return int(_PREFIX.unpack_from(content)[1]) if len(content) >= _PREFIX.size else 0
+
+
+class Cipher:
+    """Encrypts and decrypts the content of one journal."""
+
+    def __init__(self, keys: DataKeys, purpose: str, name: str) -> None:
+        """`purpose` separates the keys of different journals. `name` is the file's, for errors."""
+        self._keys = keys
+        self._purpose = purpose
+        self._name = name
+        self._derived: dict[int, AESGCM] = {}
+
+    def encrypt(self, content: bytes | bytearray, place: str) -> bytes:
+        """Encrypt content. `place` must be unique in the journal, and is needed to decrypt it."""
+        key_id = self._keys.current_id
+        nonce = os.urandom(_NONCE_BYTES)
+        encrypted = self._key(key_id).encrypt(nonce, content, place.encode())
+        return b"".join((_PREFIX.pack(FORMAT, key_id), nonce, encrypted))
+
+    def decrypt(self, content: bytes, place: str) -> bytes:
+        """Decrypt content from its place. Plain content is returned unchanged.
+
+        Raises:
+            JournalUnavailableError: it was altered or moved, or its data key is missing.
+        """
+        if not is_encrypted(content):
+            return content
+        # Loading this package takes a while, and without encryption nothing needs it.
+        from cryptography.exceptions import InvalidTag
+
+        if len(content) < OVERHEAD_BYTES:
+            raise JournalUnavailableError(self._name, _ALTERED)
+        key = self._key(key_id_of(content))
+        nonce_end = _PREFIX.size + _NONCE_BYTES
+        nonce = content[_PREFIX.size : nonce_end]
+        try:
+            return key.decrypt(nonce, memoryview(content)[nonce_end:], place.encode())
+        except InvalidTag:
+            raise JournalUnavailableError(self._name, _ALTERED) from None
+
+    def _key(self, key_id: int) -> "AESGCM":
+        key = self._derived.get(key_id) or self._keys.derive(key_id, self._purpose)
+        if key is None:
+            problem = (
+                f"it is encrypted under the data key {key_id:08x}, which is not in the keyring; "
+                "restore the keyring of its data directory"
+            )
+            raise JournalUnavailableError(self._name, problem)
+        self._derived[key_id] = key
+        return key
