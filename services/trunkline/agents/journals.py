@@ -9,10 +9,12 @@ import re
 import shutil
 from collections.abc import Set
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from trunkline.artifacts import blob_folder
-from trunkline.errors import JournalUnavailableError
+from trunkline.encryption import Keyring, open_keyring
+from trunkline.errors import ConfigurationError, JournalUnavailableError
 from trunkline.journal.journal import Journal
 from trunkline.journal.retention import Retention
 from trunkline.journal.sqlite import (
@@ -51,13 +53,18 @@ class JournalFolder:
     """Opens the journals of a data directory. Every method blocks: call it in a thread."""
 
     def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._folder = settings.data_dir / "journals"
         self._reported: set[Path] = set()
         self._leases: dict[Path, float] = {}
-        self._synchronous = settings.synchronous
         self._retention = Retention(
             compact_after_s=settings.compact_after_s, retain_s=settings.retain_s
         )
+
+    @cached_property
+    def _keyring(self) -> Keyring:
+        # Opened with the first journal: `encryption_key_command` may take a while.
+        return open_keyring(self._settings)
 
     def open_own(self, family: str, agents: Set[str]) -> OpenJournal:
         """Open the first free journal of a family, or a new one, as the own journal of a host.
@@ -66,6 +73,7 @@ class JournalFolder:
         releases its own journal, so these tasks could not continue.
 
         Raises:
+            ConfigurationError: the encryption key is missing or wrong.
             JournalUnavailableError: not even a new one can be made.
         """
         numbers = self._list_numbers(family)
@@ -89,13 +97,13 @@ class JournalFolder:
         paths = [self._path(family, number) for number in sorted(self._list_numbers(family))]
         free = [path for path in paths if not has_live_owner(path)]
         journals = [
-            self._open_free(path)
+            self._open_other(path)
             for path in free
             if not self._is_for_others(path, agents) and not self._remove_if_empty(path)
         ]
         others = sorted(set(self._folder.glob("*.db")) - set(paths))
         journals += [
-            self._open_free(path) for path in others if self._is_released_for(path, agents)
+            self._open_other(path) for path in others if self._is_released_for(path, agents)
         ]
         return [journal for journal in journals if journal is not None]
 
@@ -117,13 +125,21 @@ class JournalFolder:
         Return None if the journal had no task; it is removed then.
 
         Raises:
-            JournalUnavailableError: another host was faster, or the host is back.
+            JournalUnavailableError: another host was faster, the host is back, or the journal is
+                encrypted under a key that this process does not have.
         """
         if orphan.is_empty and self._remove_if_empty(orphan.path):
             return None
-        journal = Journal.take_over(
-            orphan.path, synchronous=self._synchronous, retention=self._retention
-        )
+        try:
+            journal = Journal.take_over(
+                orphan.path,
+                synchronous=self._settings.synchronous,
+                retention=self._retention,
+                keyring=self._keyring,
+            )
+        except ConfigurationError as error:
+            # A host that serves its own journal goes on without this one.
+            raise JournalUnavailableError(str(orphan.path), error.problem) from error
         return OpenJournal(journal, orphan.path)
 
     def _list_numbers(self, family: str) -> set[int]:
@@ -135,13 +151,21 @@ class JournalFolder:
     def _path(self, family: str, number: int) -> Path:
         return self._folder / (f"{family}.db" if number == 1 else f"{family}.{number}.db")
 
+    def _open_other(self, path: Path) -> OpenJournal | None:
+        """Open a journal that this host can do without."""
+        try:
+            return self._open_free(path)
+        except ConfigurationError as error:
+            self._report_problem(path, error.problem)
+            return None
+
     def _open_free(self, path: Path) -> OpenJournal | None:
         try:
             return self._open(path)
         except JournalUnavailableError as error:
             # A missing file was just removed, or can't be created; opening a new one reports that.
             if not has_live_owner(path) and path.exists():
-                self._report_problem(path, error)
+                self._report_problem(path, error.problem)
             return None
 
     def _is_for_others(self, path: Path, agents: Set[str]) -> bool:
@@ -178,12 +202,17 @@ class JournalFolder:
         logger.info("journal.removed", extra={"path": path})
         return True
 
-    def _report_problem(self, path: Path, error: JournalUnavailableError) -> None:
+    def _report_problem(self, path: Path, problem: str) -> None:
         """Log once that a journal is not served; `trunkline data check` shows more."""
         if path not in self._reported:
             self._reported.add(path)
-            logger.error("journal.left_out", extra={"path": path, "problem": error.problem})
+            logger.error("journal.left_out", extra={"path": path, "problem": problem})
 
     def _open(self, path: Path) -> OpenJournal:
-        journal = Journal.open(path, synchronous=self._synchronous, retention=self._retention)
+        journal = Journal.open(
+            path,
+            synchronous=self._settings.synchronous,
+            retention=self._retention,
+            keyring=self._keyring,
+        )
         return OpenJournal(journal, path)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal, Self, TypeAlias
 
+from trunkline.encryption import Keyring
 from trunkline.errors import (
     CursorExpiredError,
     FencedError,
@@ -72,11 +73,14 @@ class Journal:
         tail_bytes: int = _TAIL_BYTES,
         retention: Retention = _RETENTION,
         path: Path | None = None,
+        keyring: Keyring | None = None,
     ) -> None:
         """Use a store. `open` and `take_over` open a file."""
         self.id: str = store.id
         self.path = path
         """The journal's file, if it has one. Files of its tasks are stored beside it."""
+        self.keyring = keyring
+        """The keys of the journal's data directory, if it has some."""
         self.epoch: int = store.epoch
         self.aliases: AliasTable = AliasTable(store, self._put)
         """Task ids that clients chose."""
@@ -117,21 +121,29 @@ class Journal:
         synchronous: Literal["normal", "full"] = "normal",
         tail_bytes: int = _TAIL_BYTES,
         retention: Retention = _RETENTION,
+        keyring: Keyring | None = None,
     ) -> Self:
         """Open the journal in a file, or create it there.
 
         With `normal`, commits survive the death of the process; with `full`, also a power failure.
         `tail_bytes` of each task's latest events stay in memory. Ended tasks are compacted and
-        deleted after the times of `retention`, which each renewal of the lease checks.
+        deleted after the times of `retention`, which each renewal of the lease checks. The keyring
+        signs the journal and, if it has data keys, encrypts it and the files of its tasks.
 
         Raises:
+            ConfigurationError: it is encrypted under a key that the keyring does not have.
             JournalUnavailableError: another process has it open, it is not a journal, or it can't
                 be read or written.
         """
-        store = SqliteStore.open(path, synchronous=synchronous)
+        store = SqliteStore.open(path, synchronous=synchronous, keyring=keyring)
         is_threaded = synchronous == "full"
         return cls(
-            store, is_threaded=is_threaded, tail_bytes=tail_bytes, retention=retention, path=path
+            store,
+            is_threaded=is_threaded,
+            tail_bytes=tail_bytes,
+            retention=retention,
+            path=path,
+            keyring=keyring,
         )
 
     @classmethod
@@ -142,6 +154,7 @@ class Journal:
         synchronous: Literal["normal", "full"] = "normal",
         tail_bytes: int = _TAIL_BYTES,
         retention: Retention = _RETENTION,
+        keyring: Keyring | None = None,
     ) -> Self:
         """Open the journal of another process whose lease has expired.
 
@@ -152,10 +165,15 @@ class Journal:
             JournalUnavailableError: the owner's lease holds, another process was faster, or the
                 journal can't be read or written.
         """
-        store = SqliteStore.take_over(path, synchronous=synchronous)
+        store = SqliteStore.take_over(path, synchronous=synchronous, keyring=keyring)
         is_threaded = synchronous == "full"
         return cls(
-            store, is_threaded=is_threaded, tail_bytes=tail_bytes, retention=retention, path=path
+            store,
+            is_threaded=is_threaded,
+            tail_bytes=tail_bytes,
+            retention=retention,
+            path=path,
+            keyring=keyring,
         )
 
     def new_task_id(self) -> str:

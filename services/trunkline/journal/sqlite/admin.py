@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from trunkline.encryption import Keyring
 from trunkline.errors import InvalidAgentResponseError, JournalUnavailableError
 from trunkline.journal.retention import Compactor, Retention
 from trunkline.journal.sqlite.connection import open_read_only, translate_errors
@@ -67,7 +68,7 @@ class PruneResult:
     damaged: int
 
 
-def prune_journal(path: Path, retention: Retention) -> PruneResult:
+def prune_journal(path: Path, retention: Retention, keyring: Keyring | None = None) -> PruneResult:
     """Compact and delete all tasks whose retention time is over, and free the disk space.
 
     A journal that waits for a takeover still waits for one afterwards.
@@ -75,7 +76,7 @@ def prune_journal(path: Path, retention: Retention) -> PruneResult:
     Raises:
         JournalUnavailableError: a process has it open, or it can't be read or written.
     """
-    store = SqliteStore.open(path)
+    store = SqliteStore.open(path, keyring=keyring)
     try:
         compactor = Compactor(store, retention)
         damaged = 0

@@ -9,6 +9,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
+from trunkline.encryption import Cipher, Keyring
 from trunkline.errors import JournalUnavailableError
 from trunkline.private_files import find_database_problem
 
@@ -72,6 +73,13 @@ def open_read_only(path: Path) -> Iterator[sqlite3.Connection]:
         )
         with contextlib.closing(connection):
             yield connection
+
+
+def open_cipher(keyring: Keyring | None, journal_id: str, path: Path) -> Cipher | None:
+    """Return the cipher of a journal. None: it is not encrypted."""
+    if keyring is None or not keyring.is_encrypting:
+        return None
+    return keyring.cipher(f"journal {journal_id}", name=str(path))
 
 
 @contextlib.contextmanager

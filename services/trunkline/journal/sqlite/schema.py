@@ -19,9 +19,12 @@ from typing import Final
 
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.clock import Clock, ClockReading, boot_id
+from trunkline.journal.sqlite.chain import CHAIN_TABLES
 from trunkline.journal.sqlite.owner import OwnerProcess
 
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
+# The version before hash chains and encryption. Opening such a journal migrates it.
+UNCHAINED_VERSION: Final = 4
 # Marks the file as ours in SQLite's header: "TRNK".
 _APPLICATION_ID: Final = 0x54524E4B
 _ID_ALPHABET: Final = string.ascii_lowercase + string.digits
@@ -46,14 +49,21 @@ _TABLES: Final = (
         age_ns INTEGER NOT NULL,
         noted_ns INTEGER NOT NULL,
         noted_boot TEXT NOT NULL,
-        noted_since_boot_ns INTEGER NOT NULL
+        noted_since_boot_ns INTEGER NOT NULL,
+        data_key INTEGER NOT NULL DEFAULT 0
     )""",
-    """CREATE TABLE commits (id INTEGER PRIMARY KEY, payload BLOB NOT NULL)""",
+    """CREATE TABLE commits (
+        id INTEGER PRIMARY KEY,
+        payload BLOB NOT NULL,
+        hash BLOB NOT NULL DEFAULT x''
+    )""",
     """CREATE TABLE settled (
         task_id TEXT NOT NULL,
         first_sequence INTEGER NOT NULL,
         last_sequence INTEGER NOT NULL,
         payload BLOB NOT NULL,
+        number INTEGER NOT NULL DEFAULT 0,
+        hash BLOB NOT NULL DEFAULT x'',
         UNIQUE (task_id, first_sequence)
     )""",
     """CREATE TABLE tasks (
@@ -75,7 +85,9 @@ _TABLES: Final = (
         task_id TEXT PRIMARY KEY,
         epoch INTEGER NOT NULL,
         snapshot BLOB NOT NULL,
-        forwarded TEXT NOT NULL
+        forwarded TEXT NOT NULL,
+        number INTEGER NOT NULL DEFAULT 0,
+        hash BLOB NOT NULL DEFAULT x''
     )""",
     "CREATE INDEX tasks_by_account ON tasks (account, status_time_ns DESC, task_id)",
     "CREATE INDEX tasks_by_context ON tasks (account, context_id, status_time_ns DESC, task_id)",
@@ -112,6 +124,17 @@ _TABLES: Final = (
         UNIQUE (task_id, config_id)
     )""",
     "CREATE INDEX webhooks_by_state ON webhooks (state, number)",
+    *CHAIN_TABLES,
+)
+# From UNCHAINED_VERSION. `HashChains.load` fills the columns.
+_MIGRATION: Final = (
+    "ALTER TABLE meta ADD COLUMN data_key INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE commits ADD COLUMN hash BLOB NOT NULL DEFAULT x''",
+    "ALTER TABLE settled ADD COLUMN number INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE settled ADD COLUMN hash BLOB NOT NULL DEFAULT x''",
+    "ALTER TABLE folds ADD COLUMN number INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE folds ADD COLUMN hash BLOB NOT NULL DEFAULT x''",
+    *CHAIN_TABLES,
 )
 
 
@@ -177,8 +200,8 @@ def read_ownership(connection: sqlite3.Connection, path: Path) -> Ownership:
     """
     if connection.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION_ID:
         raise _not_ours(path)
-    (version,) = connection.execute("SELECT schema_version FROM meta").fetchone()
-    if version != SCHEMA_VERSION:
+    version = read_version(connection)
+    if version not in (SCHEMA_VERSION, UNCHAINED_VERSION):
         raise JournalUnavailableError(
             str(path),
             f"its schema is {version} and this program's {SCHEMA_VERSION}; "
@@ -190,8 +213,14 @@ def read_ownership(connection: sqlite3.Connection, path: Path) -> Ownership:
     return Ownership(journal_id, epoch, OwnerProcess(pid, started), lease_until_s)
 
 
+def read_version(connection: sqlite3.Connection) -> int:
+    """Return the version of a journal's schema."""
+    version: int = connection.execute("SELECT schema_version FROM meta").fetchone()[0]
+    return version
+
+
 def claim_journal(connection: sqlite3.Connection, path: Path) -> Claim:
-    """Create the tables if there are none, and become the owner, in one transaction.
+    """Create the tables if there are none, or migrate them, and become the owner, at once.
 
     The caller holds the journal's lock, so no other process of this version is its owner. If the
     previous owner did not release the journal, the epoch increases, so that writes of that owner
@@ -212,6 +241,7 @@ def claim_journal(connection: sqlite3.Connection, path: Path) -> Claim:
             f"process {ownership.owner.pid} of an earlier version has it open; stop it, or use "
             "another data directory",
         )
+    _migrate(connection)
     epoch = ownership.epoch if ownership.is_released else ownership.epoch + 1
     connection.execute(
         "UPDATE meta SET epoch = ?, owner_pid = ?, owner_started = ?, lease_until_s = ?",
@@ -280,10 +310,18 @@ def _create_tables(connection: sqlite3.Connection, path: Path) -> None:
         connection.execute(statement)
     journal_id = "".join(secrets.choice(_ID_ALPHABET) for _ in range(_ID_LENGTH))
     connection.execute(
-        "INSERT INTO meta VALUES (1, ?, ?, 1, 0, '', 0, 0, 0, 0, '', 0)",
+        "INSERT INTO meta VALUES (1, ?, ?, 1, 0, '', 0, 0, 0, 0, '', 0, 0)",
         (journal_id, SCHEMA_VERSION),
     )
     connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    if read_version(connection) != UNCHAINED_VERSION:
+        return
+    for statement in _MIGRATION:
+        connection.execute(statement)
+    connection.execute("UPDATE meta SET schema_version = ?", (SCHEMA_VERSION,))
 
 
 def _not_ours(path: Path) -> JournalUnavailableError:

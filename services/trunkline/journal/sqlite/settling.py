@@ -1,14 +1,24 @@
 """Moves the events of ended tasks into rows by task, and deletes rows that are not needed."""
 
 import itertools
+import json
 import sqlite3
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from trunkline.encryption import Cipher
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.events import parse_header
 from trunkline.journal.sqlite.batch_index import BatchIndex, BatchPosition, pack_batches
+from trunkline.journal.sqlite.chain import (
+    COMMITS,
+    SETTLED,
+    HashChains,
+    Link,
+    commit_place,
+    settled_place,
+)
 from trunkline.journal.sqlite.connection import DAMAGED
 from trunkline.journal.sqlite.schema import TaskStage
 
@@ -26,6 +36,13 @@ _SELECT_BATCHES: Final = (
     "SELECT substr(payload, (position.value >> 32) + 1, position.value & 4294967295) "
     "FROM json_each(?) AS position CROSS JOIN commits "
     "ON commits.id = CAST(position.key AS INTEGER)"
+)
+_SELECT_COMMIT_LINKS: Final = (
+    "SELECT id, hash FROM commits WHERE id IN (SELECT value FROM json_each(?))"
+)
+# Encrypted commits are read whole.
+_SELECT_COMMITS: Final = (
+    "SELECT id, payload FROM commits WHERE id IN (SELECT value FROM json_each(?))"
 )
 # The limit of the commits in memory. A short task is settled from there, without a read.
 _RECENT_BYTES: Final = 512 * 1024
@@ -66,9 +83,13 @@ class Settler:
     the queues, so a step that fails is repeated.
     """
 
-    def __init__(self, path: str, batch_index: BatchIndex) -> None:
+    def __init__(
+        self, path: str, batch_index: BatchIndex, chains: HashChains, cipher: Cipher | None
+    ) -> None:
         self._path = path
         self._batch_index = batch_index
+        self._chains = chains
+        self._cipher = cipher
         self.recent_commits: RecentCommits = RecentCommits()
         # Ended tasks that are not settled yet, and the last settled sequence of the first of them.
         self._ended: deque[str] = deque()
@@ -112,6 +133,9 @@ class Settler:
         """Run one step in the caller's transaction. It moves about this many bytes."""
         self._settle_tasks(connection, budget_bytes)
         unused = list(itertools.islice(self._unused, _COMMITS_PER_STEP))
+        if unused:
+            links = connection.execute(_SELECT_COMMIT_LINKS, (json.dumps(unused),))
+            self._chains.remove(connection, COMMITS, [Link(*row) for row in links])
         connection.executemany(
             "DELETE FROM commits WHERE id = ?", [(commit_id,) for commit_id in unused]
         )
@@ -147,7 +171,9 @@ class Settler:
                 break
             settled.append(task_id)
             sequence = 0
-        connection.executemany("INSERT INTO settled VALUES (?, ?, ?, ?)", chunks)
+        connection.executemany(
+            "INSERT INTO settled VALUES (?, ?, ?, ?, ?, ?)", map(self._link, chunks)
+        )
         connection.executemany(
             "UPDATE tasks SET stage = ? WHERE task_id = ?",
             [(TaskStage.SETTLED, task_id) for task_id in settled],
@@ -162,18 +188,28 @@ class Settler:
         self._step_cleared = []
         remaining_rows = _ROWS_PER_STEP
         for task_id in list(itertools.islice(self._compacted, _TASKS_PER_STEP)):
-            cursor = connection.execute(
-                "DELETE FROM settled WHERE rowid IN (SELECT rowid FROM settled WHERE task_id = ? "
-                "ORDER BY first_sequence LIMIT ?)",
+            rows = connection.execute(
+                "SELECT rowid, number, hash FROM settled WHERE task_id = ? "
+                "ORDER BY first_sequence LIMIT ?",
                 (task_id, remaining_rows),
-            )
-            remaining_rows -= cursor.rowcount
+            ).fetchall()
+            remaining_rows -= len(rows)
+            delete_settled(connection, self._chains, rows)
             if remaining_rows <= 0:
                 break
             connection.execute(
                 "UPDATE tasks SET stage = ? WHERE task_id = ?", (TaskStage.CLEARED, task_id)
             )
             self._step_cleared.append(task_id)
+
+    def _link(self, chunk: tuple[str, int, int, bytes]) -> tuple[str, int, int, bytes, int, bytes]:
+        """Return the row of `settled` of a chunk, encrypted and linked."""
+        task_id, first, last, payload = chunk
+        if self._cipher is not None:
+            payload = self._cipher.encrypt(payload, settled_place(task_id, first, last))
+        link = self._chains.follow(SETTLED, payload, settled_place(task_id, first, last))
+        self._chains.add(SETTLED, link)
+        return (*chunk[:3], payload, *link)
 
     def _next_chunk(
         self, connection: sqlite3.Connection, task_id: str, after: int
@@ -183,32 +219,52 @@ class Settler:
         if not positions:
             return None
         batches = self.recent_commits.read_batches(positions) or read_batches(
-            connection, positions, self._path
+            connection, positions, self._path, self._cipher
         )
         first, last = parse_header(batches[0]), parse_header(batches[-1])
         payload, _ = pack_batches(batches)
         return task_id, first.first_sequence, last.first_sequence + last.count - 1, bytes(payload)
 
 
+def delete_settled(
+    connection: sqlite3.Connection, chains: HashChains, rows: Sequence[tuple[int, int, bytes]]
+) -> None:
+    """Delete rows of `settled`, each with its rowid, its number and its hash."""
+    chains.remove(connection, SETTLED, [Link(number, digest) for _, number, digest in rows])
+    connection.executemany("DELETE FROM settled WHERE rowid = ?", [(row[0],) for row in rows])
+
+
 def read_batches(
-    connection: sqlite3.Connection, positions: Sequence[BatchPosition], path: str
+    connection: sqlite3.Connection,
+    positions: Sequence[BatchPosition],
+    path: str,
+    cipher: Cipher | None,
 ) -> list[bytes]:
     """Read batches of commits, in the order of their positions.
 
     Raises:
-        JournalUnavailableError: a commit is missing.
+        JournalUnavailableError: a commit is missing, or can't be decrypted.
     """
     if not positions:
         return []
     first, last = positions[0].commit_id, positions[-1].commit_id
-    if last - first >= 2 * len(positions):
+    is_dense = last - first < 2 * len(positions)
+    if cipher is None and not is_dense:
         return _read_each(connection, positions, path)
-    # Most commits in the range contain the task's batches, so one query reads them all.
-    payloads = dict(
-        connection.execute(
+    if is_dense:
+        # Most commits in the range contain the task's batches, so one query reads them all.
+        rows = connection.execute(
             "SELECT id, payload FROM commits WHERE id BETWEEN ? AND ?", (first, last)
         )
-    )
+    else:
+        ids = json.dumps([position.commit_id for position in positions])
+        rows = connection.execute(_SELECT_COMMITS, (ids,))
+    payloads: dict[int, bytes] = dict(rows)
+    if cipher is not None:
+        payloads = {
+            commit_id: cipher.decrypt(payload, commit_place(commit_id))
+            for commit_id, payload in payloads.items()
+        }
     try:
         return [
             payloads[commit_id][offset : offset + size_bytes]

@@ -2,8 +2,10 @@
 
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
+from trunkline.encryption import Cipher, is_encrypted
 from trunkline.journal.store import AliasRecord, TaskFilter, TaskRow, WebhookKey, WebhookRow
 
 # In the order of TaskRow's fields, so that `TaskRow(*row)` works.
@@ -33,7 +35,7 @@ SELECT_ENDED: Final = select_tasks(
 SELECT_COMPACTED_IDS: Final = "SELECT task_id FROM tasks WHERE stage > 0 AND stage = ?"
 
 
-def insert_values(row: TaskRow) -> tuple[object, ...]:
+def insert_values(row: TaskRow, cipher: Cipher | None) -> tuple[object, ...]:
     """Return the values of INSERT_TASK."""
     return (
         row.task_id,
@@ -45,22 +47,35 @@ def insert_values(row: TaskRow) -> tuple[object, ...]:
         row.create_time_ns,
         row.parent_task_id,
         row.head,
-        row.metadata,
+        _encrypt_metadata(row, cipher),
         row.first_available,
         row.ended_ns,
     )
 
 
-def update_values(row: TaskRow) -> tuple[object, ...]:
+def update_values(row: TaskRow, cipher: Cipher | None) -> tuple[object, ...]:
     """Return the values of UPDATE_TASK."""
     return (
         row.state,
         row.status_time_ns,
         row.head,
-        row.metadata,
+        _encrypt_metadata(row, cipher),
         row.ended_ns,
         row.task_id,
     )
+
+
+def _encrypt_metadata(row: TaskRow, cipher: Cipher | None) -> bytes:
+    if cipher is None or not row.metadata:
+        return row.metadata
+    return cipher.encrypt(row.metadata, metadata_place(row.task_id))
+
+
+def decrypt_metadata(row: TaskRow, cipher: Cipher | None) -> TaskRow:
+    """Return a stored row with readable metadata."""
+    if cipher is None or not is_encrypted(row.metadata):
+        return row
+    return replace(row, metadata=cipher.decrypt(row.metadata, metadata_place(row.task_id)))
 
 
 def filter_conditions(task_filter: TaskFilter) -> tuple[str, list[object]]:
@@ -124,7 +139,9 @@ def expire_aliases(connection: sqlite3.Connection, *, journal_id: str, age_ns: i
 
 
 def write_webhooks(
-    connection: sqlite3.Connection, changed: Mapping[WebhookKey, WebhookRow | None]
+    connection: sqlite3.Connection,
+    changed: Mapping[WebhookKey, WebhookRow | None],
+    cipher: Cipher | None,
 ) -> None:
     """Store or delete webhooks. A new one gets the next number, which is their order."""
     connection.executemany(
@@ -132,7 +149,12 @@ def write_webhooks(
         "ON CONFLICT (task_id, config_id) "
         "DO UPDATE SET state = excluded.state, content = excluded.content",
         [
-            (row.task_id, row.config_id, row.state, row.content)
+            (
+                row.task_id,
+                row.config_id,
+                row.state,
+                cipher.encrypt(row.content, webhook_place(row.key)) if cipher else row.content,
+            )
             for row in changed.values()
             if row is not None
         ],
@@ -144,7 +166,12 @@ def write_webhooks(
 
 
 def find_webhooks(
-    connection: sqlite3.Connection, *, task_id: str, states: Sequence[int], limit: int | None
+    connection: sqlite3.Connection,
+    cipher: Cipher | None,
+    *,
+    task_id: str = "",
+    states: Sequence[int] = (),
+    limit: int | None = None,
 ) -> list[WebhookRow]:
     """Return webhooks of one task or of all, in any of the states, the newest first."""
     conditions = ["task_id = ?"] if task_id else []
@@ -157,7 +184,23 @@ def find_webhooks(
     # In SQLite, a negative limit is no limit.
     values += [*states, -1 if limit is None else limit]
     rows = connection.execute(" ".join((query, "ORDER BY number DESC LIMIT ?")), values)
-    return [WebhookRow(*row) for row in rows]
+    webhooks = [WebhookRow(*row) for row in rows]
+    if cipher is None:
+        return webhooks
+    return [
+        replace(row, content=cipher.decrypt(row.content, webhook_place(row.key)))
+        for row in webhooks
+    ]
+
+
+def webhook_place(key: WebhookKey) -> str:
+    """Return the place of a webhook, to which its encryption is bound."""
+    return f"webhooks {key[0]} {key[1]}"
+
+
+def metadata_place(task_id: str) -> str:
+    """Return the place of a task's metadata, to which its encryption is bound."""
+    return f"metadata {task_id}"
 
 
 def delete_webhooks(connection: sqlite3.Connection, task_ids: Iterable[str]) -> None:

@@ -10,14 +10,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Self
 
-from trunkline.errors import JournalUnavailableError
+from trunkline.encryption import Keyring
+from trunkline.errors import ConfigurationError, JournalUnavailableError
 from trunkline.journal.clock import Clock
 from trunkline.journal.events import parse_header
 from trunkline.journal.sqlite import statements
 from trunkline.journal.sqlite.batch_index import BatchIndex, pack_batches, unpack_spans
+from trunkline.journal.sqlite.chain import (
+    COMMITS,
+    FOLDS,
+    HashChains,
+    Link,
+    commit_place,
+    fold_place,
+    settled_place,
+)
+from trunkline.journal.sqlite.chain_walk import ChainWalk, describe_change
 from trunkline.journal.sqlite.connection import (
     check_access,
     connect,
+    open_cipher,
     open_read_only,
     translate_all_errors,
     translate_errors,
@@ -33,9 +45,14 @@ from trunkline.journal.sqlite.schema import (
     release_journal,
     write_clock,
 )
-from trunkline.journal.sqlite.settling import Settler, read_batches
+from trunkline.journal.sqlite.settling import Settler, delete_settled, read_batches
 from trunkline.journal.sqlite.task_id_filter import TaskIdFilter
-from trunkline.journal.sqlite.writer import Checkpointer, SqliteWriter, Synchronous
+from trunkline.journal.sqlite.writer import (
+    Checkpointer,
+    CommitRow,
+    SqliteWriter,
+    Synchronous,
+)
 from trunkline.journal.store import (
     CommitGroup,
     OrphanedChild,
@@ -63,10 +80,18 @@ class SqliteStore:
     """
 
     def __init__(
-        self, path: Path, claim: Claim, synchronous: Synchronous, lock: JournalLock
+        self,
+        path: Path,
+        claim: Claim,
+        synchronous: Synchronous,
+        lock: JournalLock,
+        keyring: Keyring | None,
     ) -> None:
         """Use a claimed file and its lock. `open` and `take_over` claim one."""
         self._path = path
+        self._keyring = keyring
+        self._cipher = open_cipher(keyring, claim.journal_id, path)
+        self._chains = HashChains(claim.journal_id, keyring)
         self._lock = lock
         self.id: str = claim.journal_id
         self.epoch: int = claim.epoch
@@ -83,16 +108,24 @@ class SqliteStore:
             self.clock: Clock = Clock(read_clock(self._reader))
             self._batch_index = BatchIndex()
             self._task_ids = TaskIdFilter()
-            self._settler = Settler(str(path), self._batch_index)
-            self._load()
+            self._settler = Settler(str(path), self._batch_index, self._chains, self._cipher)
+            with translate_all_errors(path), self._writer.transaction():
+                self._load()
+                self._sign()
             undo.pop_all()
 
     @classmethod
-    def open(cls, path: Path, *, synchronous: Synchronous = "normal") -> Self:
+    def open(
+        cls, path: Path, *, synchronous: Synchronous = "normal", keyring: Keyring | None = None
+    ) -> Self:
         """Open a journal's file, or create it, and become its only owner.
 
+        The keyring signs the journal and, if it has data keys, encrypts it.
+
         Raises:
-            JournalUnavailableError: it has a living owner, or it can't be read or written.
+            ConfigurationError: it is encrypted under a key that the keyring does not have.
+            JournalUnavailableError: it has a living owner, it can't be read or written, or its
+                events were changed by another program.
         """
         _make_file(path)
         with contextlib.ExitStack() as undo:
@@ -101,7 +134,7 @@ class SqliteStore:
             with _open_claiming(path) as connection:
                 claim = claim_journal(connection, path)
                 try:
-                    store = cls(path, claim, synchronous, lock)
+                    store = cls(path, claim, synchronous, lock, keyring)
                 except BaseException:
                     # A journal that waits for a takeover must wait for the next attempt.
                     release_journal(connection, claim.epoch, for_takeover=claim.was_lost)
@@ -110,7 +143,9 @@ class SqliteStore:
             return store
 
     @classmethod
-    def take_over(cls, path: Path, *, synchronous: Synchronous = "normal") -> Self:
+    def take_over(
+        cls, path: Path, *, synchronous: Synchronous = "normal", keyring: Keyring | None = None
+    ) -> Self:
         """Kill the process whose lease has expired, and open its journal.
 
         It blocks until that process is gone. Of concurrent takeovers, one succeeds.
@@ -121,7 +156,7 @@ class SqliteStore:
         """
         if not _read_ownership(path).is_released:
             _remove_holder(path)
-        return cls.open(path, synchronous=synchronous)
+        return cls.open(path, synchronous=synchronous, keyring=keyring)
 
     def commit(self, group: CommitGroup) -> None:
         """Write the group in one transaction; see `JournalStore`."""
@@ -129,11 +164,18 @@ class SqliteStore:
             self._commit_rows(group)
             return
         payload, spans = pack_batches(batch.sealed for batch in group.batches)
+        commit_id = self._chains.next_number(COMMITS)
+        stored: bytes | bytearray = payload
+        if self._cipher is not None:
+            stored = self._cipher.encrypt(payload, commit_place(commit_id))
+        link = self._chains.follow(COMMITS, stored)
+        row = CommitRow(commit_id, stored, link.hash)
         if group.created or group.changed or group.keys or group.aliases or group.webhooks:
-            with self._writer.transaction(payload) as commit_id:
+            with self._writer.transaction(row):
                 self._write_rows(group)
         else:
-            commit_id = self._writer.insert_commit(payload)
+            self._writer.insert_commit(row)
+        self._chains.add(COMMITS, link)
         self._settler.recent_commits.add(commit_id, payload)
         self._task_ids.add(group.created)
         self.needs_checkpoint = self._checkpointer.add_written(len(payload))
@@ -146,7 +188,7 @@ class SqliteStore:
         with translate_errors(self._path):
             positions = self._batch_index.find(task_id, after, limit_bytes=limit_bytes)
             if positions is not None:
-                return read_batches(self._reader, positions, str(self._path))
+                return read_batches(self._reader, positions, str(self._path), self._cipher)
             return self._read_settled(task_id, after, limit_bytes)
 
     def find_row(self, task_id: str) -> TaskRow | None:
@@ -176,6 +218,8 @@ class SqliteStore:
         if columns is None:
             return None
         snapshot, epoch, forwarded = columns
+        if self._cipher is not None:
+            snapshot = self._cipher.decrypt(snapshot, fold_place(task_id, epoch, forwarded))
         return StoredFold(snapshot, epoch, json.loads(forwarded))
 
     def find_alias(self, account: str, alias: str) -> str | None:
@@ -189,7 +233,7 @@ class SqliteStore:
         """Return webhooks, the newest first; see `JournalStore`."""
         with translate_errors(self._path):
             return statements.find_webhooks(
-                self._reader, task_id=task_id, states=states, limit=limit
+                self._reader, self._cipher, task_id=task_id, states=states, limit=limit
             )
 
     def list_rows(
@@ -229,29 +273,28 @@ class SqliteStore:
 
     def settle(self, *, budget_bytes: int) -> bool:
         """Settle some ended tasks and delete unneeded rows; see `JournalStore`."""
-        with self._writer.transaction():
+        with self._chains.transaction(), self._writer.transaction():
             if self._settler.has_unused_commits:
                 # The clock's latest time may be stored only in a row that this step deletes.
                 write_clock(self._writer.connection, self.clock, self.epoch)
             self._settler.run_step(self._writer.connection, budget_bytes)
+            self._sign()
         self._settler.confirm()
         self.needs_checkpoint = self._checkpointer.add_written(2 * budget_bytes)
         return self._settler.has_more
 
     def compact(self, folds: Mapping[str, StoredFold]) -> None:
         """Replace tasks' events by folds; see `JournalStore`."""
-        with self._writer.transaction():
+        with self._chains.transaction(), self._writer.transaction():
             self._writer.connection.executemany(
-                "INSERT OR REPLACE INTO folds VALUES (?, ?, ?, ?)",
-                [
-                    (task_id, fold.epoch, fold.snapshot, json.dumps(dict(fold.forwarded)))
-                    for task_id, fold in folds.items()
-                ],
+                "INSERT INTO folds VALUES (?, ?, ?, ?, ?, ?)",
+                [self._fold_values(task_id, fold) for task_id, fold in folds.items()],
             )
             self._writer.connection.executemany(
                 "UPDATE tasks SET stage = ?, first_available = head + 1 WHERE task_id = ?",
                 [(TaskStage.COMPACTED, task_id) for task_id in folds],
             )
+            self._sign()
         self._settler.add_compacted(folds)
         self.needs_checkpoint = self._checkpointer.add_written(
             sum(len(fold.snapshot) for fold in folds.values())
@@ -259,12 +302,18 @@ class SqliteStore:
 
     def delete_tasks(self, task_ids: Sequence[str]) -> None:
         """Delete compacted tasks; see `JournalStore`."""
-        with self._writer.transaction():
+        with self._chains.transaction(), self._writer.transaction():
             values = [(task_id,) for task_id in task_ids]
+            links = self._writer.connection.execute(
+                "SELECT number, hash FROM folds WHERE task_id IN (SELECT value FROM json_each(?))",
+                (json.dumps(task_ids),),
+            )
+            self._chains.remove(self._writer.connection, FOLDS, [Link(*row) for row in links])
             self._writer.connection.executemany("DELETE FROM folds WHERE task_id = ?", values)
             self._writer.connection.executemany("DELETE FROM tasks WHERE task_id = ?", values)
             statements.delete_aliases(self._writer.connection, task_ids)
             statements.delete_webhooks(self._writer.connection, task_ids)
+            self._sign()
         self.needs_checkpoint = self._checkpointer.add_written(0)
 
     def checkpoint(self) -> bool:
@@ -294,6 +343,9 @@ class SqliteStore:
             statements.expire_aliases(
                 self._writer.connection, journal_id=self.id, age_ns=self.clock.age_ns()
             )
+            if self._keyring is not None and self._keyring.refresh():
+                self._write_data_key()
+            self._sign()
 
     def add_orphaned_child(self, child: OrphanedChild) -> None:
         """Store a child of an ended task."""
@@ -319,6 +371,7 @@ class SqliteStore:
         with self._writer.exclusive() as connection:
             try:
                 write_clock(connection, self.clock, self.epoch)
+                self._chains.sign(connection, epoch=self.epoch, is_closed=True)
                 release_journal(connection, self.epoch, for_takeover=for_takeover)
             finally:
                 self._checkpointer.close()
@@ -336,11 +389,13 @@ class SqliteStore:
         connection = self._writer.connection
         if group.created:
             connection.executemany(
-                statements.INSERT_TASK, map(statements.insert_values, group.created.values())
+                statements.INSERT_TASK,
+                [statements.insert_values(row, self._cipher) for row in group.created.values()],
             )
         if group.changed:
             connection.executemany(
-                statements.UPDATE_TASK, map(statements.update_values, group.changed.values())
+                statements.UPDATE_TASK,
+                [statements.update_values(row, self._cipher) for row in group.changed.values()],
             )
         if group.keys:
             connection.executemany(
@@ -350,21 +405,68 @@ class SqliteStore:
         if group.aliases:
             statements.write_aliases(connection, group.aliases, age_ns=self.clock.age_ns())
         if group.webhooks:
-            statements.write_webhooks(connection, group.webhooks)
+            statements.write_webhooks(connection, group.webhooks, self._cipher)
+
+    def _fold_values(self, task_id: str, fold: StoredFold) -> tuple[object, ...]:
+        """Return the row of `folds` of a task, encrypted and linked."""
+        forwarded = json.dumps(dict(fold.forwarded))
+        place = fold_place(task_id, fold.epoch, forwarded)
+        snapshot = fold.snapshot
+        if self._cipher is not None:
+            snapshot = self._cipher.encrypt(snapshot, place)
+        link = self._chains.follow(FOLDS, snapshot, place)
+        self._chains.add(FOLDS, link)
+        return (task_id, fold.epoch, snapshot, forwarded, *link)
+
+    def _sign(self) -> None:
+        self._chains.sign(self._writer.connection, epoch=self.epoch)
+
+    def _write_data_key(self) -> None:
+        """Store the data key of new content, so that a lost keyring is noticed at the start."""
+        if self._keyring is not None and self._keyring.is_encrypting:
+            self._writer.connection.execute(
+                "UPDATE meta SET data_key = ?", (self._keyring.current_id,)
+            )
+
+    def _check_data_key(self) -> None:
+        """Check that the keyring has the data key that the journal was last written with.
+
+        Raises:
+            ConfigurationError: it has not.
+        """
+        (key_id,) = self._writer.connection.execute("SELECT data_key FROM meta").fetchone()
+        if key_id and not (self._keyring is not None and self._keyring.has_data_key(key_id)):
+            keyring = "no keyring" if self._keyring is None else f"not in {self._keyring.path}"
+            problem = (
+                f"is encrypted under the data key {key_id:08x}: {keyring}; restore the keyring "
+                "that belongs to this journal: without it the journal can't be read"
+            )
+            raise ConfigurationError(f"journal {self._path}", problem)
 
     def _load(self) -> None:
         """Index the batches of all unsettled tasks, and queue what can be settled or deleted.
 
         Rows of `settled` of such tasks are deleted, because settling starts again.
         """
-        self._writer.connection.execute(
-            "DELETE FROM settled WHERE task_id IN (SELECT task_id FROM tasks WHERE stage = 0)"
-        )
+        connection = self._writer.connection
+        self._check_data_key()
+        head = self._chains.load(connection)
+        self._write_data_key()
+        rows = connection.execute(
+            "SELECT rowid, number, hash FROM settled "
+            "WHERE task_id IN (SELECT task_id FROM tasks WHERE stage = 0)"
+        ).fetchall()
+        delete_settled(connection, self._chains, rows)
         unsettled = {row.task_id for row in self._unsettled()}
         header = None
-        for commit_id, payload in self._reader.execute(
-            "SELECT id, payload FROM commits ORDER BY id"
+        walk = ChainWalk.start(connection, self.id, COMMITS, head)
+        for commit_id, stored, digest in connection.execute(
+            "SELECT id, payload, hash FROM commits ORDER BY id"
         ):
+            # Settling would move changed events on and destroy the evidence.
+            if problem := walk.step(commit_id, digest, stored):
+                raise JournalUnavailableError(str(self._path), describe_change(problem))
+            payload = self._decrypt_commit(commit_id, stored)
             batches, spans = [], []
             for offset, size_bytes in unpack_spans(payload):
                 header = parse_header(payload[offset : offset + size_bytes])
@@ -376,6 +478,8 @@ class SqliteStore:
             self._batch_index.add(commit_id, batches, spans)
             if not self._batch_index.needs_commit(commit_id):
                 self._settler.add_unused_commit(commit_id)
+        if problem := walk.finish():
+            raise JournalUnavailableError(str(self._path), describe_change(problem))
         if header is not None:
             self.clock.advance_to(header.time.ToNanoseconds())
         self._settler.add_ended(row.task_id for row in self._unsettled() if row.is_ended)
@@ -387,6 +491,11 @@ class SqliteStore:
         ).fetchall()
         self._settler.add_compacted(task_id for (task_id,) in compacted)
 
+    def _decrypt_commit(self, commit_id: int, stored: bytes) -> bytes:
+        if self._cipher is None:
+            return stored
+        return self._cipher.decrypt(stored, commit_place(commit_id))
+
     def _unsettled(self) -> list[TaskRow]:
         with translate_errors(self._path):
             rows = self._reader.execute(statements.SELECT_UNSETTLED).fetchall()
@@ -394,19 +503,21 @@ class SqliteStore:
 
     def _row(self, columns: tuple[Any, ...]) -> TaskRow:
         """Return a row with its current head, because most commits do not update the row."""
-        row = TaskRow(*columns)
+        row = statements.decrypt_metadata(TaskRow(*columns), self._cipher)
         head = self._batch_index.head(row.task_id)
         return row if head is None or head == row.head else replace(row, head=head)
 
     def _read_settled(self, task_id: str, after: int, limit_bytes: int) -> list[bytes]:
         batches: list[bytes] = []
         rows = self._reader.execute(
-            "SELECT payload FROM settled WHERE task_id = ? AND last_sequence > ? "
-            "ORDER BY first_sequence",
+            "SELECT payload, first_sequence, last_sequence FROM settled "
+            "WHERE task_id = ? AND last_sequence > ? ORDER BY first_sequence",
             (task_id, after),
         )
         with contextlib.closing(rows):
-            for (payload,) in rows:
+            for payload, first, last in rows:
+                if self._cipher is not None:
+                    payload = self._cipher.decrypt(payload, settled_place(task_id, first, last))
                 for offset, size_bytes in unpack_spans(payload):
                     sealed = payload[offset : offset + size_bytes]
                     header = parse_header(sealed)

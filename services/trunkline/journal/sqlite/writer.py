@@ -6,7 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.sqlite.connection import connect, convert_error, translate_errors
@@ -59,12 +59,21 @@ class Checkpointer:
 
 
 _INSERT_COMMIT: Final = (
-    "INSERT INTO commits (payload) SELECT ? WHERE EXISTS (SELECT 1 FROM meta WHERE epoch = ?)"
+    "INSERT INTO commits SELECT ?, ?, ? WHERE EXISTS (SELECT 1 FROM meta WHERE epoch = ?)"
 )
 _MOVED: Final = (
     "its files were moved, replaced or deleted while it was open, so that further writes would be "
     "lost; put them back, or start again"
 )
+
+
+class CommitRow(NamedTuple):
+    """A row of `commits`."""
+
+    id: int
+    payload: bytes | bytearray
+    hash: bytes
+
 
 Synchronous = Literal["normal", "full"]
 
@@ -91,8 +100,8 @@ class SqliteWriter:
         self._inode = os.stat(self._file).st_ino  # noqa: PTH116
         self._log_inode = os.stat(self._log_file).st_ino  # noqa: PTH116
 
-    def insert_commit(self, payload: bytearray) -> int:
-        """Write one row of `commits` without a further change, and return its id.
+    def insert_commit(self, row: CommitRow) -> None:
+        """Write one row of `commits` without a further change.
 
         Most commits are this single statement, which checks the epoch, too. It does not check that
         the log is still in its place. `transaction` does, and each task begins and ends with one.
@@ -105,13 +114,13 @@ class SqliteWriter:
             try:
                 if self.connection.in_transaction:
                     self._reconnect()
-                return self._insert(payload)
+                self._insert(row)
             except sqlite3.Error as error:
                 raise convert_error(self._path, error) from error
 
     @contextlib.contextmanager
-    def transaction(self, payload: bytearray | None = None) -> Iterator[int]:
-        """Run a transaction. Yield the id of the payload's row of `commits`; 0 without a payload.
+    def transaction(self, row: CommitRow | None = None) -> Iterator[None]:
+        """Run a transaction. It begins with a row of `commits`, if there is one.
 
         Raises:
             FencedError: another process has taken over.
@@ -124,12 +133,11 @@ class SqliteWriter:
             self._check(self._log_file, self._log_inode)
             self.connection.execute("BEGIN IMMEDIATE")
             try:
-                commit_id = 0
-                if payload is not None:
-                    commit_id = self._insert(payload)
+                if row is not None:
+                    self._insert(row)
                 elif self._stored_epoch() != self._epoch:
                     raise FencedError(self._journal_id)
-                yield commit_id
+                yield
                 self.connection.execute("COMMIT")
             except BaseException:
                 self._roll_back()
@@ -157,11 +165,9 @@ class SqliteWriter:
         if not is_in_place:
             raise JournalUnavailableError(str(self._path), _MOVED)
 
-    def _insert(self, payload: bytearray) -> int:
-        cursor = self.connection.execute(_INSERT_COMMIT, (payload, self._epoch))
-        if not cursor.rowcount or cursor.lastrowid is None:
+    def _insert(self, row: CommitRow) -> None:
+        if not self.connection.execute(_INSERT_COMMIT, (*row, self._epoch)).rowcount:
             raise FencedError(self._journal_id)
-        return cursor.lastrowid
 
     def _stored_epoch(self) -> int:
         epoch: int = self.connection.execute("SELECT epoch FROM meta").fetchone()[0]

@@ -1,0 +1,205 @@
+"""An encrypted journal shows no content, and is read only with its keyring."""
+
+import asyncio
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from harness.journal.builders import append
+from harness.journal.processes import end, start
+from harness.journal.protected import (
+    SECRET_TEXT,
+    SECRET_TOKEN,
+    new_key,
+    open_keyring,
+    write_journal,
+    write_task,
+)
+from trunkline.agents.journals import JournalFolder
+from trunkline.encryption import keyring_path, rewrap
+from trunkline.errors import ConfigurationError, JournalUnavailableError
+from trunkline.journal.events import build_draft
+from trunkline.journal.journal import Journal
+from trunkline.journal.sqlite import OrphanedJournal
+from trunkline.journal.sqlite.check import check_journal
+from trunkline.settings import Settings
+from trunkline.tasks.outbox.webhook import from_row
+
+KEY, OTHER = new_key(), new_key()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "data" / "journals").mkdir(parents=True)
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def path(folder: Path) -> Path:
+    return folder / "journals" / "mesh.db"
+
+
+async def read(journal: Journal, task_ids: list[str]) -> None:
+    """Check that all content of `write_journal` can be read."""
+    for task_id in task_ids:
+        snapshot = await journal.snapshot(task_id)
+        assert snapshot.task.artifacts[0].parts[0].text == f"{SECRET_TEXT}more"
+        assert journal.row(task_id).metadata == snapshot.task.metadata.SerializeToString()
+        (row,) = journal.webhooks.find(task_id=task_id)
+        assert from_row(row).config.token == SECRET_TOKEN
+
+
+async def test_the_file_shows_no_content(folder: Path, path: Path) -> None:
+    task_ids = await write_journal(path, open_keyring(folder, KEY))
+    stored = b"".join(file.read_bytes() for file in path.parent.iterdir())
+    for secret in (SECRET_TEXT, SECRET_TOKEN, "hook.example", "hello"):
+        assert secret.encode() not in stored
+    journal = Journal.open(path, keyring=open_keyring(folder, KEY))
+    await read(journal, task_ids)
+    assert len(journal._store.list_unfinished()) == 1
+    journal.close()
+    report = check_journal(path, open_keyring(folder, KEY))
+    assert (report.problems, report.chains.plain_count) == ([], 0)
+    assert report.chains.encrypted_count > 0
+
+
+async def test_old_events_of_a_long_task_are_read_from_many_commits(
+    folder: Path, path: Path
+) -> None:
+    journal = Journal.open(path, keyring=open_keyring(folder, KEY), tail_bytes=0)
+    first = await write_task(journal, is_ended=False)
+    second = await write_task(journal, is_ended=False)
+    for number in range(200):
+        task_id = first if number % 10 == 0 else second
+        await journal.append(task_id, journal.epoch, [build_draft([append("a", f"{number} ")])])
+    for task_id, count in ((first, 20), (second, 180)):
+        batches = journal.read(task_id, 0, limit_bytes=1 << 20)
+        assert len(batches) == 3 + count
+    journal.close()
+
+
+async def test_plain_events_stay_readable_after_a_key_is_set(folder: Path, path: Path) -> None:
+    plain = await write_journal(path, open_keyring(folder))
+    keyring = open_keyring(folder, KEY)
+    journal = Journal.open(path, keyring=keyring)
+    encrypted = await write_task(journal, is_ended=False)
+    await read(journal, [*plain, encrypted])
+    journal.close()
+    report = check_journal(path, keyring)
+    assert report.problems == []
+    assert report.chains.plain_count > 0
+    assert report.chains.encrypted_count > 0
+
+
+async def test_a_lost_key_or_keyring_is_reported_at_the_start(folder: Path, path: Path) -> None:
+    await write_journal(path, open_keyring(folder, KEY))
+    for key in ("", OTHER):
+        settings = Settings(data_dir=folder, encryption_key=key)
+        with pytest.raises(ConfigurationError, match="is encrypted under the key"):
+            JournalFolder(settings).open_own("mesh", {"echo"})
+    keyring_path(folder).unlink()
+    for key in ("", OTHER, KEY):
+        settings = Settings(data_dir=folder, encryption_key=key)
+        with pytest.raises(ConfigurationError, match="restore the keyring that belongs to"):
+            JournalFolder(settings).open_own("mesh", {"echo"})
+        keyring_path(folder).unlink()
+    assert [file.name for file in path.parent.iterdir()] == ["mesh.db"]
+    with pytest.raises(ConfigurationError, match="restore the keyring"):
+        Journal.open(path)
+    assert any("has no keyring" in problem for problem in check_journal(path).problems)
+
+
+async def test_a_running_host_goes_on_without_a_journal_of_another_key(
+    folder: Path, path: Path
+) -> None:
+    await write_journal(path, open_keyring(folder, KEY))
+    keyring_path(folder).unlink()
+    journals = JournalFolder(Settings(data_dir=folder, encryption_key=OTHER))
+    assert journals.open_free("mesh", {"echo"}) == []
+    orphan = OrphanedJournal(path, "", 60.0, frozenset())
+    with pytest.raises(JournalUnavailableError, match="restore the keyring"):
+        journals.take_over(orphan)
+    assert [file.name for file in path.parent.glob("*.db")] == ["mesh.db"]
+
+
+async def test_a_swapped_ciphertext_is_refused(folder: Path, path: Path) -> None:
+    task_ids = await write_journal(path, open_keyring(folder, KEY))
+    connection = sqlite3.connect(path, isolation_level=None)
+    ((snapshot,),) = connection.execute("SELECT snapshot FROM folds").fetchall()
+    connection.execute("UPDATE settled SET payload = ?", (snapshot,))
+    connection.execute("UPDATE webhooks SET content = (SELECT content FROM webhooks LIMIT 1)")
+    connection.close()
+    journal = Journal.open(path, keyring=open_keyring(folder, KEY))
+    with pytest.raises(JournalUnavailableError, match="altered, or moved"):
+        journal.read(task_ids[1], 0)
+    with pytest.raises(JournalUnavailableError, match="altered, or moved"):
+        journal.webhooks.find()
+    journal.close()
+    problems = check_journal(path, open_keyring(folder, KEY)).problems
+    assert f"task {task_ids[1]}: its events can't be read" in problems
+    assert f"task {task_ids[1]}: one of its webhooks can't be read" in problems
+
+
+async def test_keys_are_rotated_under_a_running_host(folder: Path, path: Path) -> None:
+    keyring = open_keyring(folder, KEY)
+    journal = Journal.open(path, keyring=keyring)
+    task_id = await write_task(journal, is_ended=False)
+    both = Settings(data_dir=folder, encryption_key=f"{OTHER} {KEY}")
+    new_id = rewrap(both, with_new_data_key=True).data_keys[-1].id
+    assert keyring.current_id != new_id
+    journal.renew_lease(10.0)
+    assert keyring.current_id == new_id
+    await journal.append(task_id, journal.epoch, [build_draft([append("a", "later")])])
+    rewrap(Settings(data_dir=folder, encryption_key=OTHER), with_new_data_key=False)
+    journal.renew_lease(10.0)
+    await journal.append(task_id, journal.epoch, [build_draft([append("a", "latest")])])
+    journal.close()
+    journal = Journal.open(path, keyring=open_keyring(folder, OTHER))
+    text = (await journal.snapshot(task_id)).task.artifacts[0].parts[0].text
+    assert text == f"{SECRET_TEXT}morelaterlatest"
+    journal.close()
+
+
+_WRITER = """
+import asyncio, sys
+from pathlib import Path
+from harness.journal.builders import append
+from harness.journal.protected import open_keyring, write_task
+from trunkline.journal.events import build_draft
+from trunkline.journal.journal import Journal
+
+async def main():
+    path = Path(sys.argv[1])
+    journal = Journal.open(path, keyring=open_keyring(path.parent.parent, sys.argv[2]))
+    task_id = await write_task(journal, is_ended=False)
+    print(task_id, flush=True)
+    while True:
+        await journal.append(task_id, journal.epoch, [build_draft([append("a", "z")])])
+        await write_task(journal, is_ended=True)
+        journal.renew_lease(10.0)
+        print("written", flush=True)
+
+asyncio.run(main())
+"""
+
+
+def test_a_killed_host_leaves_a_journal_without_problems(folder: Path, path: Path) -> None:
+    process = start(_WRITER, path, KEY)
+    assert process.stdout is not None
+    task_id = process.stdout.readline().strip()
+    for _ in range(30):
+        process.stdout.readline()
+    process.kill()
+    end(process)
+    assert check_journal(path, open_keyring(folder, KEY)).problems == []
+    shutil.copytree(folder, folder.parent / "copy")
+
+    async def open_again() -> None:
+        journal = Journal.open(path, keyring=open_keyring(folder, KEY))
+        assert journal.head(task_id) > 30
+        journal.close()
+
+    asyncio.run(open_again())
+    assert check_journal(path, open_keyring(folder, KEY)).problems == []
