@@ -4,8 +4,9 @@ import shutil
 from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
+from trunkline.artifacts.blob_file import FOLDER_SUFFIX, metadata_path
 from trunkline.artifacts.blob_store import BlobStore
-from trunkline.artifacts.blob_writer import FOLDER_SUFFIX, metadata_path, translate_errors
+from trunkline.artifacts.blob_writer import translate_errors
 from trunkline.artifacts.references import parse_reference
 from trunkline.errors import ArtifactNotFoundError, JournalUnavailableError
 

@@ -2,25 +2,25 @@
 
 import asyncio
 import contextlib
-import json
 import shutil
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 from weakref import WeakValueDictionary
 
-from trunkline.artifacts.blob_writer import (
+from trunkline.artifacts.blob_file import (
     FOLDER_SUFFIX,
-    BlobWriter,
+    BlobFiles,
+    ContentFile,
     display_name,
-    hash_file,
-    metadata_path,
-    translate_errors,
+    hash_content,
 )
+from trunkline.artifacts.blob_writer import BlobWriter, translate_errors
 from trunkline.artifacts.content import CHUNK_BYTES, FileContent, iter_chunks, run_in_thread
 from trunkline.artifacts.references import Reference, sanitize_filename
+from trunkline.encryption import Keyring
 from trunkline.errors import ArtifactNotFoundError, InvalidArgumentError, JournalUnavailableError
 from trunkline.v1 import part_pb2
 
@@ -60,9 +60,12 @@ class BlobStore:
     written.
     """
 
-    def __init__(self, folder: Path, *, limit_bytes: int = LIMIT_BYTES) -> None:
-        """`limit_bytes` is the largest size of one file."""
+    def __init__(
+        self, folder: Path, *, limit_bytes: int = LIMIT_BYTES, keyring: Keyring | None = None
+    ) -> None:
+        """`limit_bytes` is the largest size of one file. The keyring encrypts the files."""
         self.folder = folder
+        self._files = BlobFiles(keyring)
         self._limit_bytes = limit_bytes
         self._writers: dict[Reference, BlobWriter] = {}
         # An entry exists while a call of `put` holds the lock or waits for it.
@@ -90,7 +93,7 @@ class BlobStore:
             remaining = blob.size_bytes - offset
             remaining = min(remaining, length) if length else remaining
             # Opened on the loop: if a thread opened it, cancellation would lose the open file.
-            with self._open(reference, offset) as file:
+            with contextlib.closing(self._open(reference, offset)) as file:
                 while remaining > 0:
                     chunk = await run_in_thread(file.read, min(CHUNK_BYTES, remaining))
                     if not chunk:
@@ -112,7 +115,7 @@ class BlobStore:
         earlier = self._writers.get(reference)
         if earlier is not None:
             await earlier.close()
-        writer = BlobWriter(self._path(reference), limit_bytes=self._limit_bytes)
+        writer = BlobWriter(self._path(reference), self._files, limit_bytes=self._limit_bytes)
         self._writers[reference] = writer
         try:
             await writer.open()
@@ -192,7 +195,8 @@ class BlobStore:
                     continue
                 try:
                     blob = self.get_sync(Reference.create(task_id, path.name))
-                    is_sound = hash_file(path).hexdigest() == blob.sha256
+                    with contextlib.closing(self._files.open_complete(path)) as file:
+                        is_sound = hash_content(file).hexdigest() == blob.sha256
                 except (
                     OSError,
                     ArtifactNotFoundError,
@@ -214,8 +218,8 @@ class BlobStore:
         path = self._path(reference)
         problem = "it is damaged; restore a copy"
         try:
-            size_bytes = path.stat().st_size
-            blob = Blob(reference, **json.loads(metadata_path(path).read_bytes()))
+            metadata, size_bytes = self._files.read_metadata(path)
+            blob = Blob(reference, **metadata)
         except FileNotFoundError:
             raise ArtifactNotFoundError(reference.task_id, reference.blob_id) from None
         except (TypeError, ValueError) as error:
@@ -224,9 +228,9 @@ class BlobStore:
             raise JournalUnavailableError(display_name(path), problem)
         return blob
 
-    def _open(self, reference: Reference, offset: int) -> BinaryIO:
+    def _open(self, reference: Reference, offset: int) -> ContentFile:
         try:
-            file = self._path(reference).open("rb")
+            file = self._files.open_complete(self._path(reference))
         except FileNotFoundError:
             raise ArtifactNotFoundError(reference.task_id, reference.blob_id) from None
         file.seek(offset)

@@ -4,44 +4,33 @@ import asyncio
 import contextlib
 import errno
 import hashlib
-import json
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
-from trunkline.artifacts.content import CHUNK_BYTES, run_in_thread
+from trunkline.artifacts.blob_file import BlobFiles, ContentFile, display_name, hash_content
+from trunkline.artifacts.content import run_in_thread
 from trunkline.errors import InvalidArgumentError, JournalUnavailableError, PeerUnavailableError
 
-FOLDER_SUFFIX: Final = ".artifacts"
-"""The suffix of the folder beside a journal that contains its tasks' files."""
 # The free disk space reserved for the journal: no file may use it.
 _RESERVED_BYTES: Final = 16 * 1024 * 1024
-
-
-def metadata_path(path: Path) -> Path:
-    """Return the path of a file's metadata."""
-    return path.with_name(f"{path.name}.json")
-
-
-def partial_path(path: Path) -> Path:
-    """Return the path of a file that is still being written."""
-    return path.with_name(f"{path.name}.part")
 
 
 class BlobWriter:
     """Writes one file; see `BlobStore.open_writer`."""
 
-    def __init__(self, path: Path, *, limit_bytes: int) -> None:
+    def __init__(self, path: Path, files: BlobFiles, *, limit_bytes: int) -> None:
         self.metadata: dict[str, str] = {}
         """The media type and the filename, stored with the file."""
         self.offset: int = 0
         """The number of bytes written, which is the offset of the next ones."""
         self._path = path
+        self._files = files
         self._limit_bytes = limit_bytes
         self._lock = asyncio.Lock()
-        self._file: BinaryIO | None = None
+        self._file: ContentFile | None = None
         self._hash = hashlib.sha256()
 
     @property
@@ -108,18 +97,18 @@ class BlobWriter:
                 with contextlib.suppress(OSError):
                     await run_in_thread(file.close)
 
-    def _require_file(self) -> BinaryIO:
+    def _require_file(self) -> ContentFile:
         if self._file is None:
             raise PeerUnavailableError("this host", "another call has taken over this upload")
         return self._file
 
-    async def _truncate(self, file: BinaryIO, at: int) -> None:
+    async def _truncate(self, file: ContentFile, at: int) -> None:
         if at > self.offset:
             problem = f"is {at}, but {self.offset} bytes are stored; continue there"
             raise InvalidArgumentError("offset", problem)
         with translate_errors(self._path):
             await run_in_thread(file.truncate, at)
-            self._hash = await run_in_thread(hash_file, partial_path(self._path))
+            self._hash = await run_in_thread(hash_content, file)
             await run_in_thread(file.seek, at)
         self.offset = at
 
@@ -127,21 +116,18 @@ class BlobWriter:
         folder = self._path.parent
         folder.parent.mkdir(exist_ok=True, mode=0o700)
         folder.mkdir(exist_ok=True, mode=0o700)
-        path = partial_path(self._path)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        # Unbuffered: a writer that resumes must see all bytes that were acknowledged.
-        file = os.fdopen(fd, "r+b", buffering=0)
-        self._hash = hash_file(path)
+        file = self._files.open_partial(self._path)
+        self._hash = hash_content(file)
         self.offset = file.seek(0, os.SEEK_END)
         self._file = file
 
-    def _write(self, file: BinaryIO, data: bytes) -> None:
+    def _write(self, file: ContentFile, data: bytes) -> None:
         try:
             if shutil.disk_usage(self._path.parent).free < len(data) + _RESERVED_BYTES:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            view = memoryview(data)
-            while view:
-                view = view[file.write(view) :]
+            rest = data
+            while rest:
+                rest = rest[file.write(rest) :]
         except OSError as error:
             if error.errno == errno.ENOSPC:
                 # Free the space for other writers.
@@ -149,13 +135,11 @@ class BlobWriter:
             raise
         self._hash.update(data)
 
-    def _finish(self, file: BinaryIO) -> None:
+    def _finish(self, file: ContentFile) -> None:
         os.fsync(file.fileno())
         metadata = {"size_bytes": self.offset, "sha256": self.sha256, **self.metadata}
-        fd = os.open(metadata_path(self._path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(fd, "w", encoding="utf-8") as metadata_file:
-            metadata_file.write(json.dumps(metadata))
-        partial_path(self._path).rename(self._path)
+        self._files.write_metadata(self._path, metadata)
+        self._files.partial_path(self._path).rename(self._path)
         file.close()
         self._file = None
 
@@ -163,22 +147,9 @@ class BlobWriter:
         file, self._file = self._file, None
         if file is not None:
             file.close()
-        partial_path(self._path).unlink(missing_ok=True)
+        self._files.partial_path(self._path).unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self._path.parent.rmdir()
-
-
-def hash_file(path: Path) -> "hashlib._Hash":
-    """Return the SHA-256 object of a file's content. It blocks.
-
-    Raises:
-        OSError: the file can't be read.
-    """
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
-            digest.update(chunk)
-    return digest
 
 
 @contextlib.contextmanager
@@ -189,12 +160,6 @@ def translate_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         problem = _PROBLEMS.get(error.errno or 0, f"{error.strerror or error}; check the disk")
         raise JournalUnavailableError(display_name(path), problem) from error
-
-
-def display_name(path: Path) -> str:
-    """Return a file's name for error texts, without folders, because remote callers read them."""
-    folders = [folder.name for folder in (path, *path.parents)]
-    return next((name for name in folders if name.endswith(FOLDER_SUFFIX)), path.name)
 
 
 _DENIED: Final = "it can't be written; change its permissions or use another data directory"

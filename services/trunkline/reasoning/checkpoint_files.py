@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from trunkline.encryption import Keyring
 from trunkline.private_files import find_database_problem
 from trunkline.reasoning.checkpoint_saver import CheckpointSaver
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -92,8 +93,10 @@ _open_files: dict[Path, CheckpointFile] = {}
 
 
 @contextmanager
-def open_checkpoint_file(path: Path) -> Iterator[CheckpointFile]:
+def open_checkpoint_file(path: Path, keyring: Keyring | None = None) -> Iterator[CheckpointFile]:
     """Open a checkpoint file for a turn. Concurrent turns share the connection.
+
+    The keyring is that of the data directory. It encrypts checkpoints if it has data keys.
 
     A file that can't be read, is a link, or may be changed by other users is created anew, and the
     turns in it start over.
@@ -106,6 +109,7 @@ def open_checkpoint_file(path: Path) -> Iterator[CheckpointFile]:
         file = None
     if file is None:
         saver = _open(path)
+        saver.encrypt(keyring)
         file = _open_files[path] = CheckpointFile(path, saver, _get_inode(path))
     if file.close_timer is not None:
         file.close_timer.cancel()
@@ -232,7 +236,7 @@ def open_turn_checkpoints(task: TurnRuntime) -> Iterator[TurnCheckpoints | None]
         return
     # Task ids begin with a journal id, conversation ids with an agent name, so they never collide.
     thread_id = f"{task.id}/{task.turn}"
-    with open_checkpoint_file(path) as file:
+    with open_checkpoint_file(path, task.keyring) as file:
         saver = file.saver
         try:
             yield TurnCheckpoints(

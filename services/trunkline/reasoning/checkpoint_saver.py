@@ -15,7 +15,11 @@ from langgraph.checkpoint.base import (
     CheckpointTuple,
     empty_checkpoint,
 )
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
+
+from trunkline.encryption import Cipher, Keyring
+from trunkline.errors import JournalUnavailableError
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +33,8 @@ _INSERT: Final = (
     " VALUES (?, ?, ?, ?, ?, ?)"
 )
 _BATCH_SIZE: Final = 20
+# The name of our cipher in the type of an encrypted value.
+_CIPHER: Final = "trunkline"
 _DELETE_BATCH: Final = (
     "DELETE FROM checkpoints WHERE rowid IN"
     " (SELECT rowid FROM checkpoints WHERE thread_id = ? ORDER BY rowid LIMIT ?)",
@@ -37,11 +43,54 @@ _DELETE_BATCH: Final = (
 )
 
 
+class CheckpointCipher:
+    """Encrypts values bound to the thread that they belong to.
+
+    It is used on the event loop: set `thread_id` before a thread is read or written. Values that
+    were written before a key was set are plain, and the serializer does not decrypt them.
+    """
+
+    def __init__(self, keyring: Keyring) -> None:
+        self._cipher: Cipher = keyring.cipher("checkpoints", name="checkpoints")
+        self.thread_id: str = ""
+
+    def encrypt(self, plaintext: bytes) -> tuple[str, bytes]:
+        """Return the name of the cipher and the encrypted value."""
+        return _CIPHER, self._cipher.encrypt(plaintext, self.thread_id)
+
+    def decrypt(self, ciphername: str, ciphertext: bytes) -> bytes:
+        """Return a value.
+
+        Raises:
+            ValueError: another cipher encrypted it, it was altered, or it is of another thread.
+        """
+        if ciphername != _CIPHER:
+            raise ValueError(f"it is encrypted by {ciphername}")
+        try:
+            return self._cipher.decrypt(ciphertext, self.thread_id)
+        except JournalUnavailableError as error:
+            raise ValueError(error.problem) from error
+
+
 class EventLoopSaver(SqliteSaver):
     """Saves checkpoints on the event loop: one takes about 50 µs there, and longer in a thread."""
 
+    _cipher: CheckpointCipher | None = None
+
+    def encrypt(self, keyring: Keyring | None) -> None:
+        """Encrypt what is saved from now on, if the keyring has data keys."""
+        if keyring is not None and keyring.is_encrypting:
+            self._cipher = CheckpointCipher(keyring)
+            self.serde = EncryptedSerializer(self._cipher, self.serde)
+
+    def _select_thread(self, thread_id: str) -> None:
+        """Bind the values that are read and written next to a thread."""
+        if self._cipher is not None:
+            self._cipher.thread_id = thread_id
+
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return the checkpoint that a run resumes from."""
+        self._select_thread(config["configurable"]["thread_id"])
         return self.get_tuple(config)
 
     async def aput(
@@ -52,6 +101,7 @@ class EventLoopSaver(SqliteSaver):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Save a checkpoint."""
+        self._select_thread(config["configurable"]["thread_id"])
         return self.put(config, checkpoint, metadata, new_versions)
 
     async def aput_writes(
@@ -62,6 +112,7 @@ class EventLoopSaver(SqliteSaver):
         task_path: str = "",
     ) -> None:
         """Save what a node wrote, so that the node does not run again."""
+        self._select_thread(config["configurable"]["thread_id"])
         self.put_writes(config, writes, task_id, task_path)
 
     async def adelete_thread(self, thread_id: str) -> None:
@@ -111,6 +162,7 @@ class CheckpointSaver(EventLoopSaver):
     def load_state(self, thread_id: str) -> dict[str, Any] | None:
         """Return the state in the last checkpoint of a thread, or None if it has none."""
         config: RunnableConfig = {"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}
+        self._select_thread(thread_id)
         try:
             checkpoint_tuple = self.get_tuple(config)
         except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
@@ -134,6 +186,7 @@ class CheckpointSaver(EventLoopSaver):
         """Replace everything saved for a thread by one state, in one transaction."""
         checkpoint = empty_checkpoint()
         checkpoint["channel_values"] = values
+        self._select_thread(thread_id)
         kind, body = self.serde.dumps_typed(checkpoint)
         metadata = json.dumps({"source": "update", "step": step}).encode()
         thread = (thread_id, namespace)
@@ -169,6 +222,7 @@ class CheckpointSaver(EventLoopSaver):
                 best = (step, row[0], row[1])
         if best is None or best[0] <= known_step:
             return None
+        self._select_thread(thread_id)
         try:
             return best[0], self.serde.loads_typed(best[1:])["channel_values"]
         except (ValueError, TypeError, KeyError) as error:

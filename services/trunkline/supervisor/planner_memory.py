@@ -50,5 +50,5 @@ def open_planner_memory(task: TurnRuntime) -> Iterator[PlannerMemory]:
     if path is None:
         yield PlannerMemory(task, None)
         return
-    with open_checkpoint_file(path) as file:
+    with open_checkpoint_file(path, task.keyring) as file:
         yield PlannerMemory(task, ConversationHistory(file, task))

@@ -44,7 +44,9 @@ class JournalFiles:
         self._journal = journal
         self._open_remote = open_remote
         self.blobs: BlobStore | None = (
-            None if journal.path is None else BlobStore(blob_folder(journal.path))
+            None
+            if journal.path is None
+            else BlobStore(blob_folder(journal.path), keyring=journal.keyring)
         )
         """None if the journal is in memory; parts then stay inline."""
 

@@ -65,6 +65,7 @@ class TurnFactory:
             attempt=attempt,
             checkpoint_path=self._checkpoint_path,
             budget=budget,
+            keyring=self._journal.keyring,
         )
 
     async def load(self, task_id: str) -> TurnRuntime:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from trunkline.encryption import Keyring
 from trunkline.errors import FencedError, InvalidAgentResponseError, JournalUnavailableError
 from trunkline.journal.batches import splice
 from trunkline.journal.events import Draft
@@ -67,6 +68,7 @@ class TurnRuntime:
         attempt: Attempt | None = None,
         checkpoint_path: Path | None = None,
         budget: TurnBudget | None = None,
+        keyring: Keyring | None = None,
     ) -> None:
         """Start from the snapshot at the start of the turn.
 
@@ -84,6 +86,8 @@ class TurnRuntime:
         """The file for an agent's checkpoints, beside the journal; None: they are not stored."""
         self.budget = budget
         """The budgets that calls of models use; None: there are none."""
+        self.keyring = keyring
+        """The keys of the journal's data directory, if it has some."""
         self._attempt = attempt
         self._forwarded = dict(forwarded or {})
         self._emitter = emitter

@@ -114,9 +114,11 @@ async def open_task_thread(
         is_durable = not isinstance(saver, InMemorySaver)
         yield TaskThread(saver, thread_id, is_durable, _SaverConversation(saver, name))
         return
-    with open_checkpoint_file(path) as file:
+    with open_checkpoint_file(path, task.keyring) as file:
         conversation = _FileConversation(file, name, task.account)
-        yield TaskThread(EventLoopSaver(file.saver.conn), thread_id, True, conversation)
+        saver = EventLoopSaver(file.saver.conn)
+        saver.encrypt(task.keyring)
+        yield TaskThread(saver, thread_id, True, conversation)
 
 
 class _SaverConversation:
