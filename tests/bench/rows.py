@@ -13,6 +13,7 @@ from bench.clients import IdleReaders, StreamResult, stream, streams, unary
 from bench.processes import System, used_s
 from bench.systems import (
     ECHO,
+    ENCRYPTED,
     FLOOR,
     NO_AUDIT,
     NO_JOURNAL,
@@ -210,6 +211,7 @@ class _Busy:
 
 
 _JOURNAL = {SERVICES: (SERVICES, NO_JOURNAL)}
+_ENCRYPTION = {SERVICES: (ENCRYPTED, SERVICES)}
 _TRACING = {SERVICES: (SERVICES, NO_TRACING), PEER: (PEER_TRACED, PEER)}
 _AUDIT = {SERVICES: (SERVICES, NO_AUDIT)}
 ROWS = (
@@ -225,6 +227,8 @@ ROWS = (
         READER_KB: "≤ 50", IDLE_CPU: "≤ 0.15",
     }, repetitions=2, is_fresh=True),
     Row("journal on and off: paced", _paced, {CPU_EVENT: "≤ 1.25x"}, switched=_JOURNAL),
+    Row("encryption on and off: paced", _paced, {CPU_EVENT: "≤ 1.05x"}, switched=_ENCRYPTION),
+    Row("encryption on and off: unary", _unary, {CPU_CALL: "≤ 1.05x"}, switched=_ENCRYPTION),
     Row("tracing on and off: one hop", _unpaced(ONE_HOP), {CPU_EVENT: "≤ 1.1x"}, switched=_TRACING),
     Row("tracing on and off: unary", _unary, {CPU_CALL: "≤ 1.6x"}, switched=_TRACING),
     Row("audit log on and off: unary", _unary, {CPU_CALL: "≤ 1.05x"}, switched=_AUDIT),

@@ -1,6 +1,7 @@
 """Starts the compared systems: Trunkline in two shapes, a pair of the a2a-sdk, and the floor."""
 
 import asyncio
+import base64
 import os
 import signal
 import sys
@@ -20,6 +21,7 @@ FLOOR = "floor"
 NO_JOURNAL = "trunkline without journal"
 NO_TRACING = "trunkline without tracing"
 NO_AUDIT = "trunkline without audit log"
+ENCRYPTED = "trunkline with encryption"
 PEER_TRACED = "a2a-sdk with a tracer"
 # The path of each kind of request, in every system.
 ONE_HOP = "/agents/workload"
@@ -123,6 +125,12 @@ def without_audit(folder: Path, environment: Environment) -> AbstractAsyncContex
     return _services(folder, {**environment, "TRUNKLINE_AUDIT": "false"}, NO_AUDIT)
 
 
+def encrypted(folder: Path, environment: Environment) -> AbstractAsyncContextManager[System]:
+    """Start the same services with a key that encrypts stored data."""
+    key = base64.b64encode(os.urandom(32)).decode()
+    return _services(folder, {**environment, "TRUNKLINE_ENCRYPTION_KEY": key}, ENCRYPTED)
+
+
 @asynccontextmanager
 async def trunkline_up(folder: Path, environment: Environment) -> AsyncIterator[System]:
     """Start everything in one process."""
@@ -177,5 +185,6 @@ OPENERS: Mapping[str, Opener] = {
     NO_JOURNAL: without_journal,
     NO_TRACING: without_tracing,
     NO_AUDIT: without_audit,
+    ENCRYPTED: encrypted,
     PEER_TRACED: peer_traced,
 }

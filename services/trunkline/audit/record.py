@@ -58,6 +58,7 @@ class Action(StrEnum):
     DATA_BACKUP = "data.backup"
     DATA_RESTORE = "data.restore"
     DATA_PRUNE = "data.prune"
+    DATA_REKEY = "data.rekey"
     AUDIT_LOST = "audit.lost"
     """Records could not be written; `count` is their number."""
 

@@ -1,4 +1,4 @@
-"""`trunkline data`: checks, backs up, restores and prunes the data directory."""
+"""`trunkline data`: checks, backs up, restores, prunes and rekeys the data directory."""
 
 import os
 import shutil
@@ -21,6 +21,14 @@ from trunkline.cli.audit import USED_SETTINGS, record_act
 from trunkline.cli.exits import ExitCode, print_error
 from trunkline.cli.options import load_command_settings
 from trunkline.cli.terminal import print_json
+from trunkline.encryption import (
+    Keyring,
+    copy_keyring,
+    keyring_path,
+    open_keyring,
+    read_keyring,
+    rewrap,
+)
 from trunkline.errors import ConfigurationError, JournalUnavailableError
 from trunkline.journal.retention import Retention
 from trunkline.journal.sqlite.admin import (
@@ -35,6 +43,7 @@ from trunkline.settings import Settings
 _JOURNAL_FOLDER = "journals"
 # The limit on reported problems with the files of one journal.
 _MAX_FILE_PROBLEMS = 20
+_KEY_SETTINGS = ("encryption_key", "encryption_key_file", "encryption_key_command")
 _DAY_S = 24 * 3600.0
 _ADVICE = "restore a backup, or move it away: the other journals stay usable"
 
@@ -47,8 +56,10 @@ def check_data(data: Path | None, *, as_json: bool) -> ExitCode:
     Raises:
         ConfigurationError: there is no data directory.
     """
-    folder = _require_folder(_settings(data))
-    reports = [_check_database(path, folder) for path in _databases(folder)]
+    settings = _settings(data)
+    folder = _require_folder(settings)
+    keyring = read_keyring(settings)
+    reports = [_check_database(path, folder, keyring) for path in _databases(folder)]
     if as_json:
         print_json(reports)
     else:
@@ -75,6 +86,7 @@ def back_up_data(target: Path, data: Path | None, *, as_json: bool) -> ExitCode:
         copied.append({"file": str(name), "bytes": (target / name).stat().st_size})
     # Copied last, so that the copy has every file to which the copied journals refer.
     copied += _copy_files(folder, target)
+    copied += _copy_keyring(folder, target)
     record_act(settings, Action.DATA_BACKUP)
     _print_files(copied, as_json=as_json, done=f"copied to {target}")
     return ExitCode.OK
@@ -95,7 +107,8 @@ def restore_data(source: Path, data: Path | None, *, as_json: bool) -> ExitCode:
             str(source), "is not a backup; `trunkline data backup DIR` makes one"
         )
     _check_empty(folder, "stop the mesh and move it away, or choose another one with --data")
-    for report in (_check_database(path, source) for path in files):
+    keyring = read_keyring(settings, source)
+    for report in (_check_database(path, source, keyring) for path in files):
         if report["problems"]:
             raise ConfigurationError(
                 str(source / report["file"]), f"is damaged: {report['problems'][0]}"
@@ -109,6 +122,7 @@ def restore_data(source: Path, data: Path | None, *, as_json: bool) -> ExitCode:
             back_up_file(path, unfinished / name)
             restored.append({"file": str(name), "bytes": (unfinished / name).stat().st_size})
         restored += _copy_files(source, unfinished)
+        restored += _copy_keyring(source, unfinished)
         # An existing target is empty, and rename() replaces it.
         unfinished.rename(folder)
     except OSError as error:
@@ -134,12 +148,13 @@ def prune_data(data: Path | None, *, older_than_days: float | None, as_json: boo
     if older_than_days is not None:
         retention = replace(retention, retain_s=older_than_days * _DAY_S)
     folder = _require_folder(settings)
+    keyring = open_keyring(settings)
     reports: list[dict[str, Any]] = []
     code = ExitCode.OK
     for path in _journals(folder):
         before_bytes = path.stat().st_size
         try:
-            pruned = prune_journal(path, retention)
+            pruned = prune_journal(path, retention, keyring)
             prune_blobs(BlobStore(blob_folder(path)), list_task_ids(path))
         except JournalUnavailableError as error:
             code = print_error(error)
@@ -167,8 +182,32 @@ def prune_data(data: Path | None, *, older_than_days: float | None, as_json: boo
     return code
 
 
+def rekey_data(data: Path | None, *, with_new_data_key: bool, as_json: bool) -> ExitCode:
+    """Encrypt the data keys under the configured keys. The mesh may be running.
+
+    Raises:
+        ConfigurationError: no key is configured, it is wrong, or there is no keyring.
+    """
+    settings = _settings(data)
+    content = rewrap(settings, with_new_data_key=with_new_data_key)
+    record_act(settings, Action.DATA_REKEY)
+    keys = sorted(content.data_keys[-1].wrapped)
+    report = {
+        "keys": keys,
+        "data_keys": len(content.data_keys),
+        "new_data_key": f"{content.data_keys[-1].id:08x}" if with_new_data_key else "",
+    }
+    if as_json:
+        print_json(report)
+        return ExitCode.OK
+    print(f"{len(content.data_keys)} data keys are encrypted under {' and '.join(keys)}")
+    if with_new_data_key:
+        print(f"new data is encrypted under the data key {report['new_data_key']}")
+    return ExitCode.OK
+
+
 def _settings(data: Path | None) -> Settings:
-    uses = {"data_dir", "compact_after_s", "retain_s", *USED_SETTINGS}
+    uses = {"data_dir", "compact_after_s", "retain_s", *_KEY_SETTINGS, *USED_SETTINGS}
     return load_command_settings({"data_dir": data}, uses=uses)
 
 
@@ -194,14 +233,21 @@ def _copy_files(folder: Path, target: Path) -> list[dict[str, Any]]:
     return [{"file": str(name), "bytes": copy_blobs(path, target / name)} for name, path in folders]
 
 
+def _copy_keyring(folder: Path, target: Path) -> list[dict[str, Any]]:
+    """Copy the keyring: an encrypted backup needs it, and the signing keys of all journals."""
+    size_bytes = copy_keyring(folder, target)
+    name = keyring_path(target).relative_to(target)
+    return [{"file": str(name), "bytes": size_bytes}] if size_bytes else []
+
+
 def _journals(folder: Path) -> Iterator[Path]:
     yield from sorted((folder / _JOURNAL_FOLDER).glob("*.db"))
 
 
-def _check_database(path: Path, folder: Path) -> dict[str, Any]:
+def _check_database(path: Path, folder: Path, keyring: Keyring | None) -> dict[str, Any]:
     if path.parent == folder / _JOURNAL_FOLDER and path.suffix == ".db":
-        report = check_journal(path)
-        blobs = BlobStore(blob_folder(path))
+        report = check_journal(path, keyring)
+        blobs = BlobStore(blob_folder(path), keyring=keyring)
         report.problems += islice(check_blobs(blobs, report.references), _MAX_FILE_PROBLEMS)
     else:
         report = CheckReport(path, problems=[] if is_sound(path) else ["SQLite finds it damaged"])
@@ -211,6 +257,10 @@ def _check_database(path: Path, folder: Path) -> dict[str, Any]:
         "owner_pid": report.owner_pid,
         "tasks": report.task_count,
         "events": report.event_count,
+        "encrypted_rows": report.chains.encrypted_count,
+        "plain_rows": report.chains.plain_count,
+        "signed_by": keyring.fingerprint if keyring and report.chains.signed_ns else "",
+        "unsigned_commits": report.chains.unsigned_count,
         "problems": report.problems,
     }
 
@@ -223,7 +273,18 @@ def _format_report(report: dict[str, Any]) -> str:
     if not report["journal_id"]:
         return f"{report['file']}: ok"
     owner = f", in use by process {report['owner_pid']}" if report["owner_pid"] else ""
-    return f"{report['file']}: ok, {report['tasks']} tasks, {report['events']} events{owner}"
+    counts = f"{report['tasks']} tasks, {report['events']} events"
+    return f"{report['file']}: ok, {counts}{_format_protection(report)}{owner}"
+
+
+def _format_protection(report: dict[str, Any]) -> str:
+    text = f", signed by {report['signed_by']}" if report["signed_by"] else ""
+    encrypted, plain = report["encrypted_rows"], report["plain_rows"]
+    if encrypted:
+        text += (
+            f", encrypted except {plain} of {encrypted + plain} rows" if plain else ", encrypted"
+        )
+    return text
 
 
 def _print_files(files: list[dict[str, Any]], *, as_json: bool, done: str) -> None:

@@ -12,6 +12,8 @@ import pytest
 
 from harness.journal.builders import append, begin, completed, created
 from harness.journal.processes import WRITER, end, start
+from harness.journal.protected import open_keyring
+from trunkline.encryption import Keyring
 from trunkline.errors import CursorExpiredError
 from trunkline.journal.events import build_draft, parse_header
 from trunkline.journal.journal import Journal, Retention
@@ -29,9 +31,11 @@ def command(*words: str | Path) -> "subprocess.CompletedProcess[str]":
     )
 
 
-async def write(path: Path, *, retention: Retention | None = None) -> list[str]:
+async def write(
+    path: Path, *, retention: Retention | None = None, keyring: Keyring | None = None
+) -> list[str]:
     """Make a journal with an ended and an unfinished task; return their ids."""
-    journal = Journal.open(path, retention=retention or Retention())
+    journal = Journal.open(path, retention=retention or Retention(), keyring=keyring)
     tasks = []
     for is_ended in (True, False):
         task_id = journal.new_task_id()
@@ -239,7 +243,7 @@ def test_an_invalid_or_damaged_backup_is_not_restored(data: Path, tmp_path: Path
 def test_pruning_deletes_old_ended_tasks_and_shrinks_the_file(tmp_path: Path) -> None:
     data = tmp_path / "data"
     path = data / "journals" / "mesh.db"
-    asyncio.run(write(path))
+    asyncio.run(write(path, keyring=open_keyring(data)))
     assert "0 tasks forgotten, 0 compacted" in command("prune", "--data", data).stdout
     before_bytes = path.stat().st_size
     process = command("prune", "--data", data, "--older-than", "0")

@@ -8,7 +8,7 @@ import typer
 from trunkline.cli.exits import finish
 from trunkline.cli.options import DataOption, JsonOption
 
-data = typer.Typer(help="Check, back up, restore and prune the data directory.")
+data = typer.Typer(help="Check, back up, restore, prune and rekey the data directory.")
 
 
 def usage(data: DataOption = None, *, json: JsonOption = False) -> None:
@@ -68,3 +68,18 @@ def data_prune(
     from trunkline.cli import storage as command
 
     finish(lambda: command.prune_data(data, older_than_days=older_than, as_json=json))
+
+
+@data.command("rekey")
+def data_rekey(
+    data: DataOption = None,
+    *,
+    new_data_key: Annotated[
+        bool, typer.Option("--new-data-key", help="Also encrypt new data under a new data key.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Encrypt the data keys under the configured keys. The mesh may be running."""
+    from trunkline.cli import storage as command
+
+    finish(lambda: command.rekey_data(data, with_new_data_key=new_data_key, as_json=json))

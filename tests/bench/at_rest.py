@@ -1,0 +1,175 @@
+"""Measures the price of hash chains and encryption of a journal, all three side by side in one run.
+
+`off` is a journal without hashes and signatures, which exists only here. Run it on a quiet machine:
+`.venv/bin/python tests/bench/at_rest.py [--rounds N]`. It prints the CPU time of the process:
+medians with quartiles, and the median of the ratios of neighbouring rounds.
+"""
+
+import argparse
+import asyncio
+import base64
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+from trunkline.artifacts import BlobStore, Reference, blob_folder
+from trunkline.encryption import Keyring, KeySource
+from trunkline.journal.events import build_draft, delta_event
+from trunkline.journal.journal import Journal
+from trunkline.journal.sqlite.chain import HashChains, Link
+from trunkline.v1 import event_pb2, message_pb2, part_pb2, task_pb2
+
+SHAPES: Final = ("off", "chain", "encrypted")
+FILE: Final = os.urandom(8 * 1024 * 1024)
+
+Work = Callable[[Journal], Awaitable[int]]
+
+
+def created() -> event_pb2.Event:
+    message = message_pb2.Message(message_id="m", parts=[part_pb2.Part(text="hello " * 20)])
+    return event_pb2.Event(
+        created=event_pb2.TaskCreated(
+            context_id="bench", agent="echo", account="bench", message=message
+        )
+    )
+
+
+def ended() -> event_pb2.Event:
+    status = task_pb2.TaskStatus(state=task_pb2.TASK_STATE_COMPLETED)
+    return event_pb2.Event(status=event_pb2.StatusChanged(status=status))
+
+
+async def begin(journal: Journal) -> str:
+    task_id = journal.new_task_id()
+    await journal.create(task_id, created())
+    start = event_pb2.ArtifactStart(name="answer")
+    event = delta_event("artifact-1", ["token "], start=start)
+    await journal.append(task_id, journal.epoch, [build_draft([event])])
+    return task_id
+
+
+async def one_commit_each(journal: Journal) -> int:
+    """Commit one token of one task at a time, the most expensive way to write."""
+    task_id = await begin(journal)
+    draft = build_draft([delta_event("artifact-1", ["token "])])
+    for _ in range(1000):
+        await journal.append(task_id, journal.epoch, [draft])
+    return 1000
+
+
+async def groups_of_64(journal: Journal) -> int:
+    """Commit a batch of four tokens of each of 64 tasks at a time."""
+    task_ids = [await begin(journal) for _ in range(64)]
+    draft = build_draft([delta_event("artifact-1", ["token "] * 4)])
+    for _ in range(50):
+        for task_id in task_ids:
+            appended = journal.append(task_id, journal.epoch, [draft])
+        await appended
+    return 50 * 64 * 4
+
+
+async def short_tasks(journal: Journal) -> int:
+    """Create 32 tasks at a time, end them and settle them: unary calls."""
+    store = journal._store
+    for _ in range(10):
+        task_ids = [journal.new_task_id() for _ in range(32)]
+        for task_id in task_ids:
+            future = journal.create(task_id, created())
+        await future
+        for task_id in task_ids:
+            appended = journal.append(task_id, journal.epoch, [build_draft([ended()])])
+        await appended
+        while store.has_backlog():
+            store.settle(budget_bytes=16 * 1024)
+    return 320
+
+
+async def files(journal: Journal) -> int:
+    """Write a file of 8 MB and read it."""
+    assert journal.path is not None
+    blobs = BlobStore(blob_folder(journal.path), keyring=journal.keyring)
+    reference = Reference.new(journal.new_task_id())
+    await blobs.put(reference, FILE)
+    size_bytes = 0
+    async for chunk in blobs.read(reference):
+        size_bytes += len(chunk)
+    assert size_bytes == len(FILE)
+    return 8
+
+
+WORKS: Final[dict[str, tuple[Work, str]]] = {
+    "one task, one token a commit": (one_commit_each, "commit"),
+    "64 tasks, four tokens each a commit": (groups_of_64, "token"),
+    "short tasks, 32 at once, settled": (short_tasks, "task"),
+    "file, written and read": (files, "MB"),
+}
+
+
+def open_journal(folder: Path, shape: str) -> Journal:
+    key = base64.b64encode(os.urandom(32)).decode() if shape == "encrypted" else ""
+    keyring = Keyring.open(folder / shape, KeySource(keys=key))
+    return Journal.open(folder / shape / "journal.db", keyring=keyring)
+
+
+async def run_round(work: Work, journal: Journal, shape: str) -> float:
+    """Return the CPU time of a unit of work in microseconds."""
+    for kind, name, original, replacement in _CHANGES:
+        setattr(kind, name, replacement if shape == "off" else original)
+    started_ns = time.process_time_ns()
+    count = await work(journal)
+    return (time.process_time_ns() - started_ns) / count / 1000
+
+
+def _next_number(link: Link, *_: object) -> Link:
+    return Link(link.number + 1, b"")
+
+
+def _do_nothing(*_: object, **__: object) -> None:
+    pass
+
+
+_CHANGES: Final[tuple[tuple[type, str, Any, Any], ...]] = (
+    (Link, "follow", Link.follow, _next_number),
+    (HashChains, "sign", HashChains.sign, _do_nothing),
+    (HashChains, "remove", HashChains.remove, _do_nothing),
+)
+
+
+def spread(values: list[float]) -> str:
+    low, middle, high = statistics.quantiles(values, n=4)
+    return f"{middle:.1f} ({low:.1f} to {high:.1f})"
+
+
+async def main(rounds: int) -> None:
+    print("| work | CPU µs per | off | chain | encrypted | chain | encrypted |")
+    print("|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as name:
+        journals = {shape: open_journal(Path(name), shape) for shape in SHAPES}
+        for label, (work, unit) in WORKS.items():
+            costs: dict[str, list[float]] = {shape: [] for shape in SHAPES}
+            for number in range(rounds + 1):
+                for shape in SHAPES:
+                    cost = await run_round(work, journals[shape], shape)
+                    if number:  # The first round warms up.
+                        costs[shape].append(cost)
+            ratios = [
+                statistics.median(
+                    cost / off for cost, off in zip(costs[shape], costs["off"], strict=True)
+                )
+                for shape in SHAPES[1:]
+            ]
+            cells = [spread(costs[shape]) for shape in SHAPES]
+            cells += [f"{ratio:.2f}x" for ratio in ratios]
+            print(f"| {label} | {unit} | {' | '.join(cells)} |")
+        for journal in journals.values():
+            journal.close()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=9)
+    asyncio.run(main(parser.parse_args().rounds))
