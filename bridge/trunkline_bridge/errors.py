@@ -85,6 +85,7 @@ FORBIDDEN = ErrorKind(-32000, "PERMISSION_DENIED", 403, code_pb2.PERMISSION_DENI
 OVERLOADED = ErrorKind(-32000, "RESOURCE_EXHAUSTED", 429, code_pb2.RESOURCE_EXHAUSTED)
 UNAVAILABLE = ErrorKind(-32000, "UNAVAILABLE", 503, code_pb2.UNAVAILABLE)
 TIMEOUT = ErrorKind(-32000, "DEADLINE_EXCEEDED", 504, code_pb2.DEADLINE_EXCEEDED)
+TREE_LIMIT = ErrorKind(-32000, "TREE_LIMIT", 400, code_pb2.FAILED_PRECONDITION)
 AGENT_NOT_FOUND = ErrorKind(-32602, "AGENT_NOT_FOUND", 404, code_pb2.NOT_FOUND)
 RESOURCE_NOT_FOUND = ErrorKind(-32602, "INVALID_PARAMS", 404, code_pb2.NOT_FOUND)
 
@@ -106,6 +107,7 @@ ERROR_KINDS: Mapping[type[errors.TrunklineError], ErrorKind] = {
     errors.ApprovalAnsweredError: UNSUPPORTED_OPERATION,
     errors.TaskGenerationMismatchError: TASK_GENERATION_MISMATCH,
     errors.ConfigurationError: INTERNAL_ERROR,
+    errors.TreeLimitError: TREE_LIMIT,
     errors.UnsupportedOperationError: UNSUPPORTED_OPERATION,
     errors.CursorExpiredError: INVALID_PARAMS,
     errors.OverloadedError: OVERLOADED,

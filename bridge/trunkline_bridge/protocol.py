@@ -18,6 +18,9 @@ LEGACY_EXTENSIONS_HEADER: Final = "x-a2a-extensions"
 LAST_EVENT_ID_HEADER: Final = "last-event-id"
 TIMEOUT_HEADER: Final = "Trunkline-Timeout"
 """The deadline of a task, in seconds from now."""
+TREE_HEADER: Final = "Trunkline-Tree"
+"""The chain of agents above a new task and what it may use: a TreePosition in base64url. It only
+restricts a task, so any caller may send it."""
 AGENT_KEY: Final = "trunkline-agent"
 """Metadata of a gRPC call that names the agent; v0.3 has no field for it."""
 NOTIFICATION_TOKEN_HEADER: Final = "x-a2a-notification-token"  # noqa: S105  its name

@@ -19,6 +19,7 @@ TrunklineError                       .code .reason .retryable .metadata()
 │  ├─ ApprovalAnsweredError          FAILED_PRECONDITION  APPROVAL_ANSWERED
 │  ├─ TaskGenerationMismatchError    ABORTED              TASK_GENERATION_MISMATCH
 │  ├─ ConfigurationError             FAILED_PRECONDITION  CONFIGURATION_INVALID
+│  ├─ TreeLimitError                 FAILED_PRECONDITION  TREE_LIMIT
 │  ├─ UnsupportedOperationError      UNIMPLEMENTED        UNSUPPORTED_OPERATION
 │  └─ CursorExpiredError             OUT_OF_RANGE         CURSOR_EXPIRED
 ├─ PeerError                         another process failed; a retry may help
@@ -293,6 +294,20 @@ class ConfigurationError(RequestError):
     code: ClassVar[Code] = Code.FAILED_PRECONDITION
     reason: ClassVar[str] = "CONFIGURATION_INVALID"
     template: ClassVar[str] = "{where}: {problem}"
+
+
+@dataclass(eq=False)
+class TreeLimitError(RequestError):
+    """A task is over a limit of its tree of calls."""
+
+    limit: str
+    """The setting in the table `[tree]`; `time`: the deadline."""
+    chain: str
+    """The agents from the root of the tree down to the one that may not go on."""
+    problem: str
+    code: ClassVar[Code] = Code.FAILED_PRECONDITION
+    reason: ClassVar[str] = "TREE_LIMIT"
+    template: ClassVar[str] = "{chain} is over the limit of {limit}: {problem}"
 
 
 @dataclass(eq=False)

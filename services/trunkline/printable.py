@@ -1,6 +1,7 @@
 """Control characters in text from others: they forge log lines and take over terminals."""
 
 import re
+import unicodedata
 from typing import Final
 
 # Control characters (C0, DEL, C1), line and paragraph separators, surrogates, and the controls of
@@ -14,6 +15,8 @@ _CONTROLS_BUT_LAYOUT: Final = re.compile(f"(?![\t\n])[{_HIDDEN}]")
 _TERMINAL_SEQUENCES: Final = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)"
 )
+# A text with more invisible characters than this is cut off.
+_SOURCE_FACTOR: Final = 4
 _SHORT: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -30,6 +33,18 @@ def escape_json_controls(text: str) -> str:
 def remove_controls(text: str) -> str:
     """Return text without control characters other than tabs and line breaks."""
     return _CONTROLS_BUT_LAYOUT.sub("", text)
+
+
+def to_plain_line(text: str, limit: int) -> str:
+    """Return text on one line, of at most `limit` characters, without characters that don't show.
+
+    These are control and format characters, among them those of text direction and the invisible
+    letters of Unicode's tags, surrogates, and code points for private use or without a meaning.
+    """
+    # Unicode's categories of invisible characters begin with C. Line breaks become spaces first.
+    words = " ".join(text[: _SOURCE_FACTOR * limit].split())
+    shown = "".join(char for char in words if unicodedata.category(char)[0] != "C")
+    return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
 
 
 def remove_terminal_sequences(text: str) -> str:

@@ -48,6 +48,17 @@ async def test_text_is_forwarded(far: BridgedMesh) -> None:
     assert task.task.artifacts[0].name == "count"
 
 
+async def test_the_chain_of_agents_and_what_remains_go_to_the_other_mesh(far: BridgedMesh) -> None:
+    await far.mesh.ask("count 1", agent="far")
+    page = await far.mesh.client("echo").list_tasks(task_service_pb2.ListTasksRequest(agent="echo"))
+    remote = await far.mesh.get_task(page.tasks[0].task_id)
+    assert [(ancestor.agent, ancestor.task_id) for ancestor in remote.tree.ancestors] == [
+        ("far", "")
+    ]
+    assert remote.tree.budget.levels == 7
+    assert not remote.HasField("parent")
+
+
 async def test_a_question_is_answered_by_the_next_turn(far: BridgedMesh) -> None:
     waiting = await far.mesh.ask("ask which one?", agent="far")
     assert waiting.task.status.state == State.TASK_STATE_INPUT_REQUIRED

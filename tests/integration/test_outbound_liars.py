@@ -28,6 +28,7 @@ from harness.remote.scripted_agent import (
     task,
 )
 from trunkline.client.breaker import BreakerSettings
+from trunkline.errors import PeerProtocolError
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import message_service_pb2, snapshot_pb2
 from trunkline_bridge.client import remote_turn as turn
@@ -517,3 +518,22 @@ async def test_each_of_our_conversations_has_its_own_remote_context(
     assert first == again
     assert len({first, other, next_one}) == 3
     assert "ann" not in first
+
+
+async def test_a_card_that_changed_is_refused_and_the_earlier_one_stays_in_use(
+    tmp_path: Path,
+) -> None:
+    async with scripted_agent() as agent:
+        settings = replace(SETTINGS, url=agent.url, data_dir=tmp_path, pin="refuse")
+        async with connect_remote_agent(settings) as remote:
+            good = dict(agent.card)
+            agent.card = good | {"description": "new", "skills": [{"id": "pay", "name": "Pay"}]}
+            with pytest.raises(PeerProtocolError, match="new skills: pay"):
+                await remote.read_card()
+            assert remote.agent.card.description != "new"
+        with pytest.raises(PeerProtocolError, match="new skills: pay"):
+            async with connect_remote_agent(settings):
+                pass
+        agent.card = good
+        async with connect_remote_agent(settings):
+            assert agent.calls

@@ -109,8 +109,8 @@ async def test_the_model_plans_from_the_scores_and_its_steps_take_results(
     assert [list(item.after) for item in ended.plans[0].steps] == [[], [], ["step-1", "step-2"]]
     assert answer(ended) == "All in one."
     prompt = provider.requests[0].messages[0]["content"]
-    assert "- red: Knows about red." in prompt
-    assert "red 0.83 (skill 'red': red)" in prompt
+    assert '{"agent": "red", "claims": "Knows about red.' in prompt
+    assert '"red": "0.83 (skill \'red\': red)"' in prompt
     assert provider.requests[0].tools == ["make_plan", "ask_user"]
     assert "blue was asked compare" in provider.requests[1].last
 

@@ -121,6 +121,8 @@ def build_submission(
     )
     if request.HasField("metadata"):
         submission.metadata.CopyFrom(request.metadata)
+    if caller.tree is not None:
+        submission.tree.CopyFrom(caller.tree)
     if caller.deadline is not None:
         submission.deadline.FromDatetime(caller.deadline)
     return submission

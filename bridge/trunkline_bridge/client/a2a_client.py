@@ -18,7 +18,8 @@ from trunkline.errors import (
 )
 from trunkline.task_states import INTERRUPTED, TERMINAL
 from trunkline.v1 import task_pb2
-from trunkline_bridge.client.agent_card import RemoteCard, card_url_candidates, parse_remote_card
+from trunkline_bridge.client.agent_card import RemoteCard, card_url_candidates
+from trunkline_bridge.client.card_verifier import CardVerifier
 from trunkline_bridge.client.errors import WRONG_VERSION_REASONS, RpcError
 from trunkline_bridge.client.http import MAX_EVENT_BYTES, HttpClient
 from trunkline_bridge.client.interfaces import Interface, InterfaceSelector, ProtocolBinding
@@ -91,6 +92,7 @@ class A2AClient:
             open_s=settings.breaker.open_s,
             successes=settings.breaker.successes,
         )
+        self._verifier = CardVerifier(settings, self._fetch_document)
         self._is_version_fixed = interface is not None
         self._card = None if interface is None else RemoteCard.for_interface(interface)
         self._transports: dict[Interface, Transport] = {}
@@ -126,8 +128,10 @@ class A2AClient:
         """Fetch the card from the first well-known address that has one.
 
         Raises:
-            PeerProtocolError: There is no card, or its interfaces are not supported.
+            PeerProtocolError: There is no card, its interfaces are not supported, or it can't be
+                trusted: see `CardVerifier`.
             PeerUnavailableError, PeerTimeoutError, PeerRefusedError: The request failed.
+            ConfigurationError: The keys or the pin of the card can't be used.
         """
         settings = self.settings
         problem = ""
@@ -141,12 +145,18 @@ class A2AClient:
             if len(response.body) > _CARD_BYTES:
                 raise PeerProtocolError(self.name, "its card is over 1 MiB")
             selector = InterfaceSelector(url, settings.hosts, settings.bindings, settings.versions)
-            try:
-                self._card = parse_remote_card(response.body, selector)
-            except ValueError as error:
-                raise PeerProtocolError(self.name, str(error)) from None
+            self._card = await self._verifier.verify(response.body, selector, peer=self.name)
             return self._card
         raise PeerProtocolError(self.name, problem)
+
+    async def _fetch_document(self, url: str) -> bytes:
+        """Return a small document of the agent's own origin. PeerProtocolError: there is none."""
+        response = await self._http.request(
+            "GET", url, headers={VERSION_HEADER: V1_0}, timeout_s=CALL_TIMEOUT_S
+        )
+        if response.status != 200 or len(response.body) > _CARD_BYTES:
+            raise PeerProtocolError(self.name, f"HTTP {response.status} at {url}")
+        return response.body
 
     @asynccontextmanager
     async def stream_message(

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from google.protobuf import json_format
 
+from trunkline.printable import to_plain_line
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.client.interfaces import Interface, InterfaceSelector
 from trunkline_bridge.protocol import CARD_PATH, LEGACY_CARD_PATH, RESUME_EXTENSION, V0_3
@@ -16,6 +17,12 @@ from trunkline_bridge.versions.json_values import Json
 from trunkline_bridge.versions.v0_1.json_reader import MEDIA_TYPES
 
 _V0_3_DEFAULT_BINDING: Final = "JSONRPC"
+# Limits on the texts of a card.
+_NAME_CHARS: Final = 200
+_EXAMPLE_CHARS: Final = 500
+_DESCRIPTION_CHARS: Final = 2000
+_MAX_SKILLS: Final = 100
+_MAX_TEXTS: Final = 100
 _INVALID_NAME_CHARS: Final = re.compile(r"[^a-z0-9]+")
 
 
@@ -89,10 +96,12 @@ def build_local_card(remote: agent_card_pb2.AgentCard, name: str) -> agent_card_
     """Build the card of the local agent that represents a remote one.
 
     Interfaces, capabilities, security and signatures are left out: the bridge that serves the local
-    agent sets its own.
+    agent sets its own. Texts are on one line, limited in length, and have no invisible characters,
+    because people and models read them.
     """
     card = agent_card_pb2.AgentCard()
     card.CopyFrom(remote)
+    _clean_texts(card)
     card.name = name
     for field in (
         "supported_interfaces",
@@ -109,6 +118,20 @@ def build_local_card(remote: agent_card_pb2.AgentCard, name: str) -> agent_card_
     if not card.skills:
         card.skills.add(id=name, name=name, description=card.description, tags=[name])
     return card
+
+
+def _clean_texts(card: agent_card_pb2.AgentCard) -> None:
+    card.description = to_plain_line(card.description, _DESCRIPTION_CHARS)
+    card.version = to_plain_line(card.version, _NAME_CHARS)
+    del card.skills[_MAX_SKILLS:]
+    for skill in card.skills:
+        skill.id = to_plain_line(skill.id, _NAME_CHARS)
+        skill.name = to_plain_line(skill.name, _NAME_CHARS)
+        skill.description = to_plain_line(skill.description, _DESCRIPTION_CHARS)
+        skill.tags[:] = [to_plain_line(tag, _NAME_CHARS) for tag in skill.tags[:_MAX_TEXTS]]
+        skill.examples[:] = [
+            to_plain_line(example, _EXAMPLE_CHARS) for example in skill.examples[:_MAX_TEXTS]
+        ]
 
 
 def _media_types(value: Iterable[str]) -> list[str]:

@@ -1,6 +1,7 @@
 """Runs one turn of a task on a remote agent, across broken streams and takeovers."""
 
 import asyncio
+import base64
 import contextlib
 import hashlib
 import logging
@@ -135,9 +136,8 @@ class RemoteTurn:
     async def _send(self) -> None:
         """Send the message and read its stream."""
         try:
-            async with self._peer.stream_message(
-                await self._request(), self._call_options()
-            ) as events:
+            options = self._call_options()._replace(tree=self._tree())
+            async with self._peer.stream_message(await self._request(), options) as events:
                 await self._read(events, is_beginning=True)
         except PeerRefusedError as error:
             if self._mirror.is_known:
@@ -255,6 +255,19 @@ class RemoteTurn:
         # A backslash and an n: another separator would change the ids of conversations.
         digest = hashlib.sha256("\\n".join(parts).encode()).hexdigest()
         return str(uuid.uuid5(_CONTEXT_NAMESPACE, digest))
+
+    def _tree(self) -> str:
+        """Return the value of Trunkline-Tree.
+
+        It is empty for an agent that is not served by Trunkline, so that the names of our agents go
+        to nobody who has no use for them. The ids of our tasks stay here.
+        """
+        if not self._peer.card.supports_resume:
+            return ""
+        position = self._task.tree.position_of_child("")
+        for ancestor in position.ancestors:
+            ancestor.ClearField("task_id")
+        return base64.urlsafe_b64encode(position.SerializeToString()).decode()
 
     def _call_options(self, last_event_id: str = "") -> CallOptions:
         deadline, left_s = self._task.deadline, None

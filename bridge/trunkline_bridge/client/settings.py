@@ -3,6 +3,7 @@
 import logging
 import os
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Self
 
 from trunkline.client.breaker import DEFAULT_SETTINGS, BreakerSettings
@@ -23,12 +24,21 @@ class RemoteSettings(RemoteEndpointSettings):
     """Limit of the content that the agent may send in one turn."""
     breaker: BreakerSettings = DEFAULT_SETTINGS
     """Settings of the circuit breaker for new messages."""
+    data_dir: Path | None = None
+    """The folder of the card's pin; None: the card is not pinned."""
 
     @classmethod
     def from_settings(
-        cls, name: str, settings: RemoteAgentSettings, breaker: BreakerSettings = DEFAULT_SETTINGS
+        cls,
+        name: str,
+        settings: RemoteAgentSettings,
+        breaker: BreakerSettings = DEFAULT_SETTINGS,
+        *,
+        data_dir: Path | None = None,
     ) -> Self:
         """Build the settings from a process's settings, with credentials from the environment.
+
+        The pin of the agent's card is in `data_dir`.
 
         Raises:
             ConfigurationError: A variable that holds credentials isn't set.
@@ -44,7 +54,8 @@ class RemoteSettings(RemoteEndpointSettings):
             logger.warning("remote.credentials_not_encrypted", extra={"where": where})
         names = [field.name for field in fields(RemoteEndpointSettings)]
         shared = {name: getattr(settings, name) for name in names}
-        return cls(**{**shared, "headers": headers, "name": name, "breaker": breaker})
+        others = {"headers": headers, "name": name, "breaker": breaker, "data_dir": data_dir}
+        return cls(**{**shared, **others})
 
 
 def _read_secret(variable: str, where: str) -> str:

@@ -17,6 +17,7 @@ from trunkline_bridge.protocol import (
     LEGACY_EXTENSIONS_HEADER,
     RESUME_EXTENSION,
     TIMEOUT_HEADER,
+    TREE_HEADER,
     V0_3,
     VERSION_HEADER,
 )
@@ -56,6 +57,8 @@ class CallOptions(NamedTuple):
     """The event after which a stream is resumed; empty: not resumed."""
     timeout_s: float | None = None
     """Seconds until the task's deadline; only Trunkline's own bridge reads it."""
+    tree: str = ""
+    """The value of Trunkline-Tree for a new task; empty: it is not sent."""
 
 
 class Transport(Protocol):
@@ -97,6 +100,8 @@ def service_headers(version: str, options: CallOptions) -> Mapping[str, str]:
             headers[LEGACY_EXTENSIONS_HEADER] = RESUME_EXTENSION
     if options.last_event_id:
         headers[LAST_EVENT_ID_HEADER] = options.last_event_id
+    if options.tree:
+        headers[TREE_HEADER.lower()] = options.tree
     if options.timeout_s is not None:
         headers[TIMEOUT_HEADER.lower()] = f"{options.timeout_s:.3f}"
     return headers

@@ -1,5 +1,6 @@
 """Callers: their identity, and the service parameters of their request."""
 
+import base64
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -7,10 +8,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Protocol
 
+from google.protobuf.message import DecodeError
+
 from trunkline.audit import ActorKind
 from trunkline.identity import ANONYMOUS_ACCOUNT
 from trunkline.task_states import TURN_END
-from trunkline.v1 import security_scheme_pb2, task_pb2
+from trunkline.v1 import security_scheme_pb2, task_pb2, tree_pb2
 from trunkline_bridge.edge.account_limits import AccountLimiter
 from trunkline_bridge.edge.in_flight import Peer
 from trunkline_bridge.edge.permissions import UNRESTRICTED, Permissions
@@ -23,6 +26,7 @@ from trunkline_bridge.protocol import (
     LEGACY_EXTENSIONS_HEADER,
     RESUME_EXTENSION,
     TIMEOUT_HEADER,
+    TREE_HEADER,
     V0_1,
     V1_0,
     V1_1,
@@ -30,6 +34,8 @@ from trunkline_bridge.protocol import (
 from trunkline_bridge.settings import BridgeSettings
 
 _TIMEOUT = TIMEOUT_HEADER.lower().encode()
+_TREE = TREE_HEADER.lower().encode()
+_MAX_TREE_CHARS = 8192
 _EXTENSIONS = EXTENSIONS_HEADER.encode()
 _LEGACY_EXTENSIONS = LEGACY_EXTENSIONS_HEADER.encode()
 _LAST_EVENT_ID = LAST_EVENT_ID_HEADER.encode()
@@ -155,6 +161,8 @@ class Caller(NamedTuple):
     address: str = ""
     """The address of the connection's other end; empty if it is unknown."""
     permissions: Permissions = UNRESTRICTED
+    tree: tree_pb2.TreePosition | None = None
+    """The place of a new task in a tree of calls that began elsewhere."""
 
     @property
     def is_older(self) -> bool:
@@ -219,6 +227,7 @@ class CallerFactory:
             key_id=identity.key_id,
             address=parameters.peer.address,
             permissions=identity.permissions,
+            tree=parse_tree(parameters.get(_TREE)),
         )
 
 
@@ -280,3 +289,19 @@ def parse_deadline(header: str | None) -> datetime | None:
         problem = f"must be a number of seconds above 0, at most {_MAX_TIMEOUT_S} (ten years)"
         raise invalid_params((TIMEOUT_HEADER, problem))
     return datetime.now(UTC) + timedelta(seconds=timeout_s)
+
+
+def parse_tree(header: str | None) -> tree_pb2.TreePosition | None:
+    """Return the position of a `Trunkline-Tree` header. WireError: it is invalid.
+
+    The host of the task checks the chain.
+    """
+    if header is None:
+        return None
+    try:
+        if len(header) > _MAX_TREE_CHARS:
+            raise ValueError
+        return tree_pb2.TreePosition.FromString(base64.b64decode(header, b"-_", validate=True))
+    except (ValueError, DecodeError):
+        problem = f"must be a TreePosition in base64url, of at most {_MAX_TREE_CHARS} characters"
+        raise invalid_params((TREE_HEADER, problem)) from None

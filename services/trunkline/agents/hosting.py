@@ -69,6 +69,7 @@ def task_settings(settings: Settings) -> TaskSettings:
         task_limit=settings.task_limit,
         agent_timeouts=settings.agent_timeouts,
         limits=settings.limits,
+        tree=settings.tree,
         webhook_retry=RetryPolicy(give_up_s=settings.webhook_give_up_s),
     )
 

@@ -323,6 +323,8 @@ class Fold:
         self._generation += 2 if is_complete_answer else 1
         self._timeline.add_status(status, generation=self._generation)
         self._is_ended = status.state in TERMINAL
+        if event.status.HasField("usage"):
+            self._snapshot.usage.CopyFrom(event.status.usage)
         if self._is_ended or status.state in INTERRUPTED:
             self._snapshot.continuation = event.status.continuation
 
@@ -546,6 +548,8 @@ def _apply_created(
         snapshot.deadline.CopyFrom(created.deadline)
     if created.HasField("parent"):
         snapshot.parent.CopyFrom(created.parent)
+    if created.HasField("tree"):
+        snapshot.tree.CopyFrom(created.tree)
     task.context_id = created.context_id
     task.status.state = task_pb2.TASK_STATE_SUBMITTED
     task.status.timestamp.CopyFrom(time)

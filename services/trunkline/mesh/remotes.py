@@ -107,7 +107,10 @@ class _RemoteProxy:
 
         name = self.agent.card.name
         options = RemoteSettings.from_settings(
-            name, self._remote, BreakerSettings.from_settings(settings)
+            name,
+            self._remote,
+            BreakerSettings.from_settings(settings),
+            data_dir=settings.data_dir,
         )
         async with open_remote_agent(options) as remote_agent:
             self._remote_agent = remote_agent.agent
@@ -140,7 +143,9 @@ async def serve_remote(
         async with run_in_background(remote_agent.refresh_card(on_change)):
             yield
 
-    options = RemoteSettings.from_settings(name, remote, BreakerSettings.from_settings(settings))
+    options = RemoteSettings.from_settings(
+        name, remote, BreakerSettings.from_settings(settings), data_dir=settings.data_dir
+    )
     async with connect_remote_agent(options) as remote_agent:
         local = replace(remote_agent.agent, lifespan=lifespan)
         async with join_mesh(lambda _: [local], settings) as serving:

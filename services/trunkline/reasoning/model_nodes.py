@@ -31,6 +31,7 @@ async def call_model(state: ReasoningState, runtime: Runtime[ReasoningTurn]) -> 
         ModelUnavailableError: no model gave a reply.
         TokenLimitError: the turn has used all its tokens.
         LimitExceededError: a budget is used up.
+        TreeLimitError: the request has used all its tokens.
     """
     turn = runtime.context
     check_message_limit(turn, state)
@@ -44,6 +45,7 @@ async def call_model(state: ReasoningState, runtime: Runtime[ReasoningTurn]) -> 
         on_text=turn.append_answer,
         on_discard=partial(turn.truncate_answer, start),
         budget=turn.task.budget,
+        tree=turn.task.tree,
     )
     if reply.tool_calls and find_result_call(reply.tool_calls) is None:
         # Text beside tool calls is reasoning and not part of the answer.
@@ -108,7 +110,9 @@ async def _find_objection(turn: ReasoningTurn, state: ReasoningState, answer: st
     try:
         async with asyncio.timeout(CHECK_TIMEOUT_S):
             verdict = await turn.checker.ask(
-                [SystemMessage(_INSTRUCTIONS), HumanMessage(question)], budget=turn.task.budget
+                [SystemMessage(_INSTRUCTIONS), HumanMessage(question)],
+                budget=turn.task.budget,
+                tree=turn.task.tree,
             )
     except (TimeoutError, TrunklineError) as error:
         extra = {"task_id": turn.task.id, "problem": type(error).__name__}

@@ -19,6 +19,7 @@ from trunkline.settings.sections import (
     ScopeSettings,
     SupervisorSettings,
     TlsSettings,
+    TreeSettings,
 )
 from trunkline.settings.settings import AGENT_PLUGIN_GROUP, ENV_PREFIX, Settings
 
@@ -41,6 +42,7 @@ __all__ = [
     "Settings",
     "SupervisorSettings",
     "TlsSettings",
+    "TreeSettings",
     "advertised_address",
     "check_exposure",
     "check_optional_url",

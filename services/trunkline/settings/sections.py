@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, ClassVar, Final, Literal
 
 from trunkline.settings.addresses import HostPort
 from trunkline.settings.constraints import (
@@ -112,6 +112,13 @@ class RemoteEndpointSettings:
     """The time for which a task retries an unreachable remote agent."""
     refresh_s: Seconds = 300.0
     """The interval between reads of the agent's card."""
+    pin: Literal["report", "refuse"] = "report"
+    """`report` logs once that the agent's card leads elsewhere than at first, or declares other
+    authentication, keys or skills. `refuse` does not use such a card until the file of its pin is
+    deleted."""
+    card_keys: FilePath | None = None
+    """A file of public keys, JWKS or PEM. One of them must have signed the card. None: the card
+    may be unsigned, unless it was signed at first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,6 +131,33 @@ class RemoteAgentSettings(RemoteEndpointSettings):
     """The variable that holds the API key."""
     api_key_header: str = "X-API-Key"
     """The header that carries the API key."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TreeSettings:
+    """The table `[tree]`: limits of a request and of all tasks that agents start for it.
+
+    A task gets the smaller limits of its caller and of its host.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _NO_OTHER_KEYS
+
+    depth: Annotated[int, Between(1, 64)] = 8
+    """The number of tasks in a chain of calls, the first one included."""
+    circles: Annotated[int, Between(0, 63)] = 1
+    """The number of times that an agent may be asked again by those that it asked, at any depth.
+    Supervisors of a mesh never do that. Agents with code of their own and remote agents may."""
+    children: Annotated[int, Between(1, 100_000)] = 200
+    """The number of tasks that one task may start, over all its turns."""
+    tasks: Annotated[int, Between(1, 1_000_000)] = 2000
+    """The number of tasks of a request, the first one included."""
+    tokens: Annotated[int, Between(1, 1_000_000_000_000)] | None = None
+    """The number of tokens that the models of a request may read and write. None: no limit."""
+    cost: Annotated[float, Between(0.000001, 1_000_000)] | None = None
+    """The price of those tokens in US dollars, by `input_price` and `output_price` of the models.
+    None: no limit."""
+    timeout_s: Annotated[float, Between(0.001, 365 * DAY_S)] | None = None
+    """The time after which a request and all its tasks fail. None: that of its agent, if any."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

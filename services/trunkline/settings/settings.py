@@ -25,6 +25,7 @@ from trunkline.settings.sections import (
     ScopeSettings,
     SupervisorSettings,
     TlsSettings,
+    TreeSettings,
 )
 
 ENV_PREFIX: Final = "TRUNKLINE_"
@@ -142,6 +143,9 @@ class Settings:
     """Supervisors over agents of this mesh. In the file only: `[supervisor.NAME]` tables."""
     remotes: Mapping[str, RemoteAgentSettings] = field(default_factory=dict)
     """Remote A2A agents by their names on this mesh. In the file only: `[remote.NAME]` tables."""
+    tree: TreeSettings = field(default_factory=TreeSettings)
+    """Limits of a request and of all tasks that agents start for it. In the file only: the table
+    `[tree]`."""
     plugins: Mapping[str, PluginTable] = field(default_factory=dict)
     """Tables of installed agent plugins, by the plugin's name: `[NAME]` in the file, and variables
     TRUNKLINE_NAME_KEY."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from trunkline.printable import to_plain_line
 from trunkline.supervisor.request_splitter import MAX_STEPS
 from trunkline.supervisor.router import SEARCHED_CHARS, Router, top_agents
 from trunkline.supervisor.step_runner import SupervisorTurn
@@ -130,12 +131,15 @@ def _describe_failure(step: Step, outcome: Outcome) -> str:
 
 def _describe_example(card: agent_card_pb2.AgentCard) -> str:
     examples = [example for skill in card.skills for example in skill.examples]
-    return f'{card.name}: "{examples[0]}"' if examples else f"{card.name}: {card.description}"
+    # A planner reads its own questions again, so the card's text in them is short.
+    text = to_plain_line(examples[0] if examples else card.description, _EXAMPLE_CHARS)
+    return f'{card.name}: "{text}"' if examples else f"{card.name}: {text}"
 
 
 # The answer is written in pieces of this size, so that each fits a frame of the wire.
 _PIECE_CHARS = 32 * 1024
 _NAME = "answer"
+_EXAMPLE_CHARS = 200
 
 
 async def rewrite_answer(
@@ -155,7 +159,12 @@ async def rewrite_answer(
         return answer
     draft = _Draft(turn.task)
     text = await turn.planner.write_answer(
-        turn.task.text, answers, draft.append, draft.clear, turn.task.budget
+        turn.task.text,
+        answers,
+        draft.append,
+        draft.clear,
+        budget=turn.task.budget,
+        tree=turn.task.tree,
     )
     if not text.strip():
         await draft.close()

@@ -21,7 +21,7 @@ from trunkline.supervisor.transcript import MAX_TEXT_CHARS, Transcript
 from trunkline.tasks.content import message_text
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.turn_runtime import TurnRuntime
-from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2
+from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2, tree_pb2
 
 # Shorter than the grace period of a canceled turn.
 _CANCEL_S = 1.5
@@ -66,6 +66,11 @@ class ChildTask:
         self._bytes = 0
         # The error of a batch that was rejected while it was forwarded.
         self._rejection: Exception | None = None
+
+    @property
+    def usage(self) -> tree_pb2.TreeUsage | None:
+        """The usage of the child and the tasks below it, as far as it reported."""
+        return None if self._transcript is None else self._transcript.usage
 
     async def run(self, message: message_pb2.Message, *, is_retry: bool = False) -> Outcome:
         """Send the child its message, and forward its artifacts until its turn ends.

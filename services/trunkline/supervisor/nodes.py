@@ -78,6 +78,7 @@ async def _plan_request(turn: SupervisorTurn) -> PlanResult:
         last_agent=last_agent,
         earlier_messages=earlier_messages,
         budget=task.budget,
+        tree=task.tree,
     )
     if result.steps:
         return result

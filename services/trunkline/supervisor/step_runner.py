@@ -15,7 +15,6 @@ from trunkline.supervisor.child import ChildLimits, ChildTask
 from trunkline.supervisor.references import fill_references
 from trunkline.supervisor.router import Router
 from trunkline.supervisor.steps import Outcome, Step, clip, failed_outcome
-from trunkline.task_states import StateValue
 from trunkline.tasks import approvals
 from trunkline.tasks.lifecycle import State, state_name
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -50,13 +49,17 @@ async def run_steps(
     """Run the steps without an outcome, and return the outcomes of all."""
     outcomes = dict(earlier_outcomes)
     end_events = {step.id: asyncio.Event() for step in steps}
+    # The steps that need a share of the limits per tree of tasks.
+    uncalled_ids = {step.id for step in steps if step.id not in outcomes and not _get_child(step)}
 
     async def run(step: Step) -> None:
         try:
             for earlier in step.after:
                 if earlier in end_events:
                     await end_events[earlier].wait()
-            outcomes[step.id] = await _run_step(turn, step, outcomes)
+            shares = max(1, len(uncalled_ids))
+            uncalled_ids.discard(step.id)
+            outcomes[step.id] = await _run_step(turn, step, outcomes, shares=shares)
         finally:
             end_events[step.id].set()
 
@@ -73,7 +76,10 @@ async def run_steps(
     return outcomes
 
 
-async def _run_step(turn: SupervisorTurn, step: Step, outcomes: Mapping[str, Outcome]) -> Outcome:
+async def _run_step(
+    turn: SupervisorTurn, step: Step, outcomes: Mapping[str, Outcome], *, shares: int
+) -> Outcome:
+    """Run a step. Its child gets one of `shares` equal parts of what remains of the limits."""
     if not step.agent:
         return failed_outcome("", "no agent here fits it")
     needed_outcomes = {earlier: outcomes[earlier] for earlier in step.needed_steps}
@@ -89,19 +95,29 @@ async def _run_step(turn: SupervisorTurn, step: Step, outcomes: Mapping[str, Out
         step.text, {name: outcome.text for name, outcome in needed_outcomes.items()}
     )
     try:
-        child_id = step.child_id or step.called_child_id
-        child_id = child_id or allocate_task_id(turn.directory.get_agent_host(step.agent))
+        child_id = _get_child(step)
+        start = None
+        if not child_id:
+            child_id = allocate_task_id(turn.directory.get_agent_host(step.agent))
+            budget = turn.task.tree.reserve(child_id, step.agent, shares=shares)
+            start = event_pb2.ChildStarted(
+                task_id=child_id, agent=step.agent, step_id=step.id, budget=budget
+            )
     except TrunklineError as error:
         return failed_outcome(step.agent, str(redact_addresses(error)))
+    if start is not None:
+        await turn.task.record(event_pb2.Event(child_started=start))
     return await _call_child(turn, step, text, child_id)
 
 
+def _get_child(step: Step) -> str:
+    """Return the child that was started for a step before, or ""."""
+    return step.child_id or step.called_child_id
+
+
 async def _call_child(turn: SupervisorTurn, step: Step, text: str, child_id: str) -> Outcome:
-    """Call the child, and record its start and its end in the journal."""
+    """Call the child, and record its end in the journal."""
     task = turn.task
-    if not (step.child_id or step.called_child_id):
-        start = event_pb2.ChildStarted(task_id=child_id, agent=step.agent, step_id=step.id)
-        await task.record(event_pb2.Event(child_started=start))
     attributes: dict[str, AttributeValue] = {
         telemetry.GEN_AI_OPERATION_NAME: telemetry.INVOKE_AGENT,
         telemetry.GEN_AI_AGENT_NAME: step.agent,
@@ -124,11 +140,12 @@ async def _call_child(turn: SupervisorTurn, step: Step, text: str, child_id: str
                 outcome = await child.run(message, is_retry=is_retry)
             except asyncio.CancelledError:
                 call.summary = f"{step.agent}: canceled"
-                await task.record(_build_finished_event(step, child_id, State.TASK_STATE_CANCELED))
+                canceled = Outcome(step.agent, State.TASK_STATE_CANCELED, usage=child.usage)
+                await task.record(_build_finished_event(step, child_id, canceled))
                 raise
             except TrunklineError as error:
                 outcome = failed_outcome(
-                    step.agent, str(redact_addresses(error)), child_id=child_id
+                    step.agent, str(redact_addresses(error)), child_id=child_id, usage=child.usage
                 )
                 telemetry.mark_error(span, error)
             else:
@@ -138,14 +155,16 @@ async def _call_child(turn: SupervisorTurn, step: Step, text: str, child_id: str
             call.summary = f"{step.agent}: {state_name(outcome.state)}"
     # The text of an answer is in its artifacts, unless it came as a status or a direct reply.
     status_text = outcome.text if outcome.is_status_text or not outcome.is_answer else ""
-    await task.record(_build_finished_event(step, child_id, outcome.state, status_text))
+    await task.record(_build_finished_event(step, child_id, outcome, status_text))
     return outcome
 
 
 def _build_finished_event(
-    step: Step, child_id: str, state: StateValue, text: str = ""
+    step: Step, child_id: str, outcome: Outcome, text: str = ""
 ) -> event_pb2.Event:
-    end = event_pb2.ChildFinished(task_id=child_id, agent=step.agent, state=state, text=text)
+    end = event_pb2.ChildFinished(
+        task_id=child_id, agent=step.agent, state=outcome.state, text=text, usage=outcome.usage
+    )
     return event_pb2.Event(child_finished=end)
 
 

@@ -9,7 +9,7 @@ from trunkline.artifacts.references import sanitize_filename
 from trunkline.supervisor.references import find_needed_steps
 from trunkline.task_states import StateValue
 from trunkline.tasks.lifecycle import INTERRUPTED, State
-from trunkline.v1 import event_pb2, message_pb2, part_pb2
+from trunkline.v1 import event_pb2, message_pb2, part_pb2, tree_pb2
 
 LINE_CHARS = 80
 _RECORDED_CHARS = 1000
@@ -85,6 +85,8 @@ class Outcome:
     child_id: str = ""
     is_status_text: bool = False
     """True if its text came as the last status or a direct reply, and is in no artifact."""
+    usage: tree_pb2.TreeUsage | None = None
+    """The usage of the step's child and the tasks below it; None: it did not report that."""
 
     @property
     def is_answer(self) -> bool:
@@ -102,9 +104,11 @@ class Outcome:
         return not self.is_answer and not self.is_waiting
 
 
-def failed_outcome(agent: str, reason: str, *, child_id: str = "") -> Outcome:
+def failed_outcome(
+    agent: str, reason: str, *, child_id: str = "", usage: tree_pb2.TreeUsage | None = None
+) -> Outcome:
     """Return the outcome of a step that failed."""
-    return Outcome(agent, State.TASK_STATE_FAILED, reason, child_id=child_id)
+    return Outcome(agent, State.TASK_STATE_FAILED, reason, child_id=child_id, usage=usage)
 
 
 def describe_files(message: message_pb2.Message) -> str:

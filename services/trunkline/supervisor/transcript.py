@@ -12,7 +12,7 @@ from trunkline.task_states import INTERRUPTED, TERMINAL, StateValue, state_name
 from trunkline.tasks.approvals import is_approval_question, other_text, pending_approvals
 from trunkline.tasks.content import message_text
 from trunkline.tasks.lifecycle import State
-from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, snapshot_pb2
+from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, snapshot_pb2, tree_pb2
 
 MAX_TEXT_CHARS = 256 * 1024
 """The size of a child's text in the answer. The child's own artifacts have the whole text."""
@@ -73,6 +73,8 @@ class Transcript:
         In the second case the message with `message_id` opens the turn to follow.
         """
         self.cursor = 0
+        self.usage: tree_pb2.TreeUsage | None = None
+        """The usage of the child and the tasks below it, as it reported last."""
         self.state: StateValue = State.TASK_STATE_UNSPECIFIED
         self._task_id = task_id
         self._agent = agent
@@ -89,6 +91,8 @@ class Transcript:
         if snapshot is not None:
             self.cursor = snapshot.sequence
             self.state = snapshot.task.status.state
+            if snapshot.HasField("usage"):
+                self.usage = snapshot.usage
             self._open_approvals = {
                 approval.requested.approval_id for approval in pending_approvals(snapshot.approvals)
             }
@@ -133,6 +137,8 @@ class Transcript:
             count += event_count(event)
             if kind is EventKind.STATUS:
                 self.state = event.status.status.state
+                if event.status.HasField("usage"):
+                    self.usage = event.status.usage
                 self._read_status(event.status.status.message)
             elif kind in (EventKind.APPROVAL_REQUESTED, EventKind.APPROVAL_ANSWERED):
                 self._on_approval(event)
@@ -153,7 +159,7 @@ class Transcript:
                 "" if self._requests_approval else f"it is {state_name(self.state)}"
             )
             text = shorten(text, len(text), MAX_TEXT_CHARS, agent)
-            return Outcome(agent, self.state, text, child_id=self._task_id)
+            return Outcome(agent, self.state, text, child_id=self._task_id, usage=self.usage)
         artifacts = [artifact for artifact in self._artifacts.values() if not artifact.is_earlier]
         syntheses = [artifact for artifact in artifacts if artifact.is_synthesis]
         texts = ["".join(artifact.texts) for artifact in syntheses or artifacts]
@@ -166,7 +172,13 @@ class Transcript:
         if is_status_text:
             text = shorten(self._status_text, len(self._status_text), MAX_TEXT_CHARS, agent)
         return Outcome(
-            agent, self.state, text, has_files, self._task_id, is_status_text=is_status_text
+            agent,
+            self.state,
+            text,
+            has_files,
+            self._task_id,
+            is_status_text=is_status_text,
+            usage=self.usage,
         )
 
     def _read_status(self, message: message_pb2.Message) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trunkline.settings import LimitSettings
+from trunkline.settings import LimitSettings, TreeSettings
 from trunkline.tasks.outbox.delivery import RetryPolicy
 
 
@@ -62,5 +62,7 @@ class TaskSettings:
     """
     limits: LimitSettings | None = None
     """Limits of accounts; None by default: there are none."""
+    tree: TreeSettings = field(default_factory=TreeSettings)
+    """Limits of a request and of all tasks that agents start for it."""
     webhook_retry: RetryPolicy = field(default_factory=RetryPolicy)
     """Retry policy of webhooks; by default pauses of 1 s to an hour, and retries for a day."""

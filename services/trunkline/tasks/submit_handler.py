@@ -41,6 +41,7 @@ from trunkline.tasks.submission import (
     get_account_row,
     idempotency_key,
 )
+from trunkline.tasks.task_tree import admit_task
 from trunkline.tasks.turn_factory import TurnFactory
 from trunkline.v1 import event_pb2, message_pb2, message_service_pb2
 
@@ -96,9 +97,12 @@ class SubmitHandler:
             if (slot := self._slots.find(task_id)) is not None and slot.creation is not None:
                 return await self._wait_for_outcome(slot, slot.creation)
         name = agent.card.name
+        tree = admit_task(name, submission, self._settings.tree)
         self._admissions.check(name, account, is_child=submission.HasField("parent"))
-        timeout_s = self._settings.agent_timeouts.get(name, agent.timeout_s)
+        timeout_s = self._find_timeout_s(agent, is_root=not submission.HasField("parent"))
         created = build_task_created(name, task_id, stored, submission, timeout_s=timeout_s)
+        if tree is not None:
+            created.tree.CopyFrom(tree)
         new_task = NewTask(
             task_id,
             created,
@@ -235,6 +239,12 @@ class SubmitHandler:
         if not future.done():
             raise TaskEndedError(row.task_id, "being ended")
         return future.result()
+
+    def _find_timeout_s(self, agent: Agent, *, is_root: bool) -> float | None:
+        """Return the longest lifetime of a new task; None: no limit."""
+        own_s = self._settings.agent_timeouts.get(agent.card.name, agent.timeout_s)
+        tree_s = self._settings.tree.timeout_s if is_root else None
+        return min((limit for limit in (own_s, tree_s) if limit is not None), default=None)
 
     def _build_webhook(
         self,

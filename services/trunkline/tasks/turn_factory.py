@@ -28,6 +28,7 @@ class TurnFactory:
         self._journal = journal
         self._scheduler = scheduler
         self._pending_limit_bytes = settings.pending_limit_bytes
+        self._tree_limits = settings.tree
         self._checkpoint_path = checkpoint_path
         self._files = files
         self._budgets = budgets
@@ -66,6 +67,7 @@ class TurnFactory:
             checkpoint_path=self._checkpoint_path,
             budget=budget,
             keyring=self._journal.keyring,
+            tree_limits=self._tree_limits,
         )
 
     async def load(self, task_id: str) -> TurnRuntime:

@@ -10,6 +10,7 @@ from trunkline.encryption import Keyring
 from trunkline.errors import FencedError, InvalidAgentResponseError, JournalUnavailableError
 from trunkline.journal.batches import splice
 from trunkline.journal.events import Draft
+from trunkline.settings import TreeSettings
 from trunkline.tasks.budgets import TurnBudget
 from trunkline.tasks.content import (
     CONTENT_TYPES,
@@ -30,6 +31,7 @@ from trunkline.tasks.lifecycle import (
     state_name,
 )
 from trunkline.tasks.rewind import ATTEMPT_KEY, Attempt, build_rewound, truncate_artifact
+from trunkline.tasks.task_tree import TaskTree
 from trunkline.tasks.turn_state import IdAllocator, OpenChildren, PendingApprovals
 from trunkline.tasks.writers import ArtifactWriter, PlanWriter, ToolCall
 from trunkline.v1 import (
@@ -39,6 +41,7 @@ from trunkline.v1 import (
     part_pb2,
     snapshot_pb2,
     task_pb2,
+    tree_pb2,
 )
 
 HOST_STOPPED: Final = "its host stopped"
@@ -46,6 +49,7 @@ HOST_STOPPED: Final = "its host stopped"
 
 # A constant, because the lookup of an enum value by name is slow for each event.
 _WORKING: Final = State.TASK_STATE_WORKING
+_NO_USAGE: Final = tree_pb2.TreeUsage()
 
 
 class TurnRuntime:
@@ -69,12 +73,14 @@ class TurnRuntime:
         checkpoint_path: Path | None = None,
         budget: TurnBudget | None = None,
         keyring: Keyring | None = None,
+        tree_limits: TreeSettings | None = None,
     ) -> None:
         """Start from the snapshot at the start of the turn.
 
         `forwarded` has, by task id, the last sequence that was forwarded from each child.
         `create` writes the task before its first event. A direct reply does not call it.
-        `attempt` is set when the turn runs again after a takeover.
+        `attempt` is set when the turn runs again after a takeover. `tree_limits` are those of a
+        root.
         """
         self.snapshot = snapshot
         """The task at the start of the turn."""
@@ -89,6 +95,8 @@ class TurnRuntime:
         self.keyring = keyring
         """The keys of the journal's data directory, if it has some."""
         self._attempt = attempt
+        self._tree: TaskTree | None = None
+        self._tree_limits = tree_limits
         self._forwarded = dict(forwarded or {})
         self._emitter = emitter
         self._files = files
@@ -189,8 +197,19 @@ class TurnRuntime:
         """The names of the agents from the root of the request down to this one."""
         return (*self.snapshot.parent.path, self.agent)
 
+    @property
+    def tree(self) -> TaskTree:
+        """The limits of the request for this task and those below it, and what they used."""
+        if self._tree is None:
+            limits = self._tree_limits or TreeSettings()
+            self._tree = TaskTree(self.snapshot, self.latest, limits)
+        return self._tree
+
     def child_submission(self, task_id: str) -> message_service_pb2.Submission:
-        """Return the submission of a child: same caller, same deadline, this task as parent."""
+        """Return the submission of a child: same caller, same deadline, this task as parent.
+
+        Without an id it is that of a child's next turn.
+        """
         submission = message_service_pb2.Submission(
             account=self.account,
             caller=self.caller,
@@ -199,6 +218,8 @@ class TurnRuntime:
             accepted_output_modes=self.accepted_output_modes,
             parent=event_pb2.ParentTask(task_id=self.id, agent=self.agent, path=self.path),
         )
+        if task_id:
+            submission.tree.CopyFrom(self.tree.position_of_child(task_id))
         if self.snapshot.HasField("deadline"):
             submission.deadline.CopyFrom(self.snapshot.deadline)
         return submission
@@ -276,6 +297,10 @@ class TurnRuntime:
             self._add_approvals(event.status)
         if metadata is not None:
             event.status.metadata.update(dict(metadata))
+        if self._tree is not None and (state in TERMINAL or state in INTERRUPTED):
+            usage = self._tree.usage
+            if usage != _NO_USAGE:
+                event.status.usage.CopyFrom(usage)
         if state in TERMINAL and self._open_calls:
             self._finish_calls("the task ended")
         self._state = state
@@ -426,6 +451,8 @@ class TurnRuntime:
         for event in events:
             self.children.apply(event)
             self.pending_approvals.apply(event)
+            if self._tree is not None:
+                self._tree.apply(event)
         emitter.put(*events)
         await emitter.commit()
 

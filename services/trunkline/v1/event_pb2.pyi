@@ -14,6 +14,7 @@ from trunkline.v1 import artifact_pb2 as _artifact_pb2
 from trunkline.v1 import message_pb2 as _message_pb2
 from trunkline.v1 import part_pb2 as _part_pb2
 from trunkline.v1 import task_pb2 as _task_pb2
+from trunkline.v1 import tree_pb2 as _tree_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -353,6 +354,7 @@ class TaskCreated(_message.Message):
     ACCEPTED_OUTPUT_MODES_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
+    TREE_FIELD_NUMBER: _builtins.int
     context_id: _builtins.str
     """The conversation."""
     agent: _builtins.str
@@ -385,6 +387,10 @@ class TaskCreated(_message.Message):
     def accepted_output_modes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Media types the caller can take; empty: any."""
 
+    @_builtins.property
+    def tree(self) -> _tree_pb2.TreePosition:
+        """Its place in its tree of calls; unset: it is a root."""
+
     def __init__(
         self,
         *,
@@ -399,10 +405,11 @@ class TaskCreated(_message.Message):
         accepted_output_modes: _abc.Iterable[_builtins.str] | None = ...,
         priority: _builtins.int = ...,
         traceparent: _builtins.str = ...,
+        tree: _tree_pb2.TreePosition | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["deadline", b"deadline", "message", b"message", "metadata", b"metadata", "parent", b"parent"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["deadline", b"deadline", "message", b"message", "metadata", b"metadata", "parent", b"parent", "tree", b"tree"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_output_modes", b"accepted_output_modes", "account", b"account", "agent", b"agent", "caller", b"caller", "context_id", b"context_id", "deadline", b"deadline", "message", b"message", "metadata", b"metadata", "parent", b"parent", "priority", b"priority", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_output_modes", b"accepted_output_modes", "account", b"account", "agent", b"agent", "caller", b"caller", "context_id", b"context_id", "deadline", b"deadline", "message", b"message", "metadata", b"metadata", "parent", b"parent", "priority", b"priority", "traceparent", b"traceparent", "tree", b"tree"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -417,6 +424,7 @@ class StatusChanged(_message.Message):
     STATUS_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     CONTINUATION_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
     continuation: _builtins.bytes
     """With a state that waits: what the agent goes on from in the next turn. Nobody else reads it."""
     @_builtins.property
@@ -427,16 +435,21 @@ class StatusChanged(_message.Message):
     def metadata(self) -> _struct_pb2.Struct:
         """Free metadata, merged into the task's."""
 
+    @_builtins.property
+    def usage(self) -> _tree_pb2.TreeUsage:
+        """At the end of a turn: all that the task and those below it have used. Unset: nothing new."""
+
     def __init__(
         self,
         *,
         status: _task_pb2.TaskStatus | None = ...,
         metadata: _struct_pb2.Struct | None = ...,
         continuation: _builtins.bytes = ...,
+        usage: _tree_pb2.TreeUsage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata", "status", b"status"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata", "status", b"status", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["continuation", b"continuation", "metadata", b"metadata", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["continuation", b"continuation", "metadata", b"metadata", "status", b"status", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -783,22 +796,28 @@ class ChildStarted(_message.Message):
     TASK_ID_FIELD_NUMBER: _builtins.int
     AGENT_FIELD_NUMBER: _builtins.int
     STEP_ID_FIELD_NUMBER: _builtins.int
+    BUDGET_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """The child, its id chosen by the parent."""
     agent: _builtins.str
     """Its agent."""
     step_id: _builtins.str
     """The step it works on."""
+    @_builtins.property
+    def budget(self) -> _tree_pb2.TreeBudget:
+        """What is reserved for it until it ends or waits."""
+
     def __init__(
         self,
         *,
         task_id: _builtins.str = ...,
         agent: _builtins.str = ...,
         step_id: _builtins.str = ...,
+        budget: _tree_pb2.TreeBudget | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "step_id", b"step_id", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "budget", b"budget", "step_id", b"step_id", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -814,6 +833,7 @@ class ChildFinished(_message.Message):
     AGENT_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """The child."""
     agent: _builtins.str
@@ -822,6 +842,10 @@ class ChildFinished(_message.Message):
     """The state it stopped in."""
     text: _builtins.str
     """What it said."""
+    @_builtins.property
+    def usage(self) -> _tree_pb2.TreeUsage:
+        """All that it and the tasks below it have used, as it reported."""
+
     def __init__(
         self,
         *,
@@ -829,10 +853,11 @@ class ChildFinished(_message.Message):
         agent: _builtins.str = ...,
         state: _task_pb2.TaskState.ValueType = ...,
         text: _builtins.str = ...,
+        usage: _tree_pb2.TreeUsage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "state", b"state", "task_id", b"task_id", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "state", b"state", "task_id", b"task_id", "text", b"text", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -13,6 +13,7 @@ from trunkline.v1 import event_pb2 as _event_pb2
 from trunkline.v1 import message_pb2 as _message_pb2
 from trunkline.v1 import push_notification_pb2 as _push_notification_pb2
 from trunkline.v1 import snapshot_pb2 as _snapshot_pb2
+from trunkline.v1 import tree_pb2 as _tree_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -43,6 +44,7 @@ class Submission(_message.Message):
     PUSH_NOTIFICATION_VERSION_FIELD_NUMBER: _builtins.int
     IF_GENERATION_MATCH_FIELD_NUMBER: _builtins.int
     WITH_TIMELINE_FIELD_NUMBER: _builtins.int
+    TREE_FIELD_NUMBER: _builtins.int
     account: _builtins.str
     """Whom the caller belongs to."""
     caller: _builtins.str
@@ -85,6 +87,12 @@ class Submission(_message.Message):
     def push_notification_config(self) -> _push_notification_pb2.TaskPushNotificationConfig:
         """A webhook for the task: kept with a new one in one write, and before a follow-up is taken."""
 
+    @_builtins.property
+    def tree(self) -> _tree_pb2.TreePosition:
+        """The place of a new task in its tree of calls. Unset without a parent: it is a root.
+        FAILED_PRECONDITION (TREE_LIMIT) if it is over a limit.
+        """
+
     def __init__(
         self,
         *,
@@ -101,10 +109,11 @@ class Submission(_message.Message):
         push_notification_version: _builtins.str = ...,
         if_generation_match: _builtins.int | None = ...,
         with_timeline: _builtins.bool = ...,
+        tree: _tree_pb2.TreePosition | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_if_generation_match", b"_if_generation_match", "deadline", b"deadline", "if_generation_match", b"if_generation_match", "metadata", b"metadata", "parent", b"parent", "push_notification_config", b"push_notification_config"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_if_generation_match", b"_if_generation_match", "deadline", b"deadline", "if_generation_match", b"if_generation_match", "metadata", b"metadata", "parent", b"parent", "push_notification_config", b"push_notification_config", "tree", b"tree"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_if_generation_match", b"_if_generation_match", "accepted_output_modes", b"accepted_output_modes", "account", b"account", "caller", b"caller", "deadline", b"deadline", "idempotent", b"idempotent", "if_generation_match", b"if_generation_match", "metadata", b"metadata", "parent", b"parent", "priority", b"priority", "push_notification_config", b"push_notification_config", "push_notification_version", b"push_notification_version", "task_id", b"task_id", "with_timeline", b"with_timeline"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_if_generation_match", b"_if_generation_match", "accepted_output_modes", b"accepted_output_modes", "account", b"account", "caller", b"caller", "deadline", b"deadline", "idempotent", b"idempotent", "if_generation_match", b"if_generation_match", "metadata", b"metadata", "parent", b"parent", "priority", b"priority", "push_notification_config", b"push_notification_config", "push_notification_version", b"push_notification_version", "task_id", b"task_id", "tree", b"tree", "with_timeline", b"with_timeline"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__if_generation_match: _TypeAlias = _typing.Literal["if_generation_match"]  # noqa: Y015
     _WhichOneofArgType__if_generation_match: _TypeAlias = _typing.Literal["_if_generation_match", b"_if_generation_match"]  # noqa: Y015

@@ -54,8 +54,8 @@ class MessageServiceServicer:
     def SendMessage(self, request, context):
         """Gives a message to an agent and answers when its turn is over, or as soon as the task exists.
         NOT_FOUND (AGENT_NOT_FOUND, TASK_NOT_FOUND), INVALID_ARGUMENT (INVALID_MESSAGE,
-        CONTENT_TYPE_NOT_SUPPORTED), FAILED_PRECONDITION (TASK_TERMINAL), RESOURCE_EXHAUSTED
-        (OVERLOADED). The end of the call does not end the task.
+        CONTENT_TYPE_NOT_SUPPORTED), FAILED_PRECONDITION (TASK_TERMINAL, TREE_LIMIT),
+        RESOURCE_EXHAUSTED (OVERLOADED). The end of the call does not end the task.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

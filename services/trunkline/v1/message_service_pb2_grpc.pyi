@@ -36,8 +36,8 @@ class MessageServiceStub:
     SendMessage: _grpc.UnaryUnaryMultiCallable[_message_service_pb2.SendMessageRequest, _message_service_pb2.SendMessageResponse]
     """Gives a message to an agent and answers when its turn is over, or as soon as the task exists.
     NOT_FOUND (AGENT_NOT_FOUND, TASK_NOT_FOUND), INVALID_ARGUMENT (INVALID_MESSAGE,
-    CONTENT_TYPE_NOT_SUPPORTED), FAILED_PRECONDITION (TASK_TERMINAL), RESOURCE_EXHAUSTED
-    (OVERLOADED). The end of the call does not end the task.
+    CONTENT_TYPE_NOT_SUPPORTED), FAILED_PRECONDITION (TASK_TERMINAL, TREE_LIMIT),
+    RESOURCE_EXHAUSTED (OVERLOADED). The end of the call does not end the task.
     """
     StreamMessage: _grpc.UnaryStreamMultiCallable[_message_service_pb2.StreamMessageRequest, _message_service_pb2.StreamMessageResponse]
     """Gives a message to an agent and follows the turn: first a snapshot (or a direct message and
@@ -52,8 +52,8 @@ class MessageServiceAsyncStub(MessageServiceStub):
     SendMessage: _aio.UnaryUnaryMultiCallable[_message_service_pb2.SendMessageRequest, _message_service_pb2.SendMessageResponse]  # type: ignore[assignment]
     """Gives a message to an agent and answers when its turn is over, or as soon as the task exists.
     NOT_FOUND (AGENT_NOT_FOUND, TASK_NOT_FOUND), INVALID_ARGUMENT (INVALID_MESSAGE,
-    CONTENT_TYPE_NOT_SUPPORTED), FAILED_PRECONDITION (TASK_TERMINAL), RESOURCE_EXHAUSTED
-    (OVERLOADED). The end of the call does not end the task.
+    CONTENT_TYPE_NOT_SUPPORTED), FAILED_PRECONDITION (TASK_TERMINAL, TREE_LIMIT),
+    RESOURCE_EXHAUSTED (OVERLOADED). The end of the call does not end the task.
     """
     StreamMessage: _aio.UnaryStreamMultiCallable[_message_service_pb2.StreamMessageRequest, _message_service_pb2.StreamMessageResponse]  # type: ignore[assignment]
     """Gives a message to an agent and follows the turn: first a snapshot (or a direct message and
@@ -71,8 +71,8 @@ class MessageServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_message_service_pb2.SendMessageResponse, _abc.Awaitable[_message_service_pb2.SendMessageResponse]]:
         """Gives a message to an agent and answers when its turn is over, or as soon as the task exists.
         NOT_FOUND (AGENT_NOT_FOUND, TASK_NOT_FOUND), INVALID_ARGUMENT (INVALID_MESSAGE,
-        CONTENT_TYPE_NOT_SUPPORTED), FAILED_PRECONDITION (TASK_TERMINAL), RESOURCE_EXHAUSTED
-        (OVERLOADED). The end of the call does not end the task.
+        CONTENT_TYPE_NOT_SUPPORTED), FAILED_PRECONDITION (TASK_TERMINAL, TREE_LIMIT),
+        RESOURCE_EXHAUSTED (OVERLOADED). The end of the call does not end the task.
         """
 
     @_abc_1.abstractmethod

@@ -11,6 +11,7 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from trunkline.v1 import event_pb2 as _event_pb2
 from trunkline.v1 import task_pb2 as _task_pb2
+from trunkline.v1 import tree_pb2 as _tree_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -50,6 +51,8 @@ class TaskSnapshot(_message.Message):
     CONTINUATION_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     TIMELINE_FIELD_NUMBER: _builtins.int
+    TREE_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """The last sequence that is folded in."""
     epoch: _builtins.int
@@ -120,6 +123,14 @@ class TaskSnapshot(_message.Message):
     def timeline(self) -> _containers.RepeatedCompositeFieldContainer[Global___TimelineEntry]:
         """The latest messages of the client and statuses, oldest first. Empty unless it is requested."""
 
+    @_builtins.property
+    def tree(self) -> _tree_pb2.TreePosition:
+        """Its place in its tree of calls; unset: it is a root."""
+
+    @_builtins.property
+    def usage(self) -> _tree_pb2.TreeUsage:
+        """What it and the tasks below it had used at the end of its last turn."""
+
     def __init__(
         self,
         *,
@@ -145,10 +156,12 @@ class TaskSnapshot(_message.Message):
         continuation: _builtins.bytes = ...,
         generation: _builtins.int = ...,
         timeline: _abc.Iterable[Global___TimelineEntry] | None = ...,
+        tree: _tree_pb2.TreePosition | None = ...,
+        usage: _tree_pb2.TreeUsage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "deadline", b"deadline", "parent", b"parent", "task", b"task"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "deadline", b"deadline", "parent", b"parent", "task", b"task", "tree", b"tree", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_output_modes", b"accepted_output_modes", "account", b"account", "agent", b"agent", "approvals", b"approvals", "artifacts", b"artifacts", "caller", b"caller", "children", b"children", "continuation", b"continuation", "create_time", b"create_time", "deadline", b"deadline", "epoch", b"epoch", "generation", b"generation", "parent", b"parent", "plans", b"plans", "priority", b"priority", "routes", b"routes", "sequence", b"sequence", "task", b"task", "timeline", b"timeline", "tool_calls", b"tool_calls", "traceparent", b"traceparent", "turn", b"turn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_output_modes", b"accepted_output_modes", "account", b"account", "agent", b"agent", "approvals", b"approvals", "artifacts", b"artifacts", "caller", b"caller", "children", b"children", "continuation", b"continuation", "create_time", b"create_time", "deadline", b"deadline", "epoch", b"epoch", "generation", b"generation", "parent", b"parent", "plans", b"plans", "priority", b"priority", "routes", b"routes", "sequence", b"sequence", "task", b"task", "timeline", b"timeline", "tool_calls", b"tool_calls", "traceparent", b"traceparent", "tree", b"tree", "turn", b"turn", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

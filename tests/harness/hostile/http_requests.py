@@ -137,6 +137,7 @@ class Hostile:
                 b"X-A2A-Extensions",
                 b"Last-Event-ID",
                 b"Trunkline-Timeout",
+                b"Trunkline-Tree",
                 b"traceparent",
                 b"tracestate",
                 b"Authorization",

@@ -19,6 +19,7 @@ from trunkline.settings import (
     Settings,
     SupervisorSettings,
     TlsSettings,
+    TreeSettings,
     advertised_address,
     check_exposure,
     check_optional_url,
@@ -367,7 +368,7 @@ def test_the_ping_limit_defaults_to_three_quarters_of_the_lease() -> None:
 def test_every_setting_that_is_no_table_can_be_set_by_a_variable(tmp_path: Path) -> None:
     for field in fields(Settings):
         default = getattr(Settings(), field.name)
-        if default not in (None, "", (), {}, LimitSettings(), TlsSettings()):
+        if default not in (None, "", (), {}, LimitSettings(), TlsSettings(), TreeSettings()):
             text = str(default).lower() if isinstance(default, bool) else str(default)
             if isinstance(default, tuple):
                 text = ",".join(default)
@@ -404,6 +405,26 @@ def test_limits_are_a_table_of_the_file(tmp_path: Path) -> None:
     assert limits.has_cost_budgets
     assert not load(tmp_path, "limits.rate = 5").limits.has_budgets
     assert not load(tmp_path, "limits.day_tokens = 5").limits.has_cost_budgets
+
+
+def test_the_limits_of_a_tree_are_a_table_of_the_file(tmp_path: Path) -> None:
+    tree = load(tmp_path, "[tree]\ndepth = 3\ntokens = 500_000\ncost = 2.5").tree
+    assert tree == TreeSettings(depth=3, tokens=500_000, cost=2.5)
+
+
+@pytest.mark.parametrize(
+    ("toml", "problem"),
+    [
+        ("tree = 1", r"tree: write \[tree\] as a table .*: children, circles"),
+        ("[tree]\nwidth = 1", "tree.width: no such setting; there are: children, circles"),
+        ("[tree]\ndepth = 0", "tree.depth: 0 is not between 1 and 64"),
+    ],
+)
+def test_an_error_in_the_limits_of_a_tree_is_reported(
+    tmp_path: Path, toml: str, problem: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        load(tmp_path, toml)
 
 
 def test_remote_agents_are_tables_of_the_file(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -19,6 +20,8 @@ from trunkline.tasks.budgets import TurnBudget
 if TYPE_CHECKING:
     from langchain_core.language_models.chat_models import BaseChatModel
     from langchain_core.messages import AIMessage, BaseMessage
+
+    from trunkline.tasks.task_tree import TaskTree
 
 
 RULES: Final = "rules"
@@ -119,6 +122,7 @@ class Model:
         on_chunk: OnChunk | None = None,
         on_discard: Callable[[], Awaitable[None]] | None = None,
         budget: TurnBudget | None = None,
+        tree: "TaskTree | None" = None,
     ) -> "AIMessage":
         """Return the reply of the first model that gives one. Cancellation closes the request.
 
@@ -127,10 +131,12 @@ class Model:
         `on_chunk` each piece of the reply. When a model fails, `on_discard` is called to discard
         what it streamed, and the next model is called. When all have failed, those that may recover
         are called again after a pause, at most three times each. `budget` is checked before each
-        call; calls of the built-in model are free.
+        call; calls of the built-in model are free. `tree` limits the tokens, and counts those of
+        the reply.
 
         Raises:
             LimitExceededError: a budget is used up.
+            TreeLimitError: the limits of the request leave no tokens.
             ModelUnavailableError: no model gave a reply. The text names the reason and what to do.
             ModelOverflowError: the messages are too long for the first model.
         """
@@ -139,12 +145,14 @@ class Model:
         backoff = Backoff(first_s=FIRST_PAUSE_S, limit_s=8 * FIRST_PAUSE_S)
         for rounds_left in reversed(range(_ROUNDS)):
             for client in remaining:
+                if tree is not None:
+                    tree.check_model_call()
                 specs = [dict(tool) for tool in tools]
                 own_budget = budget if client.name != RULES else None
                 if own_budget is not None:
                     await own_budget.check(client.name)
                 try:
-                    return await client.ask(
+                    reply = await client.ask(
                         adapt_messages(messages, client.name),
                         tools=specs if client.name == RULES else _strip_metadata(specs),
                         tool_choice=tool_choice,
@@ -152,11 +160,15 @@ class Model:
                         on_chunk=on_chunk,
                         budget=own_budget,
                     )
+                    if tree is not None:
+                        _count_usage(tree, reply, client.options)
                 except ModelCallError as error:
                     self._log(client, error)
                     errors[client.name] = error
                     if on_discard is not None:
                         await on_discard()
+                else:
+                    return reply
             remaining = [client for client in remaining if errors[client.name].is_transient]
             wait_s = min((errors[client.name].retry_after_s for client in remaining), default=0.0)
             if not remaining or not rounds_left or wait_s > _LONGEST_WAIT_S:
@@ -196,6 +208,15 @@ def _build_rules_model(examples: tuple[str, ...]) -> "BaseChatModel":
     from trunkline.reasoning.models.rules import RulesModel
 
     return RulesModel(examples=examples)
+
+
+def _count_usage(tree: "TaskTree", reply: "AIMessage", options: ModelSettings) -> None:
+    """Count the tokens of a reply, and their price. Providers may report none."""
+    if usage := reply.usage_metadata:
+        # Dollars for a million tokens are millionths of a dollar for a token.
+        cost_micros = usage["input_tokens"] * (options.input_price or 0.0)
+        cost_micros += usage["output_tokens"] * (options.output_price or 0.0)
+        tree.add_model_call(tokens=usage["total_tokens"], cost_micros=math.ceil(cost_micros))
 
 
 def _strip_metadata(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

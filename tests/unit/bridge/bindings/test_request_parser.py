@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from trunkline.v1 import event_pb2, task_pb2
 from trunkline_bridge.bindings import request_parser as params
 from trunkline_bridge.bindings.request_parser import parse_plain_send
-from trunkline_bridge.edge.caller import parse_deadline
+from trunkline_bridge.edge.caller import parse_deadline, parse_tree
 from trunkline_bridge.errors import WireError
 
 MESSAGE = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
@@ -292,6 +292,13 @@ def test_an_invalid_timeout_is_refused(header: str) -> None:
     with pytest.raises(WireError) as caught:
         parse_deadline(header)
     assert violated_fields(caught) == ["Trunkline-Timeout"]
+
+
+@pytest.mark.parametrize("header", ["!", "a", "AAAA", "CgEB" * 3000])
+def test_an_invalid_tree_is_refused(header: str) -> None:
+    with pytest.raises(WireError) as caught:
+        parse_tree(header)
+    assert violated_fields(caught) == ["Trunkline-Tree"]
 
 
 texts = st.one_of(st.text(max_size=3), st.integers(), st.none())

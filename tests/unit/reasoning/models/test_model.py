@@ -15,10 +15,12 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from harness.mesh.recorded_spans import spans_in
 from harness.remote.model_server import Call, ModelServer, Pause, Reply, model_server, refuse, say
 from trunkline import telemetry
-from trunkline.errors import ModelUnavailableError
+from trunkline.errors import ModelUnavailableError, TreeLimitError
 from trunkline.reasoning.models import Model, ModelChoice, count_tokens, open_model, truncation_note
 from trunkline.reasoning.models import model as model_module
-from trunkline.settings import ModelSettings
+from trunkline.settings import ModelSettings, TreeSettings
+from trunkline.tasks.task_tree import TaskTree
+from trunkline.v1 import snapshot_pb2
 
 # Clients reuse their connections, and a connection belongs to one event loop.
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -424,3 +426,19 @@ async def test_no_provider_package_is_loaded_before_its_first_request() -> None:
     )
     out, _ = await process.communicate()
     assert out.decode().strip() == "[]"
+
+
+async def test_the_tokens_of_a_reply_count_for_the_request_and_end_at_its_limit(
+    server: ModelServer,
+) -> None:
+    limits = TreeSettings(tokens=18, cost=1.0)
+    task = snapshot_pb2.TaskSnapshot(agent="tested")
+    tree = TaskTree(task, task, limits)
+    model = open_test_model(server, "openai:priced", input_price=2.0, output_price=4.0)
+    server.script(say("hello"))
+
+    await model.ask(QUESTION, tree=tree)
+
+    assert (tree.usage.tokens, tree.usage.cost_micros) == (18, 11 * 2 + 7 * 4)
+    with pytest.raises(TreeLimitError, match="tested is over the limit of tokens"):
+        await model.ask(QUESTION, tree=tree)

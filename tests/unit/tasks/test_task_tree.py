@@ -1,0 +1,296 @@
+"""Limits per tree of tasks: each host checks them when a task is submitted."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.agents.inline_agents import (
+    OpenHost,
+    define,
+    define_runtime,
+    finish,
+    message,
+    status_texts,
+)
+from harness.journal.host_death import kill_host
+from trunkline.errors import InvalidArgumentError, TreeLimitError
+from trunkline.journal.journal import Journal
+from trunkline.settings import TreeSettings
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.host import TaskHost
+from trunkline.tasks.lifecycle import State
+from trunkline.tasks.settings import TaskSettings
+from trunkline.tasks.submission import SubmitResult
+from trunkline.tasks.turn_runtime import TurnRuntime
+from trunkline.v1 import event_pb2, message_service_pb2, tree_pb2
+
+EMPTY = tree_pb2.TreeBudget()
+
+
+async def quiet(task: TaskContext) -> None:
+    return None
+
+
+def position(*agents: str, **budget: int) -> tree_pb2.TreePosition:
+    """A position below a chain of agents."""
+    ancestors = [tree_pb2.Ancestor(agent=name, task_id=f"j-{name}") for name in agents]
+    return tree_pb2.TreePosition(ancestors=ancestors, budget=tree_pb2.TreeBudget(**budget))
+
+
+def child_of(*agents: str, **budget: int) -> message_service_pb2.Submission:
+    """The submission of a task that the last agent of a chain calls."""
+    parent = event_pb2.ParentTask(task_id=f"j-{agents[-1]}", agent=agents[-1], path=agents)
+    return message_service_pb2.Submission(parent=parent, tree=position(*agents, **budget))
+
+
+async def refuse(
+    open_host: OpenHost, submission: message_service_pb2.Submission, **limits: Any
+) -> TreeLimitError:
+    settings = TaskSettings(tree=TreeSettings(**limits))
+    host = await open_host(define(quiet), settings=settings)
+    with pytest.raises(TreeLimitError) as refused:
+        await host.submit("tested", message(), submission)
+    return refused.value
+
+
+async def test_a_chain_is_limited_in_depth_and_the_error_names_it(open_host: OpenHost) -> None:
+    error = await refuse(open_host, child_of("a", "b", "c"), depth=3)
+    assert (error.limit, error.chain) == ("depth", "a > b > c > tested")
+    assert "a > b > c > tested" in str(error)
+
+
+async def test_a_chain_of_the_allowed_depth_is_accepted_and_stored(open_host: OpenHost) -> None:
+    settings = TaskSettings(tree=TreeSettings(depth=4))
+    host = await open_host(define(quiet), settings=settings)
+    task = await finish(host, parent=child_of("a", "b", "c").parent, tree=position("a", "b", "c"))
+    assert [ancestor.agent for ancestor in task.tree.ancestors] == ["a", "b", "c"]
+    assert task.tree.budget.levels == 1
+
+
+async def test_a_chain_without_positions_is_that_of_the_parent_path(open_host: OpenHost) -> None:
+    submission = message_service_pb2.Submission(parent=child_of("a", "b").parent)
+    assert (await refuse(open_host, submission, depth=2)).chain == "a > b > tested"
+
+
+async def test_an_agent_may_be_asked_again_once_by_those_it_asked(open_host: OpenHost) -> None:
+    host = await open_host(define(quiet))
+    task = await finish(host, parent=child_of("tested", "b").parent, tree=position("tested", "b"))
+    assert task.task.status.state == State.TASK_STATE_COMPLETED
+    with pytest.raises(TreeLimitError, match="tested > b > tested > c > tested"):
+        await host.submit("tested", message(), child_of("tested", "b", "tested", "c"))
+
+
+async def test_circles_can_be_forbidden(open_host: OpenHost) -> None:
+    error = await refuse(open_host, child_of("tested", "b"), circles=0)
+    assert (error.limit, error.chain) == ("circles", "tested > b > tested")
+
+
+@pytest.mark.parametrize("limit", ["levels", "tasks", "tokens", "cost_micros"])
+async def test_a_used_up_budget_refuses_the_task(open_host: OpenHost, limit: str) -> None:
+    error = await refuse(open_host, child_of("a", **{limit: 0}))
+    assert error.limit == {"levels": "depth", "cost_micros": "cost"}.get(limit, limit)
+
+
+async def test_a_deadline_that_has_passed_refuses_a_child(open_host: OpenHost) -> None:
+    submission = child_of("a")
+    submission.deadline.FromDatetime(datetime.now(UTC) - timedelta(seconds=1))
+    assert (await refuse(open_host, submission)).limit == "time"
+
+
+async def test_the_limit_of_time_is_the_deadline_of_a_root(open_host: OpenHost) -> None:
+    settings = TaskSettings(tree=TreeSettings(timeout_s=50))
+    host = await open_host(define(quiet), settings=settings)
+    root = await finish(host)
+    seconds = root.deadline.ToDatetime(tzinfo=UTC) - root.create_time.ToDatetime(tzinfo=UTC)
+    assert 40 < seconds.total_seconds() < 60
+    child = await finish(host, parent=child_of("a").parent, tree=position("a"))
+    assert not child.HasField("deadline")
+
+
+async def test_a_host_gives_no_more_than_its_own_limits(open_host: OpenHost) -> None:
+    settings = TaskSettings(tree=TreeSettings(depth=5, tasks=10, tokens=100, cost=0.5))
+    host = await open_host(define(quiet), settings=settings)
+    generous = position("a", levels=50, tasks=50, tokens=5000, cost_micros=10**9)
+    task = await finish(host, parent=child_of("a").parent, tree=generous)
+    budget = task.tree.budget
+    assert (budget.levels, budget.tasks, budget.tokens, budget.cost_micros) == (
+        4,
+        10,
+        100,
+        500_000,
+    )
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        position(*["a"] * 65),
+        position("somebody-else"),
+        position("a" * 300),
+        position("a\n> forged"),
+    ],
+)
+async def test_a_malformed_chain_is_refused(
+    open_host: OpenHost, tree: tree_pb2.TreePosition
+) -> None:
+    host = await open_host(define(quiet))
+    submission = message_service_pb2.Submission(parent=child_of("b").parent, tree=tree)
+    with pytest.raises(InvalidArgumentError, match="tree"):
+        await host.submit("tested", message(), submission)
+
+
+def started(task: TurnRuntime, child_id: str, *, shares: int = 1) -> event_pb2.Event:
+    budget = task.tree.reserve(child_id, "worker", shares=shares)
+    event = event_pb2.ChildStarted(task_id=child_id, agent="worker", budget=budget)
+    return event_pb2.Event(child_started=event)
+
+
+def finished(child_id: str, **usage: int) -> event_pb2.Event:
+    event = event_pb2.ChildFinished(
+        task_id=child_id,
+        agent="worker",
+        state=State.TASK_STATE_COMPLETED,
+        usage=tree_pb2.TreeUsage(**usage),
+    )
+    return event_pb2.Event(child_finished=event)
+
+
+async def test_children_share_what_remains_and_return_what_they_do_not_use(
+    open_host: OpenHost,
+) -> None:
+    budgets: list[tree_pb2.TreeBudget] = []
+
+    async def supervise(task: TurnRuntime) -> None:
+        for number in range(3):
+            await task.record(started(task, f"c-{number}", shares=3 - number))
+        budgets.extend(task.child_submission(f"c-{number}").tree.budget for number in range(3))
+        for number in range(3):
+            await task.record(finished(f"c-{number}", tasks=1, tokens=10))
+        await task.record(started(task, "c-3"))
+        budgets.append(task.child_submission("c-3").tree.budget)
+        await task.record(finished("c-3", tasks=0, tokens=5))
+
+    settings = TaskSettings(tree=TreeSettings(tasks=31, tokens=300))
+    host = await open_host(define_runtime(supervise), settings=settings)
+    task = await finish(host)
+
+    assert [budget.tasks for budget in budgets] == [10, 10, 10, 24]
+    assert [budget.tokens for budget in budgets] == [100, 100, 100, 270]
+    assert (task.usage.tasks, task.usage.tokens) == (7, 35)
+    assert task.children[0].started.budget.tasks == 10
+
+
+async def test_a_child_gets_the_chain_and_one_level_less(open_host: OpenHost) -> None:
+    trees: list[tree_pb2.TreePosition] = []
+
+    async def supervise(task: TurnRuntime) -> None:
+        await task.record(started(task, "c-1"))
+        trees.append(task.child_submission("c-1").tree)
+
+    host = await open_host(define_runtime(supervise))
+    task = await finish(host, parent=child_of("a").parent, tree=position("a", levels=5))
+
+    (tree,) = trees
+    assert [ancestor.agent for ancestor in tree.ancestors] == ["a", "tested"]
+    assert tree.ancestors[1].task_id == task.task.id
+    assert tree.budget.levels == 4
+
+
+@pytest.mark.parametrize(
+    ("limits", "limit"),
+    [
+        ({"children": 2}, "children"),
+        ({"tasks": 3}, "tasks"),
+        ({"depth": 1}, "depth"),
+    ],
+)
+async def test_a_task_over_a_limit_calls_no_more_children(
+    open_host: OpenHost, limits: dict[str, int], limit: str
+) -> None:
+    async def supervise(task: TurnRuntime) -> None:
+        for number in range(3):
+            await task.record(started(task, f"c-{number}", shares=3 - number))
+
+    settings = TaskSettings(tree=TreeSettings(**limits))
+    host = await open_host(define_runtime(supervise), settings=settings)
+    task = await finish(host)
+
+    assert task.task.status.state == State.TASK_STATE_FAILED
+    assert "tested > worker" in status_texts(task)
+    assert limit in status_texts(task)
+
+
+async def test_a_task_that_has_used_its_tokens_asks_no_model(open_host: OpenHost) -> None:
+    async def think(task: TurnRuntime) -> None:
+        task.tree.check_model_call()
+        task.tree.add_model_call(tokens=120, cost_micros=7)
+        task.tree.check_model_call()
+
+    host = await open_host(
+        define_runtime(think), settings=TaskSettings(tree=TreeSettings(tokens=100))
+    )
+    task = await finish(host)
+
+    assert task.task.status.state == State.TASK_STATE_FAILED
+    assert "tokens" in status_texts(task)
+    assert (task.usage.tokens, task.usage.cost_micros) == (120, 7)
+
+
+async def test_a_takeover_keeps_the_chain_and_what_is_reserved(
+    journal_path: Path, open_host: OpenHost
+) -> None:
+    reached = asyncio.Event()
+    trees: list[tree_pb2.TreePosition] = []
+
+    async def supervise(task: TurnRuntime) -> None:
+        if task.attempt == 1:
+            await task.record(started(task, "c-1", shares=2), started(task, "c-2"))
+            await task.record(finished("c-2", tasks=3, tokens=7))
+        trees.append(task.child_submission("c-1").tree)
+        if task.attempt == 1:
+            reached.set()
+            await asyncio.Event().wait()
+        assert task.tree.remaining().tasks == 15 - 7 - 4
+
+    agent = define_runtime(supervise, resumable=True)
+    host = TaskHost(Journal.open(journal_path), [agent])
+    await host.__aenter__()
+    submission = child_of("a", tasks=16)
+    accepted = await host.submit("tested", message(), submission)
+    assert isinstance(accepted, SubmitResult)
+    async with asyncio.timeout(30):
+        await reached.wait()
+    await kill_host(host)
+    task = await (await open_host(agent)).wait_turn(accepted.task_id)
+
+    assert task.task.status.state == State.TASK_STATE_COMPLETED, status_texts(task)
+    assert trees[0] == trees[1]
+    assert [ancestor.agent for ancestor in trees[0].ancestors] == ["a", "tested"]
+    assert trees[0].budget.tasks == 7
+    assert task.usage.tokens == 7
+
+
+async def test_the_next_turn_continues_with_what_the_last_has_left(open_host: OpenHost) -> None:
+    remaining: list[int] = []
+
+    async def think(task: TurnRuntime) -> None:
+        remaining.append(task.tree.remaining().tokens)
+        task.tree.add_model_call(tokens=30, cost_micros=0)
+        if task.turn == 1:
+            await task.record(started(task, "c-1", shares=2), finished("c-1", tasks=0, tokens=20))
+            await task.require_input("more?")
+
+    host = await open_host(
+        define_runtime(think), settings=TaskSettings(tree=TreeSettings(tokens=100))
+    )
+    first = await finish(host)
+    await host.submit(
+        "tested", message(message_id="m-2", task_id=first.task.id), message_service_pb2.Submission()
+    )
+    last = await host.wait_turn(first.task.id)
+
+    assert remaining == [100, 50]
+    assert last.usage.tokens == 80
