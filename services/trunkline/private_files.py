@@ -76,6 +76,8 @@ def user_state_folder() -> Path:
 def write_private_file(path: Path, content: bytes) -> None:
     """Replace a file atomically, with mode 0600. Missing folders are made with mode 0700.
 
+    The new content survives a power failure: without a keyring, encrypted journals are lost.
+
     Raises:
         ConfigurationError: it can't be written, or another user may replace it.
     """
@@ -86,7 +88,10 @@ def write_private_file(path: Path, content: bytes) -> None:
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
             Path(temporary).replace(path)
+            _sync_folder(path.parent)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
@@ -120,6 +125,14 @@ def open_private_append(path: Path) -> int:
         os.close(fd)
         raise ConfigurationError(str(path), problem)
     return fd
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def create_private_folder(folder: Path) -> None:
