@@ -70,7 +70,7 @@ def test_a_check_names_a_changed_task(data: Path) -> None:
     assert problems[1].endswith(f"task {task_id}")
 
 
-@pytest.mark.parametrize("key", ["", OTHER])
+@pytest.mark.parametrize("key", ["", OTHER], ids=["no key", "another key"])
 def test_every_command_says_that_the_key_is_missing(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:

@@ -57,7 +57,11 @@ def test_a_lost_key_is_reported_with_the_key_that_is_needed(tmp_path: Path) -> N
     assert KEY not in problem
 
 
-@pytest.mark.parametrize("key", ["short", KEY[:-4], "not base64 " * 4, "é" * 44])
+@pytest.mark.parametrize(
+    "key",
+    ["short", KEY[:-4], "not base64 " * 4, "é" * 44],
+    ids=["short", "cut", "not base64", "not ASCII"],
+)
 def test_a_malformed_key_is_refused_and_not_repeated(tmp_path: Path, key: str) -> None:
     problem = problem_of(tmp_path, key)
     assert "a key is not 32 bytes in base64; make one with" in problem
