@@ -31,6 +31,9 @@ sys.dont_write_bytecode = False
 # Tests trust folders, and must not change the developer's own state.
 _STATE = tempfile.TemporaryDirectory(prefix="trunkline-state-")
 os.environ["XDG_STATE_HOME"] = _STATE.name
+# The meshes of a run share a root, because to make one takes a fifth of a second. It is the root of
+# meshes whose port the system chose: tests that make their own settings use such meshes.
+os.environ["TRUNKLINE_IDENTITY_FOLDER"] = f"{_STATE.name}/trunkline/meshes/temporary-0"
 # A shell starts background jobs with SIGINT ignored, and child processes would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

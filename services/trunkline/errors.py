@@ -20,12 +20,15 @@ TrunklineError                       .code .reason .retryable .metadata()
 │  ├─ TaskGenerationMismatchError    ABORTED              TASK_GENERATION_MISMATCH
 │  ├─ ConfigurationError             FAILED_PRECONDITION  CONFIGURATION_INVALID
 │  ├─ TreeLimitError                 FAILED_PRECONDITION  TREE_LIMIT
+│  ├─ UnauthenticatedError           UNAUTHENTICATED      UNAUTHENTICATED
+│  ├─ PermissionDeniedError          PERMISSION_DENIED    PERMISSION_DENIED
 │  ├─ UnsupportedOperationError      UNIMPLEMENTED        UNSUPPORTED_OPERATION
 │  └─ CursorExpiredError             OUT_OF_RANGE         CURSOR_EXPIRED
 ├─ PeerError                         another process failed; a retry may help
 │  ├─ OverloadedError                RESOURCE_EXHAUSTED   OVERLOADED
 │  ├─ LimitExceededError             RESOURCE_EXHAUSTED   LIMIT_EXCEEDED
 │  ├─ PeerUnavailableError           UNAVAILABLE          PEER_UNAVAILABLE
+│  │  └─ PeerHandshakeError          UNAVAILABLE          PEER_HANDSHAKE
 │  ├─ ToolServerUnavailableError     UNAVAILABLE          TOOL_SERVER_UNAVAILABLE
 │  ├─ JournalUnavailableError        UNAVAILABLE          JOURNAL_UNAVAILABLE
 │  ├─ PeerTimeoutError               DEADLINE_EXCEEDED    PEER_TIMEOUT
@@ -311,6 +314,38 @@ class TreeLimitError(RequestError):
 
 
 @dataclass(eq=False)
+class UnauthenticatedError(RequestError):
+    """The process has no identity on the mesh, or one of another mesh."""
+
+    problem: str
+    code: ClassVar[Code] = Code.UNAUTHENTICATED
+    reason: ClassVar[str] = "UNAUTHENTICATED"
+    template: ClassVar[str] = "{problem}"
+    hint: ClassVar[str] = (
+        "processes of the user who runs a mesh are on it, others join: "
+        "`trunkline mesh token` there, then `trunkline mesh join TOKEN` here"
+    )
+
+    @classmethod
+    def for_mesh(cls, address: str) -> Self:
+        """Return the error of a process that is not on the mesh at an address."""
+        return cls(
+            f"{address} serves only processes of its mesh, and this one has no identity there"
+        )
+
+
+@dataclass(eq=False)
+class PermissionDeniedError(RequestError):
+    """The caller is known, but may not do this."""
+
+    caller: str
+    action: str
+    code: ClassVar[Code] = Code.PERMISSION_DENIED
+    reason: ClassVar[str] = "PERMISSION_DENIED"
+    template: ClassVar[str] = "{caller} may not {action}"
+
+
+@dataclass(eq=False)
 class UnsupportedOperationError(RequestError):
     """This agent or this mesh does not support the operation."""
 
@@ -377,6 +412,17 @@ class PeerUnavailableError(PeerError):
     reason: ClassVar[str] = "PEER_UNAVAILABLE"
     retryable: ClassVar[bool] = True
     template: ClassVar[str] = "{peer} can't be reached: {problem}"
+
+
+@dataclass(eq=False)
+class PeerHandshakeError(PeerUnavailableError):
+    """One process does not accept the other's certificate. A retry may help: both are renewed."""
+
+    reason: ClassVar[str] = "PEER_HANDSHAKE"
+    hint: ClassVar[str] = (
+        "`trunkline mesh show` prints your identity; to join another mesh, run "
+        "`trunkline mesh token` there and `trunkline mesh join TOKEN` here"
+    )
 
 
 @dataclass(eq=False)

@@ -17,6 +17,7 @@ from bench.systems import (
     FLOOR,
     NO_AUDIT,
     NO_JOURNAL,
+    NO_TLS,
     NO_TRACING,
     ONE_HOP,
     PEER,
@@ -214,6 +215,7 @@ _JOURNAL = {SERVICES: (SERVICES, NO_JOURNAL)}
 _ENCRYPTION = {SERVICES: (ENCRYPTED, SERVICES)}
 _TRACING = {SERVICES: (SERVICES, NO_TRACING), PEER: (PEER_TRACED, PEER)}
 _AUDIT = {SERVICES: (SERVICES, NO_AUDIT)}
+_TLS = {SERVICES: (SERVICES, NO_TLS)}
 ROWS = (
     Row("one hop, 16 at once", _unpaced(ONE_HOP), {CPU_EVENT: "≤ 20", RATE: "≥ 25x"}),
     Row("two hops, 16 at once", _unpaced(TWO_HOPS), {
@@ -232,6 +234,8 @@ ROWS = (
     Row("tracing on and off: one hop", _unpaced(ONE_HOP), {CPU_EVENT: "≤ 1.1x"}, switched=_TRACING),
     Row("tracing on and off: unary", _unary, {CPU_CALL: "≤ 1.6x"}, switched=_TRACING),
     Row("audit log on and off: unary", _unary, {CPU_CALL: "≤ 1.05x"}, switched=_AUDIT),
+    Row("mTLS on and off: paced", _paced, {CPU_EVENT: "≤ 1.1x"}, switched=_TLS),
+    Row("mTLS on and off: unary", _unary, {CPU_CALL: "≤ 1.15x"}, switched=_TLS),
 )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ NO_JOURNAL = "trunkline without journal"
 NO_TRACING = "trunkline without tracing"
 NO_AUDIT = "trunkline without audit log"
 ENCRYPTED = "trunkline with encryption"
+NO_TLS = "trunkline without TLS"
 PEER_TRACED = "a2a-sdk with a tracer"
 # The path of each kind of request, in every system.
 ONE_HOP = "/agents/workload"
@@ -33,6 +34,7 @@ Opener: TypeAlias = Callable[[Path, Environment], AbstractAsyncContextManager[Sy
 
 _CLI = (sys.executable, "-m", "trunkline.cli")
 _NO_JOURNAL = (sys.executable, "-m", "bench.no_journal")
+_NO_TLS = (sys.executable, "-m", "bench.no_tls")
 _FREE = "127.0.0.1:0"
 _AGENT = "bench.workload_agent:workload"
 
@@ -82,12 +84,18 @@ async def _starter(folder: Path, environment: Environment) -> AsyncIterator[_Sta
 
 @asynccontextmanager
 async def _services(
-    folder: Path, environment: Environment, name: str, cli: Sequence[str] = _CLI
+    folder: Path,
+    environment: Environment,
+    name: str,
+    cli: Sequence[str] = _CLI,
+    *,
+    others: Sequence[str] = _CLI,
 ) -> AsyncIterator[System]:
+    """Start hosts of agents by `cli`, and the registry and the bridge by `others`."""
     data = ("--data", str(folder / "data"))
     async with _starter(folder, environment) as starter:
         registry = await starter.start(
-            "registry", (*_CLI, "serve", "registry", "--mesh", _FREE, *data)
+            "registry", (*others, "serve", "registry", "--mesh", _FREE, *data)
         )
         join_options = ("--mesh", registry["mesh"])
         for role, agents_ in (
@@ -98,7 +106,7 @@ async def _services(
             await starter.start(role, (*cli, "serve", "agents", *agents_, *join_options, *data))
         bridge = await starter.start(
             "bridge",
-            (*_CLI, "serve", "bridge", "--http", _FREE, "--a2a-grpc", _FREE, *join_options),
+            (*others, "serve", "bridge", "--http", _FREE, "--a2a-grpc", _FREE, *join_options),
         )
         yield System(name, bridge["http"], starter.pids)
 
@@ -113,6 +121,11 @@ def trunkline_services(
 def without_journal(folder: Path, environment: Environment) -> AbstractAsyncContextManager[System]:
     """Start the same services with a journal that writes nothing."""
     return _services(folder, environment, NO_JOURNAL, _NO_JOURNAL)
+
+
+def without_tls(folder: Path, environment: Environment) -> AbstractAsyncContextManager[System]:
+    """Start the same services with plain connections, whose peers nobody checks."""
+    return _services(folder, environment, NO_TLS, _NO_TLS, others=_NO_TLS)
 
 
 def without_tracing(folder: Path, environment: Environment) -> AbstractAsyncContextManager[System]:
@@ -186,5 +199,6 @@ OPENERS: Mapping[str, Opener] = {
     NO_TRACING: without_tracing,
     NO_AUDIT: without_audit,
     ENCRYPTED: encrypted,
+    NO_TLS: without_tls,
     PEER_TRACED: peer_traced,
 }

@@ -4,16 +4,17 @@ from pathlib import Path
 
 from harness.mesh.command_line import run_command, start_command
 from harness.mesh.host_processes import Caller, has_ended, text_of
+from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import open_services
 from trunkline.client import ChannelPool, Directory
 
 # All of 127.0.0.0/8 is local on Linux, so the test has its own address.
 _ELSEWHERE = "127.0.0.2"
-_ALL = ("--listen", "0.0.0.0:0", "--insecure")
+_ALL = ("--listen", "0.0.0.0:0")
 
 
 async def test_others_reach_a_host_at_its_advertised_address(tmp_path: Path) -> None:
-    async with open_services(tmp_path) as services, ChannelPool() as channels:
+    async with open_services(tmp_path) as services, ChannelPool(mesh_credentials()) as channels:
         await services.start("registry", "registry")
         words = (*_ALL, "--mesh", services.mesh_address, "--advertise", _ELSEWHERE)
         async with (

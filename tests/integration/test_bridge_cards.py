@@ -13,7 +13,7 @@ from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from trunkline import TaskContext, agent
 from trunkline.v1 import agent_card_pb2, security_scheme_pb2
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.edge.caller import Identity, SecurityRequirements, ServiceParameters
+from trunkline_bridge.edge.caller import CallerIdentity, SecurityRequirements, ServiceParameters
 from trunkline_bridge.protocol import RESUME_EXTENSION
 from trunkline_bridge.settings import BridgeSettings
 
@@ -211,9 +211,11 @@ class SecretAuthenticator:
     def has_credentials(self, parameters: ServiceParameters) -> bool:
         return parameters.get(b"x-api-key") is not None
 
-    async def authenticate(self, parameters: ServiceParameters) -> Identity:
+    async def authenticate(self, parameters: ServiceParameters) -> CallerIdentity:
         is_known = parameters.get(b"x-api-key") == "secret"
-        return Identity("acme", "ann", is_authenticated=True) if is_known else Identity()
+        return (
+            CallerIdentity("acme", "ann", is_authenticated=True) if is_known else CallerIdentity()
+        )
 
 
 @agent(

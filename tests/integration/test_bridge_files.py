@@ -16,7 +16,7 @@ from harness.mesh.small_mesh import PATIENCE_S
 from trunkline import agent
 from trunkline.tasks.context import TaskContext
 from trunkline.v1 import part_pb2
-from trunkline_bridge.edge.caller import Identity, SecurityRequirements, ServiceParameters
+from trunkline_bridge.edge.caller import CallerIdentity, SecurityRequirements, ServiceParameters
 from trunkline_bridge.settings import BridgeSettings
 
 _CONTENT = bytes(range(256)) * 3000
@@ -46,9 +46,9 @@ class _ByHeader:
     def has_credentials(self, parameters: ServiceParameters) -> bool:
         return parameters.get(b"x-account") is not None
 
-    async def authenticate(self, parameters: ServiceParameters) -> Identity:
+    async def authenticate(self, parameters: ServiceParameters) -> CallerIdentity:
         account = parameters.get(b"x-account") or "acme"
-        return Identity(account, account, is_authenticated=True)
+        return CallerIdentity(account, account, is_authenticated=True)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

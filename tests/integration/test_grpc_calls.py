@@ -13,6 +13,7 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from harness.mesh.identity import mesh_credentials
 from harness.mesh.recorded_spans import spans_in
 from trunkline import telemetry
 from trunkline.client import MeshChannel, RegistryClient
@@ -165,10 +166,10 @@ async def service(exporter: Spans) -> Service:
 
 @pytest.fixture
 async def channel(service: Service) -> AsyncIterator[MeshChannel]:
-    server = MeshServer()
+    server = MeshServer(mesh_credentials())
     server.add_service(SERVICE, add_service, service)
     (address,) = await server.start("127.0.0.1:0")
-    async with MeshChannel(address, target=address) as channel:
+    async with MeshChannel(address, target=address, credentials=mesh_credentials()) as channel:
         yield channel
     await server.stop(0)
 
@@ -279,10 +280,10 @@ async def test_a_call_continues_the_trace_that_it_is_made_in(
 
 
 async def test_the_mesh_s_own_maintenance_makes_no_spans(exporter: Spans) -> None:
-    server = MeshServer()
+    server = MeshServer(mesh_credentials())
     server.add_registry(RegistryServicer())
     (address,) = await server.start("127.0.0.1:0")
-    async with MeshChannel(address, target=address) as channel:
+    async with MeshChannel(address, target=address, credentials=mesh_credentials()) as channel:
         assert await RegistryClient(channel).list_agents() == []
     await server.stop(0)
     assert exporter.get_finished_spans() == ()
@@ -365,12 +366,12 @@ async def test_an_unknown_method_is_refused_with_our_error(channel: MeshChannel,
 
 
 async def test_an_unimplemented_method_is_refused_with_our_error() -> None:
-    server = MeshServer()
+    server = MeshServer(mesh_credentials())
     # The generated class, whose methods answer UNIMPLEMENTED.
     left_out: Any = registry_service_pb2_grpc.RegistryServiceServicer
     server.add_registry(left_out())
     (address,) = await server.start("127.0.0.1:0")
-    async with MeshChannel(address, target=address) as channel:
+    async with MeshChannel(address, target=address, credentials=mesh_credentials()) as channel:
         with pytest.raises(UnsupportedOperationError):
             await RegistryClient(channel).list_agents()
     await server.stop(0)
@@ -457,7 +458,9 @@ async def test_a_deadline_is_seen_by_the_handler_and_ends_the_call(
 
 async def test_an_unreachable_peer_is_named(exporter: Spans) -> None:
     # No server listens on port 1.
-    async with MeshChannel("127.0.0.1:1", target="127.0.0.1:1") as channel:
+    async with MeshChannel(
+        "127.0.0.1:1", target="127.0.0.1:1", credentials=mesh_credentials()
+    ) as channel:
         with pytest.raises(PeerUnavailableError) as excinfo, translate_errors(channel.address):
             await call_unary(channel)(b"a")
     assert excinfo.value.peer == "127.0.0.1:1"
@@ -483,10 +486,10 @@ async def read_to_the_end(call: grpc.aio.UnaryStreamCall[bytes, bytes]) -> None:
 async def test_a_server_that_stops_gives_calls_their_grace_and_then_ends_them(
     service: Service,
 ) -> None:
-    server = MeshServer()
+    server = MeshServer(mesh_credentials())
     server.add_service(SERVICE, add_service, service)
     (address,) = await server.start("127.0.0.1:0")
-    async with MeshChannel(address, target=address) as channel:
+    async with MeshChannel(address, target=address, credentials=mesh_credentials()) as channel:
         call = many(channel)(b"hang")
         await service.began.wait()
         await server.stop(0.05)

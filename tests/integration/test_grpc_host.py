@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from harness.agents.inline_agents import NOTHING, define, message, status_texts, texts
+from harness.mesh.identity import mesh_credentials
 from trunkline.client import ChannelPool, HostClient, MeshChannel, TaskStream
 from trunkline.client.status import translate_errors
 from trunkline.errors import (
@@ -84,11 +85,11 @@ async def host(tmp_path: Path, script: Script) -> AsyncIterator[TaskHost]:
 
 @pytest.fixture
 async def channel(host: TaskHost) -> AsyncIterator[MeshChannel]:
-    server = MeshServer()
+    server = MeshServer(mesh_credentials())
     server.add_message_service(host)
     server.add_task_service(host)
     (address,) = await server.start("127.0.0.1:0")
-    async with ChannelPool() as channels:
+    async with ChannelPool(mesh_credentials()) as channels:
         yield channels.get(address)
     await server.stop(0)
 
@@ -382,7 +383,7 @@ async def test_events_that_are_ready_together_arrive_together(client: HostClient
 
 async def test_an_unreachable_host_is_named(script: Script) -> None:
     # No server listens on port 1.
-    async with ChannelPool() as channels:
+    async with ChannelPool(mesh_credentials()) as channels:
         client = HostClient(channels.get("127.0.0.1:1"))
         with pytest.raises(PeerUnavailableError) as excinfo:
             await send(client, "one")

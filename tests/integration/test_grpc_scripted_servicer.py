@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import grpc
 import pytest
 
+from harness.mesh.identity import mesh_credentials
 from trunkline.client import ChannelPool, HostClient, RegistryClient, ToolClient, TraceClient
 from trunkline.errors import (
     PeerProtocolError,
@@ -106,7 +107,7 @@ def tools() -> Tools:
 
 @pytest.fixture
 async def channel(tools: Tools) -> AsyncIterator[grpc.aio.Channel]:
-    server = MeshServer()
+    server = MeshServer(mesh_credentials())
     server.add_service(
         "trunkline.v1.ToolService",
         tool_service_pb2_grpc.add_ToolServiceServicer_to_server,
@@ -123,7 +124,7 @@ async def channel(tools: Tools) -> AsyncIterator[grpc.aio.Channel]:
         Mute(),
     )
     (address,) = await server.start("127.0.0.1:0")
-    async with ChannelPool() as channels:
+    async with ChannelPool(mesh_credentials()) as channels:
         yield channels.get(address)
     await server.stop(0)
 

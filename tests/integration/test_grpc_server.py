@@ -12,6 +12,7 @@ from google.protobuf import descriptor_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import free_address
 from trunkline.client import ChannelPool, RegistryClient
 from trunkline.errors import ConfigurationError
@@ -30,14 +31,14 @@ async def registry() -> AsyncIterator[RegistryServicer]:
 
 @pytest.fixture
 async def server(registry: RegistryServicer) -> AsyncIterator[MeshServer]:
-    server = MeshServer()
+    server = MeshServer(mesh_credentials())
     server.add_registry(registry)
     yield server
     await server.stop(0)
 
 
 async def list_agents_at(address: str) -> int:
-    async with ChannelPool() as channels:
+    async with ChannelPool(mesh_credentials()) as channels:
         return len(await RegistryClient(channels.get(address)).list_agents())
 
 
@@ -56,7 +57,7 @@ async def test_a_server_listens_at_several_addresses_and_reports_them(
 async def test_an_address_can_be_bound_before_all_services_are_added(
     registry: RegistryServicer,
 ) -> None:
-    server = MeshServer()
+    server = MeshServer(mesh_credentials())
     (address,) = server.bind("127.0.0.1:0")
     server.add_registry(registry)
     assert await server.start() == ()
@@ -68,7 +69,7 @@ async def test_a_port_in_use_is_an_error_that_names_it_with_advice(
     server: MeshServer, registry: RegistryServicer
 ) -> None:
     (address,) = await server.start("127.0.0.1:0")
-    second = MeshServer()
+    second = MeshServer(mesh_credentials())
     second.add_registry(registry)
     with pytest.raises(ConfigurationError, match="port 0 picks a free one") as excinfo:
         await second.start(address)
@@ -83,7 +84,7 @@ async def test_a_port_that_was_just_closed_can_be_bound_again(
     (address,) = await server.start(free_address())
     assert await list_agents_at(address) == 0
     await server.stop(0)
-    second = MeshServer()
+    second = MeshServer(mesh_credentials())
     second.add_registry(registry)
     assert await second.start(address) == (address,)
     assert await list_agents_at(address) == 0
@@ -100,7 +101,7 @@ async def test_a_socket_in_use_is_not_replaced_and_a_stale_one_is(
         with pytest.raises(ConfigurationError, match="another process listens"):
             await server.start(f"unix:{path}")
     assert path.is_socket()
-    second = MeshServer()
+    second = MeshServer(mesh_credentials())
     second.add_registry(registry)
     await second.start(f"unix:{path}")
     assert await list_agents_at(f"unix:{path}") == 0
@@ -135,7 +136,7 @@ async def test_a_socket_path_that_is_too_long_is_refused(
 
 async def test_health_is_reported_for_the_server_and_for_each_service(server: MeshServer) -> None:
     (address,) = await server.start("127.0.0.1:0")
-    async with ChannelPool() as channels:
+    async with ChannelPool(mesh_credentials()) as channels:
         stub: Any = health_pb2_grpc.HealthStub(channels.get(address))
         for service in ("", REGISTRY):
             answer = await stub.Check(health_pb2.HealthCheckRequest(service=service))
@@ -148,7 +149,7 @@ async def test_health_is_reported_for_the_server_and_for_each_service(server: Me
 async def reflected(
     address: str, request: reflection_pb2.ServerReflectionRequest
 ) -> reflection_pb2.ServerReflectionResponse:
-    async with ChannelPool() as channels:
+    async with ChannelPool(mesh_credentials()) as channels:
         channel: Any = channels.get(address)
         stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)
         call = stub.ServerReflectionInfo()
@@ -201,7 +202,7 @@ async def test_messages_of_four_megabytes_are_accepted(server: MeshServer) -> No
     card = agent_card_pb2.AgentCard(name="big", description="x" * 4 * 1024 * 1024)
     host = registry_service_pb2.Host(host_id="h-1", address=address)
     host.agents.add(card=card)
-    async with ChannelPool() as channels:
+    async with ChannelPool(mesh_credentials()) as channels:
         client = RegistryClient(channels.get(address))
         await client.register(host)
         (listed,) = await client.list_agents()
@@ -213,7 +214,7 @@ async def test_channels_are_shared_per_address_and_use_their_alias(
 ) -> None:
     path = f"unix:{tmp_path}/mesh.sock"
     await server.start(path)
-    async with ChannelPool(aliases={"mesh.example:50051": path}) as channels:
+    async with ChannelPool(mesh_credentials(), aliases={"mesh.example:50051": path}) as channels:
         channel = channels.get("mesh.example:50051")
         assert channel is channels.get("mesh.example:50051")
         assert channel.address == "mesh.example:50051"

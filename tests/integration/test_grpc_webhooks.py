@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from harness.agents.inline_agents import define, message
+from harness.mesh.identity import mesh_credentials
 from trunkline.agents.hosting import add_host_services
 from trunkline.client import ChannelPool, HostClient
 from trunkline.errors import (
@@ -45,10 +46,10 @@ async def ask_or_answer(task: TaskContext) -> None:
 async def client(tmp_path: Path) -> AsyncIterator[HostClient]:
     journal = Journal.open(tmp_path / "journal.db")
     async with TaskHost(journal, [define(ask_or_answer)]) as hosts:
-        server = MeshServer()
+        server = MeshServer(mesh_credentials())
         add_host_services(server, hosts)
         (address,) = await server.start("127.0.0.1:0")
-        async with ChannelPool() as channels:
+        async with ChannelPool(mesh_credentials()) as channels:
             yield HostClient(channels.get(address))
         await server.stop(0)
     journal.close()

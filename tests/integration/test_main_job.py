@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from harness.a2a.curl import curl
+from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import BUNDLED, MeshProcess, Services, running_mesh, running_services
 from trunkline.client import ChannelPool, HostClient, RegistryClient
 from trunkline.v1 import event_pb2
@@ -170,7 +171,7 @@ async def test_two_agents_work_in_parallel_and_their_answers_keep_the_order_of_q
 
 async def events_of(mesh: Mesh, task_id: str) -> list[event_pb2.Event]:
     """Return the events in the task's journal."""
-    async with ChannelPool() as channels, asyncio.timeout(LIMIT_S):
+    async with ChannelPool(mesh_credentials()) as channels, asyncio.timeout(LIMIT_S):
         hosts = await RegistryClient(channels.get(mesh.mesh_address)).list_agents()
         journal_id = task_id.partition("-")[0]
         (address,) = [host.address for host in hosts if journal_id in host.journal_ids]

@@ -27,10 +27,13 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otl
 import trunkline.v1
 from harness.agents.inline_agents import define
 from harness.mcp.scripted_servers import awkward
+from harness.mesh.identity import mesh_credentials
 from trunkline.agents.hosting import add_host_services, open_host
 from trunkline.client import ChannelPool, Directory
+from trunkline.identity.folder import IdentityFolder
 from trunkline.registry import RegistryServicer
 from trunkline.server import MeshServer
+from trunkline.server.identity_servicer import IdentityServicer
 from trunkline.settings import Settings
 from trunkline.tasks.context import TaskContext
 from trunkline.tools.adapter import ToolAdapter
@@ -38,6 +41,7 @@ from trunkline.tools.config import McpConfig
 from trunkline.tools.tool_servicer import ToolServicer
 from trunkline.traces import OtlpServicer, SpanStore, TraceServicer
 from trunkline.v1 import (
+    identity_service_pb2_grpc,
     message_pb2,
     message_service_pb2,
     part_pb2,
@@ -230,8 +234,8 @@ async def clerk(task: TaskContext) -> None:
 async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ServedMesh]:
     folder = tmp_path_factory.mktemp("mesh")
     async with AsyncExitStack() as stack:
-        channels = await stack.enter_async_context(ChannelPool())
-        server = MeshServer()
+        channels = await stack.enter_async_context(ChannelPool(mesh_credentials()))
+        server = MeshServer(mesh_credentials())
         (address,) = server.bind("127.0.0.1:0")
         directory = Directory(channels, address)
         settings = Settings(data_dir=folder)
@@ -253,6 +257,11 @@ async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served
 
 def services(adapter: ToolAdapter, store: SpanStore) -> list[tuple[str, Callable[..., None], Any]]:
     return [
+        (
+            "trunkline.v1.IdentityService",
+            identity_service_pb2_grpc.add_IdentityServiceServicer_to_server,
+            IdentityServicer(IdentityFolder(mesh_credentials().roots_file.parent)),
+        ),
         (
             "trunkline.v1.ToolService",
             tool_service_pb2_grpc.add_ToolServiceServicer_to_server,

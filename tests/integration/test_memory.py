@@ -4,6 +4,7 @@ import asyncio
 from contextlib import aclosing
 from pathlib import Path
 
+from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import running_mesh
 from trunkline.client import ChannelPool, ToolClient
 from trunkline.v1 import tool_service_pb2
@@ -45,7 +46,11 @@ async def servers_started(client: ToolClient) -> None:
 
 
 async def test_an_idle_mesh_with_all_its_processes_stays_under_250_mb(tmp_path: Path) -> None:
-    async with running_mesh(tmp_path) as mesh, asyncio.timeout(LIMIT_S), ChannelPool() as channels:
+    async with (
+        running_mesh(tmp_path) as mesh,
+        asyncio.timeout(LIMIT_S),
+        ChannelPool(mesh_credentials()) as channels,
+    ):
         await servers_started(ToolClient(channels.get(mesh.mesh_address)))
         # The mesh started them to list their tools; without calls they stop again.
         while len(tree(mesh.process.pid)) > 1:  # noqa: ASYNC110 - no event to wait for

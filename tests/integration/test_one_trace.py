@@ -17,6 +17,7 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp_grpc
 
 from harness.mcp.blocked_tool import blocked_tool, mcp_flags
+from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import MeshProcess, running_mesh
 from trunkline.client import ChannelPool, TraceClient
 from trunkline.errors import TraceNotFoundError
@@ -137,7 +138,7 @@ class Trace:
 @asynccontextmanager
 async def traces_of(mesh: MeshProcess) -> AsyncIterator[Callable[..., Any]]:
     """Poll for a trace until it is complete: it has one root and a span at the far end."""
-    async with ChannelPool() as channels:
+    async with ChannelPool(mesh_credentials()) as channels:
         channel = channels.get(mesh.mesh_address)
         client = TraceClient(channel)
         stub = trace_service_pb2_grpc.TraceServiceStub(channel)

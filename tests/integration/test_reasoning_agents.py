@@ -13,6 +13,7 @@ from typing import Any
 
 from harness.mcp.scripted_servers import AWKWARD
 from harness.mesh.bundled_cards import load_spec
+from harness.mesh.identity import mesh_credentials
 from trunkline.client import ChannelPool, Directory, RegistryClient
 from trunkline.journal.journal import Journal
 from trunkline.mesh.agents import build_reasoning_agent
@@ -92,7 +93,7 @@ async def mesh(tmp_path: Path, **servers: Any) -> AsyncIterator[Mesh]:
     async with AsyncExitStack() as stack:
         settings = AdapterSettings(restart_delay_s=0.05, grace_s=1.0)
         adapter = await stack.enter_async_context(ToolAdapter(config, settings=settings))
-        server = MeshServer()
+        server = MeshServer(mesh_credentials())
         # No member renews the lease here.
         server.add_registry(RegistryServicer(lease_s=600))
         server.add_service(
@@ -102,7 +103,7 @@ async def mesh(tmp_path: Path, **servers: Any) -> AsyncIterator[Mesh]:
         )
         (address,) = await server.start("127.0.0.1:0")
         stack.push_async_callback(server.stop, 0)
-        channels = await stack.enter_async_context(ChannelPool())
+        channels = await stack.enter_async_context(ChannelPool(mesh_credentials()))
         await RegistryClient(channels.get(address)).register(
             registry_service_pb2.Host(host_id="h", address=address, services=[SERVICE])
         )

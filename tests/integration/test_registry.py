@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
+from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import free_address
 from trunkline.client import ChannelPool, Directory, RegistryClient
 from trunkline.errors import (
@@ -58,7 +59,7 @@ async def registry_at(
     kind: type[RegistryServicer] = RegistryServicer,
     grace_s: float = 0.0,
 ) -> AsyncIterator[str]:
-    server = MeshServer()
+    server = MeshServer(mesh_credentials())
     async with kind(lease_s=lease_s) as registry:
         server.add_registry(registry)
         (bound,) = await server.start(address)
@@ -78,7 +79,7 @@ class EarlierRegistry(RegistryServicer):
 
 @pytest.fixture
 async def channels() -> AsyncIterator[ChannelPool]:
-    async with ChannelPool() as channels:
+    async with ChannelPool(mesh_credentials()) as channels:
         yield channels
 
 
@@ -118,6 +119,8 @@ async def test_a_registered_host_is_listed_with_the_end_of_its_lease(
     (listed,) = await client.list_agents()
     assert listed.lease_expire_time.seconds > 0
     listed.ClearField("lease_expire_time")
+    assert listed.identity == str(mesh_credentials().identity)
+    listed.ClearField("identity")
     assert listed == host("h-1", "math")
 
 
@@ -474,7 +477,7 @@ async def test_waiting_for_a_mesh_that_never_starts_ends(directory: Directory) -
 async def test_watchers_do_not_delay_a_server_that_stops(
     channels: ChannelPool, _round: int
 ) -> None:
-    server = MeshServer()
+    server = MeshServer(mesh_credentials())
     server.add_registry(RegistryServicer())
     (address,) = await server.start("127.0.0.1:0")
     client = RegistryClient(channels.get(address))

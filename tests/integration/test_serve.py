@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.mesh.host_processes import PATIENCE_S, Caller, has_ended, text_of
+from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import Services, open_services
 from harness.mesh.recorded_spans import forget_provider
 from trunkline import FunctionAgent, TaskContext, agent, serve
@@ -37,7 +38,7 @@ async def sleeper(task: TaskContext) -> None:
 
 @asynccontextmanager
 async def mesh_without_agents(folder: Path) -> AsyncIterator[tuple[Services, Caller]]:
-    async with open_services(folder) as services, ChannelPool() as channels:
+    async with open_services(folder) as services, ChannelPool(mesh_credentials()) as channels:
         await services.start("registry", "registry")
         async with Directory(channels, services.mesh_address) as directory:
             yield services, Caller(directory)

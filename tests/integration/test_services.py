@@ -25,6 +25,7 @@ from harness.mesh.host_processes import (
     text_of,
     wait_until_lease_expired,
 )
+from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import open_services, running_mesh
 from trunkline.client import ChannelPool, Directory, RegistryClient
 from trunkline.errors import AgentNotFoundError, PeerError, PeerUnavailableError
@@ -38,7 +39,7 @@ BACK = {"TRUNKLINE_LEASE_S": "3"}
 
 async def test_services_may_start_in_any_order(tmp_path: Path) -> None:
     opening = open_services(tmp_path, environment=only_servers(tmp_path, "math"))
-    async with opening as services, ChannelPool() as channels:
+    async with opening as services, ChannelPool(mesh_credentials()) as channels:
         services.reserve_mesh_address()
         await services.launch("supervisor", "agents", "supervisor")
         await services.launch("math", "agents", "math")
@@ -90,7 +91,7 @@ async def test_a_host_with_the_same_agents_repeats_the_tasks_of_a_dead_host(tmp_
         await services.kill("echo")
         async with (
             running_mesh(tmp_path, environment=QUICK) as mesh,
-            ChannelPool() as channels,
+            ChannelPool(mesh_credentials()) as channels,
             Directory(channels, mesh.mesh_address) as directory,
         ):
             ended = await Caller(directory).until(task_id, has_ended)
@@ -179,7 +180,7 @@ async def test_hosts_return_to_a_restarted_registry_without_a_gap(tmp_path: Path
                 last_revision = await caller.directory.wait_for_change(last_revision)
                 pictures.append(set(caller.directory.list_agents()))
 
-        async with asyncio.TaskGroup() as group, ChannelPool() as channels:
+        async with asyncio.TaskGroup() as group, ChannelPool(mesh_credentials()) as channels:
             looking = group.create_task(watch_hosts())
             ended = await caller.until(task_id, has_ended)
             await caller.begin("hello", agent="echo")

@@ -9,6 +9,7 @@ import pytest
 
 from harness.agents.inline_agents import status_texts, texts
 from harness.mesh.contract_breaking_host import LIES, ContractBreakingHost
+from harness.mesh.identity import mesh_credentials
 from harness.mesh.small_mesh import SmallMesh, open_small_mesh
 from trunkline.agents import agent
 from trunkline.server import MeshServer
@@ -58,7 +59,7 @@ async def join_breaching_host(mesh: SmallMesh, server: MeshServer) -> None:
 
 
 async def test_garbage_fails_only_its_step(mesh: SmallMesh) -> None:
-    server = MeshServer()
+    server = MeshServer(mesh_credentials())
     try:
         await join_breaching_host(mesh, server)
         await mesh.join(echo)

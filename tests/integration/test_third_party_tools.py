@@ -21,6 +21,7 @@ import pytest_asyncio
 
 from harness.a2a.sdk_processes import make_environment
 from harness.mcp.scripted_servers import is_alive, wait_for
+from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import free_address, running_mesh, running_process
 from harness.mesh.small_mesh import PATIENCE_S, SmallMesh
 from trunkline.client import ChannelPool
@@ -210,7 +211,9 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run
             running_mesh(home, environment={"MEMORY_FOLDER": str(folder)})
         )
         # With so many processes, the mesh may be slow to answer.
-        channels = await stack.enter_async_context(ChannelPool(ping_s=PATIENCE_S))
+        channels = await stack.enter_async_context(
+            ChannelPool(mesh_credentials(), ping_s=PATIENCE_S)
+        )
         mesh = SmallMesh(stack, folder, channels, up.mesh_address)
         await stack.enter_async_context(mesh.directory)
         await mesh.directory.wait_until(

@@ -28,8 +28,9 @@ from harness.mcp.scripted_servers import (
     wait_for_file,
     wait_until,
 )
+from harness.mesh.identity import mesh_credentials
 from trunkline import telemetry
-from trunkline.client import BreakerSettings
+from trunkline.client import BreakerSettings, ChannelPool
 from trunkline.errors import (
     PeerProtocolError,
     PeerTimeoutError,
@@ -41,6 +42,7 @@ from trunkline.settings import Settings
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import AdapterSettings, McpConfig, ServerConfig, ServerOverlay
 from trunkline.tools.server import ToolServerState
+from trunkline.tools.span_intake_servicer import SpanIntake
 
 PLAIN = ServerConfig(
     command=sys.executable, args=[str(Path(__file__).with_name("plain_server.py"))]
@@ -427,14 +429,19 @@ async def test_servers_get_only_the_environment_variables_that_they_need(
     monkeypatch.setenv("TRUNKLINE_DATA", "somewhere")
     monkeypatch.setenv("LC_TIME", "C")
     config = McpConfig({"awkward": awkward(env={"OWN": "value"})})
-    async with ToolAdapter(config, otlp_endpoint="http://127.0.0.1:4317") as adapter:
+    async with (
+        ChannelPool(mesh_credentials()) as channels,
+        SpanIntake(mesh_credentials(), channels.get("127.0.0.1:1")) as intake,
+        ToolAdapter(config, intake=intake) as adapter,
+    ):
         variables = json.loads((await call(adapter, "surroundings")).content[0].text)
     inherited = {"HOME", "LANG", "PATH", "TMPDIR", "TZ"}
     own_variables = {name for name in variables if not name.startswith(("LC_", "OTEL_"))}
     assert own_variables <= inherited | {"OWN"}
     assert variables["OWN"] == "value"
     assert variables["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
-    assert variables["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://127.0.0.1:4317"
+    assert variables["OTEL_EXPORTER_OTLP_ENDPOINT"].startswith("https://localhost:")
+    assert variables["OTEL_EXPORTER_OTLP_CERTIFICATE"] == str(mesh_credentials().roots_file)
     assert variables["OTEL_SERVICE_NAME"] == "mcp-awkward"
 
 

@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from harness.mcp.scripted_servers import awkward
+from harness.mesh.identity import mesh_credentials
 from trunkline import telemetry
 from trunkline.client import ChannelPool, ToolClient
 from trunkline.errors import (
@@ -41,9 +42,9 @@ async def client_of(**servers: ServerConfig) -> AsyncIterator[ToolClient]:
     settings = AdapterSettings(restart_delay_s=0.05, grace_s=1.0)
     async with (
         ToolAdapter(McpConfig(servers), settings=settings) as adapter,
-        ChannelPool() as known,
+        ChannelPool(mesh_credentials()) as known,
     ):
-        server = MeshServer()
+        server = MeshServer(mesh_credentials())
         server.add_service(
             SERVICE,
             tool_service_pb2_grpc.add_ToolServiceServicer_to_server,

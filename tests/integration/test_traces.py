@@ -24,13 +24,14 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcess
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from harness.mcp.scripted_servers import wait_for
+from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import free_address
 from harness.mesh.recorded_spans import forget_provider
 from trunkline import telemetry
 from trunkline.client import ChannelPool, TraceClient
 from trunkline.errors import InvalidArgumentError, OverloadedError, TraceNotFoundError
 from trunkline.server import MeshServer
-from trunkline.traces import OtlpServicer, SpanStore, TraceServicer, configure_tracing
+from trunkline.traces import MeshTarget, OtlpServicer, SpanStore, TraceServicer, configure_tracing
 from trunkline.traces.exporters import MeshExporter
 from trunkline.traces.spans import read_records
 from trunkline.traces.trace_servicer import MAX_SPANS_PER_EXPORT
@@ -59,7 +60,7 @@ class Served:
 
 @asynccontextmanager
 async def serving(store: SpanStore, at: str = "127.0.0.1:0") -> AsyncIterator[Served]:
-    server = MeshServer()
+    server = MeshServer(mesh_credentials())
     server.add_service(
         "trunkline.v1.TraceService",
         trace_service_pb2_grpc.add_TraceServiceServicer_to_server,
@@ -72,7 +73,7 @@ async def serving(store: SpanStore, at: str = "127.0.0.1:0") -> AsyncIterator[Se
     )
     (address,) = await server.start(at)
     try:
-        async with ChannelPool() as channels:
+        async with ChannelPool(mesh_credentials()) as channels:
             channel = channels.get(address)
             yield Served(address, TraceClient(channel), channel)
     finally:
@@ -109,7 +110,7 @@ async def test_spans_of_this_process_go_straight_into_the_store(store: SpanStore
 
 async def test_spans_of_another_process_arrive_over_otlp(store: SpanStore) -> None:
     async with serving(store) as served:
-        handle = configure_tracing("decider", mesh_address=served.address)
+        handle = configure_tracing("decider", mesh=MeshTarget(served.address, mesh_credentials()))
         with telemetry.span("anonymous"):
             trace_id = telemetry.current_trace_id()
         # The exporter's thread waits for an answer from this process's event loop.
@@ -118,12 +119,24 @@ async def test_spans_of_another_process_arrive_over_otlp(store: SpanStore) -> No
     assert (span.name, span.service) == ("anonymous", "decider")
 
 
+def collect_at(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a mesh the collector of this process, by OpenTelemetry's own variables."""
+    credentials = mesh_credentials()
+    for name, value in (
+        ("ENDPOINT", f"https://{address}"),
+        ("CERTIFICATE", str(credentials.roots_file)),
+        ("CLIENT_CERTIFICATE", str(credentials.certificate_file)),
+        ("CLIENT_KEY", str(credentials.certificate_file)),
+    ):
+        monkeypatch.setenv(f"OTEL_EXPORTER_OTLP_{name}", value)
+
+
 async def test_a_configured_collector_gets_spans_too(
     store: SpanStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with SpanStore(tmp_path / "collector.db") as collector_store:
         async with serving(collector_store) as collector:
-            monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{collector.address}")
+            collect_at(collector.address, monkeypatch)
             monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=secret")
             handle = configure_tracing("trunkline", store=store)
             trace_id = work()
@@ -178,9 +191,11 @@ async def test_a_mesh_forwards_spans_to_its_collector_unless_it_already_has_them
 ) -> None:
     with SpanStore(tmp_path / "collector.db") as collector_store:
         async with serving(collector_store) as collector, serving(store) as mesh:
-            monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{collector.address}")
+            collect_at(collector.address, monkeypatch)
             handle = configure_tracing("trunkline", store=store)
-            exporter = MeshExporter(mesh.address, is_collected=collects_itself)
+            exporter = MeshExporter(
+                MeshTarget(mesh.address, mesh_credentials()), is_collected=collects_itself
+            )
             provider = TracerProvider(resource=Resource({telemetry.SERVICE_NAME: "mcp-math"}))
             provider.add_span_processor(BatchSpanProcessor(exporter))
             with provider.get_tracer("theirs").start_as_current_span("tools/call") as span:
@@ -218,11 +233,11 @@ async def test_an_agent_marks_its_exports_if_it_has_a_collector(
 ) -> None:
     mesh, server = Marked(), grpc.aio.server()
     otlp_grpc.add_TraceServiceServicer_to_server(mesh, server)  # type: ignore[no-untyped-call]
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_secure_port("127.0.0.1:0", mesh_credentials().server_credentials())
     await server.start()
     if has_collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
-    handle = configure_tracing("decider", mesh_address=f"127.0.0.1:{port}")
+    handle = configure_tracing("decider", mesh=MeshTarget(f"127.0.0.1:{port}", mesh_credentials()))
     with telemetry.span("decide"):
         pass
     await asyncio.to_thread(handle.shutdown)
@@ -236,7 +251,7 @@ async def test_a_mesh_that_is_its_own_collector_passes_a_span_on_once(
     old = otlp.ExportTraceServiceRequest()
     old.resource_spans.add().scope_spans.add().spans.add(trace_id=b"o" * 16, span_id=b"s" * 8)
     async with serving(store) as mesh:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{mesh.address}")
+        collect_at(mesh.address, monkeypatch)
         handle = configure_tracing("trunkline", store=store)
         stub = otlp_grpc.TraceServiceStub(mesh.channel)  # type: ignore[no-untyped-call]
         recent = export(1)
@@ -261,7 +276,9 @@ async def test_an_unreachable_collector_causes_one_log_line_and_no_failure(
     targets = ["127.0.0.2:1", "http://127.0.0.2:1"]
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", targets[1])
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
-    handle = configure_tracing("trunkline", store=store, mesh_address=targets[0])
+    handle = configure_tracing(
+        "trunkline", store=store, mesh=MeshTarget(targets[0], mesh_credentials())
+    )
     with caplog.at_level(logging.INFO):
         ids = []
         for _ in range(3):
@@ -282,7 +299,7 @@ async def test_spans_wait_for_a_mesh_that_restarts(
     store: SpanStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(store, at=free_address()) as served:
-        handle = configure_tracing("agent", mesh_address=served.address)
+        handle = configure_tracing("agent", mesh=MeshTarget(served.address, mesh_credentials()))
     with caplog.at_level(logging.WARNING):
         trace_id = work()
         await wait_for(

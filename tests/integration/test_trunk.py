@@ -18,6 +18,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from harness.agents.inline_agents import NOTHING, define, message, texts
 from harness.mcp.scripted_servers import wait_for
+from harness.mesh.identity import mesh_credentials
 from harness.mesh.nonsense_host import serving_nonsense
 from harness.mesh.processes import free_address
 from harness.mesh.recorded_spans import spans_in
@@ -100,7 +101,7 @@ class Served:
         self.address = free_address()
 
     async def start(self) -> None:
-        self.server = MeshServer()
+        self.server = MeshServer(mesh_credentials())
         self.server.add_message_service(self._host)
         self.server.add_task_service(self._host)
         (self.address,) = await self.server.start(self.address)
@@ -116,7 +117,7 @@ async def served(host: TaskHost) -> AsyncIterator[Served]:
 
 @pytest.fixture
 async def channel(served: Served) -> AsyncIterator[MeshChannel]:
-    async with ChannelPool() as channels:
+    async with ChannelPool(mesh_credentials()) as channels:
         yield channels.get(served.address)
 
 
@@ -425,7 +426,10 @@ async def test_a_trunk_that_breaks_fails_every_call_and_the_next_one_connects_ag
 
 async def test_a_peer_that_sends_garbage_gets_a_protocol_error() -> None:
     breakers = BreakerSettings(failures=3)
-    async with serving_nonsense() as address, ChannelPool(breaker_settings=breakers) as channels:
+    async with (
+        serving_nonsense() as address,
+        ChannelPool(mesh_credentials(), breaker_settings=breakers) as channels,
+    ):
         client = HostClient(channels.get(address))
         for _ in range(3):
             with pytest.raises(PeerProtocolError, match=f"{address} broke the protocol"):
@@ -453,9 +457,9 @@ async def test_plain_calls_work_with_a_host_without_trunks(host: TaskHost) -> No
     ):
         handlers = grpc.method_handlers_generic_handler(module.SERVICE, servicer.handlers())
         server.add_generic_rpc_handlers((handlers,))
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_secure_port("127.0.0.1:0", mesh_credentials().server_credentials())
     await server.start()
-    async with asyncio.timeout(LIMIT_S), ChannelPool() as channels:
+    async with asyncio.timeout(LIMIT_S), ChannelPool(mesh_credentials()) as channels:
         client = HostClient(channels.get(f"127.0.0.1:{port}"))
         whole = await written(client, host, "write 10 10")
         assert (await client.get_task(whole.task.id, account="")).sequence == whole.sequence
@@ -466,6 +470,7 @@ async def test_plain_calls_work_with_a_host_without_trunks(host: TaskHost) -> No
 STOPPABLE = """
 import asyncio, sys
 from pathlib import Path
+from harness.mesh.identity import mesh_credentials
 from trunkline_agents.echo.agent import echo
 from trunkline.journal.journal import Journal
 from trunkline.server import MeshServer
@@ -474,7 +479,7 @@ from trunkline.tasks.host import TaskHost
 async def main():
     journal = Journal.open(Path(sys.argv[1]))
     async with TaskHost(journal, [echo]) as host:
-        server = MeshServer()
+        server = MeshServer(mesh_credentials())
         server.add_message_service(host)
         server.add_task_service(host)
         (address,) = await server.start("127.0.0.1:0")
@@ -487,7 +492,9 @@ asyncio.run(main())
 
 async def test_a_stopped_peer_is_detected_by_its_silence(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", STOPPABLE, str(tmp_path / "j.db"), stdout=asyncio.subprocess.PIPE
+        *(sys.executable, "-c", STOPPABLE, str(tmp_path / "j.db")),
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
     )
     async with AsyncExitStack() as stack:
         stack.push_async_callback(process.wait)
@@ -496,7 +503,7 @@ async def test_a_stopped_peer_is_detected_by_its_silence(tmp_path: Path) -> None
         assert process.stdout is not None
         address = (await process.stdout.readline()).decode().strip()
         # It gets a third of that time to answer, so that a slow peer is not declared dead.
-        channels = await stack.enter_async_context(ChannelPool(ping_s=3))
+        channels = await stack.enter_async_context(ChannelPool(mesh_credentials(), ping_s=3))
         client = HostClient(channels.get(address))
         answer = await client.send_message(
             agent="echo",

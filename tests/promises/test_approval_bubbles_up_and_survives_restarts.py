@@ -16,6 +16,7 @@ from typing import Final, Protocol
 import pytest
 
 from harness.a2a.sse_client import call, user_message
+from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import MeshProcess, Services, running_mesh, running_services
 from harness.promise_scale import PromiseScale
 from trunkline.client import ChannelPool, Directory
@@ -151,7 +152,10 @@ class Person:
 
     @asynccontextmanager
     async def directory(self) -> AsyncIterator[Directory]:
-        async with ChannelPool() as channels, Directory(channels, self.mesh.address) as directory:
+        async with (
+            ChannelPool(mesh_credentials()) as channels,
+            Directory(channels, self.mesh.address) as directory,
+        ):
             yield directory
 
     async def ask(self, text: str, task_id: str = "") -> str:

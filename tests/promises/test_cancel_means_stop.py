@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harness.a2a.sse_client import PATIENCE_S, ClientFold, Json, call, sse, user_message
 from harness.mcp.blocked_tool import blocked_tool, mcp_flags
+from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import MeshProcess, running_mesh
 from harness.promise_scale import PromiseScale, percentiles
 from trunkline.client import ChannelPool, HostClient
@@ -40,7 +41,7 @@ async def test_cancel_means_stop(tmp_path: Path, scale: PromiseScale) -> None:
     async with (
         running_mesh(tmp_path, *mcp_flags(tmp_path)) as mesh,
         blocked_tool() as tool,
-        ChannelPool(ping_s=PATIENCE_S) as channels,
+        ChannelPool(mesh_credentials(), ping_s=PATIENCE_S) as channels,
     ):
         for _ in range(runs):
             params: Json = {"message": user_message(tool.question)}
@@ -147,7 +148,7 @@ async def test_a_race_with_cancel_has_one_outcome(
     }
     async with (
         running_mesh(tmp_path, *flags, environment=environment) as mesh,
-        ChannelPool(ping_s=PATIENCE_S) as channels,
+        ChannelPool(mesh_credentials(), ping_s=PATIENCE_S) as channels,
     ):
 
         async def run_race(seed: int) -> None:

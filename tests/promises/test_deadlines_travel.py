@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness.a2a.sse_client import PATIENCE_S, ClientFold, call, sse, user_message
 from harness.mcp.blocked_tool import BlockedTool, blocked_tool, mcp_flags
+from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import MeshProcess, running_mesh
 from harness.promise_scale import PromiseScale, percentiles
 from trunkline.client import ChannelPool, HostClient
@@ -49,7 +50,7 @@ async def test_deadlines_travel(tmp_path: Path, scale: PromiseScale) -> None:
     async with (
         running_mesh(tmp_path, *mcp_flags(tmp_path)) as mesh,
         blocked_tool() as tool,
-        ChannelPool(ping_s=PATIENCE_S) as channels,
+        ChannelPool(mesh_credentials(), ping_s=PATIENCE_S) as channels,
     ):
         client = HostClient(channels.get(mesh.mesh_address))
         await warm_up(mesh, tool)
@@ -85,7 +86,10 @@ async def test_deadlines_travel(tmp_path: Path, scale: PromiseScale) -> None:
 
 async def test_a_stream_s_own_timeout_ends_only_the_stream(tmp_path: Path) -> None:
     """A caller's timeout, over gRPC and over SSE, does not end its task."""
-    async with running_mesh(tmp_path) as mesh, ChannelPool(ping_s=PATIENCE_S) as channels:
+    async with (
+        running_mesh(tmp_path) as mesh,
+        ChannelPool(mesh_credentials(), ping_s=PATIENCE_S) as channels,
+    ):
         client = HostClient(channels.get(mesh.mesh_address))
         message = message_pb2.Message(
             message_id="m", role=message_pb2.ROLE_USER, parts=[part_pb2.Part(text="count 40 25")]
@@ -135,7 +139,7 @@ async def test_an_agent_has_a_default_deadline_that_a_caller_may_shorten(tmp_pat
 
 async def deadline_of(mesh: MeshProcess, task_id: str) -> datetime:
     """Return a task's absolute deadline."""
-    async with ChannelPool(ping_s=PATIENCE_S) as channels:
+    async with ChannelPool(mesh_credentials(), ping_s=PATIENCE_S) as channels:
         client = HostClient(channels.get(mesh.mesh_address))
         task = await client.get_task(task_id, account="anonymous")
     assert task.HasField("deadline")
@@ -160,7 +164,10 @@ async def test_no_hidden_limit_ends_what_takes_over_a_minute(
 ) -> None:
     """A silent task may run for any time, over a stream and over a unary call."""
     seconds = scale.pick(ci=3, prove=70)
-    async with running_mesh(tmp_path) as mesh, ChannelPool(ping_s=PATIENCE_S) as channels:
+    async with (
+        running_mesh(tmp_path) as mesh,
+        ChannelPool(mesh_credentials(), ping_s=PATIENCE_S) as channels,
+    ):
         client = HostClient(channels.get(mesh.mesh_address))
         message = message_pb2.Message(
             message_id="m",

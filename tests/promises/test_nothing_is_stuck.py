@@ -11,6 +11,7 @@ import pytest
 
 from harness.a2a.reconnecting_client import stream_with_reconnects
 from harness.a2a.sse_client import PATIENCE_S, ClientFold, Json, WireEvent, call, sse, user_message
+from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import Services, running_services
 from harness.promise_scale import PromiseScale, percentiles
 from trunkline.client import ChannelPool, Directory
@@ -146,7 +147,7 @@ async def test_nothing_is_stuck(tmp_path: Path, scale: PromiseScale, rng: random
             others={"once": "harness.agents.once_agent:once"},
             environment=environment(lease_s),
         ) as services,
-        ChannelPool() as channels,
+        ChannelPool(mesh_credentials()) as channels,
         Directory(channels, services.mesh_address) as directory,
     ):
         for number in range(trials):
@@ -174,7 +175,7 @@ async def test_a_standby_resumes_the_tasks_of_a_dead_host(
     news: list[float] = []
     async with (
         running_services(tmp_path, agents=("echo",), environment=environment(lease_s)) as services,
-        ChannelPool() as channels,
+        ChannelPool(mesh_credentials()) as channels,
         Directory(channels, services.mesh_address) as directory,
     ):
         await services.launch("heir", "agents", "echo")

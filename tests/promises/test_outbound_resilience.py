@@ -19,6 +19,7 @@ import httpx
 
 from harness.a2a.sse_client import PATIENCE_S, Json, call, send, sse, user_message
 from harness.mcp.scripted_servers import AWKWARD
+from harness.mesh.identity import mesh_credentials
 from harness.mesh.nonsense_host import nonsense_host
 from harness.mesh.processes import Services, open_services, running_mesh
 from harness.promise_scale import PromiseScale, percentiles
@@ -116,7 +117,7 @@ async def test_a_tool_server_that_fails_harms_no_other(tmp_path: Path) -> None:
     variables = environment(breaker_open_s="2")
     async with (
         running_mesh(tmp_path, *flags, environment=variables) as mesh,
-        ChannelPool() as channels,
+        ChannelPool(mesh_credentials()) as channels,
     ):
         tools = ToolClient(channels.get(mesh.mesh_address))
 

@@ -19,6 +19,7 @@ from harness.a2a.sse_client import (
     user_message,
 )
 from harness.agents.worker_agent import CONCURRENCY, WORK_S
+from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import MeshProcess, running_mesh
 from harness.promise_scale import PromiseScale
 from trunkline.client import ChannelPool, HostClient
@@ -80,7 +81,7 @@ async def test_priorities_overtake_and_a_full_queue_says_so_at_once(tmp_path: Pa
     """All slots busy and the queue full: the next task is refused, the urgent one runs first."""
     async with (
         running_mesh(tmp_path, *FLAGS, environment=environment()) as mesh,
-        ChannelPool(ping_s=PATIENCE_S) as channels,
+        ChannelPool(mesh_credentials(), ping_s=PATIENCE_S) as channels,
     ):
         client = HostClient(channels.get(mesh.mesh_address))
         blocking = [await submit(client, "block") for _ in range(CONCURRENCY)]
@@ -138,7 +139,7 @@ async def test_ten_times_the_capacity(
     outcomes: Counter[str] = Counter()
     async with (
         running_mesh(tmp_path, *FLAGS, environment=environment()) as mesh,
-        ChannelPool(ping_s=PATIENCE_S) as channels,
+        ChannelPool(mesh_credentials(), ping_s=PATIENCE_S) as channels,
     ):
         pid = mesh.process.pid
         rss: list[int] = []

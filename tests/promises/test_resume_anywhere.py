@@ -8,6 +8,7 @@ import pytest
 
 from harness.a2a.reconnecting_client import stream_with_reconnects
 from harness.a2a.sse_client import PATIENCE_S, ClientFold, Json, WireEvent, call, sse, user_message
+from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import Services, running_mesh, running_services
 from harness.promise_scale import PromiseScale
 from trunkline.client import ChannelPool, HostClient
@@ -114,7 +115,7 @@ async def read_task_texts(services: Services, task_id: str) -> dict[str, str]:
 
 async def grpc_reader_resumes(address: str, task_id: str, *, rng: random.Random, cuts: int) -> None:
     """The same by WatchTask: each batch is a cursor."""
-    async with ChannelPool(ping_s=PATIENCE_S) as channels:
+    async with ChannelPool(mesh_credentials(), ping_s=PATIENCE_S) as channels:
         client = HostClient(channels.get(address))
         whole = await client.get_task(task_id, account="anonymous")
         cursor = 0

@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 from harness.a2a.sse_client import call, user_message
+from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import running_mesh
 from harness.promise_scale import PromiseScale
 from trunkline.client import ChannelPool, HostClient
@@ -75,7 +76,7 @@ async def test_submit_once(tmp_path: Path, scale: PromiseScale, rng: random.Rand
     kills = scale.pick(ci=1, prove=3)
     message_id = f"once-{rng.getrandbits(64):x}"
     task_ids: set[str] = set()
-    async with ChannelPool() as channels, asyncio.TaskGroup() as group:
+    async with ChannelPool(mesh_credentials()) as channels, asyncio.TaskGroup() as group:
         for _ in range(kills):
             async with running_mesh(tmp_path) as mesh:
                 submitting = group.create_task(

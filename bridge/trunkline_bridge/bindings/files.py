@@ -17,7 +17,7 @@ from trunkline.client.artifacts import ArtifactClient, Download, Reference
 from trunkline.errors import ArtifactNotFoundError, TaskNotFoundError, TrunklineError
 from trunkline_bridge.bindings.http_handler import BufferedResponse, HttpRequest, Response
 from trunkline_bridge.edge import tracing
-from trunkline_bridge.edge.caller import CallerFactory, Identity
+from trunkline_bridge.edge.caller import CallerFactory, CallerIdentity
 from trunkline_bridge.edge.credential_audit import caller_actor
 from trunkline_bridge.edge.http import ResponseSender, method_not_allowed_error, rest_error_body
 from trunkline_bridge.edge.in_flight import Connection, find_connection
@@ -79,7 +79,7 @@ class FileBinding:
         """Return an object for one request."""
         return FileCall(self)
 
-    async def authorize(self, identity: Identity, task_id: str) -> None:
+    async def authorize(self, identity: CallerIdentity, task_id: str) -> None:
         """Check that a caller may download the files of a task.
 
         Raises:
@@ -128,7 +128,11 @@ class FileCall:
         return self._build_response(request, reference, metadata, identity.account)
 
     def _record(
-        self, request: HttpRequest, identity: Identity, reference: Reference, outcome: str = OK
+        self,
+        request: HttpRequest,
+        identity: CallerIdentity,
+        reference: Reference,
+        outcome: str = OK,
     ) -> None:
         audit = self._binding.audit
         if audit is not None and audit.covers(Action.FILE_GET):

@@ -26,7 +26,7 @@ from trunkline_bridge.edge import tracing
 from trunkline_bridge.edge.caller import (
     Caller,
     CallerFactory,
-    Identity,
+    CallerIdentity,
     extension_headers,
     resolve_agent,
 )
@@ -228,7 +228,7 @@ class JsonRpcCall:
         return BufferedResponse(body, status, headers=self._headers)
 
     async def _resolve(
-        self, request: HttpRequest, identity: Identity, call: JsonRpcRequest
+        self, request: HttpRequest, identity: CallerIdentity, call: JsonRpcRequest
     ) -> tuple[JsonRpcVersion, Caller]:
         """Return the version and the caller of a request.
 
@@ -261,7 +261,7 @@ class JsonRpcCall:
         return version, caller
 
     async def _notify(
-        self, request: HttpRequest, identity: Identity, call: JsonRpcRequest
+        self, request: HttpRequest, identity: CallerIdentity, call: JsonRpcRequest
     ) -> BufferedResponse:
         """Execute a request without an id, to which JSON-RPC has no response (JSON-RPC 2.0, 4.1).
 

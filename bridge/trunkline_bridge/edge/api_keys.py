@@ -30,8 +30,8 @@ from pathlib import Path
 from time import monotonic
 from typing import TypeGuard
 
+from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.errors import ConfigurationError
-from trunkline.identity import ANONYMOUS_ACCOUNT
 from trunkline.private_files import read_private_file
 from trunkline_bridge.edge.permissions import UNRESTRICTED, Grant, Permissions, parse_methods
 

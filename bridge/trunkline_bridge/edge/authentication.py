@@ -13,7 +13,7 @@ from trunkline_bridge.edge.api_keys import ApiKeyFile, is_account_name, is_calle
 from trunkline_bridge.edge.caller import (
     AnonymousAuthenticator,
     Authenticator,
-    Identity,
+    CallerIdentity,
     SecurityRequirements,
     ServiceParameters,
 )
@@ -99,7 +99,7 @@ class CredentialAuthenticator:
         """Return True if a request has an API key, a token or a certificate, valid or not."""
         return _read_credentials(parameters) != (None, None) or self._has_certificate(parameters)
 
-    async def authenticate(self, parameters: ServiceParameters) -> Identity:
+    async def authenticate(self, parameters: ServiceParameters) -> CallerIdentity:
         """Return the identity of a caller. An API key and a token must belong to one account.
 
         Raises:
@@ -123,11 +123,11 @@ class CredentialAuthenticator:
         self._throttle.record_success(address, credential)
         return identity
 
-    def _identify_without_credential(self, parameters: ServiceParameters) -> Identity:
+    def _identify_without_credential(self, parameters: ServiceParameters) -> CallerIdentity:
         if self._has_certificate(parameters):
             name = parameters.peer.certificate_name
             if is_caller_name(name) and is_account_name(self._tls.account_prefix + name):
-                return Identity(
+                return CallerIdentity(
                     self._tls.account_prefix + name,
                     name,
                     is_authenticated=True,
@@ -135,33 +135,33 @@ class CredentialAuthenticator:
                 )
             text = "the name in the client certificate can't be that of a caller"
         elif self._admits_anonymous:
-            return Identity()
+            return CallerIdentity()
         else:
             text = f"credentials are required: send {self._describe_ways()}"
         logger.info("access.refused", extra={"problem": text})
         raise WireError(UNAUTHENTICATED, text, challenge=CHALLENGE)
 
-    async def _identify(self, key: str | None, authorization: str | None) -> Identity:
+    async def _identify(self, key: str | None, authorization: str | None) -> CallerIdentity:
         by_key = None
         if key is not None:
             by_key = self._find_identity(key)
             if by_key is None:
                 raise RefusedCredentialError("the API key is unknown")
         if authorization is None:
-            return by_key or Identity()
+            return by_key or CallerIdentity()
         by_bearer = await self._identify_authorization(authorization)
         if by_key and by_key.account != by_bearer.account:
             problem = f"{KEY_HEADER} and Authorization belong to two accounts; send one of them"
             raise RefusedCredentialError(problem, name=by_key.account)
         return by_key or by_bearer
 
-    async def _identify_authorization(self, authorization: str) -> Identity:
+    async def _identify_authorization(self, authorization: str) -> CallerIdentity:
         scheme, _, credential = authorization.partition(" ")
         if scheme.lower() != "bearer":
             raise RefusedCredentialError("the scheme of Authorization must be Bearer")
         return await self._identify_bearer(credential.strip())
 
-    async def _identify_bearer(self, credential: str) -> Identity:
+    async def _identify_bearer(self, credential: str) -> CallerIdentity:
         if identity := self._find_identity(credential):
             return identity
         if self._tokens is None or credential.count(".") != _TOKEN_DOTS:
@@ -171,13 +171,13 @@ class CredentialAuthenticator:
         except InvalidTokenError as error:
             raise RefusedCredentialError(str(error), name=error.account) from error
 
-    def _find_identity(self, key: str) -> Identity | None:
+    def _find_identity(self, key: str) -> CallerIdentity | None:
         entry = self._keys.find(key) if self._keys else None
         if entry is None:
             return None
         if entry.is_expired(datetime.now(UTC)):
             raise RefusedCredentialError("the API key has expired", name=entry.name)
-        return Identity(
+        return CallerIdentity(
             entry.account,
             entry.name,
             is_authenticated=True,

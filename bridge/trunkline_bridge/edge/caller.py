@@ -10,8 +10,8 @@ from typing import NamedTuple, Protocol
 
 from google.protobuf.message import DecodeError
 
+from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.audit import ActorKind
-from trunkline.identity import ANONYMOUS_ACCOUNT
 from trunkline.task_states import TURN_END
 from trunkline.v1 import security_scheme_pb2, task_pb2, tree_pb2
 from trunkline_bridge.edge.account_limits import AccountLimiter
@@ -61,7 +61,7 @@ class ServiceParameters(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class CallerIdentity:
     """The identity of a caller."""
 
     account: str = ANONYMOUS_ACCOUNT
@@ -104,7 +104,7 @@ class Authenticator(Protocol):
         """Return True if a request has credentials, valid or not."""
         ...
 
-    async def authenticate(self, parameters: ServiceParameters) -> Identity:
+    async def authenticate(self, parameters: ServiceParameters) -> CallerIdentity:
         """Return the identity of a caller.
 
         Raises:
@@ -115,7 +115,7 @@ class Authenticator(Protocol):
         ...
 
 
-_ANONYMOUS_IDENTITY = Identity()
+_ANONYMOUS_IDENTITY = CallerIdentity()
 
 
 class AnonymousAuthenticator:
@@ -127,7 +127,7 @@ class AnonymousAuthenticator:
         """Return False: it reads no credentials."""
         return False
 
-    async def authenticate(self, _parameters: ServiceParameters) -> Identity:
+    async def authenticate(self, _parameters: ServiceParameters) -> CallerIdentity:
         """Return the anonymous identity."""
         return _ANONYMOUS_IDENTITY
 
@@ -198,14 +198,14 @@ class CallerFactory:
         self.has_credentials = authenticator.has_credentials
         self._settings = settings
 
-    async def _authenticate_limited(self, parameters: ServiceParameters) -> Identity:
+    async def _authenticate_limited(self, parameters: ServiceParameters) -> CallerIdentity:
         identity = await self._authenticator.authenticate(parameters)
         if self._limiter is not None:
             self._limiter.count_request(identity.account)
         return identity
 
     def build_caller(
-        self, identity: Identity, parameters: ServiceParameters, *, agent: str, version: str
+        self, identity: CallerIdentity, parameters: ServiceParameters, *, agent: str, version: str
     ) -> Caller:
         """Return the caller; an empty `agent` is the default one.
 

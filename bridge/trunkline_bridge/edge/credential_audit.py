@@ -4,14 +4,14 @@ from trunkline.audit import Actor, AuditLog
 from trunkline_bridge.edge.caller import (
     Authenticator,
     Caller,
-    Identity,
+    CallerIdentity,
     SecurityRequirements,
     ServiceParameters,
 )
 from trunkline_bridge.errors import WireError
 
 
-def caller_actor(caller: Caller | Identity, address: str = "") -> Actor:
+def caller_actor(caller: Caller | CallerIdentity, address: str = "") -> Actor:
     """Return the actor of a caller's records."""
     return Actor(
         kind=caller.kind,
@@ -41,7 +41,7 @@ class _RecordingAuthenticator:
     def has_credentials(self, parameters: ServiceParameters) -> bool:
         return self._authenticator.has_credentials(parameters)
 
-    async def authenticate(self, parameters: ServiceParameters) -> Identity:
+    async def authenticate(self, parameters: ServiceParameters) -> CallerIdentity:
         try:
             return await self._authenticator.authenticate(parameters)
         except WireError as error:

@@ -12,7 +12,7 @@ from trunkline.audit import ActorKind
 from trunkline.errors import ConfigurationError, PeerUnavailableError
 from trunkline_bridge.documents import fetch_document
 from trunkline_bridge.edge.api_keys import is_account_name, is_caller_name
-from trunkline_bridge.edge.caller import Identity
+from trunkline_bridge.edge.caller import CallerIdentity
 from trunkline_bridge.edge.permissions import UNRESTRICTED, Grant, Permissions, parse_methods
 from trunkline_bridge.settings import TokenSettings
 
@@ -163,7 +163,7 @@ class TokenVerifier:
         self._keys = keys or JwkSet(settings.keys)
         self._scopes = _parse_scopes(settings)
 
-    async def verify(self, token: str) -> Identity:
+    async def verify(self, token: str) -> CallerIdentity:
         """Return the identity of the bearer.
 
         Its account has a prefix, so that the issuer can't name the account of an API key.
@@ -178,7 +178,7 @@ class TokenVerifier:
         if not is_account_name(account) or not is_caller_name(name):
             claim = self._settings.account_claim
             raise InvalidTokenError(f"the token's claims sub and {claim} are no caller and account")
-        return Identity(
+        return CallerIdentity(
             self._settings.account_prefix + account,
             name,
             is_authenticated=True,

@@ -13,6 +13,7 @@ from trunkline.audit import AuditLog, open_audit_log
 from trunkline.client import ChannelPool, Directory, RegistryClient, run_in_background
 from trunkline.client.content_resolver import ContentResolver
 from trunkline.errors import ConfigurationError, PeerUnavailableError
+from trunkline.identity import open_credentials
 from trunkline.registry import Membership
 from trunkline.runtime import ServiceStatus
 from trunkline.server.mesh_server import MeshServer
@@ -20,7 +21,6 @@ from trunkline.settings import (
     AgentSettings,
     Settings,
     advertised_address,
-    check_exposure,
     dial_address,
 )
 from trunkline.tasks.agent import Agent
@@ -29,7 +29,7 @@ from trunkline.tasks.host import TaskHost
 from trunkline.tasks.outbox import RetryPolicy
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.usage_store import UsageStore
-from trunkline.traces import configure_tracing
+from trunkline.traces import MeshTarget, configure_tracing
 from trunkline.v1 import registry_service_pb2, snapshot_pb2, task_service_pb2
 
 
@@ -297,16 +297,16 @@ async def join_mesh(
         ConfigurationError: the address can't be listened on, or an agent's settings are invalid.
         JournalUnavailableError: the data directory can't be used.
     """
-    check_exposure("listen", settings.listen, is_allowed=settings.insecure)
     advertised = advertised_address(settings.listen, settings.advertise, mesh=settings.mesh)
     mesh = str(settings.mesh)
-    channels = ChannelPool.from_settings(settings)
-    directory = Directory(channels, mesh)
-    agents = build_agents(directory)
-    name = agents[0].card.name
     readiness = AgentReadiness()
     async with AsyncExitStack() as stack:
-        stack.callback(configure_tracing(name, mesh_address=mesh).shutdown)
+        credentials = await stack.enter_async_context(open_credentials(settings))
+        channels = ChannelPool.from_settings(settings, credentials)
+        directory = Directory(channels, mesh)
+        agents = build_agents(directory)
+        name = agents[0].card.name
+        stack.callback(configure_tracing(name, mesh=MeshTarget(mesh, credentials)).shutdown)
         audit = await stack.enter_async_context(open_audit_log(settings, process=name))
         await stack.enter_async_context(channels)
         await stack.enter_async_context(directory)
@@ -315,7 +315,7 @@ async def join_mesh(
                 agents, directory=directory, settings=settings, readiness=readiness, audit=audit
             )
         )
-        server = MeshServer()
+        server = MeshServer(credentials)
         add_host_services(server, host, audit)
         (address,) = await server.start(str(settings.listen))
         stack.push_async_callback(server.stop, _STOP_GRACE_S)

@@ -43,7 +43,6 @@ async def serve(
     listen: str | None = None,
     advertise: str | None = None,
     data_dir: Path | None = None,
-    insecure: bool | None = None,
 ) -> None:
     """Serve agents on a mesh until the call is canceled; for programs with an event loop.
 
@@ -64,7 +63,6 @@ async def serve(
         "listen": listen,
         "advertise": advertise,
         "data_dir": data_dir,
-        "insecure": insecure,
     }
     async with join_mesh(lambda _: agents, load_settings(flags)) as status:
         await status.failed.wait()
@@ -87,12 +85,6 @@ def _parse(agents: Sequence[Agent]) -> Mapping[str, object]:
         "--advertise", metavar="HOST[:PORT]", help="the address that other processes use"
     )
     parser.add_argument("--data", metavar="DIR", dest="data_dir", help="the folder of the journal")
-    parser.add_argument(
-        "--insecure",
-        action="store_const",
-        const=True,
-        help="serve other machines, without authentication",
-    )
     return vars(parser.parse_args())
 
 

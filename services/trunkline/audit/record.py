@@ -155,9 +155,12 @@ def outcome_of(reason: str) -> str:
     return DENIED if reason in _DENIED_REASONS else reason
 
 
-def process_actor(peer: str, *, account: str = "") -> Actor:
-    """Return the actor of a call inside the mesh, from the name that gRPC gives to its peer."""
-    return Actor(kind=ActorKind.PROCESS, account=account, address=peer_host(peer))
+def process_actor(peer: str, *, name: str = "", account: str = "") -> Actor:
+    """Return the actor of a call inside the mesh, from the name that gRPC gives to its peer.
+
+    `name` is the identity in the certificate of the process.
+    """
+    return Actor(kind=ActorKind.PROCESS, account=account, name=name, address=peer_host(peer))
 
 
 def command_actor() -> Actor:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from trunkline.cli.commands import a2a, audit, identity, inspect, project, serve, storage
+from trunkline.cli.commands import a2a, audit, identity, inspect, mesh, project, serve, storage
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.plugins import PluginGroup
 from trunkline.cli.terminal import accept_any_text
@@ -47,6 +47,7 @@ for _command in (
 app.add_typer(serve.serve, name="serve")
 app.add_typer(inspect.webhooks, name="webhooks")
 app.add_typer(storage.data, name="data")
+app.add_typer(mesh.mesh, name="mesh")
 app.add_typer(identity.keys, name="keys")
 app.add_typer(identity.card, name="card")
 app.add_typer(project.new, name="new")

@@ -8,9 +8,10 @@ from typing import TypeVar
 import grpc
 
 from trunkline.cli.exits import ExitCode, print_error
-from trunkline.cli.options import resolve_mesh_address
+from trunkline.cli.options import resolve_mesh_settings
 from trunkline.client import ChannelPool, HostClient, RegistryClient, ToolClient, TraceClient
 from trunkline.errors import PeerError, PeerUnavailableError, TaskNotFoundError
+from trunkline.identity import load_credentials
 from trunkline.journal.events import parse_journal_id
 from trunkline.v1 import registry_service_pb2
 
@@ -81,11 +82,13 @@ async def open_mesh_view(mesh: str | None) -> AsyncGenerator[MeshView]:
         ConfigurationError: the address is invalid.
         PeerUnavailableError: no mesh answers there.
     """
-    address = resolve_mesh_address(mesh)
-    async with ChannelPool() as channels:
+    settings = resolve_mesh_settings(mesh)
+    address = str(settings.mesh)
+    async with ChannelPool(load_credentials(settings)) as channels:
         try:
             hosts = await RegistryClient(channels.get(address)).list_agents()
         except PeerUnavailableError as error:
             advice = "no mesh answers there; start one with `trunkline up`, or give --mesh"
             raise PeerUnavailableError(address, advice) from error
+        channels.expect(hosts, registry_address=address)
         yield MeshView(hosts, address, channels)

@@ -169,14 +169,27 @@ def build_agent_url(base: str, agent: str | None) -> str:
     return f"{base}/agents/{agent}" if agent else base
 
 
-def resolve_mesh_address(mesh: str | None) -> str:
-    """Return the gRPC address from the flag, else from the settings.
+# What a command needs to know of the mesh that it calls.
+_MESH_SETTINGS = frozenset(
+    {
+        "mesh",
+        "identity_folder",
+        "identity_certificate",
+        "identity_key",
+        "identity_roots",
+        "identity_roles",
+    }
+)
+
+
+def resolve_mesh_settings(mesh: str | None) -> Settings:
+    """Return the settings of a mesh's client: the mesh of the flag, else of the settings.
 
     Raises:
         ConfigurationError: it is not HOST:PORT, its port is 0, or the settings are invalid.
     """
-    address = load_command_settings({"mesh": mesh}, uses={"mesh"}).mesh
-    if address.port == 0:
-        problem = f"{address} is where a mesh picks a port; give the one that it printed"
+    settings = load_command_settings({"mesh": mesh}, uses=_MESH_SETTINGS)
+    if settings.mesh.port == 0:
+        problem = f"{settings.mesh} is where a mesh picks a port; give the one that it printed"
         raise ConfigurationError(where="--mesh", problem=problem)
-    return str(address)
+    return settings

@@ -15,7 +15,7 @@ from trunkline.logs import configure_logging
 from trunkline.runtime import ServiceStatus
 from trunkline.settings import Settings, TlsSettings, load_settings, parse_remote
 
-_USED_BY_JOIN: Final = frozenset({"advertise", "data_dir", "insecure", "listen", "mesh"})
+_USED_BY_JOIN: Final = frozenset({"advertise", "data_dir", "listen", "mesh"})
 
 Service: TypeAlias = Callable[[Settings], AbstractAsyncContextManager[ServiceStatus]]
 

@@ -258,6 +258,7 @@ class Directory:
                     async for update in updates:
                         backoff.reset()
                         missing = _find_missing_hosts(missing, update)
+                        self._channels.revoke(update.revoked_instances)
                         self._apply((*update.hosts, *missing))
                 problem: TrunklineError = PeerUnavailableError(
                     self._registry_name, "it is going away"
@@ -285,14 +286,15 @@ class Directory:
             del self._journals[next(iter(self._journals))]
         for address in unused_addresses - {self._registry_address}:
             self._channels.retire(address)
+        changed = self._channels.expect(hosts, registry_address=self._registry_address)
         # A restarted host need not wait until its breaker and its channel try again.
         addresses = {host.address for host in hosts}
         self._channels.breakers.allow_probes(addresses)
-        replaced = self._channels.replace_failed(addresses - {self._registry_address})
+        self._channels.reconnect_failed(addresses)
         self._clients = {
             address: client
             for address, client in self._clients.items()
-            if address in addresses - replaced
+            if address in addresses - changed
         }
         self.revision += 1
         event, self._change_event = self._change_event, asyncio.Event()

@@ -12,6 +12,7 @@ from trunkline.errors import (
     ERROR_DOMAIN,
     ConfigurationError,
     InvalidArgumentError,
+    PeerHandshakeError,
     PeerProtocolError,
     PeerTimeoutError,
     PeerUnavailableError,
@@ -21,10 +22,18 @@ from trunkline.errors import (
 )
 from trunkline.v1 import trunk_service_pb2
 
+# By texts of grpc. A retry may help: certificates are renewed, and directories updated.
+_HANDSHAKE_PROBLEMS = {
+    "Hostname Verification Check failed": "another process of the mesh listens there",
+    "Tls handshake failed": "it is of another mesh, or a certificate has ended",
+}
 _ERROR_CLASSES = {cls.reason: cls for cls in error_classes()}
 
 
 def _unavailable_error(peer: str, problem: str) -> TrunklineError:
+    for symptom, cause in _HANDSHAKE_PROBLEMS.items():
+        if symptom in problem:
+            return PeerHandshakeError(peer, cause)
     if "last error: " in problem or "errors resolving" in problem:
         # grpc lists each address that it tried; the problem is at the end of the text.
         problem = problem.rpartition(": ")[2].rstrip("]")

@@ -2,7 +2,8 @@
 
 import asyncio
 import contextvars
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -24,6 +25,8 @@ from trunkline.v1 import trunk_service_pb2
 # A larger request would delay the others, so it is sent as a plain call.
 REQUEST_BYTES: Final = 256 * 1024
 CONNECT_S: Final = 5.0
+# Half of what a server allows. It knows the certificate of a connection from its start only.
+_MAX_AGE_S: Final = 12 * 3600.0
 
 
 class Trunk:
@@ -43,11 +46,13 @@ class Trunk:
         ping_s: float,
         connect_s: float = CONNECT_S,
         is_in_process: bool = False,
+        generation: Callable[[], int] = lambda: 0,
     ) -> None:
         """`group` owns the trunk's tasks until `close`.
 
         A peer that sends nothing for `ping_s` seconds has failed. For its first message it has
-        `connect_s` seconds.
+        `connect_s` seconds. `generation` returns the number of this process's certificate: when it
+        changes, later calls use a new connection, and open calls keep theirs.
         """
         self.peer = peer
         self.breaker = breaker
@@ -55,12 +60,18 @@ class Trunk:
         """False once the peer has answered that it does not serve trunks."""
         # Calls within this process have no CLIENT spans.
         self._is_in_process = is_in_process
-        self._connect: ConnectCallable
-        self.use(channel)
+        self._connect: ConnectCallable = channel.stream_stream(
+            f"/{CONNECT_METHOD}", request_serializer=_serialize, response_deserializer=None
+        )
         self._group = group
         self._ping_s = ping_s
         self._connect_s = connect_s
+        self._generation = generation
         self._connection: TrunkClientConnection | None = None
+        self._connected_with = 0
+        self._connected_at = 0.0
+        # Connections without new calls, which are closed after their last one.
+        self._former: dict[TrunkClientConnection, asyncio.Task[None]] = {}
         self._is_closed = False
         self._is_confirmed = False
         self._tracers: dict[str, MethodTracer] = {}
@@ -120,22 +131,18 @@ class Trunk:
             connection.cancel_call(call.call_id)
             end_span(span, call.code, is_stream=True)
 
-    def use(self, channel: grpc.aio.Channel) -> None:
-        """Connect on this channel from now on. An open connection remains until it breaks."""
-        self._connect = channel.stream_stream(
-            f"/{CONNECT_METHOD}", request_serializer=_serialize, response_deserializer=None
-        )
-
     async def wait_idle(self) -> None:
         """Wait until no call is open."""
-        if self._connection is not None:
-            await self._connection.idle.wait()
+        for connection in (self._connection, *self._former):
+            if connection is not None:
+                await connection.idle.wait()
 
     def close(self) -> None:
         """Close the connection and end every open call."""
         self._is_closed = True
-        if self._connection is not None:
-            self._connection.close(PeerUnavailableError(self.peer, "its channel is closed"))
+        for connection in (self._connection, *self._former):
+            if connection is not None:
+                connection.close(PeerUnavailableError(self.peer, "its channel is closed"))
 
     def _open(self) -> TrunkClientConnection:
         """Return the connection, or start a new one if there is none.
@@ -145,11 +152,15 @@ class Trunk:
         """
         connection = self._connection
         if connection is not None and connection.failure is None:
-            return connection
+            if not self._is_outdated():
+                return connection
+            self._retire(connection)
         if self._is_closed:
             raise PeerUnavailableError(self.peer, "its channel is closed")
         self.breaker.check()
         self._is_confirmed = False
+        self._connected_with = self._generation()
+        self._connected_at = time.monotonic()
         connection = self._connection = TrunkClientConnection(
             self._connect,
             peer=self.peer,
@@ -161,13 +172,33 @@ class Trunk:
         self._group.create_task(self._run(connection), context=contextvars.Context())
         return connection
 
+    def _is_outdated(self) -> bool:
+        return (
+            self._connected_with != self._generation()
+            or time.monotonic() - self._connected_at > _MAX_AGE_S
+        )
+
+    def _retire(self, connection: TrunkClientConnection) -> None:
+        """Close a connection after its last call."""
+        self._former[connection] = self._group.create_task(
+            self._close_idle(connection), context=contextvars.Context()
+        )
+
+    async def _close_idle(self, connection: TrunkClientConnection) -> None:
+        await connection.idle.wait()
+        connection.close(PeerUnavailableError(self.peer, "a newer connection replaced this one"))
+
     async def _run(self, connection: TrunkClientConnection) -> None:
         try:
             await connection.run()
         finally:
             if connection.is_unsupported:
                 self.is_supported = False
-            if self._is_closed or connection.failure is None:
+            closing = self._former.pop(connection, None)
+            if closing is not None:
+                # The newer connection reports on the peer.
+                closing.cancel()
+            elif self._is_closed or connection.failure is None:
                 self.breaker.on_abandon()
             elif is_peer_failure(connection.failure, peer=self.peer):
                 self.breaker.on_failure(connection.failure.metadata()["problem"])

@@ -9,15 +9,22 @@ from trunkline.agents.plugins import load_plugins
 from trunkline.audit import open_audit_log
 from trunkline.client import ChannelPool, Directory, RegistryClient, run_in_background
 from trunkline.errors import ConfigurationError
+from trunkline.identity import open_credentials
 from trunkline.mesh.agents import build_agents, prewarm
 from trunkline.mesh.bridge import check_addresses, open_bridge
-from trunkline.mesh.registry import STOP_GRACE_S, add_registry
+from trunkline.mesh.registry import (
+    STOP_GRACE_S,
+    add_identity_service,
+    add_registry,
+    reserve_mesh_address,
+)
 from trunkline.mesh.remotes import build_remote_agents
 from trunkline.mesh.tools import add_tool_adapter, load_mcp_config
 from trunkline.runtime import ServiceStatus
 from trunkline.server import MeshServer
 from trunkline.server.socket_folder import socket_address
-from trunkline.settings import Settings, advertised_address, check_exposure, dial_address
+from trunkline.settings import Settings, advertised_address, dial_address
+from trunkline.tools.span_intake_servicer import SpanIntake
 from trunkline_bridge.webhooks.signatures import load_or_create_secret
 
 logger = logging.getLogger(__name__)
@@ -38,13 +45,14 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         JournalUnavailableError: the data directory can't be used.
     """
     check_addresses(settings)
-    check_exposure("mesh", settings.mesh, is_allowed=settings.insecure)
     plugins = load_plugins()
     config = load_mcp_config(settings, plugins)
     async with AsyncExitStack() as stack:
         audit = await stack.enter_async_context(open_audit_log(settings, process="trunkline"))
         unix_address = stack.enter_context(socket_address())
-        channels = ChannelPool.from_settings(settings)
+        settings = stack.enter_context(reserve_mesh_address(settings))
+        credentials = await stack.enter_async_context(open_credentials(settings, runs_mesh=True))
+        channels = ChannelPool.from_settings(settings, credentials)
         directory = Directory(channels, unix_address)
         readiness = AgentReadiness()
         agents = build_agents(
@@ -54,9 +62,9 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         if settings.default_agent not in names:
             problem = f"no such agent; there are: {', '.join(names)}"
             raise ConfigurationError(f"--default {settings.default_agent}", problem)
-        server = MeshServer()
+        server = MeshServer(credentials)
         await stack.enter_async_context(
-            add_registry(server, settings, name="trunkline", audit=audit)
+            add_registry(server, settings, credentials, name="trunkline", audit=audit)
         )
         await stack.enter_async_context(channels)
         host = await stack.enter_async_context(
@@ -66,9 +74,12 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         )
         add_host_services(server, host, audit)
         (mesh_address, _) = server.bind(str(settings.mesh), unix_address)
+        await stack.enter_async_context(add_identity_service(server, settings, credentials))
         dialed = dial_address(mesh_address)
         advertised = _advertise(settings, dialed)
-        adapter = add_tool_adapter(server, config, settings, directory, mesh_address=dialed)
+        intake = SpanIntake(credentials, channels.get(unix_address))
+        await stack.enter_async_context(intake)
+        adapter = add_tool_adapter(server, config, settings, directory, intake=intake)
         await server.start()
         stack.push_async_callback(server.stop, STOP_GRACE_S)
         # Closed before the server, to which MCP servers send their last spans.

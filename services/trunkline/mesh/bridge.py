@@ -7,9 +7,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from trunkline.audit import AuditLog, open_audit_log
 from trunkline.client import ChannelPool, Directory, run_in_background
 from trunkline.errors import ConfigurationError
+from trunkline.identity import open_credentials
 from trunkline.runtime import ServiceStatus
 from trunkline.settings import HostPort, Settings, check_exposure
-from trunkline.traces import configure_tracing
+from trunkline.traces import MeshTarget, configure_tracing
 from trunkline_bridge.app import Bridge
 from trunkline_bridge.bindings.grpc_server import serve_grpc
 from trunkline_bridge.edge.connection_limits import ConnectionLimits
@@ -34,8 +35,10 @@ async def serve_bridge(settings: Settings) -> AsyncIterator[ServiceStatus]:
     check_addresses(settings)
     mesh = str(settings.mesh)
     async with AsyncExitStack() as stack:
-        stack.callback(configure_tracing("bridge", mesh_address=mesh).shutdown)
-        channels = await stack.enter_async_context(ChannelPool.from_settings(settings))
+        credentials = await stack.enter_async_context(open_credentials(settings))
+        stack.callback(configure_tracing("bridge", mesh=MeshTarget(mesh, credentials)).shutdown)
+        channels = ChannelPool.from_settings(settings, credentials)
+        await stack.enter_async_context(channels)
         directory = await stack.enter_async_context(Directory(channels, mesh))
         secret = settings.webhook_secret or load_secret(settings.data_dir)
         if not secret:

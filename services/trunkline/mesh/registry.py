@@ -1,20 +1,31 @@
 """The process at the mesh's address: the registry and the span store."""
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp
 
 from trunkline.audit import AuditLog, open_audit_log
 from trunkline.errors import ConfigurationError
+from trunkline.identity import (
+    MeshCredentials,
+    RevocationList,
+    identity_folder,
+    open_credentials,
+    temporary_identity,
+)
 from trunkline.private_files import PRIVATE_FOLDER, create_private_folder
 from trunkline.registry import RegistryServicer
 from trunkline.runtime import ServiceStatus
 from trunkline.server import MeshServer
-from trunkline.settings import Settings, check_exposure
+from trunkline.server.identity_servicer import IdentityServicer
+from trunkline.server.join_server import serve_join
+from trunkline.settings import HostPort, Settings
 from trunkline.traces import OtlpServicer, SpanStore, TraceServicer, configure_tracing
-from trunkline.v1 import trace_service_pb2_grpc
+from trunkline.v1 import identity_service_pb2_grpc, trace_service_pb2_grpc
 
 STOP_GRACE_S = 1.0
 """The time for calls in flight when a mesh server stops."""
@@ -27,14 +38,17 @@ async def serve_registry(settings: Settings) -> AsyncIterator[ServiceStatus]:
     Raises:
         ConfigurationError: the address or the data directory can't be used.
     """
-    check_exposure("mesh", settings.mesh, is_allowed=settings.insecure)
-    server = MeshServer()
     async with AsyncExitStack() as stack:
         audit = await stack.enter_async_context(open_audit_log(settings, process="registry"))
+        settings = stack.enter_context(reserve_mesh_address(settings))
+        credentials = await stack.enter_async_context(open_credentials(settings, runs_mesh=True))
+        server = MeshServer(credentials)
         await stack.enter_async_context(
-            add_registry(server, settings, name="registry", audit=audit)
+            add_registry(server, settings, credentials, name="registry", audit=audit)
         )
-        (address,) = await server.start(str(settings.mesh))
+        (address,) = server.bind(str(settings.mesh))
+        await stack.enter_async_context(add_identity_service(server, settings, credentials))
+        await server.start()
         stack.push_async_callback(server.stop, STOP_GRACE_S)
         serving = ServiceStatus([{"mesh": address}])
         serving.joined.set()
@@ -43,7 +57,12 @@ async def serve_registry(settings: Settings) -> AsyncIterator[ServiceStatus]:
 
 @asynccontextmanager
 async def add_registry(
-    server: MeshServer, settings: Settings, *, name: str, audit: AuditLog | None
+    server: MeshServer,
+    settings: Settings,
+    credentials: MeshCredentials,
+    *,
+    name: str,
+    audit: AuditLog | None,
 ) -> AsyncIterator[None]:
     """Add the registry and the span store to a server, and keep them open.
 
@@ -62,7 +81,12 @@ async def add_registry(
         )
         stack.callback(store.close)
         stack.callback(configure_tracing(name, store=store).shutdown)
-        registry = RegistryServicer(settings.lease_s, audit)
+        registry = RegistryServicer(
+            settings.lease_s,
+            audit,
+            owners_file=folder / "journal-owners.json",
+            list_revoked=RevocationList(identity_folder(settings), credentials.revoke).refresh,
+        )
         server.add_registry(await stack.enter_async_context(registry))
         server.add_service(
             "trunkline.v1.TraceService",
@@ -75,6 +99,76 @@ async def add_registry(
             OtlpServicer(store),
         )
         yield
+
+
+@asynccontextmanager
+async def add_identity_service(
+    server: MeshServer, settings: Settings, credentials: MeshCredentials
+) -> AsyncIterator[None]:
+    """Renew certificates on a server, and take join tokens at an address of its own.
+
+    A mesh whose certificates are made by somebody else has neither. A mesh at a picked port takes
+    no tokens, and a mesh that other machines reach only at an address that was chosen for it.
+
+    Raises:
+        ConfigurationError: the address for join tokens can't be listened on.
+    """
+    folder = identity_folder(settings)
+    if settings.identity_certificate is not None or not folder.has_root:
+        yield
+        return
+    servicer = IdentityServicer(folder)
+    server.add_service(
+        "trunkline.v1.IdentityService",
+        identity_service_pb2_grpc.add_IdentityServiceServicer_to_server,
+        servicer,
+    )
+    address = settings.join
+    if address is None and settings.mesh.is_loopback and not folder.is_temporary:
+        address = replace(settings.mesh, port=0)
+    if address is None:
+        yield
+        return
+    try:
+        async with serve_join(servicer, credentials, str(address)) as bound:
+            folder.write(folder.join_address, bound.encode())
+            yield
+    except RuntimeError as error:
+        problem = "can't be listened on; choose another address"
+        raise ConfigurationError(f"join = {address}", problem) from error
+
+
+@contextmanager
+def reserve_mesh_address(settings: Settings) -> Iterator[Settings]:
+    """Yield the settings with a free port in place of port 0 of `mesh`, reserved for the block.
+
+    The identity of a mesh belongs to its address, so the address must be known before it serves.
+    """
+    if settings.mesh.port:
+        yield settings
+        return
+    has_own_identity = settings.identity_folder or settings.identity_certificate
+    while True:
+        with _reserve_port(settings.mesh) as mesh, ExitStack() as stack:
+            if not has_own_identity and not stack.enter_context(
+                temporary_identity(str(mesh), settings.data_dir)
+            ):
+                # A mesh that lasts has this port while it runs.
+                continue
+            yield replace(settings, mesh=mesh)
+            return
+
+
+@contextmanager
+def _reserve_port(address: HostPort) -> Iterator[HostPort]:
+    """Yield an address with a free port that no other process gets in the block."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    with socket.socket(family) as reservation:
+        # A server may listen at an address that is bound this way, while other processes get
+        # another free port.
+        reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reservation.bind((address.host, 0))
+        yield replace(address, port=reservation.getsockname()[1])
 
 
 def _create_private_folder(settings: Settings) -> Path:

@@ -14,6 +14,7 @@ from trunkline.agents.plugins import (
 from trunkline.client import BreakerSettings, ChannelPool, Directory, RegistryClient
 from trunkline.client.artifacts import ArtifactClient
 from trunkline.errors import ConfigurationError
+from trunkline.identity import open_credentials
 from trunkline.mesh.registry import STOP_GRACE_S
 from trunkline.registry import Membership
 from trunkline.runtime import ServiceStatus
@@ -21,13 +22,13 @@ from trunkline.server import MeshServer
 from trunkline.settings import (
     Settings,
     advertised_address,
-    check_exposure,
     load_plugin_settings,
 )
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import AdapterSettings, McpConfig, agents_from_config, load_config
+from trunkline.tools.span_intake_servicer import SpanIntake
 from trunkline.tools.tool_servicer import SERVICE, ToolServicer
-from trunkline.traces import configure_tracing
+from trunkline.traces import MeshTarget, configure_tracing
 from trunkline.v1 import registry_service_pb2, tool_service_pb2_grpc
 
 logger = logging.getLogger(__name__)
@@ -40,16 +41,18 @@ async def serve_tools(settings: Settings) -> AsyncIterator[ServiceStatus]:
     Raises:
         ConfigurationError: the address can't be listened on, or settings of a plugin are invalid.
     """
-    check_exposure("listen", settings.listen, is_allowed=settings.insecure)
     advertised = advertised_address(settings.listen, settings.advertise, mesh=settings.mesh)
     mesh = str(settings.mesh)
     async with AsyncExitStack() as stack:
-        stack.callback(configure_tracing("tools", mesh_address=mesh).shutdown)
-        channels = await stack.enter_async_context(ChannelPool.from_settings(settings))
-        server = MeshServer()
+        credentials = await stack.enter_async_context(open_credentials(settings))
+        stack.callback(configure_tracing("tools", mesh=MeshTarget(mesh, credentials)).shutdown)
+        channels = ChannelPool.from_settings(settings, credentials)
+        await stack.enter_async_context(channels)
+        server = MeshServer(credentials)
         directory = Directory(channels, mesh)
+        intake = await stack.enter_async_context(SpanIntake(credentials, channels.get(mesh)))
         adapter = add_tool_adapter(
-            server, load_mcp_config(settings), settings, directory, mesh_address=mesh
+            server, load_mcp_config(settings), settings, directory, intake=intake
         )
         (address,) = await server.start(str(settings.listen))
         stack.push_async_callback(server.stop, STOP_GRACE_S)
@@ -111,12 +114,12 @@ def add_tool_adapter(
     settings: Settings,
     directory: Directory,
     *,
-    mesh_address: str = "",
+    intake: SpanIntake | None = None,
 ) -> ToolAdapter:
     """Add the tool adapter to a server. Enter the returned adapter while the server runs.
 
     The adapter stores content that is too large for a tool's result on the host of the task, which
-    it finds by the directory. MCP servers send their spans to `mesh_address` unless it is empty.
+    it finds by the directory. MCP servers send their spans to `intake`, if there is one.
     They start in the folder of the operator's file or else in the data directory, because many
     commands, such as npx, run what they find in the folder, and the current one may be foreign.
     """
@@ -127,7 +130,7 @@ def add_tool_adapter(
             folder=settings.data_dir if file is None else file.parent,
             breaker=BreakerSettings.from_settings(settings),
         ),
-        otlp_endpoint=f"http://{mesh_address}" if mesh_address else None,
+        intake=intake,
     )
     server.add_service(
         SERVICE,

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from trunkline.errors import AgentNameTakenError, HostNotFoundError, InvalidArgumentError
+from trunkline.settings import HostPort
 from trunkline.v1 import registry_service_pb2
 
 
@@ -33,11 +34,13 @@ class LeaseTable:
         over, and removes these journals from all other hosts.
 
         Raises:
-            InvalidArgumentError: the id or the address is missing.
+            InvalidArgumentError: the id is missing, or the address is neither HOST:PORT nor a Unix
+                socket.
             AgentNameTakenError: another live host has one of its agents.
         """
-        if not host.host_id or not host.address:
-            raise InvalidArgumentError("host", "needs a host_id and an address")
+        if not host.host_id:
+            raise InvalidArgumentError("host", "needs a host_id")
+        _check_address(host.address)
         self.expire()
         journals = set(host.journal_ids)
         replaced = [
@@ -56,6 +59,12 @@ class LeaseTable:
         copy.CopyFrom(host)
         self._leases[host.host_id] = _Lease(copy, self._clock() + self.lease_s)
         self.revision += 1
+
+    def find(self, host_id: str) -> registry_service_pb2.Host | None:
+        """Return the live host with an id."""
+        self.expire()
+        lease = self._leases.get(host_id)
+        return None if lease is None else lease.host
 
     def renew(self, host_id: str) -> None:
         """Renew a host's lease.
@@ -111,3 +120,13 @@ class LeaseTable:
             for agent in lease.host.agents:
                 if agent.card.name in names:
                     raise AgentNameTakenError(agent.card.name, lease.host.address)
+
+
+def _check_address(address: str) -> None:
+    """Check an address that others dial: another gRPC target could be a name service."""
+    if address.startswith("unix:"):
+        return
+    try:
+        HostPort.parse(address)
+    except ValueError as error:
+        raise InvalidArgumentError("host.address", str(error)) from error

@@ -49,7 +49,8 @@ class Membership:
         try:
             await self._register()
         except PeerError as error:
-            logger.info("registry.away", extra={"reason": error.reason})
+            extra = {"reason": error.reason, "problem": str(error)}
+            logger.info("registry.away", extra=extra)
         await self._open.enter_async_context(run_in_background(self._run()))
         return self
 

@@ -6,9 +6,10 @@ After a restart of the registry, all hosts register again.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -17,7 +18,11 @@ from google.protobuf import duration_pb2
 
 from trunkline.audit import Action, AuditLog, process_actor, recording
 from trunkline.client import run_in_background
+from trunkline.errors import ConfigurationError
+from trunkline.identity import Identity
 from trunkline.registry.leases import LeaseTable
+from trunkline.registry.owners import OwnerTable
+from trunkline.server.authorization import caller
 from trunkline.v1 import registry_service_pb2, registry_service_pb2_grpc
 
 logger = logging.getLogger(__name__)
@@ -28,14 +33,32 @@ _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
     """The registry. An async context manager: while it is open, leases expire and watches run."""
 
-    def __init__(self, lease_s: float = 10.0, audit: AuditLog | None = None) -> None:
-        """Without an audit log, nothing is recorded."""
+    def __init__(
+        self,
+        lease_s: float = 10.0,
+        audit: AuditLog | None = None,
+        *,
+        owners_file: Path | None = None,
+        list_revoked: Callable[[], frozenset[str]] = frozenset,
+    ) -> None:
+        """Without an audit log, nothing is recorded.
+
+        `owners_file` keeps the owners of journals while no registry runs.
+
+        `list_revoked` returns the revoked instances of identities. Their hosts are removed.
+
+        Raises:
+            ConfigurationError: the file can't be read.
+        """
         self._audit = audit
+        self._owners = OwnerTable(owners_file)
         self._leases = LeaseTable(lease_s=lease_s, clock=time.monotonic)
         # Until then, the list is partial: hosts may not have registered again after a restart.
         self._complete_at = time.monotonic() + lease_s
         self._is_partial = True
         self._checked_at = time.monotonic()
+        self._list_revoked = list_revoked
+        self._revoked: frozenset[str] = frozenset()
         self._changed = asyncio.Event()
         self._is_closing = False
         self._open = AsyncExitStack()
@@ -57,11 +80,15 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         self, request: registry_service_pb2.RegisterRequest, context: _Context
     ) -> registry_service_pb2.RegisterResponse:
         self._extend_if_frozen()
-        agents = [agent.card.name for agent in request.host.agents]
-        with self._recording(Action.AGENT_REGISTER, context, request.host.host_id, agents):
-            self._leases.register(request.host)
+        host, identity = request.host, caller.get()
+        agents = [agent.card.name for agent in host.agents]
+        with self._recording(Action.AGENT_REGISTER, context, host.host_id, agents):
+            self._owners.check(host, identity, [live for live, _ in self._leases.list_live()])
+            host.identity = str(identity)
+            self._leases.register(host)
+            self._owners.record(host.journal_ids, identity)
         self._notify()
-        fields = {"host_id": request.host.host_id, "address": request.host.address}
+        fields = {"host_id": host.host_id, "address": host.address}
         logger.info("host.registered", extra=fields)
         return registry_service_pb2.RegisterResponse(lease=self._lease())
 
@@ -69,6 +96,7 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         self, request: registry_service_pb2.KeepAliveRequest, _context: _Context
     ) -> registry_service_pb2.KeepAliveResponse:
         self._extend_if_frozen()
+        self._check_owner(request.host_id)
         self._leases.renew(request.host_id)
         return registry_service_pb2.KeepAliveResponse(lease=self._lease())
 
@@ -79,6 +107,7 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
     ) -> registry_service_pb2.HoldLeaseResponse:
         async for request in requests:
             self._extend_if_frozen()
+            self._check_owner(request.host_id)
             self._leases.renew(request.host_id)
         return registry_service_pb2.HoldLeaseResponse()
 
@@ -87,6 +116,7 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
     ) -> registry_service_pb2.DeregisterResponse:
         agents = self._leases.agent_names(request.host_id)
         with self._recording(Action.AGENT_DEREGISTER, context, request.host_id, agents):
+            self._check_owner(request.host_id)
             self._leases.remove(request.host_id)
         self._notify()
         return registry_service_pb2.DeregisterResponse()
@@ -107,7 +137,10 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
                 sent = self._leases.revision
                 # All changes during this write are sent in the next response.
                 yield registry_service_pb2.WatchAgentsResponse(
-                    revision=sent, hosts=hosts, is_partial=self._is_partial
+                    revision=sent,
+                    hosts=hosts,
+                    is_partial=self._is_partial,
+                    revoked_instances=sorted(self._revoked),
                 )
             else:
                 await changed.wait()
@@ -123,12 +156,18 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
                     recording(
                         self._audit,
                         action,
-                        lambda: process_actor(context.peer()),
+                        lambda: process_actor(context.peer(), name=str(caller.get())),
                         agent=agent,
                         host=host_id,
                     )
                 )
             yield
+
+    def _check_owner(self, host_id: str) -> None:
+        """Check that the caller may speak for a host. Everybody may for one that is unknown."""
+        host = self._leases.find(host_id)
+        if host is not None:
+            self._owners.check_owner(host, caller.get())
 
     def _hosts(self) -> list[registry_service_pb2.Host]:
         self._extend_if_frozen()
@@ -172,6 +211,7 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
                 async with asyncio.timeout(self._next_check_s()):
                     await changed.wait()
             self._extend_if_frozen()
+            self._check_revoked()
             before = self._leases.revision
             self._leases.expire()
             if self._leases.revision != before:
@@ -181,6 +221,22 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
                 self._is_partial = False
                 self._leases.revision += 1
                 self._notify()
+
+    def _check_revoked(self) -> None:
+        """Remove the hosts of identities that were revoked, and tell the watchers."""
+        try:
+            revoked = self._list_revoked()
+        except ConfigurationError as error:
+            logger.error("registry.revocations_not_read", extra={"problem": str(error)})
+            return
+        if revoked == self._revoked:
+            return
+        self._revoked = revoked
+        for host, _ in self._leases.list_live():
+            if Identity.parse(host.identity).instance in revoked:
+                self._leases.remove(host.host_id)
+        self._leases.revision += 1
+        self._notify()
 
     def _next_check_s(self) -> float:
         until_expiry_s = self._leases.next_expiry_s()

@@ -19,6 +19,7 @@ from trunkline.errors import (
     TrunklineError,
     UnsupportedOperationError,
 )
+from trunkline.server.authorization import Authorize
 from trunkline.server.calls import ServerCall
 from trunkline.server.handlers import check_request, check_requests, make_deserializer
 from trunkline.server.status import abort
@@ -39,7 +40,9 @@ _OptionalHandler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 class CallInterceptor(grpc.aio.ServerInterceptor):
     """Wraps the handlers of a server, of all arities, coroutines and async generators alike."""
 
-    def __init__(self) -> None:
+    def __init__(self, authorize: Authorize) -> None:
+        """`authorize` is called before each handler."""
+        self._authorize = authorize
         self._endless: set[asyncio.Timeout] = set()
 
     def end_mesh_streams(self) -> None:
@@ -57,7 +60,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None:
             return grpc.stream_stream_rpc_method_handler(
-                _wrap_stream(method, _refuse(method), nullcontext, _pass_on)
+                self._wrap_stream(method, _refuse(method), nullcontext, _pass_on)
             )
         # One of the four is set.
         behaviour: Any = (
@@ -71,15 +74,75 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         is_stream = handler.request_streaming or handler.response_streaming
         bounds = self._until_shutdown if is_stream and method.startswith(_ENDLESS) else nullcontext
         if handler.response_streaming:
-            answer = _wrap_stream(method, behaviour, bounds, check)
+            answer = self._wrap_stream(method, behaviour, bounds, check)
         else:
-            answer = _wrap_unary(method, behaviour, bounds, check)
+            answer = self._wrap_unary(method, behaviour, bounds, check)
         parse = handler.request_deserializer
         return make(
             answer,
             request_deserializer=None if parse is None else make_deserializer(parse),
             response_serializer=handler.response_serializer,
         )
+
+    def _wrap_unary(
+        self,
+        method: str,
+        behaviour: Callable[..., Any],
+        bounds: Callable[[], AbstractAsyncContextManager[None]],
+        check: Callable[[Any], Any],
+    ) -> Callable[..., Any]:
+        async def answer(request: object, context: _Context) -> object:
+            async with self._serve_call(method, context, is_stream=False), bounds():
+                return await behaviour(check(request), context)
+
+        return answer
+
+    def _wrap_stream(
+        self,
+        method: str,
+        behaviour: Callable[..., Any],
+        bounds: Callable[[], AbstractAsyncContextManager[None]],
+        check: Callable[[Any], Any],
+    ) -> Callable[..., Any]:
+        # A coroutine that writes and not a generator. A canceled call would leave a generator, its
+        # span and the handler's resources to the garbage collector.
+        async def answer(request: object, context: _Context) -> None:
+            async with self._serve_call(method, context, is_stream=True):
+                if bounds is not nullcontext:
+                    # Cancelled in its first write, a stream could not be ended any more: grpc
+                    # refuses a status whose initial metadata is being sent already.
+                    await context.send_initial_metadata(())
+                async with bounds():
+                    await _write_all(context, behaviour(check(request), context))
+
+        return answer
+
+    @asynccontextmanager
+    async def _serve_call(
+        self, method: str, context: _Context, *, is_stream: bool
+    ) -> AsyncIterator[None]:
+        """Trace a call, and end it with our error if its handler raises."""
+        carrier = {
+            key: value
+            for key, value in context.invocation_metadata() or ()
+            if key in _TRACE_KEYS and isinstance(value, str)
+        }
+        call = ServerCall(method, carrier, remaining_s=_remaining_s(context), is_stream=is_stream)
+        try:
+            with call.activate():
+                self._authorize(method, context)
+                yield
+        except BaseException as exception:
+            error = call.fail(
+                _convert_unimplemented(exception, method, context),
+                code=_status_name(exception, context),
+            )
+            if isinstance(error, TrunklineError):
+                await abort(context, error)
+            if error is exception:
+                raise
+            raise error from exception
+        call.succeed()
 
     @asynccontextmanager
     async def _until_shutdown(self) -> AsyncIterator[None]:
@@ -103,39 +166,6 @@ _MAKE_HANDLER: dict[tuple[bool, bool], Callable[..., _Handler]] = {
     (True, False): grpc.stream_unary_rpc_method_handler,
     (True, True): grpc.stream_stream_rpc_method_handler,
 }
-
-
-def _wrap_unary(
-    method: str,
-    behaviour: Callable[..., Any],
-    bounds: Callable[[], AbstractAsyncContextManager[None]],
-    check: Callable[[Any], Any],
-) -> Callable[..., Any]:
-    async def answer(request: object, context: _Context) -> object:
-        async with _serve_call(method, context, is_stream=False), bounds():
-            return await behaviour(check(request), context)
-
-    return answer
-
-
-def _wrap_stream(
-    method: str,
-    behaviour: Callable[..., Any],
-    bounds: Callable[[], AbstractAsyncContextManager[None]],
-    check: Callable[[Any], Any],
-) -> Callable[..., Any]:
-    # A coroutine that writes and not a generator. A canceled call would leave a generator, its span
-    # and the handler's resources to the garbage collector.
-    async def answer(request: object, context: _Context) -> None:
-        async with _serve_call(method, context, is_stream=True):
-            if bounds is not nullcontext:
-                # Cancelled in its first write, a stream could not be ended any more: grpc refuses a
-                # status whose initial metadata is being sent already.
-                await context.send_initial_metadata(())
-            async with bounds():
-                await _write_all(context, behaviour(check(request), context))
-
-    return answer
 
 
 async def _write_all(context: _Context, responses: Any) -> None:  # noqa: ANN401  of either kind
@@ -167,31 +197,6 @@ def _refuse(method: str) -> Callable[..., Any]:
         raise UnsupportedOperationError(method, "this host doesn't serve it")
 
     return refuse
-
-
-@asynccontextmanager
-async def _serve_call(method: str, context: _Context, *, is_stream: bool) -> AsyncIterator[None]:
-    """Trace a call, and end it with our error if its handler raises."""
-    carrier = {
-        key: value
-        for key, value in context.invocation_metadata() or ()
-        if key in _TRACE_KEYS and isinstance(value, str)
-    }
-    call = ServerCall(method, carrier, remaining_s=_remaining_s(context), is_stream=is_stream)
-    try:
-        with call.activate():
-            yield
-    except BaseException as exception:
-        error = call.fail(
-            _convert_unimplemented(exception, method, context),
-            code=_status_name(exception, context),
-        )
-        if isinstance(error, TrunklineError):
-            await abort(context, error)
-        if error is exception:
-            raise
-        raise error from exception
-    call.succeed()
 
 
 def _convert_unimplemented(

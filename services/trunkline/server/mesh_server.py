@@ -3,6 +3,7 @@
 import errno
 import os
 import socket
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ from grpc_health.v1.health import aio as health
 
 from trunkline.audit import AuditLog
 from trunkline.errors import ConfigurationError
+from trunkline.identity import MeshCredentials
 from trunkline.server import (
     artifact_servicer,
     message_servicer,
@@ -22,6 +24,7 @@ from trunkline.server import (
     trunk_servicer,
     webhook_servicer,
 )
+from trunkline.server.authorization import MeshAuthorizer
 from trunkline.server.handlers import TaskStreamMethod
 from trunkline.server.interceptor import CallInterceptor
 from trunkline.tasks.host import TaskHost
@@ -36,6 +39,9 @@ REGISTRY = "trunkline.v1.RegistryService"
 RECEIVE_BYTES = 8 * 1024 * 1024
 
 _OPTIONS: tuple[tuple[str, int], ...] = (
+    # Like trunks. Calls that are still open after the grace are the mesh's own watches.
+    ("grpc.max_connection_age_ms", int(trunk_servicer.MAX_AGE_S * 1000)),
+    ("grpc.max_connection_age_grace_ms", 3_600_000),
     # A port in use must be an error: two servers on one port would share the calls.
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", RECEIVE_BYTES),
@@ -52,17 +58,22 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
 
 
 class MeshServer:
-    """A gRPC server with our interceptor, health checks and reflection.
+    """A gRPC server with our interceptor and health checks, for processes of one mesh.
 
     Create it inside a running event loop. Add its services, start it, and stop it, each once.
     """
 
-    def __init__(self) -> None:
-        self._interceptor = CallInterceptor()
+    def __init__(self, credentials: MeshCredentials | None = None) -> None:
+        """Without credentials, it listens on Unix sockets only."""
+        self._credentials = credentials
+        authorizer = MeshAuthorizer(credentials)
+        self._interceptor = CallInterceptor(authorizer)
         self._server = grpc.aio.server(interceptors=(self._interceptor,), options=_OPTIONS)
         self._health = health.HealthServicer()
-        self._trunks = trunk_servicer.TrunkServicer()
+        self._trunks = trunk_servicer.TrunkServicer(authorizer.check)
         self._services: list[str] = []
+        if credentials is not None:
+            credentials.on_revoked.add(self._end_revoked)
 
     @property
     def services(self) -> tuple[str, ...]:
@@ -138,10 +149,17 @@ class MeshServer:
         The mesh's own watches (agents, tools, traces, health) end at once. Trunks end after their
         last call.
         """
+        if self._credentials is not None:
+            self._credentials.on_revoked.discard(self._end_revoked)
         await self._health.enter_graceful_shutdown()
         self._interceptor.end_mesh_streams()
         self._trunks.drain()
         await self._server.stop(grace_s)
+
+    def _end_revoked(self) -> None:
+        # Accepted peers watch again at once.
+        self._interceptor.end_mesh_streams()
+        self._trunks.end_revoked()
 
     def _add_to_trunk(
         self,
@@ -162,12 +180,20 @@ class MeshServer:
         )
         self._services.append(service)
 
+    def _choose_credentials(self, address: str) -> grpc.ServerCredentials:
+        if address.startswith("unix:"):
+            # Only this user can reach the socket: see `socket_folder`.
+            return grpc.local_server_credentials(grpc.LocalConnectionType.UDS)
+        if self._credentials is None:
+            raise ConfigurationError(address, "needs credentials; without them use a Unix socket")
+        return self._credentials.server_credentials()
+
     def _listen(self, address: str) -> str:
         problem = _find_problem(address)
         if problem:
             raise ConfigurationError(address, problem)
         try:
-            port = self._server.add_insecure_port(address)
+            port = self._server.add_secure_port(address, self._choose_credentials(address))
         except RuntimeError as error:
             # Another process took the address after the check above.
             raise ConfigurationError(address, _IN_USE) from error
@@ -203,6 +229,10 @@ def _find_socket_problem(path: Path) -> str:
         return f"there is no folder {path.parent}"
     if not os.access(path.parent, os.W_OK | os.X_OK):
         return f"the folder {path.parent} can't be written to"
+    # The servers trust every process that can connect.
+    status = path.parent.stat()
+    if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        return f"others may enter its folder; run `chmod 700 {path.parent}` or choose another"
     # grpc replaces a socket file even while a process listens on it.
     with socket.socket(socket.AF_UNIX) as probe:
         try:

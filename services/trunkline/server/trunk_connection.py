@@ -17,8 +17,10 @@ from trunkline.errors import (
     PeerTimeoutError,
     PeerUnavailableError,
     TrunklineError,
+    UnauthenticatedError,
     UnsupportedOperationError,
 )
+from trunkline.server.authorization import AuthorizeCall, caller
 from trunkline.server.calls import ServerCall
 from trunkline.server.handlers import (
     UNREADABLE,
@@ -42,6 +44,7 @@ MAX_UNSENT_BYTES: Final = 1024 * 1024
 # Slightly below the largest message that a client accepts.
 MAX_RESPONSE_BYTES: Final = 63 * 1024 * 1024
 
+CONNECT_METHOD: Final = "trunkline.v1.TrunkService/Connect"
 _THIS_HOST: Final = "this host"
 
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
@@ -88,8 +91,16 @@ class _Stream:
 class TrunkServerConnection:
     """Serves the calls of one peer."""
 
-    def __init__(self, methods: TrunkMethods, context: _Context, group: asyncio.TaskGroup) -> None:
-        """Calls run in `group`."""
+    def __init__(
+        self,
+        methods: TrunkMethods,
+        context: _Context,
+        group: asyncio.TaskGroup,
+        authorize: AuthorizeCall,
+    ) -> None:
+        """Calls run in `group`. They have the identity of the caller that connects."""
+        self._authorize = authorize
+        self._caller = caller.get()
         self._methods = methods
         self._context = context
         self._group = group
@@ -120,6 +131,14 @@ class TrunkServerConnection:
         """Refuse new calls, and end after the last open one."""
         self._is_draining = True
         self._has_work.set()
+
+    def end_if_revoked(self) -> None:
+        """End all calls, and the trunk, if the peer is no longer accepted."""
+        try:
+            self._authorize(self._caller, CONNECT_METHOD)
+        except UnauthenticatedError:
+            self.close()
+            self.drain()
 
     def close(self) -> None:
         """Cancel all calls."""
@@ -186,6 +205,8 @@ class TrunkServerConnection:
             with call.activate():
                 async with deadline:
                     self._check_room()
+                    self._authorize(self._caller, request.method)
+                    caller.set(self._caller)
                     # Here and not for all calls at once: one bad call ends alone.
                     check_values(request)
                     if stream_method is not None:

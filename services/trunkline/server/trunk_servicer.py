@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import grpc
 
 from trunkline.errors import PeerUnavailableError
+from trunkline.identity import LIFETIME
+from trunkline.server.authorization import AuthorizeCall
 from trunkline.server.handlers import OpenStream, TaskStreamMethod, parse_request
 from trunkline.server.trunk_connection import (
     SerializedMethod,
@@ -17,6 +19,8 @@ from trunkline.server.trunk_connection import (
 )
 from trunkline.v1 import trunk_service_pb2
 
+MAX_AGE_S: Final = LIFETIME.total_seconds()
+"""The time for which a connection takes new calls. The peer's certificate has ended then."""
 SERVICE = trunk_service_pb2.DESCRIPTOR.services_by_name["TrunkService"].full_name
 
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
@@ -28,7 +32,9 @@ _peer: ContextVar[str] = ContextVar("peer", default="")
 class TrunkServicer:
     """Serves trunks. Peers can call the methods added by `add_methods` over them."""
 
-    def __init__(self) -> None:
+    def __init__(self, authorize: AuthorizeCall) -> None:
+        """`authorize` is called before each call."""
+        self._authorize = authorize
         self._methods = TrunkMethods({}, {})
         self._connections: set[TrunkServerConnection] = set()
         self._is_draining = False
@@ -51,13 +57,15 @@ class TrunkServicer:
         # The tasks of the group inherit it.
         _peer.set(context.peer())
         async with asyncio.TaskGroup() as group:
-            connection = TrunkServerConnection(self._methods, context, group)
+            connection = TrunkServerConnection(self._methods, context, group, self._authorize)
             if self._is_draining:
                 connection.drain()
             self._connections.add(connection)
+            aging = asyncio.get_running_loop().call_later(MAX_AGE_S, connection.drain)
             try:
                 await connection.serve()
             finally:
+                aging.cancel()
                 self._connections.discard(connection)
                 connection.close()
         raise PeerUnavailableError("this host", "it is shutting down; try again elsewhere")
@@ -67,6 +75,11 @@ class TrunkServicer:
         self._is_draining = True
         for connection in self._connections:
             connection.drain()
+
+    def end_revoked(self) -> None:
+        """End the trunks of peers that are no longer accepted, with all their calls."""
+        for connection in self._connections:
+            connection.end_if_revoked()
 
     def handlers(self) -> "dict[str, grpc.RpcMethodHandler[Any, Any]]":
         """Return the handlers by method name."""

@@ -72,14 +72,8 @@ class HostPort:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-# The alternative to --insecure for the addresses of the bridge.
-_AUTHENTICATION_HINT = dict.fromkeys(
-    ("http", "a2a-grpc"), "; or authenticate callers (api_keys_file or jwt_keys)"
-)
-
-
 def check_exposure(name: str, address: HostPort, *, is_allowed: bool) -> None:
-    """Refuse a non-loopback address by default, because callers are not authenticated.
+    """Refuse a non-loopback address of the bridge, unless its callers are authenticated.
 
     Raises:
         ConfigurationError: the address of setting `name` is not loopback, and `is_allowed` is
@@ -88,8 +82,8 @@ def check_exposure(name: str, address: HostPort, *, is_allowed: bool) -> None:
     if not (address.is_loopback or is_allowed):
         problem = (
             f"{address} can be reached from other machines, and callers are not authenticated; "
-            "use 127.0.0.1, or give --insecure if that is what you want"
-            + _AUTHENTICATION_HINT.get(name, "")
+            "use 127.0.0.1, or give --insecure if that is what you want; or authenticate callers "
+            "(api_keys_file or jwt_keys)"
         )
         raise ConfigurationError(where=f"--{name}", problem=problem)
 

@@ -54,6 +54,23 @@ class Settings:
     address it listens on. Required if that is a wildcard address."""
     data_dir: FilePath = Path(".trunkline")
     """The folder of journals and traces. Relative paths in the file start at the file's folder."""
+    identity_folder: FilePath | None = None
+    """`folder` of the table `[identity]`, as all `identity_` settings: the folder of this process's
+    identity on the mesh. None: found by the mesh's address in the user's state folder."""
+    join: HostPort | None = None
+    """The address where the mesh takes join tokens. None: a free port of the host of `mesh`."""
+    join_token: str = field(default="", repr=False)
+    """The token of `trunkline mesh token` by which this process joins a mesh that it is not on."""
+    identity_certificate: FilePath | None = None
+    """This process's certificate (PEM), made by SPIFFE or a certificate manager. It is read again
+    when it changes. None: the mesh issues it."""
+    identity_key: FilePath | None = None
+    """The key of `identity_certificate` (PEM)."""
+    identity_roots: FilePath | None = None
+    """The roots of the mesh (PEM) that go with `identity_certificate`."""
+    identity_roles: Mapping[str, str] = field(default_factory=dict)
+    """The roles of SPIFFE ids that others chose: `member`, `bridge`, `tools` or
+    `agents/NAME/NAME`."""
     mcp_file: FilePath | None = None
     """A file of MCP servers in the usual `mcpServers` form. None: the bundled servers."""
     agents: Texts = ()
@@ -61,7 +78,7 @@ class Settings:
     default_agent: str = "supervisor"
     """The agent that answers at `/`."""
     insecure: bool = False
-    """Allow listening on non-loopback addresses although callers are not authenticated."""
+    """Let the bridge listen on non-loopback addresses although callers are not authenticated."""
     public_url: OptionalUrl = ""
     """The URL of the bridge in agent cards. Empty: taken from each request. Requests may have its
     host as Host."""

@@ -33,8 +33,8 @@ _TABLES: Final = {
     "supervisor": "supervisors",
 }
 _TABLE_KEYS: Final = {setting: key for key, setting in _TABLES.items()}
-# Settings that the file has no key for.
-_NOT_KEYS: Final = frozenset({"agent_options", "plugins", "remotes", "scopes", "supervisors"})
+# The table of all settings that begin with its name.
+_GROUP: Final = "identity"
 # Flags whose names differ from the setting's.
 _FLAGS: Final = {
     "a2a_grpc": "--a2a-grpc",
@@ -45,6 +45,14 @@ _FLAGS: Final = {
     "allow_webhook": "--allow-webhook",
 }
 _TYPES: Final[Mapping[str, Any]] = get_type_hints(Settings)
+_GROUP_KEYS: Final = frozenset(
+    name.removeprefix(f"{_GROUP}_") for name in _TYPES if name.startswith(f"{_GROUP}_")
+)
+# Settings that the file has no key for.
+_NOT_KEYS: Final = frozenset(
+    {"agent_options", "plugins", "remotes", "scopes", "supervisors"}
+    | {f"{_GROUP}_{key}" for key in _GROUP_KEYS}
+)
 _UNKNOWN_KEY: Final = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 _NOT_A_TABLE: Final = frozenset({"dataclass_type", "dict_type", "mapping_type"})
 
@@ -99,16 +107,35 @@ class _File(InitSettingsSource):
                 values[_TABLES[key]] = value
             elif isinstance(value, dict) and is_dataclass(_TYPES.get(key)):
                 values[key] = self._resolve_paths(_TYPES[key], value)
+            elif key == _GROUP:
+                values |= self._read_group(value)
             elif key in _TYPES and key not in _NOT_KEYS:
                 values[key] = self._resolve_path(value) if _is_path(_TYPES[key]) else value
             elif key in _plugin_names():
                 plugins[key] = self._plugin_table(key, value)
             else:
-                raise _unknown_key(self.locate([key]), _list_keys())
+                raise _unknown_key(f"{self._file.path}: {key}", _list_keys())
         return values | ({"plugins": plugins} if plugins else {})
 
     def locate(self, path: Sequence[str]) -> str:
-        return f"{self._file.path}: {'.'.join([_TABLE_KEYS.get(path[0], path[0]), *path[1:]])}"
+        key = _TABLE_KEYS.get(path[0], path[0])
+        if key.startswith(f"{_GROUP}_"):
+            key = key.replace("_", ".", 1)
+        return f"{self._file.path}: {'.'.join([key, *path[1:]])}"
+
+    def _read_group(self, table: object) -> dict[str, object]:
+        where = self.locate([_GROUP])
+        keys = ", ".join(sorted(_GROUP_KEYS))
+        if not isinstance(table, dict):
+            raise ConfigurationError(where=where, problem=f"expected a table; its keys are: {keys}")
+        for key in table.keys() - _GROUP_KEYS:
+            raise _unknown_key(f"{where}.{key}", sorted(_GROUP_KEYS))
+        return {
+            f"{_GROUP}_{key}": self._resolve_path(value)
+            if _is_path(_TYPES[f"{_GROUP}_{key}"])
+            else value
+            for key, value in table.items()
+        }
 
     def _resolve_path(self, value: object) -> object:
         if not isinstance(value, str) or not value:
@@ -226,7 +253,7 @@ def _list_keys(path: Sequence[str] = ()) -> list[str]:
     if path:
         table = _find_table(path)
         return sorted(field.name for field in fields(table)) if is_dataclass(table) else []
-    return sorted((_TYPES.keys() - _NOT_KEYS) | _TABLES.keys())
+    return sorted((_TYPES.keys() - _NOT_KEYS) | _TABLES.keys() | {_GROUP})
 
 
 def _describe_table(path: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.artifacts import BlobStore
 from trunkline.audit import Action, Actor, ActorKind, AuditLog
 from trunkline.errors import (
@@ -17,7 +18,6 @@ from trunkline.errors import (
     TaskNotFoundError,
     TrunklineError,
 )
-from trunkline.identity import ANONYMOUS_ACCOUNT
 from trunkline.journal.events import parse_journal_id
 from trunkline.journal.journal import Journal
 from trunkline.journal.listing import merge_pages, parse_page_size

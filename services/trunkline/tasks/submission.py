@@ -11,12 +11,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from trunkline import telemetry
+from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.errors import (
     ContentTypeNotSupportedError,
     InvalidArgumentError,
     TaskNotFoundError,
 )
-from trunkline.identity import ANONYMOUS_ACCOUNT
 from trunkline.journal.events import new_context_id
 from trunkline.journal.fold import set_create_time
 from trunkline.journal.journal import CreateResult, Journal, TaskRow

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.errors import (
     InvalidArgumentError,
     PeerTimeoutError,
@@ -16,7 +17,6 @@ from trunkline.errors import (
     TrunklineError,
     UnsupportedOperationError,
 )
-from trunkline.identity import ANONYMOUS_ACCOUNT
 from trunkline.journal.fold import initial_snapshot
 from trunkline.journal.journal import Journal, TaskRow
 from trunkline.journal.store import WebhookRow

@@ -9,10 +9,10 @@ from contextlib import ExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
+from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.client import Directory
 from trunkline.client.content_resolver import ContentResolver
 from trunkline.errors import ConfigurationError
-from trunkline.identity import ANONYMOUS_ACCOUNT
 from trunkline.task_states import TaskState
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.content import Content, part_content

@@ -73,7 +73,7 @@ async def open_mesh(
     readiness = AgentReadiness()
     async with AsyncExitStack() as stack:
         local = stack.enter_context(socket_address())
-        channels = ChannelPool.from_settings(settings)
+        channels = ChannelPool.from_settings(settings, None)
         directory = Directory(channels, local)
         await stack.enter_async_context(channels)
         server = MeshServer()

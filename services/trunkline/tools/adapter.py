@@ -16,6 +16,8 @@ from trunkline.v1 import tool_service_pb2
 if TYPE_CHECKING:
     from mcp.shared.dispatcher import ProgressFnT
 
+    from trunkline.tools.span_intake_servicer import SpanIntake
+
 
 class ToolAdapter:
     """The MCP servers of a mesh. Entering starts them in the background; leaving stops them.
@@ -28,9 +30,9 @@ class ToolAdapter:
         config: McpConfig,
         *,
         settings: AdapterSettings | None = None,
-        otlp_endpoint: str | None = None,
+        intake: "SpanIntake | None" = None,
     ) -> None:
-        """Servers export their spans to `otlp_endpoint`, an http:// URL for OTLP over gRPC."""
+        """Servers export their spans to `intake`, which serves already."""
         self.revision = 0
         """Increases with every change of a server's state or tools."""
         self._changed = asyncio.Event()
@@ -42,11 +44,12 @@ class ToolAdapter:
                 server,
                 settings,
                 checker=self._checker,
-                telemetry=_telemetry(name, otlp_endpoint),
+                telemetry={} if intake is None else intake.environment(name),
                 on_change=self._note_change,
             )
             for name, server in config.servers.items()
         }
+        self._intake = intake
         self._exits = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -87,6 +90,8 @@ class ToolAdapter:
         """
         if server not in self._servers:
             raise ToolNotFoundError(server, tool)
+        if self._intake is not None:
+            self._intake.admit_current_trace(server)
         result = await self._servers[server].call(
             tool, arguments, timeout_s=timeout_s, on_progress=on_progress
         )
@@ -123,13 +128,3 @@ class ToolAdapter:
         self.revision += 1
         self._changed.set()
         self._changed = asyncio.Event()
-
-
-def _telemetry(name: str, otlp_endpoint: str | None) -> dict[str, str]:
-    if otlp_endpoint is None:
-        return {}
-    return {
-        "OTEL_EXPORTER_OTLP_ENDPOINT": otlp_endpoint,
-        "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
-        "OTEL_SERVICE_NAME": f"mcp-{name}",
-    }

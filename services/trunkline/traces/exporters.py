@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import grpc
@@ -14,6 +15,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from trunkline import telemetry
 from trunkline.client.backoff import Backoff
 from trunkline.errors import TrunklineError
+from trunkline.identity import MESH_NAME, MeshCredentials
 from trunkline.traces.encoding import encode
 from trunkline.traces.spans import read_records
 from trunkline.traces.store import SpanStore
@@ -29,7 +31,16 @@ _OPTIONS = (
     # gRPC's default waits up to two minutes before it reconnects to a restarted mesh.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.ssl_target_name_override", MESH_NAME),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class MeshTarget:
+    """A mesh that takes the spans of this process."""
+
+    address: str
+    credentials: MeshCredentials
 
 
 class StoreExporter(SpanExporter):
@@ -54,15 +65,18 @@ class MeshExporter(SpanExporter):
     may hold keys, and reconnects too slowly for a mesh that restarts.
     """
 
-    def __init__(self, mesh_address: str, *, is_collected: bool = False) -> None:
+    def __init__(self, mesh: MeshTarget, *, is_collected: bool = False) -> None:
         """Connect to a mesh. `is_collected`: this process also exports to a collector."""
         self._metadata = ((telemetry.COLLECTED_KEY, "1"),) if is_collected else ()
-        self._channel = grpc.insecure_channel(mesh_address, options=_OPTIONS)
-        # The generated stub has no types.
-        self._stub = trace_service_pb2_grpc.TraceServiceStub(self._channel)  # type: ignore[no-untyped-call]
+        self._mesh = mesh
+        self._connect()
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Send spans."""
+        if self._mesh.credentials.generation != self._generation:
+            # The batch processor exports one batch at a time, so no call is open.
+            self._channel.close()
+            self._connect()
         try:
             self._stub.Export(encode(spans), timeout=_EXPORT_TIMEOUT_S, metadata=self._metadata)
         except grpc.RpcError:
@@ -72,6 +86,15 @@ class MeshExporter(SpanExporter):
     def shutdown(self) -> None:
         """Close the channel."""
         self._channel.close()
+
+    def _connect(self) -> None:
+        credentials = self._mesh.credentials
+        self._generation = credentials.generation
+        self._channel = grpc.secure_channel(
+            self._mesh.address, credentials.channel_credentials(), options=_OPTIONS
+        )
+        # The generated stub has no types.
+        self._stub = trace_service_pb2_grpc.TraceServiceStub(self._channel)  # type: ignore[no-untyped-call]
 
 
 class RetryingExporter(SpanExporter):

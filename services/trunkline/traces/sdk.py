@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SpanExporter
 
+    from trunkline.traces.exporters import MeshTarget
     from trunkline.traces.processors import ProcessorSet, TargetProcessor
     from trunkline.traces.store import SpanStore
 
@@ -67,9 +68,9 @@ class Tracing:
 
 
 def configure_tracing(
-    service_name: str, *, store: "SpanStore | None" = None, mesh_address: str | None = None
+    service_name: str, *, store: "SpanStore | None" = None, mesh: "MeshTarget | None" = None
 ) -> Tracing:
-    """Export this process's spans to `store`, to the mesh at `mesh_address`, and to a collector.
+    """Export this process's spans to `store`, to a mesh, and to a collector.
 
     A collector is used if `OTEL_TRACES_EXPORTER` names an exporter, or if
     `OTEL_EXPORTER_OTLP_ENDPOINT` or its variant for traces is set. With `OTEL_SDK_DISABLED=true`
@@ -80,7 +81,7 @@ def configure_tracing(
     provider = _get_provider(service_name)
     if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return Tracing(provider, ())
-    processors = tuple(_make_processors(store, mesh_address))
+    processors = tuple(_make_processors(store, mesh))
     _get_processor_set(provider).add(processors)
     return Tracing(provider, processors)
 
@@ -146,7 +147,7 @@ def _get_processor_set(provider: "TracerProvider") -> "ProcessorSet":
 
 
 def _make_processors(
-    store: "SpanStore | None", mesh_address: str | None
+    store: "SpanStore | None", mesh: "MeshTarget | None"
 ) -> "Iterator[TargetProcessor]":
     from trunkline.traces.exporters import MeshExporter, StoreExporter
     from trunkline.traces.processors import TargetProcessor
@@ -154,9 +155,9 @@ def _make_processors(
     collectors = _make_collectors()
     if store is not None:
         yield TargetProcessor(StoreExporter(store), target="store")
-    if mesh_address is not None:
-        exporter = MeshExporter(mesh_address, is_collected=bool(collectors))
-        yield TargetProcessor(exporter, target=mesh_address)
+    if mesh is not None:
+        exporter = MeshExporter(mesh, is_collected=bool(collectors))
+        yield TargetProcessor(exporter, target=mesh.address)
     for target, collector in collectors:
         # OpenTelemetry's exporters retry by themselves.
         yield TargetProcessor(collector, target=target, retry_s=0, is_collector=True)

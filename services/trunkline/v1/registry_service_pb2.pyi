@@ -72,10 +72,13 @@ class Host(_message.Message):
     SERVICES_FIELD_NUMBER: _builtins.int
     LEASE_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     STANDBY_AGENTS_FIELD_NUMBER: _builtins.int
+    IDENTITY_FIELD_NUMBER: _builtins.int
     host_id: _builtins.str
     """The id of the host's own journal, if it has one: a host that is started again is the same."""
     address: _builtins.str
     """host:port of its gRPC server."""
+    identity: _builtins.str
+    """The SPIFFE id of the process that registered it. The registry sets it."""
     @_builtins.property
     def journal_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Journals it serves; ids of their tasks begin with these."""
@@ -106,10 +109,11 @@ class Host(_message.Message):
         services: _abc.Iterable[_builtins.str] | None = ...,
         lease_expire_time: _timestamp_pb2.Timestamp | None = ...,
         standby_agents: _abc.Iterable[_builtins.str] | None = ...,
+        identity: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lease_expire_time", b"lease_expire_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "agents", b"agents", "host_id", b"host_id", "journal_ids", b"journal_ids", "lease_expire_time", b"lease_expire_time", "services", b"services", "standby_agents", b"standby_agents"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "agents", b"agents", "host_id", b"host_id", "identity", b"identity", "journal_ids", b"journal_ids", "lease_expire_time", b"lease_expire_time", "services", b"services", "standby_agents", b"standby_agents"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -354,6 +358,7 @@ class WatchAgentsResponse(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     HOSTS_FIELD_NUMBER: _builtins.int
     IS_PARTIAL_FIELD_NUMBER: _builtins.int
+    REVOKED_INSTANCES_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
     """Counts up with every change."""
     is_partial: _builtins.bool
@@ -364,16 +369,21 @@ class WatchAgentsResponse(_message.Message):
     def hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Host]:
         """All at once; there are few."""
 
+    @_builtins.property
+    def revoked_instances(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Instances of identities that were revoked: the last part of their SPIFFE ids."""
+
     def __init__(
         self,
         *,
         revision: _builtins.int = ...,
         hosts: _abc.Iterable[Global___Host] | None = ...,
         is_partial: _builtins.bool = ...,
+        revoked_instances: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hosts", b"hosts", "is_partial", b"is_partial", "revision", b"revision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hosts", b"hosts", "is_partial", b"is_partial", "revision", b"revision", "revoked_instances", b"revoked_instances"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import Services, open_services
 from trunkline.client import ChannelPool, Directory
 from trunkline.errors import PeerError, TaskNotFoundError
@@ -174,7 +175,7 @@ async def hosts(
     """Run a registry, and a process for each agent."""
     async with (
         open_services(folder, environment=environment) as services,
-        ChannelPool() as channels,
+        ChannelPool(mesh_credentials()) as channels,
     ):
         await services.start("registry", "registry")
         for name in agents:

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import grpc
 
+from harness.mesh.identity import mesh_credentials
 from trunkline.client import ChannelPool, RegistryClient
 from trunkline.registry import Membership
 from trunkline.v1 import agent_card_pb2, registry_service_pb2
@@ -31,7 +32,7 @@ async def serving_nonsense() -> AsyncIterator[str]:
     """Serve it for the length of a block; yield its address."""
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((_Handler(),))
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_secure_port("127.0.0.1:0", mesh_credentials().server_credentials())
     await server.start()
     try:
         yield f"127.0.0.1:{port}"
@@ -50,7 +51,7 @@ async def nonsense_host(mesh_address: str, name: str) -> AsyncIterator[str]:
         default_output_modes=["text/plain"],
         skills=[agent_card_pb2.AgentSkill(id=name, name=name, tags=[name])],
     )
-    async with serving_nonsense() as address, ChannelPool() as channels:
+    async with serving_nonsense() as address, ChannelPool(mesh_credentials()) as channels:
         host = registry_service_pb2.Host(
             host_id="nonsense",
             address=address,

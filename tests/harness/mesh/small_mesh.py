@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import free_address
 from trunkline.agents.hosting import add_host_services, describe_host, open_host
 from trunkline.audit import AuditLog
@@ -46,7 +47,7 @@ class JoinedHost:
 
     async def serve_again(self) -> None:
         """Serve at the same address."""
-        self.server = MeshServer()
+        self.server = MeshServer(mesh_credentials())
         add_host_services(self.server, self.host)
         await self.server.start(self.address)
 
@@ -80,7 +81,7 @@ class SmallMesh:
         host = await self._stack.enter_async_context(
             open_host(agents, directory=self.directory, settings=host_settings, audit=self._audit)
         )
-        server = MeshServer()
+        server = MeshServer(mesh_credentials())
         add_host_services(server, host, self._audit)
         # A reserved port: while the host is cut off, no other process may get it.
         (address,) = await server.start(free_address())
@@ -209,9 +210,11 @@ async def open_small_mesh(
     """Open a mesh with a registry and without hosts."""
     async with AsyncExitStack() as stack:
         # Long, because a busy machine may be silent. Hosts that leave close their connections.
-        channels = await stack.enter_async_context(ChannelPool(ping_s=PATIENCE_S))
+        channels = await stack.enter_async_context(
+            ChannelPool(mesh_credentials(), ping_s=PATIENCE_S)
+        )
         registry = await stack.enter_async_context(RegistryServicer(lease_s, audit))
-        server = MeshServer()
+        server = MeshServer(mesh_credentials())
         server.add_registry(registry)
         (address,) = await server.start("127.0.0.1:0")
         stack.push_async_callback(server.stop, 0)

@@ -11,7 +11,7 @@ import typer
 
 from trunkline.cli.exits import ExitCode, print_error, run
 from trunkline.cli.inspect import describe
-from trunkline.cli.options import build_agent_url, resolve_base_url, resolve_mesh_address
+from trunkline.cli.options import build_agent_url, resolve_base_url, resolve_mesh_settings
 from trunkline.cli.terminal import RED, has_colour, paint, print_progress, print_table
 from trunkline.cli.trace import render_trace
 from trunkline.errors import ConfigurationError, PeerUnavailableError, TaskNotFoundError
@@ -191,12 +191,12 @@ def test_addresses_default_to_those_of_up(
 ) -> None:
     monkeypatch.chdir(str(tmp_path))
     assert resolve_base_url(None) == "http://127.0.0.1:8000"
-    assert resolve_mesh_address(None) == "127.0.0.1:50051"
+    assert str(resolve_mesh_settings(None).mesh) == "127.0.0.1:50051"
     monkeypatch.setenv("TRUNKLINE_HTTP", "[::1]:9000")
     monkeypatch.setenv("TRUNKLINE_MESH", "localhost:9001")
     assert resolve_base_url(None) == "http://[::1]:9000"
-    assert resolve_mesh_address(None) == "localhost:9001"
-    assert resolve_mesh_address("127.0.0.1:1") == "127.0.0.1:1"
+    assert str(resolve_mesh_settings(None).mesh) == "localhost:9001"
+    assert str(resolve_mesh_settings("127.0.0.1:1").mesh) == "127.0.0.1:1"
     assert (
         build_agent_url(resolve_base_url("https://example.com/a/"), "math")
         == "https://example.com/a/agents/math"
@@ -212,7 +212,7 @@ def test_an_invalid_url_is_refused(url: str) -> None:
 
 def test_port_0_is_no_address_to_call() -> None:
     with pytest.raises(ConfigurationError, match="give the one that it printed"):
-        resolve_mesh_address("127.0.0.1:0")
+        resolve_mesh_settings("127.0.0.1:0")
 
 
 def record(exc_info: object = None) -> logging.LogRecord:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from trunkline.cli.exits import ExitCode
-from trunkline.cli.options import load_command_settings, resolve_base_url, resolve_mesh_address
+from trunkline.cli.options import load_command_settings, resolve_base_url, resolve_mesh_settings
 from trunkline.cli.project import create_project
 from trunkline.cli.trust import list_folders, remove_folder, trust_folder
 from trunkline.errors import ConfigurationError, InvalidArgumentError
@@ -31,14 +31,14 @@ def test_questions_and_keys_do_not_go_to_an_address_of_an_untrusted_file(
     assert resolve_base_url(None) == "http://127.0.0.1:8000"
     advice = "it is not trusted; read it, then `trunkline trust` makes these settings apply"
     assert capsys.readouterr().err == f"ignored http of {folder}/trunkline.toml: {advice}\n"
-    assert resolve_mesh_address(None) == "127.0.0.1:50051"
+    assert str(resolve_mesh_settings(None).mesh) == "127.0.0.1:50051"
     assert capsys.readouterr().err.startswith("ignored mesh of ")
 
 
 def test_a_command_is_silent_about_settings_that_it_does_not_use(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert resolve_mesh_address("127.0.0.1:1") == "127.0.0.1:1"
+    assert str(resolve_mesh_settings("127.0.0.1:1").mesh) == "127.0.0.1:1"
     load_command_settings(uses={"retain_s"})
     assert capsys.readouterr().err == ""
 

@@ -21,7 +21,7 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.memory import InMemorySaver
 
-from trunkline.identity import ANONYMOUS_ACCOUNT
+from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.reasoning.checkpoint_files import CheckpointFile, open_checkpoint_file
 from trunkline.reasoning.checkpoint_saver import EventLoopSaver
 from trunkline.tasks.turn_runtime import TurnRuntime

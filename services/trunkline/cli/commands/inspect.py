@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.cli.exits import finish, run
 from trunkline.cli.options import (
     AccountOption,
@@ -14,7 +15,6 @@ from trunkline.cli.options import (
     MeshOption,
     TaskIdArgument,
 )
-from trunkline.identity import ANONYMOUS_ACCOUNT
 
 
 def agents(mesh: MeshOption = None, *, json: JsonOption = False) -> None:

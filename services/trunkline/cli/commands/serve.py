@@ -75,13 +75,12 @@ def serve_registry(
     ] = None,
     *,
     data: DataOption = None,
-    insecure: InsecureOption = False,
     json: JsonOption = False,
 ) -> None:
     """Serve the mesh's address: the registry and the traces."""
     from trunkline.cli import serve as command
 
-    flags = {"mesh": mesh, "data_dir": data, "insecure": insecure or None}
+    flags = {"mesh": mesh, "data_dir": data}
     _run_service(command.serve_registry(flags, as_json=json))
 
 
@@ -118,7 +117,6 @@ def serve_tools(
     advertise: AdvertiseOption = None,
     data: DataOption = None,
     mcp: McpFileOption = None,
-    insecure: InsecureOption = False,
     json: JsonOption = False,
 ) -> None:
     """Serve the tools of MCP servers."""
@@ -130,7 +128,6 @@ def serve_tools(
         "advertise": advertise,
         "data_dir": data,
         "mcp_file": mcp,
-        "insecure": insecure or None,
     }
     _run_service(command.serve_tools(flags, as_json=json))
 
@@ -152,7 +149,6 @@ def serve_agents(
     data: DataOption = None,
     mcp: McpFileOption = None,
     agent: AgentSpecsOption = None,
-    insecure: InsecureOption = False,
     json: JsonOption = False,
 ) -> None:
     """Serve agents, with their own journal."""
@@ -165,7 +161,6 @@ def serve_agents(
         "data_dir": data,
         "mcp_file": mcp,
         "agents": agent or None,
-        "insecure": insecure or None,
     }
     _run_service(command.serve_agents(names or [], flags, as_json=json))
 
@@ -211,7 +206,6 @@ def join(
     listen: ListenOption = None,
     advertise: AdvertiseOption = None,
     data: DataOption = None,
-    insecure: InsecureOption = False,
     json: JsonOption = False,
 ) -> None:
     """Add a remote A2A agent to a mesh, by its card."""
@@ -230,7 +224,6 @@ def join(
         "listen": listen,
         "advertise": advertise,
         "data_dir": data,
-        "insecure": insecure or None,
     }
     _run_service(command.join(url, flags, remote, as_json=json))
 

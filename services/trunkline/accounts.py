@@ -1,4 +1,4 @@
-"""Identities of callers, shared by the bridge, the tasks and the command line."""
+"""Accounts of callers, shared by the bridge, the tasks and the command line."""
 
 from typing import Final
 

@@ -1,0 +1,25 @@
+"""Identities of processes on a mesh: certificates that its own root issues."""
+
+from trunkline.identity.credentials import MeshCredentials
+from trunkline.identity.lifecycle import (
+    LIFETIME,
+    identity_folder,
+    load_credentials,
+    open_credentials,
+    temporary_identity,
+)
+from trunkline.identity.names import MESH_NAME, Identity, Role
+from trunkline.identity.revocation import RevocationList
+
+__all__ = [
+    "LIFETIME",
+    "MESH_NAME",
+    "Identity",
+    "MeshCredentials",
+    "RevocationList",
+    "Role",
+    "identity_folder",
+    "load_credentials",
+    "open_credentials",
+    "temporary_identity",
+]

@@ -1,0 +1,140 @@
+"""Takes the spans of MCP servers, which are no processes of the mesh, over OTLP."""
+
+import secrets
+from collections import OrderedDict
+from types import TracebackType
+from typing import Any, Final, Self
+
+import grpc
+from opentelemetry import trace
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp_grpc
+from opentelemetry.proto.resource.v1 import resource_pb2
+
+from trunkline import telemetry
+from trunkline.identity import MeshCredentials
+
+_AUTHORIZATION: Final = "x-trunkline-spans"
+# The traces of a server's latest calls. Its exporter sends spans seconds after a call.
+_TRACES_PER_SERVER: Final = 10_000
+_OPTIONS: Final = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_concurrent_streams", 4),
+    ("grpc.max_receive_message_length", 4 * 1024 * 1024),
+)
+_CALLS: Final = 16
+_FORWARD_S: Final = 2.0
+_STOP_GRACE_S: Final = 1.0
+
+
+class SpanIntake(otlp_grpc.TraceServiceServicer):
+    """A local OTLP endpoint for MCP servers. An async context manager: it serves inside the block.
+
+    Each server has another token, and may only add spans to traces in which it was called.
+    They are forwarded to the mesh with this process's identity.
+    """
+
+    def __init__(self, credentials: MeshCredentials, mesh: grpc.aio.Channel) -> None:
+        """`mesh` is the channel to the process that has the span store."""
+        self._credentials = credentials
+        # The generated stub has no types.
+        self._store = otlp_grpc.TraceServiceStub(mesh)  # type: ignore[no-untyped-call]
+        self._traces: dict[str, OrderedDict[int, None]] = {}
+        self._tokens: dict[str, str] = {}
+        self._port = 0
+        # Other users of this machine can connect, too.
+        self._server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=_CALLS)
+
+    async def __aenter__(self) -> Self:
+        # The package has no types for it.
+        otlp_grpc.add_TraceServiceServicer_to_server(self, self._server)  # type: ignore[no-untyped-call]
+        self._port = self._server.add_secure_port(
+            "127.0.0.1:0", self._credentials.public_server_credentials()
+        )
+        await self._server.start()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._server.stop(_STOP_GRACE_S)
+
+    def environment(self, server: str) -> dict[str, str]:
+        """Return the standard variables that direct the exporter of an MCP server here."""
+        token = secrets.token_urlsafe(24)
+        self._tokens[token] = server
+        self._traces[server] = OrderedDict()
+        return {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"https://localhost:{self._port}",
+            "OTEL_EXPORTER_OTLP_CERTIFICATE": str(self._credentials.roots_file.absolute()),
+            "OTEL_EXPORTER_OTLP_HEADERS": f"{_AUTHORIZATION}={token}",
+            "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
+            "OTEL_SERVICE_NAME": _name_service(server),
+        }
+
+    def admit_current_trace(self, server: str) -> None:
+        """Let a server add spans to the current trace, in which it is being called."""
+        traces = self._traces.get(server)
+        context = trace.get_current_span().get_span_context()
+        if traces is None or not context.is_valid:
+            return
+        traces[context.trace_id] = None
+        traces.move_to_end(context.trace_id)
+        if len(traces) > _TRACES_PER_SERVER:
+            traces.popitem(last=False)
+
+    async def Export(
+        self,
+        request: otlp.ExportTraceServiceRequest,
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> otlp.ExportTraceServiceResponse:
+        metadata = dict(context.invocation_metadata() or ())
+        server = self._tokens.get(str(metadata.get(_AUTHORIZATION, "")))
+        if server is None:
+            await context.abort(
+                grpc.StatusCode.UNAUTHENTICATED, "only MCP servers of this tool adapter send spans"
+            )
+        rejected = _remove_other_traces(request, self._traces[server])
+        for resource in request.resource_spans:
+            _set_service(resource.resource, _name_service(server))
+        collected = ((telemetry.COLLECTED_KEY, "1"),) if telemetry.COLLECTED_KEY in metadata else ()
+        try:
+            response: otlp.ExportTraceServiceResponse = await self._store.Export(
+                request, timeout=_FORWARD_S, metadata=collected
+            )
+        except grpc.aio.AioRpcError as error:
+            await context.abort(error.code(), error.details() or "the mesh does not answer")
+        if rejected:
+            response.partial_success.rejected_spans += rejected
+            response.partial_success.error_message = "the server was not called in their traces"
+        return response
+
+
+def _name_service(server: str) -> str:
+    return f"mcp-{server}"
+
+
+def _set_service(resource: resource_pb2.Resource, service: str) -> None:
+    """Replace the name of a service, so that no server's spans pass for those of another."""
+    others = [item for item in resource.attributes if item.key != telemetry.SERVICE_NAME]
+    del resource.attributes[:]
+    resource.attributes.extend(others)
+    resource.attributes.add(key=telemetry.SERVICE_NAME).value.string_value = service
+
+
+def _remove_other_traces(
+    request: otlp.ExportTraceServiceRequest, traces: "OrderedDict[int, None]"
+) -> int:
+    """Remove the spans of other traces from a request; return their number."""
+    removed = 0
+    for resource in request.resource_spans:
+        for scope in resource.scope_spans:
+            spans = [span for span in scope.spans if int.from_bytes(span.trace_id) in traces]
+            removed += len(scope.spans) - len(spans)
+            if len(spans) < len(scope.spans):
+                del scope.spans[:]
+                scope.spans.extend(spans)
+    return removed

@@ -1,0 +1,69 @@
+"""Identities beside the members': processes that joined, processes of other meshes, and none."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import grpc
+
+from harness.mesh.identity import mesh_credentials
+from trunkline.identity import MESH_NAME, Identity, MeshCredentials, Role
+from trunkline.identity.certificates import CertificateAuthority, create_key, create_root
+from trunkline.identity.folder import IdentityFolder
+from trunkline.private_files import write_private_file
+
+NAME_OPTION = (("grpc.ssl_target_name_override", MESH_NAME),)
+
+
+def mesh_authority() -> CertificateAuthority:
+    """Return the root of the meshes of this test run."""
+    folder = IdentityFolder(mesh_credentials().roots_file.parent)
+    return CertificateAuthority(folder.roots.read_bytes(), folder.root_key.read_bytes())
+
+
+def issue(
+    folder: Path,
+    *,
+    role: Role = Role.AGENTS,
+    agents: Sequence[str] = (),
+    authority: CertificateAuthority | None = None,
+    lifetime: timedelta = timedelta(hours=1),
+) -> MeshCredentials:
+    """Write the certificate of another process to a folder; return its credentials."""
+    authority = authority or mesh_authority()
+    identity = Identity(authority.mesh, role, frozenset(agents))
+    certificate, roots = folder / "certificate.pem", folder / "roots.pem"
+    write_private_file(certificate, b"".join(_issue(authority, identity, lifetime)))
+    write_private_file(roots, authority.certificate_pem)
+    return MeshCredentials(
+        certificate=certificate, key=certificate, roots=roots, is_issued_by_mesh=True
+    )
+
+
+def _issue(
+    authority: CertificateAuthority, identity: Identity, lifetime: timedelta
+) -> tuple[bytes, bytes]:
+    """Return a certificate and its key, PEM."""
+    public_key, key = create_key()
+    return authority.issue(identity, public_key, lifetime), key
+
+
+def other_authority() -> CertificateAuthority:
+    """Return the root of another mesh."""
+    return CertificateAuthority(*create_root())
+
+
+def strangers(folder: Path) -> dict[str, grpc.ChannelCredentials | None]:
+    """Return the credentials of processes that are not on the mesh; None: no TLS."""
+    roots = mesh_credentials().roots_file.read_bytes()
+    foreign = issue(folder / "foreign", role=Role.MEMBER, authority=other_authority())
+    other, own = other_authority(), mesh_authority()
+    certificate, key = _issue(other, Identity(other.mesh, Role.MEMBER), timedelta(1))
+    ended, ended_key = _issue(own, Identity(own.mesh, Role.MEMBER), timedelta(seconds=-60))
+    return {
+        "plaintext": None,
+        "no certificate": grpc.ssl_channel_credentials(roots),
+        "another mesh": foreign.channel_credentials(),
+        "a certificate of another mesh": grpc.ssl_channel_credentials(roots, key, certificate),
+        "an expired certificate": grpc.ssl_channel_credentials(roots, ended_key, ended),
+    }

@@ -1,0 +1,262 @@
+"""The mesh speaks only with its own processes, and each does only what its identity allows."""
+
+import asyncio
+import itertools
+import json
+import os
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from harness.a2a.sse_client import call, user_message
+from harness.mesh.command_line import COMMAND
+from harness.mesh.host_processes import PATIENCE_S
+from harness.mesh.identity import mesh_credentials
+from harness.mesh.other_identities import NAME_OPTION, issue, other_authority, strangers
+from harness.mesh.processes import open_services, running_services
+from trunkline.client import ChannelPool, RegistryClient, TraceClient
+from trunkline.errors import (
+    PeerHandshakeError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+)
+from trunkline.identity import Role
+from trunkline.registry import RegistryServicer
+from trunkline.server import MeshServer
+from trunkline.v1 import (
+    agent_card_pb2,
+    artifact_service_pb2,
+    identity_service_pb2,
+    message_service_pb2,
+    registry_service_pb2,
+    task_service_pb2,
+    tool_service_pb2,
+    trace_service_pb2,
+    trunk_service_pb2,
+    webhook_service_pb2,
+)
+
+MODULES = (
+    artifact_service_pb2,
+    identity_service_pb2,
+    message_service_pb2,
+    registry_service_pb2,
+    task_service_pb2,
+    tool_service_pb2,
+    trace_service_pb2,
+    trunk_service_pb2,
+    webhook_service_pb2,
+)
+OUTSIDE = (
+    "/grpc.health.v1.Health/Check",
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+    "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+)
+
+
+def all_methods() -> list[str]:
+    """Return the paths of all RPCs of all services of the mesh."""
+    own = [
+        f"/{service.full_name}/{method.name}"
+        for module in MODULES
+        for service in module.DESCRIPTOR.services_by_name.values()
+        for method in service.methods
+    ]
+    return [*own, *OUTSIDE]
+
+
+async def answers(address: str, credentials: grpc.ChannelCredentials | None) -> dict[str, str]:
+    """Call every method at an address as a stranger; return the statuses of the answers."""
+    channel = (
+        grpc.aio.insecure_channel(address)
+        if credentials is None
+        else grpc.aio.secure_channel(address, credentials, options=NAME_OPTION)
+    )
+    statuses: dict[str, str] = {}
+    async with channel:
+        for path in all_methods():
+            # The request goes out at once: grpc reports a refusal during a write as INTERNAL.
+            method: Callable[..., Any] = channel.unary_unary(path)
+            call = method(b"", timeout=PATIENCE_S)
+            statuses[path] = (await call.code()).name
+    return statuses
+
+
+def test_every_service_of_the_contract_is_called() -> None:
+    files = Path(__file__).parents[2].glob("proto/trunkline/v1/*_service.proto")
+    assert {module.DESCRIPTOR.name for module in MODULES} == {
+        f"trunkline/v1/{file.name}" for file in files
+    }
+    assert len(all_methods()) > 30
+
+
+async def test_the_address_for_tokens_refuses_everything_else(tmp_path: Path) -> None:
+    roots = mesh_credentials().roots_file
+    async with open_services(tmp_path) as services:
+        services.reserve_mesh_address()
+        await services.start("registry", "registry")
+        address = await asyncio.to_thread(roots.with_name("join").read_text)
+        anybody = grpc.ssl_channel_credentials(await asyncio.to_thread(roots.read_bytes))
+        statuses = await answers(address, anybody)
+    # An empty request to join is malformed.
+    join = statuses.pop("/trunkline.v1.IdentityService/Join")
+    assert join in {"INVALID_ARGUMENT", "UNAUTHENTICATED"}
+    assert set(statuses.values()) == {"UNAUTHENTICATED"}, statuses
+
+
+async def test_a_client_without_identity_reads_how_to_join(tmp_path: Path) -> None:
+    foreign = await asyncio.to_thread(
+        issue, tmp_path, role=Role.MEMBER, authority=other_authority()
+    )
+    async with serving_registry() as address, ChannelPool(foreign) as channels:
+        with pytest.raises(PeerHandshakeError, match="it is of another mesh") as refused:
+            await RegistryClient(channels.get(address)).list_agents()
+    assert "`trunkline mesh token` there" in refused.value.hint
+    async with ChannelPool() as channels:
+        with pytest.raises(UnauthenticatedError, match="no identity there") as unknown:
+            channels.get("127.0.0.1:1")
+    assert "trunkline mesh join TOKEN" in unknown.value.hint
+
+
+@asynccontextmanager
+async def serving_registry(owners_file: Path | None = None) -> AsyncIterator[str]:
+    async with RegistryServicer(owners_file=owners_file) as registry:
+        server = MeshServer(mesh_credentials())
+        server.add_registry(registry)
+        (address,) = await server.start("127.0.0.1:0")
+        try:
+            yield address
+        finally:
+            await server.stop(0)
+
+
+def host(
+    host_id: str, address: str, *agents: str, journals: Sequence[str] = ()
+) -> registry_service_pb2.Host:
+    return registry_service_pb2.Host(
+        host_id=host_id,
+        address=address,
+        journal_ids=journals,
+        agents=[
+            registry_service_pb2.AgentRegistration(card=agent_card_pb2.AgentCard(name=name))
+            for name in agents
+        ],
+    )
+
+
+async def test_an_agent_can_not_take_the_place_of_another(tmp_path: Path) -> None:
+    math = await asyncio.to_thread(issue, tmp_path / "math", agents=["math"])
+    evil = await asyncio.to_thread(issue, tmp_path / "evil", agents=["evil"])
+    owners_file = tmp_path / "owners.json"
+    victim = host("j-math", "127.0.0.1:7001", "math", journals=["j-math"])
+    attacks = {
+        "its name": host("j-evil", "127.0.0.1:7002", "math"),
+        "its host": host("j-math", "127.0.0.1:7002", "evil"),
+        "its journal": host("j-evil", "127.0.0.1:7002", "evil", journals=["j-evil", "j-math"]),
+        "its address": host("j-evil", "127.0.0.1:7001", "evil"),
+    }
+    async with serving_registry(owners_file) as address, ChannelPool(math) as owner:
+        await RegistryClient(owner.get(address)).register(victim)
+        async with ChannelPool(evil) as channels:
+            registry = RegistryClient(channels.get(address))
+            for attack in attacks.values():
+                with pytest.raises(PermissionDeniedError, match="agents/evil may not"):
+                    await registry.register(attack)
+            with pytest.raises(PermissionDeniedError, match="speak for host j-math"):
+                await registry.deregister("j-math")
+            with pytest.raises(PermissionDeniedError):
+                await registry.keep_alive("j-math")
+            await registry.register(host("j-evil", "127.0.0.1:7002", "evil"))
+            hosts = await registry.list_agents()
+        assert {known.host_id: known.address for known in hosts} == {
+            "j-math": "127.0.0.1:7001",
+            "j-evil": "127.0.0.1:7002",
+        }
+    # A registry that restarts remembers who has which journal.
+    async with serving_registry(owners_file) as address, ChannelPool(evil) as channels:
+        with pytest.raises(PermissionDeniedError):
+            await RegistryClient(channels.get(address)).register(attacks["its journal"])
+
+
+async def test_roles_may_call_only_the_services_of_their_work(tmp_path: Path) -> None:
+    bridge = await asyncio.to_thread(issue, tmp_path / "bridge", role=Role.BRIDGE)
+    async with serving_registry() as address, ChannelPool(bridge) as channels:
+        registry = RegistryClient(channels.get(address))
+        assert not await registry.list_agents()
+        with pytest.raises(PermissionDeniedError, match="may not call"):
+            await registry.register(host("h", "127.0.0.1:7003", "echo"))
+        with pytest.raises(PermissionDeniedError, match="TraceService"):
+            await TraceClient(channels.get(address)).list_traces()
+
+
+async def run_command(*words: str, environment: Mapping[str, str], data: str = "") -> str:
+    """Run `trunkline mesh` and return its output."""
+    command = (*COMMAND, "mesh", *words)
+    async with asyncio.timeout(PATIENCE_S):
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, **environment},
+        )
+        output, _ = await process.communicate(data.encode())
+    assert process.returncode == 0
+    return output.decode()
+
+
+async def test_another_user_s_process_joins_by_a_token_until_it_is_revoked(tmp_path: Path) -> None:
+    # An empty variable counts as not set. Each user has a folder of state.
+    own, other = (
+        {"TRUNKLINE_IDENTITY_FOLDER": "", "XDG_STATE_HOME": str(tmp_path / user)}
+        for user in ("own", "other")
+    )
+    async with open_services(tmp_path, environment=own) as services:
+        services.reserve_mesh_address()
+        await services.start("registry", "registry")
+        mesh = ("--mesh", services.mesh_address)
+        token = await run_command("token", "--agent", "echo", *mesh, environment=own)
+        await run_command("join", "-", *mesh, environment=other, data=token)
+        await services.start("echo", "agents", "echo", environment=other)
+        await services.start("bridge", "bridge")
+        question = {"message": user_message("hi")}
+        answer = await call(services.http_url, "/agents/echo", "SendMessage", question)
+        assert answer["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+        shown = json.loads(await run_command("show", *mesh, "--json", environment=own))
+        (joined,) = shown["joined"]
+        assert (joined["subject"], joined["is_revoked"]) == ("agents/echo", False)
+        await run_command("revoke", "agents/echo", *mesh, environment=own)
+        # The registry removes the host when it reads the list.
+        async with asyncio.timeout(PATIENCE_S):
+            while "result" in answer:
+                answer = await call(
+                    services.http_url,
+                    "/agents/echo",
+                    "SendMessage",
+                    {"message": user_message("hi")},
+                )
+
+
+async def test_services_in_processes_of_their_own_work_and_answer_no_stranger(
+    tmp_path: Path,
+) -> None:
+    known = await asyncio.to_thread(strangers, tmp_path / "strangers")
+    async with (
+        running_services(tmp_path, agents=("supervisor", "math")) as services,
+        ChannelPool(mesh_credentials()) as channels,
+    ):
+        mesh = channels.get(services.mesh_address)
+        addresses = {host.address for host in await RegistryClient(mesh).list_agents()}
+        assert len(addresses) == 3
+        question = {"message": user_message("what is 2 + 3?")}
+        answer = await call(services.http_url, "/", "SendMessage", question)
+        assert answer["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+        for address, (name, credentials) in itertools.product(
+            {services.mesh_address, *addresses}, known.items()
+        ):
+            statuses = await answers(address, credentials)
+            # The handshake fails: the server sends nothing, no status of its own either.
+            assert set(statuses.values()) == {"UNAVAILABLE"}, (address, name)
