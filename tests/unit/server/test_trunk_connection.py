@@ -42,6 +42,9 @@ class Peer:
         self.may_write = asyncio.Event()
         self.has_written = asyncio.Event()
 
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
+
     async def read(self) -> trunk_service_pb2.ConnectRequest:
         if self._is_read:
             await asyncio.Event().wait()
