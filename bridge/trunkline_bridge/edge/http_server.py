@@ -62,7 +62,7 @@ async def serve_http(  # noqa: PLR0913  independent options, each by name
     limits = limits or ConnectionLimits()
     listener = bind_socket(host, port)
     if certificate is not None:
-        listener = _LimitedListener(listener, limits.max_connections + _HANDSHAKES)
+        listener = LimitedListener(listener, limits.max_connections + _HANDSHAKES)
     with listener:
         config = uvicorn.Config(
             app,
@@ -89,7 +89,7 @@ async def serve_http(  # noqa: PLR0913  independent options, each by name
             await server.stop(grace_s, abort_requests)
 
 
-class _LimitedListener(socket.socket):
+class LimitedListener(socket.socket):
     """A listening socket that closes new connections above a limit.
 
     uvicorn sees a connection only after its TLS handshake, for which a client may take a minute.
@@ -102,7 +102,11 @@ class _LimitedListener(socket.socket):
         self._open: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
     def accept(self) -> tuple[socket.socket, Any]:
+        """Accept a connection. ConnectionAbortedError: there are too many, so it was closed."""
         connection, address = super().accept()
+        if len(self._open) >= self._limit:
+            # Closed ones remain until they are collected as garbage.
+            self._open = weakref.WeakSet(other for other in self._open if other.fileno() >= 0)
         if len(self._open) >= self._limit:
             connection.close()
             # asyncio ignores it.
