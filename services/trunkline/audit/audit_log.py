@@ -242,10 +242,11 @@ def open_audit_file(settings: Settings) -> AuditFile:
             files=settings.audit_files,
         )
     except OSError as error:
-        problem = (
-            f"can't be opened: {error.strerror or error}; choose another audit_file, or set "
-            "audit = false"
-        )
+        reason = error.strerror or str(error)
+        if settings.audit_file is None:
+            problem = f"can't be used: {reason}; choose another with --data"
+            raise ConfigurationError(f"data directory {settings.data_dir}", problem) from error
+        problem = f"can't be opened: {reason}; choose another audit_file, or set audit = false"
         raise ConfigurationError(f"audit log {path}", problem) from error
 
 
