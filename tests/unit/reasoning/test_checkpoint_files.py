@@ -27,6 +27,7 @@ class Turn:
     agent: str = "agent"
     context_id: str = "context"
     turn: int = 1
+    keyring: None = None
 
     @property
     def task(self) -> "TurnRuntime":
