@@ -284,7 +284,7 @@ async def test_the_bridge_is_ready_when_the_default_agent_is(tmp_path: Path) -> 
         assert unready.json() == {"status": "unavailable"}
         await bridged.mesh.join(echo)
         await bridged.at("/agents/echo").send("hello")
-        # Without authentication, nobody gets more, whatever they send.
+        # Without authentication, all callers get the same, whatever they send.
         for headers in ({}, {"X-API-Key": "any"}, {"Authorization": "Bearer any"}):
             ready = await bridged.client.get(bridged.url + "/readyz", headers=headers)
             assert (ready.status_code, ready.json()) == (200, {"status": "ready"})

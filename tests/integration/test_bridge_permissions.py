@@ -296,7 +296,7 @@ async def test_wrong_credentials_are_throttled_in_each_binding(tmp_path: Path) -
             refused = await refusal(call)
             assert refused.code == grpc.StatusCode.RESOURCE_EXHAUSTED.name
             assert 1 <= refused.retry_after_s <= 12
-            # A key that was right here before goes on, and the same key from another address.
+            # Keys that this address used before are accepted, and so are keys from other addresses.
             assert "tasks" in await bridged.at("/").call("ListTasks", {}, headers("ann"))
             elsewhere = {"X-Forwarded-For": "203.0.113.9", **headers("ben")}
             assert "tasks" in await bridged.at("/").call("ListTasks", {}, elsewhere)

@@ -138,7 +138,7 @@ class JournalFolder:
                 keyring=self._keyring,
             )
         except ConfigurationError as error:
-            # A host that serves its own journal goes on without this one.
+            # A host that serves its own journal continues without this one.
             raise JournalUnavailableError(str(orphan.path), error.problem) from error
         return OpenJournal(journal, orphan.path)
 

@@ -1,4 +1,4 @@
-"""What a model's reply uses counts in budgets, and an exhausted budget prevents the next call."""
+"""Replies of models count in budgets, and an exhausted budget prevents the next call."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
