@@ -109,6 +109,7 @@ ERROR_KINDS: Mapping[type[errors.TrunklineError], ErrorKind] = {
     errors.ConfigurationError: INTERNAL_ERROR,
     errors.TreeLimitError: TREE_LIMIT,
     errors.UnauthenticatedError: INTERNAL_ERROR,
+    errors.UserNotProvenError: INTERNAL_ERROR,
     errors.PermissionDeniedError: FORBIDDEN,
     errors.UnsupportedOperationError: UNSUPPORTED_OPERATION,
     errors.CursorExpiredError: INVALID_PARAMS,

@@ -21,6 +21,7 @@ TrunklineError                       .code .reason .retryable .metadata()
 │  ├─ ConfigurationError             FAILED_PRECONDITION  CONFIGURATION_INVALID
 │  ├─ TreeLimitError                 FAILED_PRECONDITION  TREE_LIMIT
 │  ├─ UnauthenticatedError           UNAUTHENTICATED      UNAUTHENTICATED
+│  ├─ UserNotProvenError             UNAUTHENTICATED      USER_NOT_PROVEN
 │  ├─ PermissionDeniedError          PERMISSION_DENIED    PERMISSION_DENIED
 │  ├─ UnsupportedOperationError      UNIMPLEMENTED        UNSUPPORTED_OPERATION
 │  └─ CursorExpiredError             OUT_OF_RANGE         CURSOR_EXPIRED
@@ -332,6 +333,19 @@ class UnauthenticatedError(RequestError):
         return cls(
             f"{address} serves only processes of its mesh, and this one has no identity there"
         )
+
+
+@dataclass(eq=False)
+class UserNotProvenError(RequestError):
+    """The call names an account, and no valid statement proves that it is for a user of it."""
+
+    problem: str
+    code: ClassVar[Code] = Code.UNAUTHENTICATED
+    reason: ClassVar[str] = "USER_NOT_PROVEN"
+    template: ClassVar[str] = (
+        "{problem}; pass on the statement of the call that this work is for, unchanged, or let the "
+        "user send another message"
+    )
 
 
 @dataclass(eq=False)

@@ -29,7 +29,7 @@ from trunkline.errors import (
 from trunkline.server import MeshServer
 from trunkline.tasks.content import exact_json
 from trunkline.tools.adapter import ToolAdapter
-from trunkline.tools.config import AdapterSettings, McpConfig, ServerConfig
+from trunkline.tools.config import AdapterSettings, McpConfig, ServerConfig, ServerOverlay
 from trunkline.tools.tool_servicer import SERVICE, ToolServicer
 from trunkline.v1 import tool_service_pb2, tool_service_pb2_grpc
 
@@ -40,6 +40,10 @@ AWKWARD = awkward()
 @asynccontextmanager
 async def client_of(**servers: ServerConfig) -> AsyncIterator[ToolClient]:
     settings = AdapterSettings(restart_delay_s=0.05, grace_s=1.0)
+    never = ServerOverlay(approval="never")
+    servers = {
+        name: config.model_copy(update={"trunkline": never}) for name, config in servers.items()
+    }
     async with (
         ToolAdapter(McpConfig(servers), settings=settings) as adapter,
         ChannelPool(mesh_credentials()) as known,

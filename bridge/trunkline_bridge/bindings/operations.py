@@ -5,6 +5,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from trunkline.a2a.v1 import a2a_pb2
@@ -22,6 +23,7 @@ from trunkline.errors import (
     UnsupportedOperationError,
 )
 from trunkline.task_states import TERMINAL, state_name
+from trunkline.users import current_user
 from trunkline.v1 import (
     agent_card_pb2,
     message_pb2,
@@ -126,6 +128,19 @@ def build_submission(
     if caller.deadline is not None:
         submission.deadline.FromDatetime(caller.deadline)
     return submission
+
+
+def note_approved_calls(message: message_pb2.Message, task: snapshot_pb2.TaskSnapshot) -> None:
+    """Name the calls that a message approves in the statement of its user.
+
+    The tool adapter lets agents that joined the mesh make only these calls.
+    """
+    # Loads the host's code, which a bridge needs for nothing else.
+    from trunkline.tasks.approvals import digest_approved_calls
+
+    user = current_user.get()
+    if user is not None:
+        current_user.set(replace(user, approved=digest_approved_calls(message, task)))
 
 
 def find_earlier_task(stream: TaskStream, submission: message_service_pb2.Submission) -> str:
@@ -591,6 +606,8 @@ class Operations:
         expected_generation = check_generation(caller, task)
         if task is None and not new_task_id:
             new_task_id = allocate_task_id(self._directory.get_agent_host(caller.agent))
+        if task is not None and task.approvals:
+            note_approved_calls(request.message, task)
         submission = build_submission(caller, request, task_id=new_task_id)
         if expected_generation is not None:
             # The host checks it again, so that of two callers only one wins.

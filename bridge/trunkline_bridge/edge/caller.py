@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.audit import ActorKind
 from trunkline.task_states import TURN_END
+from trunkline.users import User, current_user
 from trunkline.v1 import security_scheme_pb2, task_pb2, tree_pb2
 from trunkline_bridge.edge.account_limits import AccountLimiter
 from trunkline_bridge.edge.in_flight import Peer
@@ -190,18 +191,20 @@ class CallerFactory:
         limiter: AccountLimiter | None = None,
     ) -> None:
         """With a limiter, `authenticate` also counts the request for its account."""
-        self.authenticate = authenticator.authenticate
-        if limiter is not None and limiter.limits_requests:
-            self.authenticate = self._authenticate_limited
-        self._authenticator = authenticator
-        self._limiter = limiter
+        self._authenticate = authenticator.authenticate
+        self._limiter = limiter if limiter is not None and limiter.limits_requests else None
         self.has_credentials = authenticator.has_credentials
         self._settings = settings
 
-    async def _authenticate_limited(self, parameters: ServiceParameters) -> CallerIdentity:
-        identity = await self._authenticator.authenticate(parameters)
+    async def authenticate(self, parameters: ServiceParameters) -> CallerIdentity:
+        """Return the identity of a caller. The rest of the asyncio task works for it.
+
+        Raises what the authenticator raises, and WireError if the account has too many requests.
+        """
+        identity = await self._authenticate(parameters)
         if self._limiter is not None:
             self._limiter.count_request(identity.account)
+        current_user.set(User(identity.account, identity.name))
         return identity
 
     def build_caller(

@@ -315,7 +315,7 @@ async def join_mesh(
                 agents, directory=directory, settings=settings, readiness=readiness, audit=audit
             )
         )
-        server = MeshServer(credentials)
+        server = MeshServer(credentials, policy=settings.policy)
         add_host_services(server, host, audit)
         (address,) = await server.start(str(settings.listen))
         stack.push_async_callback(server.stop, _STOP_GRACE_S)

@@ -14,12 +14,14 @@ from trunkline.errors import ApprovalNotFoundError, ConfigurationError, PeerErro
 from trunkline.tasks.approvals import (
     approval_task_id,
     arguments_to_dict,
+    digest_answer,
     parse_arguments,
     pending_approvals,
     render_arguments,
     render_decision,
 )
 from trunkline.tasks.lifecycle import TERMINAL
+from trunkline.users import User, current_user
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2, task_service_pb2
 
 _PAGE_SIZE: Final = 100
@@ -113,7 +115,10 @@ async def answer_approval(
         request.arguments.CopyFrom(_parse_edit(decision.edit))
     async with open_mesh_view(mesh) as view:
         try:
-            approval = await view.task_host_client(request.task_id).answer_approval(request)
+            host = view.task_host_client(request.task_id)
+            task = await host.get_task(request.task_id, account=request.account)
+            _note_approved(request, task)
+            approval = await host.answer_approval(request)
         except TaskNotFoundError:
             raise ApprovalNotFoundError(decision.approval_id) from None
     recorded = render_decision(approval.answered.decision)
@@ -122,6 +127,17 @@ async def answer_approval(
     else:
         print(f"{decision.approval_id}: {recorded}")
     return ExitCode.OK
+
+
+def _note_approved(
+    request: task_service_pb2.AnswerApprovalRequest, task: snapshot_pb2.TaskSnapshot
+) -> None:
+    """Name the call that an answer approves in the statement that this process signs."""
+    answer = event_pb2.ApprovalAnswered(decision=request.decision, arguments=request.arguments)
+    for approval in task.approvals:
+        if approval.requested.approval_id == request.approval_id:
+            digest = digest_answer(approval.requested, answer)
+            current_user.set(User(task.account, approved=frozenset({digest} - {""})))
 
 
 def _parse_edit(text: str) -> struct_pb2.Struct:

@@ -15,6 +15,7 @@ from trunkline.client.backoff import RetryWindow
 from trunkline.client.channels import peer_address
 from trunkline.client.directory import Directory
 from trunkline.client.resuming_stream import CUT_ERRORS, PATIENCE_S
+from trunkline.client.statements import find_statement, statement_metadata
 from trunkline.client.status import translate_errors
 from trunkline.errors import (
     PeerProtocolError,
@@ -192,17 +193,20 @@ class _Upload:
         self, channel: grpc.aio.Channel, retries: RetryWindow
     ) -> artifact_service_pb2.UploadArtifactResponse:
         stub = artifact_service_pb2_grpc.ArtifactServiceStub(channel)
+        metadata = statement_metadata(await find_statement(channel, self._start_request))
         with translate_errors(peer_address(channel)):
             state = artifact_service_pb2.UploadArtifactResponse()
             if isinstance(self._content, bytes | Path):
                 state = await stub.UploadArtifact(
-                    _iter_single(self._start_request), timeout=_IDLE_TIMEOUT_S
+                    _iter_single(self._start_request), timeout=_IDLE_TIMEOUT_S, metadata=metadata
                 )
             retries.reset()
             if state.url:
                 return state
             # No deadline: keepalive pings detect a host that is gone or frozen.
-            response = await stub.UploadArtifact(self._iter_requests(state.size_bytes))
+            response = await stub.UploadArtifact(
+                self._iter_requests(state.size_bytes), metadata=metadata
+            )
         if not response.url:
             raise PeerUnavailableError(peer_address(channel), "it ended the upload early")
         return response
@@ -235,8 +239,10 @@ async def _iter_responses(
     channel: grpc.aio.Channel, request: artifact_service_pb2.DownloadArtifactRequest
 ) -> AsyncGenerator[artifact_service_pb2.DownloadArtifactResponse]:
     peer = peer_address(channel)
+    metadata = statement_metadata(await find_statement(channel, request))
     with translate_errors(peer):
-        call = artifact_service_pb2_grpc.ArtifactServiceStub(channel).DownloadArtifact(request)
+        stub = artifact_service_pb2_grpc.ArtifactServiceStub(channel)
+        call = stub.DownloadArtifact(request, metadata=metadata)
     responses = aiter(call)
     try:
         while True:

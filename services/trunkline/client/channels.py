@@ -13,7 +13,7 @@ from trunkline.client.breaker import DEFAULT_SETTINGS, Breaker, Breakers, Breake
 from trunkline.client.tracing import MethodTracer, TracedMethod
 from trunkline.client.trunk import Trunk
 from trunkline.errors import UnauthenticatedError
-from trunkline.identity import MESH_NAME, MeshCredentials
+from trunkline.identity import MESH_NAME, MeshCredentials, StatementSigner
 from trunkline.network import is_this_machine
 from trunkline.settings import Settings
 from trunkline.v1 import registry_service_pb2
@@ -82,13 +82,14 @@ _OPTIONS: tuple[tuple[str, str | int], ...] = (
 class MeshChannel(grpc.aio.Channel):
     """A channel with a known address, whose calls are CLIENT spans."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  all but the address by name
         self,
         address: str,
         *,
         target: str,
         credentials: MeshCredentials | None = None,
         server_name: str = MESH_NAME,
+        signer: StatementSigner | None = None,
         breaker: Breaker | None = None,
         is_in_process: bool = False,
     ) -> None:
@@ -107,6 +108,9 @@ class MeshChannel(grpc.aio.Channel):
         self._is_in_process = is_in_process
         self.breaker: Breaker = breaker or Breaker(address)
         """The peer's breaker. Callers check it and report their calls to it."""
+        # Peers on a Unix socket are this user's, who need no proof.
+        self.signer: StatementSigner | None = None if target.startswith("unix:") else signer
+        """Signs statements of the users of calls, if this process may."""
         self._is_closed = False
         self.trunk: Trunk | None = None
         """Carries the calls to a host's agents and tasks, if the channel has one."""
@@ -308,6 +312,9 @@ class ChannelPool:
     ) -> None:
         self.breakers: Breakers = Breakers(breaker_settings)
         self._credentials = credentials
+        self._signer = None if credentials is None else StatementSigner(credentials)
+        if self._signer is not None and not self._signer.may_sign:
+            self._signer = None
         self._aliases = dict(aliases or {})
         self._ping_s = ping_s
         self._server_names: dict[str, str] = {}
@@ -362,6 +369,7 @@ class ChannelPool:
                 target=self._aliases.get(address, address),
                 credentials=self._credentials,
                 server_name=self._server_name(address),
+                signer=self._signer,
                 breaker=self.breakers.get(address),
                 is_in_process=is_in_process,
             )

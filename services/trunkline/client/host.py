@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError, Message
 
 from trunkline.client.backoff import Backoff
 from trunkline.client.channels import MeshChannel, peer_address
+from trunkline.client.statements import find_statement, statement_metadata
 from trunkline.client.status import translate_errors
 from trunkline.client.task_stream import TaskStream, open_plain_stream
 from trunkline.client.trunk import REQUEST_BYTES, Trunk
@@ -70,6 +71,7 @@ class HostClient:
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self.peer: str = peer_address(channel)
+        self._channel = channel
         self._trunk: Trunk | None = channel.trunk if isinstance(channel, MeshChannel) else None
         service, stub = "MessageService", message_service_pb2_grpc.MessageServiceStub(channel)
         self._send = _find_method(service, stub, message_service_pb2.SendMessageResponse)
@@ -356,17 +358,22 @@ class HostClient:
         timeout_s: float = UNARY_TIMEOUT_S,
     ) -> _Response:
         serialized = request.SerializeToString()
+        statement = await find_statement(self._channel, request)
         trunk = self._trunk
         if trunk is not None and trunk.is_supported and len(serialized) <= REQUEST_BYTES:
             try:
-                response = await trunk.call_unary(method.name, serialized, timeout_s=timeout_s)
+                response = await trunk.call_unary(
+                    method.name, serialized, timeout_s=timeout_s, user_statement=statement
+                )
             except UnsupportedOperationError:
                 if trunk.is_supported:
                     raise
             else:
                 return self._parse(method, response)
         with translate_errors(self.peer):
-            call: Awaitable[_Response] = method.stub_call(request, timeout=timeout_s)
+            call: Awaitable[_Response] = method.stub_call(
+                request, timeout=timeout_s, metadata=statement_metadata(statement)
+            )
             return await call
 
     @asynccontextmanager
@@ -374,11 +381,13 @@ class HostClient:
         """Open the stream of a request: submit a message and watch its turn, or watch a task."""
         method = self._streams[type(request)]
         serialized = request.SerializeToString()
+        statement = await find_statement(self._channel, request)
         trunk = self._trunk
         if trunk is not None and trunk.is_supported and len(serialized) <= REQUEST_BYTES:
             is_open = False
+            call = trunk.open_stream(method.name, serialized, user_statement=statement)
             try:
-                async with trunk.open_stream(method.name, serialized) as (first_response, batches):
+                async with call as (first_response, batches):
                     is_open = True
                     stream = TaskStream(self._parse(method, first_response), batches)
                     # The first response may hold a large snapshot; the stream may last for days.
@@ -389,7 +398,10 @@ class HostClient:
             except UnsupportedOperationError:
                 if is_open or trunk.is_supported:
                     raise
-        async with open_plain_stream(lambda: method.stub_call(request), peer=self.peer) as stream:
+        metadata = statement_metadata(statement)
+        async with open_plain_stream(
+            lambda: method.stub_call(request, metadata=metadata), peer=self.peer
+        ) as stream:
             self._check_start(request, stream)
             yield stream
 

@@ -10,6 +10,7 @@ import grpc
 
 from trunkline.client.channels import channel_breaker, peer_address
 from trunkline.client.host import UNARY_TIMEOUT_S
+from trunkline.client.statements import find_statement, statement_metadata
 from trunkline.client.status import translate_errors
 from trunkline.errors import PeerTimeoutError, PeerUnavailableError, UnsupportedOperationError
 from trunkline.runtime import next_tick, sleep_until_tick
@@ -139,6 +140,7 @@ class ToolClient:
     """Calls ToolService. Every method raises TrunklineErrors only."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._channel = channel
         self._peer = peer_address(channel)
         self._breaker = channel_breaker(channel)
         self._stub = tool_service_pb2_grpc.ToolServiceStub(channel)
@@ -158,10 +160,11 @@ class ToolClient:
         The request's deadline is the call's. Iterating raises the errors, for example
         ToolNotFoundError and ToolServerUnavailableError.
         """
+        metadata = statement_metadata(await find_statement(self._channel, request))
         timeout_s = remaining_s(request)
         with self._breaker.guard(has_deadline=timeout_s is not None):
             with translate_errors(self._peer):
-                call = self._stub.CallTool(request, timeout=timeout_s)
+                call = self._stub.CallTool(request, timeout=timeout_s, metadata=metadata)
 
             async def responses() -> AsyncIterator[tool_service_pb2.CallToolResponse]:
                 with translate_errors(self._peer):

@@ -76,7 +76,9 @@ class Trunk:
         self._is_confirmed = False
         self._tracers: dict[str, MethodTracer] = {}
 
-    async def call_unary(self, method: str, request: bytes, *, timeout_s: float) -> bytes:
+    async def call_unary(
+        self, method: str, request: bytes, *, timeout_s: float, user_statement: str = ""
+    ) -> bytes:
         """Call a unary method; return its serialized response.
 
         Raises:
@@ -86,7 +88,7 @@ class Trunk:
         connection = self._open()
         span, carrier = self._tracer(method).start_span()
         call = TrunkUnaryCall(self.peer)
-        request_frame = _start_frame(method, request, carrier)
+        request_frame = _start_frame(method, request, carrier, user_statement)
         request_frame.timeout.FromNanoseconds(int(timeout_s * 1e9))
         call_id = connection.start_call(call, request_frame)
         code = "CANCELLED"
@@ -112,7 +114,7 @@ class Trunk:
 
     @asynccontextmanager
     async def open_stream(
-        self, method: str, request: bytes
+        self, method: str, request: bytes, *, user_statement: str = ""
     ) -> AsyncIterator[tuple[bytes, TrunkStreamCall]]:
         """Call a streaming method for the length of a block.
 
@@ -122,7 +124,7 @@ class Trunk:
         connection = self._open()
         span, carrier = self._tracer(method).start_span()
         call = TrunkStreamCall(connection)
-        request_frame = _start_frame(method, request, carrier)
+        request_frame = _start_frame(method, request, carrier, user_statement)
         request_frame.credit_bytes = WINDOW_BYTES
         call.call_id = connection.start_call(call, request_frame)
         try:
@@ -218,13 +220,14 @@ class Trunk:
 
 
 def _start_frame(
-    method: str, request: bytes, carrier: dict[str, str]
+    method: str, request: bytes, carrier: dict[str, str], user_statement: str
 ) -> trunk_service_pb2.TrunkCall:
     return trunk_service_pb2.TrunkCall(
         method=method,
         request=request,
         traceparent=carrier.get("traceparent", ""),
         tracestate=carrier.get("tracestate", ""),
+        user_statement=user_statement,
     )
 
 

@@ -10,6 +10,7 @@ from trunkline.identity.lifecycle import (
 )
 from trunkline.identity.names import MESH_NAME, Identity, Role
 from trunkline.identity.revocation import RevocationList
+from trunkline.identity.statements import StatementSigner, StatementVerifier
 
 __all__ = [
     "LIFETIME",
@@ -18,6 +19,8 @@ __all__ = [
     "MeshCredentials",
     "RevocationList",
     "Role",
+    "StatementSigner",
+    "StatementVerifier",
     "identity_folder",
     "load_credentials",
     "open_credentials",

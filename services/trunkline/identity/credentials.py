@@ -125,6 +125,17 @@ class MeshCredentials:
             for callback in tuple(self.on_revoked):
                 callback()
 
+    def read_pem(self) -> tuple[bytes, bytes]:
+        """Return the current certificate, with its chain, and its key."""
+        # Reads changed files.
+        _ = self.generation
+        return self._pem.certificate, self._pem.key
+
+    def read_roots(self) -> bytes:
+        """Return the roots of the mesh, PEM."""
+        _ = self.generation
+        return self._pem.roots
+
     def server_name(self, peer: str) -> str:
         """Return the DNS name to expect of a server; `peer` is its SPIFFE id, "" for a member."""
         # Certificates of others have one name for all servers.

@@ -32,6 +32,10 @@ class Role(StrEnum):
     """It serves the agents that its identity names, and calls others."""
 
 
+SIGNERS: Final = frozenset({Role.MEMBER, Role.BRIDGE})
+"""The roles that may sign statements of users."""
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """The identity of a process: its mesh, its role and, for agents, their names.

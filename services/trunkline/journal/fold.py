@@ -338,6 +338,8 @@ class Fold:
         self._generation += 1
         self._timeline.add_message(len(self._task.history) - 1, generation=self._generation)
         self._snapshot.turn = event.turn_started.turn
+        if event.turn_started.user_statement:
+            self._snapshot.user_statement = event.turn_started.user_statement
 
     def _on_delta(self, event: event_pb2.Event) -> None:
         delta = event.delta
@@ -541,6 +543,7 @@ def _apply_created(
     snapshot.caller = created.caller
     snapshot.priority = created.priority
     snapshot.traceparent = created.traceparent
+    snapshot.user_statement = created.user_statement
     snapshot.accepted_output_modes.extend(created.accepted_output_modes)
     snapshot.create_time.CopyFrom(time)
     snapshot.turn = 1

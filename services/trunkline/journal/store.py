@@ -76,6 +76,8 @@ class OrphanedChild:
     account: str
     until_s: float
     """The time in seconds since 1970 after which the child is no longer tracked."""
+    user_statement: str = ""
+    """The signed statement of the user that the child works for; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)

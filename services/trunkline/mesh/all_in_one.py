@@ -62,7 +62,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         if settings.default_agent not in names:
             problem = f"no such agent; there are: {', '.join(names)}"
             raise ConfigurationError(f"--default {settings.default_agent}", problem)
-        server = MeshServer(credentials)
+        server = MeshServer(credentials, policy=settings.policy)
         await stack.enter_async_context(
             add_registry(server, settings, credentials, name="trunkline", audit=audit)
         )

@@ -48,7 +48,7 @@ async def serve_tools(settings: Settings) -> AsyncIterator[ServiceStatus]:
         stack.callback(configure_tracing("tools", mesh=MeshTarget(mesh, credentials)).shutdown)
         channels = ChannelPool.from_settings(settings, credentials)
         await stack.enter_async_context(channels)
-        server = MeshServer(credentials)
+        server = MeshServer(credentials, policy=settings.policy)
         directory = Directory(channels, mesh)
         intake = await stack.enter_async_context(SpanIntake(credentials, channels.get(mesh)))
         adapter = add_tool_adapter(
@@ -140,6 +140,7 @@ def add_tool_adapter(
             agents=_map_server_agents(config),
             options=settings.agent_options,
             artifacts=ArtifactClient(directory),
+            statements=server.statements,
         ),
     )
     return adapter

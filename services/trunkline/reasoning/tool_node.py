@@ -92,14 +92,18 @@ async def _call(
         if not tool.read_only:
             await turn.task.flush()
         with telemetry.span(f"{telemetry.EXECUTE_TOOL} {tool.name}", attributes=attributes) as span:
-            message = await _execute(turn, tool, call, span)
+            message = await _execute(turn, tool, call, span, approval_id)
         record.is_error = message.status == "error"
         record.summary = " ".join(message.text.split())[:SUMMARY_CHARS]
     return message
 
 
 async def _execute(
-    turn: ReasoningTurn, tool: tool_service_pb2.Tool, call: ModelToolCall, span: Span
+    turn: ReasoningTurn,
+    tool: tool_service_pb2.Tool,
+    call: ModelToolCall,
+    span: Span,
+    approval_id: str,
 ) -> ToolMessage:
     label = f"{tool.server}/{tool.name}"
 
@@ -110,6 +114,11 @@ async def _execute(
 
     try:
         request = _build_request(turn.task, tool, call["args"])
+        approval = turn.task.pending_approvals.find(approval_id)
+        if approval is not None:
+            request.approval_id = approval_id
+            request.approval_digest = approval.answered.call_digest
+            request.approval_statement = approval.answered.user_statement
         result = await turn.source.call_tool(request, on_progress=on_progress)
     except TrunklineError as error:
         telemetry.mark_error(span, error)

@@ -1,14 +1,26 @@
-"""The roles that may call each method of the mesh, and the identity of the caller."""
+"""The roles that may call each method of the mesh, the identity of the caller, and its user."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import grpc
+from google.protobuf.message import Message
 
-from trunkline.errors import PermissionDeniedError, UnauthenticatedError
-from trunkline.identity import Identity, MeshCredentials, Role
+from trunkline.errors import PermissionDeniedError, UnauthenticatedError, UserNotProvenError
+from trunkline.identity import Identity, MeshCredentials, Role, StatementVerifier
+from trunkline.server.policy import Policy
+from trunkline.settings import PolicySettings
+from trunkline.users import (
+    USER_METADATA,
+    User,
+    current_actor,
+    current_user,
+    is_child,
+    named_account,
+    named_user,
+)
 
 _ALL: Final = frozenset(Role)
 _HOSTS: Final = frozenset({Role.MEMBER, Role.AGENTS, Role.TOOLS})
@@ -37,33 +49,67 @@ _MEMBERS: Final = frozenset({Role.MEMBER})
 caller: ContextVar[Identity] = ContextVar("caller")
 """The process whose call is being answered."""
 
-AuthorizeCall: TypeAlias = Callable[[Identity, str], None]
-"""Checks that a process that was identified may call a method now."""
-Authorize: TypeAlias = Callable[[str, grpc.aio.ServicerContext[Any, Any]], None]
-"""Checks the peer of a call to a method, and sets `caller`."""
+_policy: ContextVar[Policy | None] = ContextVar("_policy", default=None)
+
+Authorize: TypeAlias = Callable[[str, grpc.aio.ServicerContext[Any, Any]], Awaitable[None]]
+"""Checks the peer and the user of a call to a method, and sets `caller` and `current_user`."""
 
 
 class MeshAuthorizer:
     """Lets processes of one mesh call the methods of their roles."""
 
-    def __init__(self, credentials: MeshCredentials | None) -> None:
+    def __init__(
+        self, credentials: MeshCredentials | None, policy: PolicySettings | None = None
+    ) -> None:
         """Without credentials, only this user's processes call, over a Unix socket."""
         self._credentials = credentials
+        rules = None if policy is None else Policy(policy)
+        self._policy = None if rules is None or rules.is_empty else rules
         self._mesh = "local" if credentials is None else credentials.identity.mesh
         # Only this user's processes reach a Unix socket of ours: `MeshServer.bind` checks that.
         self._local = Identity(self._mesh, Role.MEMBER)
         self._parse = lru_cache(maxsize=1024)(self._parse_uri)
+        self.statements: StatementVerifier | None = None
+        """Verifies statements of users; None without credentials."""
+        if credentials is not None:
+            self.statements = StatementVerifier(credentials)
 
-    def __call__(self, method: str, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        """Check the peer of a call, and set `caller`.
+    async def __call__(self, method: str, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        """Check the peer and the user of a call, and set `caller` and `current_user`.
 
         Raises:
-            UnauthenticatedError: its certificate names no identity of this mesh.
-            PermissionDeniedError: its role may not call the method.
+            UnauthenticatedError: the peer's certificate names no identity of this mesh.
+            UserNotProvenError: the statement of the user is not valid.
+            PermissionDeniedError: the peer's role may not call the method.
         """
         identity = self._identify(context)
+        statement = ""
+        for key, value in context.invocation_metadata() or ():
+            if key == USER_METADATA and isinstance(value, str):
+                statement = value
+        await self.enter_call(identity, method, statement)
+
+    async def enter_call(self, identity: Identity, method: str, statement: str) -> None:
+        """Check a call of a known peer, and set the context of its handler.
+
+        Raises:
+            UnauthenticatedError: the peer was revoked.
+            UserNotProvenError: the statement of the user is not valid.
+            PermissionDeniedError: the peer's role may not call the method.
+        """
         self.check(identity, method)
         caller.set(identity)
+        current_actor.set(str(identity))
+        current_user.set(await self._read_statement(statement))
+        if self._policy is not None:
+            _policy.set(self._policy)
+
+    async def _read_statement(self, statement: str) -> User | None:
+        if not statement:
+            return None
+        if self.statements is None:
+            raise UserNotProvenError("this host has no identity of a mesh to check statements by")
+        return self.statements.find(statement) or await self.statements.verify(statement)
 
     def check(self, identity: Identity, method: str) -> None:
         """Check that a process that was identified may call a method now.
@@ -94,7 +140,7 @@ class MeshAuthorizer:
         return parse(uri.decode())
 
 
-def admit_anybody(_method: str, _context: grpc.aio.ServicerContext[Any, Any]) -> None:
+async def admit_anybody(_method: str, _context: grpc.aio.ServicerContext[Any, Any]) -> None:
     """Let a call through without an identity, for methods that check something else."""
 
 
@@ -107,3 +153,39 @@ def check_role(identity: Identity, method: str) -> None:
     service = method.partition("/")[0]
     if identity.role not in _ROLES.get(method, _ROLES.get(service, _MEMBERS)):
         raise PermissionDeniedError(str(identity), f"call {method}")
+
+
+def check_user(request: Message) -> None:
+    """Check that a request is for the user that the call's statement names, and the policy.
+
+    Only processes of the mesh's owner may name an account without a statement.
+
+    Raises:
+        UserNotProvenError: the request names an account, and the call has no statement.
+        PermissionDeniedError: the statement names another account or user, or a rule of the policy
+            forbids the call.
+    """
+    account = named_account(request)
+    peer = caller.get(None)
+    if account is None or peer is None:
+        return
+    _compare_user(peer, account, request)
+    policy = _policy.get()
+    if policy is not None:
+        policy.check(peer, account, request)
+
+
+def _compare_user(peer: Identity, account: str, request: Message) -> None:
+    user = current_user.get()
+    if user is None:
+        if peer.role is not Role.MEMBER:
+            raise UserNotProvenError(f"{peer} calls for account {account!r} without a statement")
+        return
+    if user.account != account:
+        action = f"act for account {account!r}: the statement of the call's user names another"
+        raise PermissionDeniedError(current_actor.get(), action)
+    name = named_user(request)
+    # A child names the user who created its parent. Another one of the account may continue it.
+    if name and name != user.name and not is_child(request):
+        action = f"act for user {name!r}: the statement of the call's user names another"
+        raise PermissionDeniedError(current_actor.get(), action)

@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError, Message
 
 from trunkline.errors import InvalidArgumentError
 from trunkline.journal.events import encode_varint
+from trunkline.server.authorization import check_user
 from trunkline.server.request_values import check_values
 from trunkline.tasks.watch import TaskWatch
 
@@ -113,6 +114,7 @@ def check_request(request: _Any) -> _Any:
         raise unreadable_request()
     if isinstance(request, Message):
         check_values(request)
+        check_user(request)
     return request
 
 
@@ -134,6 +136,7 @@ def parse_request(parse: Callable[[bytes], _Request], serialized: bytes) -> _Req
     except DecodeError:
         raise unreadable_request() from None
     check_values(request)
+    check_user(request)
     return request
 
 

@@ -130,7 +130,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         call = ServerCall(method, carrier, remaining_s=_remaining_s(context), is_stream=is_stream)
         try:
             with call.activate():
-                self._authorize(method, context)
+                await self._authorize(method, context)
                 yield
         except BaseException as exception:
             error = call.fail(

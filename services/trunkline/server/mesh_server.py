@@ -15,7 +15,7 @@ from grpc_health.v1.health import aio as health
 
 from trunkline.audit import AuditLog
 from trunkline.errors import ConfigurationError
-from trunkline.identity import MeshCredentials
+from trunkline.identity import MeshCredentials, StatementVerifier
 from trunkline.server import (
     artifact_servicer,
     message_servicer,
@@ -27,6 +27,7 @@ from trunkline.server import (
 from trunkline.server.authorization import MeshAuthorizer
 from trunkline.server.handlers import TaskStreamMethod
 from trunkline.server.interceptor import CallInterceptor
+from trunkline.settings import PolicySettings
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.outbox import Outbox
 from trunkline.v1 import artifact_service_pb2_grpc, registry_service_pb2_grpc
@@ -63,14 +64,18 @@ class MeshServer:
     Create it inside a running event loop. Add its services, start it, and stop it, each once.
     """
 
-    def __init__(self, credentials: MeshCredentials | None = None) -> None:
-        """Without credentials, it listens on Unix sockets only."""
+    def __init__(
+        self, credentials: MeshCredentials | None = None, *, policy: PolicySettings | None = None
+    ) -> None:
+        """Without credentials, it listens on Unix sockets only. Without a policy, all may call."""
         self._credentials = credentials
-        authorizer = MeshAuthorizer(credentials)
+        authorizer = MeshAuthorizer(credentials, policy)
+        self.statements: StatementVerifier | None = authorizer.statements
+        """Verifies statements of users; None without credentials."""
         self._interceptor = CallInterceptor(authorizer)
         self._server = grpc.aio.server(interceptors=(self._interceptor,), options=_OPTIONS)
         self._health = health.HealthServicer()
-        self._trunks = trunk_servicer.TrunkServicer(authorizer.check)
+        self._trunks = trunk_servicer.TrunkServicer(authorizer)
         self._services: list[str] = []
         if credentials is not None:
             credentials.on_revoked.add(self._end_revoked)

@@ -20,7 +20,7 @@ from trunkline.errors import (
     UnauthenticatedError,
     UnsupportedOperationError,
 )
-from trunkline.server.authorization import AuthorizeCall, caller
+from trunkline.server.authorization import MeshAuthorizer, caller
 from trunkline.server.calls import ServerCall
 from trunkline.server.handlers import (
     UNREADABLE,
@@ -96,10 +96,13 @@ class TrunkServerConnection:
         methods: TrunkMethods,
         context: _Context,
         group: asyncio.TaskGroup,
-        authorize: AuthorizeCall,
+        authorizer: MeshAuthorizer,
     ) -> None:
-        """Calls run in `group`. They have the identity of the caller that connects."""
-        self._authorize = authorize
+        """Calls run in `group`. They have the identity of the caller that connects.
+
+        `authorizer` checks each call.
+        """
+        self._authorizer = authorizer
         self._caller = caller.get()
         self._methods = methods
         self._context = context
@@ -135,7 +138,7 @@ class TrunkServerConnection:
     def end_if_revoked(self) -> None:
         """End all calls, and the trunk, if the peer is no longer accepted."""
         try:
-            self._authorize(self._caller, CONNECT_METHOD)
+            self._authorizer.check(self._caller, CONNECT_METHOD)
         except UnauthenticatedError:
             self.close()
             self.drain()
@@ -205,8 +208,9 @@ class TrunkServerConnection:
             with call.activate():
                 async with deadline:
                     self._check_room()
-                    self._authorize(self._caller, request.method)
-                    caller.set(self._caller)
+                    await self._authorizer.enter_call(
+                        self._caller, request.method, request.user_statement
+                    )
                     # Here and not for all calls at once: one bad call ends alone.
                     check_values(request)
                     if stream_method is not None:

@@ -10,7 +10,7 @@ import grpc
 
 from trunkline.errors import PeerUnavailableError
 from trunkline.identity import LIFETIME
-from trunkline.server.authorization import AuthorizeCall
+from trunkline.server.authorization import MeshAuthorizer
 from trunkline.server.handlers import OpenStream, TaskStreamMethod, parse_request
 from trunkline.server.trunk_connection import (
     SerializedMethod,
@@ -32,9 +32,9 @@ _peer: ContextVar[str] = ContextVar("peer", default="")
 class TrunkServicer:
     """Serves trunks. Peers can call the methods added by `add_methods` over them."""
 
-    def __init__(self, authorize: AuthorizeCall) -> None:
-        """`authorize` is called before each call."""
-        self._authorize = authorize
+    def __init__(self, authorizer: MeshAuthorizer) -> None:
+        """`authorizer` checks each call."""
+        self._authorizer = authorizer
         self._methods = TrunkMethods({}, {})
         self._connections: set[TrunkServerConnection] = set()
         self._is_draining = False
@@ -57,7 +57,7 @@ class TrunkServicer:
         # The tasks of the group inherit it.
         _peer.set(context.peer())
         async with asyncio.TaskGroup() as group:
-            connection = TrunkServerConnection(self._methods, context, group, self._authorize)
+            connection = TrunkServerConnection(self._methods, context, group, self._authorizer)
             if self._is_draining:
                 connection.drain()
             self._connections.add(connection)

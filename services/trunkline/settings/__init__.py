@@ -11,9 +11,11 @@ from trunkline.settings.loading import (
 )
 from trunkline.settings.plugins import OptionsT, load_plugin_settings, read_options
 from trunkline.settings.sections import (
+    AccountPolicy,
     AgentSettings,
     ModelSettings,
     PluginTable,
+    PolicySettings,
     RemoteAgentSettings,
     RemoteEndpointSettings,
     ScopeSettings,
@@ -28,6 +30,7 @@ __all__ = [
     "CONFIG_FILE",
     "ENV_PREFIX",
     "AccountLimits",
+    "AccountPolicy",
     "AgentSettings",
     "Budget",
     "HostPort",
@@ -36,6 +39,7 @@ __all__ = [
     "ModelSettings",
     "OptionsT",
     "PluginTable",
+    "PolicySettings",
     "RemoteAgentSettings",
     "RemoteEndpointSettings",
     "ScopeSettings",

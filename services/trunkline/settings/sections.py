@@ -1,4 +1,4 @@
-"""Tables of `trunkline.toml`: one agent, model, supervisor, remote agent or plugin each."""
+"""Tables of `trunkline.toml`: agents, models, supervisors, remote agents, plugins and policy."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -228,3 +228,29 @@ class SupervisorSettings:
     """The agent for requests that match no agent clearly. Empty: the supervisor asks the user."""
     model: str = ""
     """The model that plans. Empty: the mesh's `planner_model`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AccountPolicy:
+    """The table `[policy.accounts.NAME]` of one account; the name `*` is for all others."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _NO_OTHER_KEYS
+
+    agents: Texts | None = None
+    """The only agents that users of the account may ask. None: all agents."""
+    methods: Texts | None = None
+    """The only methods of the mesh that may be called for the account, for example `GetTask`.
+    None: all methods."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PolicySettings:
+    """The table `[policy]`. Without rules, all agents and authenticated callers may do all."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _NO_OTHER_KEYS
+
+    callers: Mapping[str, Texts] = field(default_factory=dict)
+    """By agent, the only agents that may call it. Agents that are not listed may be called by all
+    agents of the mesh. Users are not limited by this."""
+    accounts: Mapping[str, AccountPolicy] = field(default_factory=dict)
+    """Limits of accounts, by account. The name `*` is for accounts without a table."""

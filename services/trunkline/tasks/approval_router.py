@@ -27,6 +27,7 @@ from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, state_name
 from trunkline.tasks.slots import TaskSlot, TaskSlots
 from trunkline.tasks.submission import get_account_row
 from trunkline.tasks.submit_handler import SubmitHandler
+from trunkline.users import continue_for, current_user
 from trunkline.v1 import event_pb2, message_service_pb2, snapshot_pb2, task_service_pb2
 
 logger = logging.getLogger(__name__)
@@ -117,6 +118,10 @@ class ApprovalRouter:
             task = await self._journal.snapshot(task_id)
             answers = answers_since(task.approvals, since=task.turn + 1)
             if answers and task.task.status.state in INTERRUPTED:
+                # The turn works for the users who answered, not for that of the last turn.
+                current_user.set(None)
+                for answer in answers:
+                    continue_for(task.account, answer.user, answer.user_statement)
                 await self._open_turn(task, answers)
         except (UnsupportedOperationError, TaskEndedError):
             pass  # Another message opened the turn first; that turn reads the answers, too.
@@ -133,6 +138,7 @@ class ApprovalRouter:
         """
         try:
             task = await self._journal.snapshot(task_id)
+            continue_for(task.account, task.caller, task.user_statement)
             for answered in answers_since(task.approvals, since=task.turn):
                 request = task_service_pb2.AnswerApprovalRequest(
                     account=task.account,
@@ -217,4 +223,5 @@ class ApprovalRouter:
         if not telemetry.current_trace_id():
             # No call is in progress: the answers arrived while the last turn ran.
             telemetry.continue_trace(task.traceparent)
+        continue_for(task.account, task.caller, task.user_statement)
         await self._submit_handler.continue_task(agent, message, submission)

@@ -9,6 +9,7 @@ from trunkline.errors import TaskNotCancelableError, TaskNotFoundError, Trunklin
 from trunkline.journal.journal import Journal
 from trunkline.journal.store import OrphanedChild
 from trunkline.tasks.turn_runtime import TurnRuntime
+from trunkline.users import continue_for
 
 if TYPE_CHECKING:
     from trunkline.tasks.termination import CancelChild
@@ -45,7 +46,9 @@ class OrphanedChildren:
         if runtime.deadline is not None:
             until_s = min(until_s, runtime.deadline.timestamp())
         for child in runtime.children.all:
-            orphan = OrphanedChild(child.task_id, runtime.account, until_s)
+            orphan = OrphanedChild(
+                child.task_id, runtime.account, until_s, runtime.latest.user_statement
+            )
             self._pending[orphan.task_id] = orphan
             self._has_pending.set()
             try:
@@ -78,6 +81,7 @@ class OrphanedChildren:
     async def _cancel(self, orphan: OrphanedChild) -> None:
         if self._cancel_child is None:
             return
+        continue_for(orphan.account, "", orphan.user_statement)
         try:
             async with self._concurrency, asyncio.timeout(_CANCEL_TIMEOUT_S):
                 await self._cancel_child(orphan.task_id, orphan.account)

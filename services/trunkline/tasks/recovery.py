@@ -144,6 +144,7 @@ class Recovery:
             runtime, drafts = await self._read_task(row, agent)
         slot.runtime = runtime
         telemetry.continue_trace(runtime.snapshot.traceparent)
+        runtime.continue_for_user()
         reason = self._find_failure_reason(agent, runtime)
         if reason:
             runtime.begin_cancel()

@@ -38,6 +38,7 @@ async def run_turn(agent: Agent, task: TurnRuntime) -> None:
         telemetry.TASK_ID: task.id,
         telemetry.TURN: task.turn,
     }
+    task.continue_for_user()
     name = f"{telemetry.INVOKE_AGENT} {task.agent}"
     with telemetry.span(name, attributes=attributes, service=task.agent) as span:
         try:

@@ -22,6 +22,7 @@ from trunkline.journal.fold import set_create_time
 from trunkline.journal.journal import CreateResult, Journal, TaskRow
 from trunkline.journal.store import WebhookRow
 from trunkline.tasks.approvals import is_approval_answer
+from trunkline.users import current_actor, current_statement, current_user
 from trunkline.v1 import (
     agent_card_pb2,
     event_pb2,
@@ -64,15 +65,19 @@ def build_task_created(
     The deadline is the earlier of the caller's and `timeout_s` from now.
     """
     context_id = message.context_id or new_context_id()
+    user = current_user.get()
     created = event_pb2.TaskCreated(
         context_id=context_id,
         agent=agent,
         account=submission.account or ANONYMOUS_ACCOUNT,
-        caller=submission.caller,
+        # What a statement proves comes before what the request says.
+        caller=user.name if user is not None and user.statement else submission.caller,
         message=message,
         accepted_output_modes=submission.accepted_output_modes,
         priority=submission.priority,
         traceparent=telemetry.current_traceparent(),
+        user_statement=current_statement(),
+        actor=current_actor.get(),
     )
     created.message.task_id = task_id
     created.message.context_id = context_id

@@ -96,6 +96,7 @@ class TaskTerminator:
             if not telemetry.current_trace_id():
                 # No call is in progress: a timer fired.
                 telemetry.continue_trace(runtime.snapshot.traceparent)
+            runtime.continue_for_user()
             await self._wait_for_cleanup(slot, runtime, grace_s)
             # The code may have set another runtime in the meantime.
             runtime = slot.runtime or runtime

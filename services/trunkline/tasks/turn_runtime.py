@@ -34,6 +34,7 @@ from trunkline.tasks.rewind import ATTEMPT_KEY, Attempt, build_rewound, truncate
 from trunkline.tasks.task_tree import TaskTree
 from trunkline.tasks.turn_state import IdAllocator, OpenChildren, PendingApprovals
 from trunkline.tasks.writers import ArtifactWriter, PlanWriter, ToolCall
+from trunkline.users import User, continue_for, current_statement, current_user
 from trunkline.v1 import (
     event_pb2,
     message_pb2,
@@ -223,6 +224,10 @@ class TurnRuntime:
         if self.snapshot.HasField("deadline"):
             submission.deadline.CopyFrom(self.snapshot.deadline)
         return submission
+
+    def continue_for_user(self) -> None:
+        """Work for the task's user in the rest of this asyncio task, unless it does for one."""
+        continue_for(self.account, self.caller, self.latest.user_statement)
 
     @property
     def state(self) -> task_pb2.TaskState.ValueType:
@@ -518,7 +523,10 @@ class TurnRuntime:
         """
         answers = self.pending_approvals.parse_answers(message, turn=self.turn + 1)
         check_transition(self.agent, self._state, State.TASK_STATE_WORKING)
-        started = event_pb2.TurnStarted(message=message, turn=self.turn + 1)
+        self._note_approved([*answers, *self.pending_approvals.answers(since=self.turn + 1)])
+        started = event_pb2.TurnStarted(
+            message=message, turn=self.turn + 1, user_statement=current_statement()
+        )
         started.message.context_id = self.context_id
         self._state = State.TASK_STATE_WORKING
         await self._emitter.write_now(
@@ -527,9 +535,18 @@ class TurnRuntime:
             _status_event(self._state),
         )
 
+    def _note_approved(self, answers: Sequence[event_pb2.ApprovalAnswered]) -> None:
+        """Let a statement that this process signs in this turn name the calls that were approved.
+
+        The answer came from a process of the mesh's owner if it has no statement.
+        """
+        digests = frozenset(answer.call_digest for answer in answers if answer.call_digest)
+        if digests and not current_statement():
+            current_user.set(User(self.account, self.caller, approved=digests))
+
     async def record_answer(self, answer: event_pb2.ApprovalAnswered) -> None:
         """Journal the answer to an approval for the next turn to act on. For the host only."""
-        answer.turn = self.turn + 1
+        self.pending_approvals.seal(answer, turn=self.turn + 1)
         await self.record(event_pb2.Event(approval_answered=answer))
 
     async def start_attempt(self, drafts: Sequence[Draft]) -> None:

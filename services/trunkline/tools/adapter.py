@@ -10,7 +10,7 @@ from trunkline.errors import PeerTimeoutError, ToolNotFoundError, ToolServerUnav
 from trunkline.tools.config import AdapterSettings, McpConfig
 from trunkline.tools.result_checker import ResultChecker
 from trunkline.tools.results import ContentUploader, limit_result_size
-from trunkline.tools.server import ToolServer, ToolServerState
+from trunkline.tools.server import CheckCall, ToolServer, ToolServerState
 from trunkline.v1 import tool_service_pb2
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class ToolAdapter:
         wanted = names or self._servers
         return [self._servers[name] for name in wanted if name in self._servers]
 
-    async def call(
+    async def call(  # noqa: PLR0913  all but the call by name
         self,
         server: str,
         tool: str,
@@ -82,8 +82,11 @@ class ToolAdapter:
         timeout_s: float | None,
         on_progress: "ProgressFnT",
         upload: ContentUploader | None = None,
+        check: CheckCall | None = None,
     ) -> tool_service_pb2.ToolResult:
         """Call a tool as `ToolServer.call` does. Large content of the result goes to `upload`.
+
+        `check` is called with the tool first.
 
         Raises:
             ToolNotFoundError: the server is unknown, or it has no such tool.
@@ -93,7 +96,7 @@ class ToolAdapter:
         if self._intake is not None:
             self._intake.admit_current_trace(server)
         result = await self._servers[server].call(
-            tool, arguments, timeout_s=timeout_s, on_progress=on_progress
+            tool, arguments, timeout_s=timeout_s, on_progress=on_progress, check=check
         )
         limit_bytes = self._settings.result_limit_bytes
         return await limit_result_size(

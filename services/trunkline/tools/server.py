@@ -3,10 +3,10 @@
 import asyncio
 import importlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
@@ -45,6 +45,10 @@ _FIRST_IDLE_S = 2.0
 # Attempts of a call that is safe to repeat, and of a call that reached no tool.
 _ATTEMPTS = 2
 _UNDELIVERED_ATTEMPTS = 3
+
+
+CheckCall: TypeAlias = Callable[[tool_service_pb2.Tool], Awaitable[None]]
+"""Checks that a tool may be called, by its current declaration. Raises if it may not."""
 
 
 class ToolServer:
@@ -132,8 +136,11 @@ class ToolServer:
         *,
         timeout_s: float | None,
         on_progress: "ProgressFnT",
+        check: CheckCall | None = None,
     ) -> tool_service_pb2.ToolResult:
         """Call a tool. Wait for a server that is starting. Cancellation cancels the tool.
+
+        `check` is called with the tool before it is called for the first time.
 
         The shorter of `timeout_s` and the server's own limit applies. If the server ends during a
         call of a read-only or idempotent tool, the call is repeated once.
@@ -149,7 +156,7 @@ class ToolServer:
         self._calls += 1
         try:
             async with asyncio.timeout(limit_s):
-                return await self._call(tool, arguments, on_progress)
+                return await self._call(tool, arguments, on_progress, check)
         except TimeoutError as error:
             if limit_s == own_s:
                 self._check_alive(f"{tool} took more than {own_s:g} s")
@@ -160,13 +167,20 @@ class ToolServer:
             self._last_use = asyncio.get_running_loop().time()
 
     async def _call(
-        self, tool: str, arguments: Mapping[str, Any], on_progress: "ProgressFnT"
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        on_progress: "ProgressFnT",
+        check: CheckCall | None,
     ) -> tool_service_pb2.ToolResult:
         attempt = 1
         while True:
             session = await self._ready()
             if tool not in self.tools:
                 raise ToolNotFoundError(self.name, tool)
+            if check is not None:
+                await check(self.tools[tool])
+                check = None
             is_harmless = self.tools[tool].read_only or self.tools[tool].idempotent
             try:
                 with self.breaker.track_call(session):

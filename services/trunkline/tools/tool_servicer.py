@@ -11,8 +11,12 @@ from google.protobuf import json_format
 from trunkline.client.artifacts import ArtifactClient
 from trunkline.client.services import remaining_s
 from trunkline.errors import InvalidArgumentError, ToolNotFoundError
+from trunkline.identity import StatementVerifier
+from trunkline.server.authorization import caller
+from trunkline.server.policy import find_acting_agents
 from trunkline.settings import AgentSettings
 from trunkline.tools.adapter import ToolAdapter
+from trunkline.tools.approval_gate import ApprovalGate
 from trunkline.tools.results import ContentUploader
 from trunkline.v1 import part_pb2, tool_service_pb2, tool_service_pb2_grpc
 
@@ -35,17 +39,19 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
         agents: Mapping[str, Sequence[str]] | None = None,
         options: Mapping[str, AgentSettings] | None = None,
         artifacts: ArtifactClient | None = None,
+        statements: StatementVerifier | None = None,
     ) -> None:
         """Serve the tools of `adapter`.
 
         `agents` lists the agents that use each server, by server name. `options`, by agent name,
         restrict the tools that an agent may call. `artifacts` stores content that is too large for
-        a result.
+        a result. `statements` checks the users' approvals of calls of processes that joined.
         """
         self._adapter = adapter
         self._agents = agents or {}
         self._options = options or {}
         self._artifacts = artifacts
+        self._gate = ApprovalGate(statements)
 
     async def ListTools(
         self, request: tool_service_pb2.ListToolsRequest, _context: _Context
@@ -58,18 +64,22 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
     async def CallTool(  # type: ignore[override]
         self, request: tool_service_pb2.CallToolRequest, context: _Context
     ) -> None:
-        options = self._options.get(request.agent)
-        if options is not None and not options.allows_tool(request.server, request.tool):
-            raise ToolNotFoundError(request.server, request.tool)
+        self._check_agents(request)
+        arguments, peer = _arguments(request), caller.get(None)
+
+        async def check(tool: tool_service_pb2.Tool) -> None:
+            await self._gate.check(tool, request, arguments, peer)
+
         progress = _ProgressWriter(context.write)
         try:
             result = await self._adapter.call(
                 request.server,
                 request.tool,
-                _arguments(request),
+                arguments,
                 timeout_s=remaining_s(request),
                 on_progress=progress.write,
                 upload=self._make_uploader(request),
+                check=check,
             )
         finally:
             await progress.close()
@@ -87,6 +97,20 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
                 yield current
                 sent = current
             await self._adapter.wait_for_change(revision)
+
+    def _check_agents(self, request: tool_service_pb2.CallToolRequest) -> None:
+        """Check that the calling agent may use the tool.
+
+        Raises:
+            ToolNotFoundError: its settings do not allow the tool.
+            PermissionDeniedError: the calling process may not serve the agent.
+        """
+        peer = caller.get(None)
+        agents = {request.agent} if peer is None else find_acting_agents(peer, request.agent)
+        for agent in agents:
+            options = self._options.get(agent)
+            if options is not None and not options.allows_tool(request.server, request.tool):
+                raise ToolNotFoundError(request.server, request.tool)
 
     def _make_uploader(self, request: tool_service_pb2.CallToolRequest) -> ContentUploader | None:
         artifacts = self._artifacts

@@ -355,6 +355,8 @@ class TaskCreated(_message.Message):
     PRIORITY_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     TREE_FIELD_NUMBER: _builtins.int
+    USER_STATEMENT_FIELD_NUMBER: _builtins.int
+    ACTOR_FIELD_NUMBER: _builtins.int
     context_id: _builtins.str
     """The conversation."""
     agent: _builtins.str
@@ -367,6 +369,12 @@ class TaskCreated(_message.Message):
     """Higher goes first."""
     traceparent: _builtins.str
     """W3C trace context of the submission, for links from later work."""
+    user_statement: _builtins.str
+    """Signed statement of the user that the submission was for; work that goes on later passes it on."""
+    actor: _builtins.str
+    """Identity of the process that submitted it, by its certificate: a SPIFFE id. It says where the
+    task came from and allows nothing.
+    """
     @_builtins.property
     def message(self) -> _message_pb2.Message:
         """The first turn's message, with its ids filled in."""
@@ -406,10 +414,12 @@ class TaskCreated(_message.Message):
         priority: _builtins.int = ...,
         traceparent: _builtins.str = ...,
         tree: _tree_pb2.TreePosition | None = ...,
+        user_statement: _builtins.str = ...,
+        actor: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["deadline", b"deadline", "message", b"message", "metadata", b"metadata", "parent", b"parent", "tree", b"tree"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_output_modes", b"accepted_output_modes", "account", b"account", "agent", b"agent", "caller", b"caller", "context_id", b"context_id", "deadline", b"deadline", "message", b"message", "metadata", b"metadata", "parent", b"parent", "priority", b"priority", "traceparent", b"traceparent", "tree", b"tree"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_output_modes", b"accepted_output_modes", "account", b"account", "actor", b"actor", "agent", b"agent", "caller", b"caller", "context_id", b"context_id", "deadline", b"deadline", "message", b"message", "metadata", b"metadata", "parent", b"parent", "priority", b"priority", "traceparent", b"traceparent", "tree", b"tree", "user_statement", b"user_statement"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -758,6 +768,10 @@ class ApprovalAnswered(_message.Message):
     ARGUMENTS_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     TURN_FIELD_NUMBER: _builtins.int
+    USER_STATEMENT_FIELD_NUMBER: _builtins.int
+    ACCOUNT_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
+    CALL_DIGEST_FIELD_NUMBER: _builtins.int
     approval_id: _builtins.str
     """Which approval."""
     decision: Global___ApprovalDecision.ValueType
@@ -766,6 +780,16 @@ class ApprovalAnswered(_message.Message):
     """Why."""
     turn: _builtins.int
     """The turn that acts on it. One that is given while a turn runs is for the next one."""
+    user_statement: _builtins.str
+    """Signed statement of the user that answered. It names the digests of the calls that the user
+    approved, so that the tool adapter can check them.
+    """
+    account: _builtins.str
+    """Account of the user that answered."""
+    user: _builtins.str
+    """The user within the account."""
+    call_digest: _builtins.str
+    """Digest of the approval, the tool and the final arguments; empty when rejected."""
     @_builtins.property
     def arguments(self) -> _struct_pb2.Struct:
         """The arguments instead, when edited."""
@@ -778,10 +802,14 @@ class ApprovalAnswered(_message.Message):
         arguments: _struct_pb2.Struct | None = ...,
         reason: _builtins.str = ...,
         turn: _builtins.int = ...,
+        user_statement: _builtins.str = ...,
+        account: _builtins.str = ...,
+        user: _builtins.str = ...,
+        call_digest: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "arguments", b"arguments", "decision", b"decision", "reason", b"reason", "turn", b"turn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "approval_id", b"approval_id", "arguments", b"arguments", "call_digest", b"call_digest", "decision", b"decision", "reason", b"reason", "turn", b"turn", "user", b"user", "user_statement", b"user_statement"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -953,8 +981,11 @@ class TurnStarted(_message.Message):
 
     MESSAGE_FIELD_NUMBER: _builtins.int
     TURN_FIELD_NUMBER: _builtins.int
+    USER_STATEMENT_FIELD_NUMBER: _builtins.int
     turn: _builtins.int
     """2, 3, …"""
+    user_statement: _builtins.str
+    """Signed statement of the user that sent the message."""
     @_builtins.property
     def message(self) -> _message_pb2.Message:
         """The message, with its ids filled in."""
@@ -964,10 +995,11 @@ class TurnStarted(_message.Message):
         *,
         message: _message_pb2.Message | None = ...,
         turn: _builtins.int = ...,
+        user_statement: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "turn", b"turn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "turn", b"turn", "user_statement", b"user_statement"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

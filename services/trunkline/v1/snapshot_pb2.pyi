@@ -53,6 +53,7 @@ class TaskSnapshot(_message.Message):
     TIMELINE_FIELD_NUMBER: _builtins.int
     TREE_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
+    USER_STATEMENT_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """The last sequence that is folded in."""
     epoch: _builtins.int
@@ -75,6 +76,8 @@ class TaskSnapshot(_message.Message):
     """The number of events that A2A clients have of the task, counting its creation and the messages
     that opened later turns. It does not depend on batches. 0: the host does not count.
     """
+    user_statement: _builtins.str
+    """Signed statement of the user that the current turn is for."""
     @_builtins.property
     def task(self) -> _task_pb2.Task:
         """The task. Its artifacts are in order of creation."""
@@ -158,10 +161,11 @@ class TaskSnapshot(_message.Message):
         timeline: _abc.Iterable[Global___TimelineEntry] | None = ...,
         tree: _tree_pb2.TreePosition | None = ...,
         usage: _tree_pb2.TreeUsage | None = ...,
+        user_statement: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "deadline", b"deadline", "parent", b"parent", "task", b"task", "tree", b"tree", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_output_modes", b"accepted_output_modes", "account", b"account", "agent", b"agent", "approvals", b"approvals", "artifacts", b"artifacts", "caller", b"caller", "children", b"children", "continuation", b"continuation", "create_time", b"create_time", "deadline", b"deadline", "epoch", b"epoch", "generation", b"generation", "parent", b"parent", "plans", b"plans", "priority", b"priority", "routes", b"routes", "sequence", b"sequence", "task", b"task", "timeline", b"timeline", "tool_calls", b"tool_calls", "traceparent", b"traceparent", "tree", b"tree", "turn", b"turn", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_output_modes", b"accepted_output_modes", "account", b"account", "agent", b"agent", "approvals", b"approvals", "artifacts", b"artifacts", "caller", b"caller", "children", b"children", "continuation", b"continuation", "create_time", b"create_time", "deadline", b"deadline", "epoch", b"epoch", "generation", b"generation", "parent", b"parent", "plans", b"plans", "priority", b"priority", "routes", b"routes", "sequence", b"sequence", "task", b"task", "timeline", b"timeline", "tool_calls", b"tool_calls", "traceparent", b"traceparent", "tree", b"tree", "turn", b"turn", "usage", b"usage", "user_statement", b"user_statement"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -228,6 +228,9 @@ class CallToolRequest(_message.Message):
     DEADLINE_FIELD_NUMBER: _builtins.int
     ACCOUNT_FIELD_NUMBER: _builtins.int
     EXACT_ARGUMENTS_FIELD_NUMBER: _builtins.int
+    APPROVAL_ID_FIELD_NUMBER: _builtins.int
+    APPROVAL_STATEMENT_FIELD_NUMBER: _builtins.int
+    APPROVAL_DIGEST_FIELD_NUMBER: _builtins.int
     server: _builtins.str
     """The server."""
     tool: _builtins.str
@@ -242,6 +245,12 @@ class CallToolRequest(_message.Message):
     """The arguments as JSON text, where a Struct would round them: whole numbers from 2^53 on. It
     holds, then; `arguments` are what readers of a Struct make of it.
     """
+    approval_id: _builtins.str
+    """The approval that allows the call; empty: none."""
+    approval_statement: _builtins.str
+    """Signed statement of the user that approved it."""
+    approval_digest: _builtins.str
+    """Digest of the call that was approved, as the answer in the journal has it."""
     @_builtins.property
     def arguments(self) -> _struct_pb2.Struct:
         """Its arguments."""
@@ -261,10 +270,13 @@ class CallToolRequest(_message.Message):
         deadline: _timestamp_pb2.Timestamp | None = ...,
         account: _builtins.str = ...,
         exact_arguments: _builtins.str = ...,
+        approval_id: _builtins.str = ...,
+        approval_statement: _builtins.str = ...,
+        approval_digest: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "deadline", b"deadline"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "agent", b"agent", "arguments", b"arguments", "deadline", b"deadline", "exact_arguments", b"exact_arguments", "server", b"server", "task_id", b"task_id", "tool", b"tool"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "agent", b"agent", "approval_digest", b"approval_digest", "approval_id", b"approval_id", "approval_statement", b"approval_statement", "arguments", b"arguments", "deadline", b"deadline", "exact_arguments", b"exact_arguments", "server", b"server", "task_id", b"task_id", "tool", b"tool"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

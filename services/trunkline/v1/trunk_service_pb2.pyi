@@ -68,6 +68,7 @@ class TrunkCall(_message.Message):
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     TRACESTATE_FIELD_NUMBER: _builtins.int
     CREDIT_BYTES_FIELD_NUMBER: _builtins.int
+    USER_STATEMENT_FIELD_NUMBER: _builtins.int
     call_id: _builtins.int
     """Chosen by the caller, unique on the trunk."""
     method: _builtins.str
@@ -80,6 +81,10 @@ class TrunkCall(_message.Message):
     """W3C trace state of the call."""
     credit_bytes: _builtins.int
     """Of a stream: how much the caller can take to begin with, in bytes of batches."""
+    user_statement: _builtins.str
+    """Signed statement of the user that the call is for, as `trunkline-user` is in the metadata of a
+    call of its own. Empty: none.
+    """
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
         """How long the caller waits for the end of the call; unset: without limit."""
@@ -94,10 +99,11 @@ class TrunkCall(_message.Message):
         traceparent: _builtins.str = ...,
         tracestate: _builtins.str = ...,
         credit_bytes: _builtins.int = ...,
+        user_statement: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "credit_bytes", b"credit_bytes", "method", b"method", "request", b"request", "timeout", b"timeout", "traceparent", b"traceparent", "tracestate", b"tracestate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "credit_bytes", b"credit_bytes", "method", b"method", "request", b"request", "timeout", b"timeout", "traceparent", b"traceparent", "tracestate", b"tracestate", "user_statement", b"user_statement"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

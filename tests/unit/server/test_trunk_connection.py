@@ -9,7 +9,7 @@ import pytest
 from harness.agents.inline_agents import OpenHost, define, message
 from trunkline.identity import Identity, Role
 from trunkline.journal.events import parse_header
-from trunkline.server.authorization import caller, check_role
+from trunkline.server.authorization import MeshAuthorizer, caller
 from trunkline.server.message_servicer import SERVICE, MessageServicer
 from trunkline.server.trunk_servicer import TrunkServicer
 from trunkline.tasks import submission
@@ -84,14 +84,14 @@ async def host(agent: Agent, open_host: OpenHost) -> TaskHost:
 
 @pytest.fixture
 async def connect(host: TaskHost) -> AsyncIterator[Callable[[Any], Awaitable[None]]]:
-    trunks = TrunkServicer(check_role)
+    trunks = TrunkServicer(MeshAuthorizer(None))
     servicer = MessageServicer(host)
     trunks.add_methods(SERVICE, servicer.handlers(), servicer.streams())
     async with asyncio.TaskGroup() as group:
         tasks: list[asyncio.Task[None]] = []
 
         async def connect(peer: Any) -> None:
-            caller.set(Identity("mesh", Role.MEMBER))
+            caller.set(Identity("local", Role.MEMBER))
             tasks.append(group.create_task(trunks.Connect(None, peer)))
 
         yield connect

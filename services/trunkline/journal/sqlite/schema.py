@@ -137,6 +137,14 @@ _MIGRATION: Final = (
     *CHAIN_TABLES,
 )
 
+# Tables that journals of this schema may lack, because they were added later.
+_LATER_TABLES: Final = (
+    """CREATE TABLE IF NOT EXISTS stray_users (
+        task_id TEXT PRIMARY KEY,
+        user_statement TEXT NOT NULL
+    ) WITHOUT ROWID""",
+)
+
 
 class TaskStage(IntEnum):
     """The values of `tasks.stage`: the place of a task's events."""
@@ -303,10 +311,12 @@ def write_clock(connection: sqlite3.Connection, clock: Clock, epoch: int) -> Non
 def _create_tables(connection: sqlite3.Connection, path: Path) -> None:
     application_id = connection.execute("PRAGMA application_id").fetchone()[0]
     if application_id == _APPLICATION_ID:
+        for statement in _LATER_TABLES:
+            connection.execute(statement)
         return
     if application_id or connection.execute("SELECT 1 FROM sqlite_master").fetchone():
         raise _not_ours(path)
-    for statement in _TABLES:
+    for statement in (*_TABLES, *_LATER_TABLES):
         connection.execute(statement)
     journal_id = "".join(secrets.choice(_ID_ALPHABET) for _ in range(_ID_LENGTH))
     connection.execute(

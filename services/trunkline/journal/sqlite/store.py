@@ -354,16 +354,24 @@ class SqliteStore:
                 "INSERT OR REPLACE INTO strays VALUES (?, ?, ?)",
                 (child.task_id, child.account, child.until_s),
             )
+            self._writer.connection.execute(
+                "INSERT OR REPLACE INTO stray_users VALUES (?, ?)",
+                (child.task_id, child.user_statement),
+            )
 
     def delete_orphaned_child(self, task_id: str) -> None:
         """Delete a child of an ended task."""
         with self._writer.transaction():
             self._writer.connection.execute("DELETE FROM strays WHERE task_id = ?", (task_id,))
+            self._writer.connection.execute("DELETE FROM stray_users WHERE task_id = ?", (task_id,))
 
     def list_orphaned_children(self) -> list[OrphanedChild]:
         """Return the stored children of ended tasks."""
         with translate_errors(self._path):
-            rows = self._reader.execute("SELECT task_id, account, until_s FROM strays").fetchall()
+            rows = self._reader.execute(
+                "SELECT task_id, account, until_s, coalesce(user_statement, '') "
+                "FROM strays LEFT JOIN stray_users USING (task_id)"
+            ).fetchall()
         return [OrphanedChild(*row) for row in rows]
 
     def close(self, *, for_takeover: bool = False) -> None:

@@ -16,6 +16,7 @@ nothing. No I/O.
 
 from trunkline.tasks.approvals.answers import (
     build_answer_message,
+    digest_approved_calls,
     is_approval_answer,
     parse_answers,
 )
@@ -28,6 +29,8 @@ from trunkline.tasks.approvals.approval import (
     arguments_to_dict,
     check_answer,
     check_same_decision,
+    digest_answer,
+    digest_call,
     parse_arguments,
     pending_approvals,
     render_arguments,
@@ -50,6 +53,9 @@ __all__ = [
     "build_question_parts",
     "check_answer",
     "check_same_decision",
+    "digest_answer",
+    "digest_approved_calls",
+    "digest_call",
     "is_approval_answer",
     "is_approval_question",
     "other_text",

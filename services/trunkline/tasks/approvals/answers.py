@@ -6,12 +6,13 @@ from typing import Any, Final
 
 from google.protobuf import struct_pb2
 
-from trunkline.errors import ApprovalNotFoundError, InvalidArgumentError
+from trunkline.errors import ApprovalNotFoundError, InvalidArgumentError, RequestError
 from trunkline.task_states import INTERRUPTED
 from trunkline.tasks.approvals.approval import (
     Approval,
     arguments_to_dict,
     check_same_decision,
+    digest_answer,
     is_same_decision,
     parse_arguments,
     pending_approvals,
@@ -262,6 +263,19 @@ def parse_answers(
         else:
             check_same_decision(before, answer)
     return list(new.values())
+
+
+def digest_approved_calls(
+    message: message_pb2.Message, task: snapshot_pb2.TaskSnapshot
+) -> frozenset[str]:
+    """Return the digests of the calls that a message approves; none if its answers are invalid."""
+    try:
+        answers = parse_answers(message, task)
+    except RequestError:
+        return frozenset()
+    requests = {each.requested.approval_id: each.requested for each in task.approvals}
+    digests = (digest_answer(requests[answer.approval_id], answer) for answer in answers)
+    return frozenset(filter(None, digests))
 
 
 def _check_agreement(

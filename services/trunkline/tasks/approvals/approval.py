@@ -1,8 +1,9 @@
 """Approvals: their decisions, and the arguments of the calls."""
 
+import hashlib
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
@@ -139,6 +140,26 @@ def arguments_to_dict(values: struct_pb2.Struct) -> dict[str, Any]:
     """Return a Struct as a dict with its integers restored: a Struct stores doubles."""
     arguments: dict[str, Any] = to_json(values)
     return arguments
+
+
+def digest_call(approval_id: str, tool: str, arguments: Mapping[str, Any]) -> str:
+    """Return the digest that seals an approval to a call: SERVER/TOOL with exact arguments.
+
+    The arguments are those of a Struct, with their integers restored.
+    """
+    content = json.dumps(
+        [approval_id, tool, arguments], ensure_ascii=False, sort_keys=True, separators=(",", ":")
+    )
+    return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def digest_answer(request: event_pb2.ApprovalRequested, answer: event_pb2.ApprovalAnswered) -> str:
+    """Return the digest of the call that an answer approves; empty if it rejects the call."""
+    if answer.decision == event_pb2.APPROVAL_DECISION_REJECTED:
+        return ""
+    is_edited = answer.decision == event_pb2.APPROVAL_DECISION_EDITED
+    arguments = answer.arguments if is_edited else request.arguments
+    return digest_call(request.approval_id, request.tool, arguments_to_dict(arguments))
 
 
 def render_arguments(arguments: struct_pb2.Struct) -> str:

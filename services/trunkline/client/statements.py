@@ -1,0 +1,47 @@
+"""Names the user of an outgoing call by a signed statement."""
+
+from typing import TypeAlias
+
+import grpc
+from google.protobuf.message import Message
+
+from trunkline.client.channels import MeshChannel
+from trunkline.identity import Role
+from trunkline.users import (
+    USER_METADATA,
+    User,
+    current_user,
+    named_account,
+    named_user,
+    starts_work,
+)
+
+StatementMetadata: TypeAlias = tuple[tuple[str, str], ...]
+
+
+async def find_statement(channel: grpc.aio.Channel, request: Message) -> str:
+    """Return the statement to send with a request; empty: none is needed.
+
+    A statement that this process works by is passed on. A bridge signs for each account that it
+    calls for, and a member only for calls that start work: its own word is enough for the others.
+
+    Raises:
+        ConfigurationError: the key of this process can't sign.
+    """
+    user = current_user.get()
+    if user is not None and user.statement:
+        return user.statement
+    signer = channel.signer if isinstance(channel, MeshChannel) else None
+    account = named_account(request)
+    if signer is None or account is None:
+        return ""
+    if user is None or user.account != account:
+        if signer.role is Role.MEMBER and not starts_work(request):
+            return ""
+        user = User(account, named_user(request))
+    return await signer.sign(user)
+
+
+def statement_metadata(statement: str) -> StatementMetadata:
+    """Return the metadata of a plain gRPC call with a statement."""
+    return ((USER_METADATA, statement),) if statement else ()

@@ -1,0 +1,121 @@
+"""The user that the current code works for, and the accounts that requests of the mesh name."""
+
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from google.protobuf.message import Message
+
+from trunkline.accounts import ANONYMOUS_ACCOUNT
+from trunkline.v1 import (
+    artifact_service_pb2,
+    message_service_pb2,
+    task_service_pb2,
+    tool_service_pb2,
+)
+
+USER_METADATA: Final = "trunkline-user"
+"""The key of the user's signed statement in the metadata of a gRPC call."""
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A user whom a bridge or a process of the mesh's owner has authenticated."""
+
+    account: str
+    name: str = ""
+    """The user within the account; empty for the bridge's own work, such as webhooks."""
+    scope: str = ""
+    """The scopes of the user's credentials, separated by spaces; empty: not limited."""
+    approved: frozenset[str] = frozenset()
+    """The digests of the tool calls that the user approves with this request."""
+    statement: str = field(default="", repr=False)
+    """The signed statement that names the user; empty in the process that signs it."""
+
+
+current_user: ContextVar[User | None] = ContextVar("current_user", default=None)
+"""The user of the current call or task; None: the owner of the mesh, or no user at all."""
+
+current_actor: ContextVar[str] = ContextVar("current_actor", default="")
+"""The SPIFFE id of the process whose call is being answered: provenance, never a permission."""
+
+
+def current_statement() -> str:
+    """Return the signed statement of the current user, or an empty string."""
+    user = current_user.get()
+    return "" if user is None else user.statement
+
+
+def continue_for(account: str, name: str, statement: str) -> None:
+    """Work for the user of a stored statement in the rest of this asyncio task.
+
+    No effect if the task works for a user already, or without a statement.
+    """
+    if statement and current_user.get() is None:
+        current_user.set(User(account, name, statement=statement))
+
+
+def _of_request(request: Any) -> str:  # noqa: ANN401  requests have no type in common
+    account: str = request.account
+    return account
+
+
+def _of_submission(request: Any) -> str:  # noqa: ANN401
+    account: str = request.submission.account
+    return account
+
+
+_SUBMISSIONS: Final = (
+    message_service_pb2.SendMessageRequest,
+    message_service_pb2.StreamMessageRequest,
+)
+_READERS: Final[Mapping[type[Message], Callable[[Any], str]]] = {
+    **dict.fromkeys(_SUBMISSIONS, _of_submission),
+    **dict.fromkeys(
+        (
+            artifact_service_pb2.DownloadArtifactRequest,
+            artifact_service_pb2.ListArtifactsRequest,
+            artifact_service_pb2.UploadArtifactRequest,
+            task_service_pb2.AnswerApprovalRequest,
+            task_service_pb2.CancelTaskRequest,
+            task_service_pb2.DeletePushNotificationConfigRequest,
+            task_service_pb2.GetPushNotificationConfigRequest,
+            task_service_pb2.GetTaskRequest,
+            task_service_pb2.ListPushNotificationConfigsRequest,
+            task_service_pb2.ListTasksRequest,
+            task_service_pb2.ResolveTaskAliasRequest,
+            task_service_pb2.SetPushNotificationConfigRequest,
+            task_service_pb2.SetTaskAliasRequest,
+            task_service_pb2.WatchTaskRequest,
+            tool_service_pb2.CallToolRequest,
+        ),
+        _of_request,
+    ),
+}
+
+
+def named_account(request: Message) -> str | None:
+    """Return the account that a request is for; None if it names none by its type."""
+    read = _READERS.get(type(request))
+    if read is None:
+        return None
+    if isinstance(request, artifact_service_pb2.UploadArtifactRequest) and not request.task_id:
+        # Only the first request of an upload names its task.
+        return None
+    return read(request) or ANONYMOUS_ACCOUNT
+
+
+def named_user(request: Message) -> str:
+    """Return the user that a request names within its account; empty if it names none."""
+    return request.submission.caller if isinstance(request, _SUBMISSIONS) else ""
+
+
+def is_child(request: Message) -> bool:
+    """Return True if a request submits a message to a child of another task."""
+    return isinstance(request, _SUBMISSIONS) and request.submission.HasField("parent")
+
+
+def starts_work(request: Message) -> bool:
+    """Return True if a request can start work that outlives the call."""
+    return isinstance(request, (*_SUBMISSIONS, task_service_pb2.AnswerApprovalRequest))

@@ -1,0 +1,202 @@
+"""The user of a call is signed by the bridge, checked by every host, and passed on unchanged."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from harness.agents.inline_agents import define, message
+from harness.mesh.identity import mesh_credentials
+from harness.mesh.other_identities import issue, other_authority
+from trunkline.client import ChannelPool, HostClient
+from trunkline.errors import PermissionDeniedError, UserNotProvenError
+from trunkline.identity import MeshCredentials, Role, StatementSigner
+from trunkline.journal.journal import Journal
+from trunkline.server import MeshServer
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.host import TaskHost
+from trunkline.users import User, current_statement, current_user
+from trunkline.v1 import event_pb2, message_service_pb2, snapshot_pb2, task_service_pb2
+
+ALICE = User("acme", "alice")
+BOB = User("globex", "bob")
+
+
+def submission(user: User) -> message_service_pb2.Submission:
+    return message_service_pb2.Submission(account=user.account, caller=user.name)
+
+
+class Meeting:
+    """A host, and clients of other processes. Each call of a test has its own user."""
+
+    def __init__(self, folder: Path, address: str, host: TaskHost) -> None:
+        self.folder = folder
+        self.address = address
+        self.host = host
+        self.statements: list[str] = []
+
+    @asynccontextmanager
+    async def client(self, credentials: MeshCredentials) -> AsyncIterator[HostClient]:
+        async with ChannelPool(credentials) as channels:
+            yield HostClient(channels.get(self.address))
+
+    async def credentials(self, role: Role, *agents: str) -> MeshCredentials:
+        folder = self.folder / "-".join((role, *agents))
+        return await asyncio.to_thread(issue, folder, role=role, agents=agents)
+
+
+@pytest.fixture
+async def meeting(tmp_path: Path) -> AsyncIterator[Meeting]:
+    journal = Journal.open(tmp_path / "journal.db")
+    statements: list[str] = []
+
+    async def run(task: TaskContext) -> None:
+        statements.append(current_statement())
+        if task.text == "ask":
+            await task.require_input("which?")
+
+    async with TaskHost(journal, [define(run)]) as host:
+        server = MeshServer(mesh_credentials())
+        server.add_message_service(host)
+        server.add_task_service(host)
+        server.add_artifact_service(host)
+        (address,) = await server.start("127.0.0.1:0")
+        try:
+            meeting = Meeting(tmp_path, address, host)
+            meeting.statements = statements
+            yield meeting
+        finally:
+            await server.stop(0)
+    journal.close()
+
+
+@pytest.fixture(autouse=True)
+def _nobody() -> None:
+    current_user.set(None)
+
+
+async def send(client: HostClient, user: User, text: str = "hello") -> snapshot_pb2.TaskSnapshot:
+    answer = await client.send_message(
+        agent="tested", message=message(text), submission=submission(user)
+    )
+    assert isinstance(answer, snapshot_pb2.TaskSnapshot)
+    return answer
+
+
+async def signed(user: User) -> User:
+    """Return a user with the statement of another bridge's call, as an agent holds it."""
+    statement = await StatementSigner(mesh_credentials()).sign(user)
+    return User(user.account, user.name, statement=statement)
+
+
+async def test_a_bridge_signs_for_its_callers(meeting: Meeting) -> None:
+    bridge = await meeting.credentials(Role.BRIDGE)
+    async with meeting.client(bridge) as client:
+        current_user.set(ALICE)
+        task = await send(client, ALICE)
+        assert (await client.get_task(task.task.id, account="acme")).task.id == task.task.id
+        # The bridge's own work, such as the delivery of a webhook.
+        current_user.set(None)
+        assert (await client.get_task(task.task.id, account="acme")).task.id == task.task.id
+    (statement,) = meeting.statements
+    assert task.user_statement == statement != ""
+    (created, *_) = await events(meeting, task.task.id)
+    assert created.created.actor == str(bridge.identity)
+
+
+async def events(meeting: Meeting, task_id: str) -> list[event_pb2.Event]:
+    async with (
+        meeting.client(mesh_credentials()) as client,
+        client.watch_task(task_id, account="acme", after=0, with_snapshot=False) as stream,
+    ):
+        return [
+            event
+            async for batches in stream
+            for sealed in batches
+            for event in event_pb2.EventBatch.FromString(sealed).events
+        ]
+
+
+async def test_an_agent_acts_only_for_the_user_of_its_statement(meeting: Meeting) -> None:
+    async with meeting.client(mesh_credentials()) as owner:
+        theirs = await send(owner, BOB)
+    async with meeting.client(await meeting.credentials(Role.AGENTS, "evil")) as client:
+        with pytest.raises(UserNotProvenError, match="pass on the statement"):
+            await send(client, ALICE)
+        current_user.set(await signed(ALICE))
+        own = await send(client, ALICE)
+        assert own.account == "acme"
+        attacks = (
+            send(client, BOB),
+            send(client, User("acme", "carol")),
+            client.get_task(theirs.task.id, account="globex"),
+            client.cancel_task(theirs.task.id, account="globex"),
+            client.list_tasks(task_service_pb2.ListTasksRequest(account="globex")),
+            client.list_tasks(task_service_pb2.ListTasksRequest()),
+            client.list_push_configs(theirs.task.id, "globex"),
+            client.resolve_task_alias("globex", "alias"),
+            client.answer_approval(
+                task_service_pb2.AnswerApprovalRequest(
+                    task_id=theirs.task.id, account="globex", approval_id=f"{theirs.task.id}.1"
+                )
+            ),
+        )
+        for attack in attacks:
+            with pytest.raises(PermissionDeniedError, match="names another"):
+                await attack
+        with pytest.raises(PermissionDeniedError, match="names another"):
+            async with client.watch_task(theirs.task.id, account="globex"):
+                pass
+
+
+async def test_a_forged_statement_is_no_proof(meeting: Meeting) -> None:
+    foreign = await asyncio.to_thread(
+        issue, meeting.folder / "foreign", role=Role.BRIDGE, authority=other_authority()
+    )
+    forged = await StatementSigner(foreign).sign(ALICE)
+    own = (await signed(ALICE)).statement
+    async with meeting.client(await meeting.credentials(Role.AGENTS, "evil")) as client:
+        for statement in (forged, own[:-8] + "AAAAAAAA", "nonsense", "ä", own * 5):
+            current_user.set(User("acme", "alice", statement=statement))
+            with pytest.raises(UserNotProvenError, match="not valid"):
+                await send(client, ALICE)
+    assert not meeting.statements
+
+
+async def test_the_owner_names_accounts_itself(meeting: Meeting) -> None:
+    async with meeting.client(mesh_credentials()) as client:
+        task = await send(client, ALICE)
+        # The command line reads and cancels without a signature.
+        assert (await client.get_task(task.task.id, account="acme")).account == "acme"
+    assert task.user_statement
+
+
+async def test_each_turn_works_by_the_statement_of_its_message(meeting: Meeting) -> None:
+    async with meeting.client(await meeting.credentials(Role.BRIDGE)) as client:
+        current_user.set(ALICE)
+        task = await send(client, ALICE, "ask")
+        current_user.set(User("acme", "bob"))
+        answer = message("this", task_id=task.task.id)
+        await client.send_message(
+            agent="tested", message=answer, submission=submission(User("acme", "bob"))
+        )
+    first, second = meeting.statements
+    assert first
+    assert second
+    assert first != second
+    assert task.user_statement == first
+
+
+async def test_a_child_is_for_the_user_of_the_statement(meeting: Meeting) -> None:
+    # Bob answers a task of Alice: the supervisor continues it with a child, by Bob's statement.
+    async with meeting.client(await meeting.credentials(Role.AGENTS, "supervisor")) as client:
+        current_user.set(await signed(User("acme", "bob")))
+        child = submission(ALICE)
+        child.parent.task_id, child.parent.agent = "j-1", "supervisor"
+        answer = await client.send_message(
+            agent="tested", message=message("hello"), submission=child
+        )
+        assert isinstance(answer, snapshot_pb2.TaskSnapshot)
+        assert answer.caller == "bob"
