@@ -44,7 +44,9 @@ async def test_a_budget_of_a_mesh(tmp_path: Path) -> None:
     (tmp_path / "trunkline.toml").write_text(SETTINGS)
     with model_server() as server:
         async with httpx2.AsyncClient(trust_env=False, timeout=PATIENCE_S) as client:
-            async with running_mesh(tmp_path, environment=server.environment) as mesh:
+            async with running_mesh(
+                tmp_path, servers=("math",), environment=server.environment
+            ) as mesh:
                 math = Caller(client, f"{mesh.http_url}/agents/math")
                 server.script(
                     say("It is 42."),
@@ -59,7 +61,9 @@ async def test_a_budget_of_a_mesh(tmp_path: Path) -> None:
                 assert part["text"].startswith("account 'anonymous' has used its budget of 30")
                 assert len(server.requests) == 2
                 await check_refused(client, mesh)
-            async with running_mesh(tmp_path, environment=server.environment) as mesh:
+            async with running_mesh(
+                tmp_path, servers=("math",), environment=server.environment
+            ) as mesh:
                 await check_refused(client, mesh)
     words = ("usage", "--data", str(tmp_path / "data"))
     rows = (await run_command(*words, "--json", folder=tmp_path)).json

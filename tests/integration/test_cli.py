@@ -33,7 +33,9 @@ ADDRESSES = ("--http", "127.0.0.1:0", "--a2a-grpc", "127.0.0.1:0", "--mesh", "12
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MeshProcess]:
-    async with running_mesh(tmp_path_factory.mktemp("mesh")) as running:
+    async with running_mesh(
+        tmp_path_factory.mktemp("mesh"), servers=("math", "currency")
+    ) as running:
         yield running
 
 

@@ -82,7 +82,7 @@ async def guarded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gua
         "TRUNKLINE_CARD_KEY": str(folder / "card.pem"),
         "TRUNKLINE_CARD_KEY_ID": "mesh-2026",
     }
-    async with running_mesh(folder, environment=environment) as mesh:
+    async with running_mesh(folder, servers=("math",), environment=environment) as mesh:
         yield Guarded(mesh, folder)
 
 

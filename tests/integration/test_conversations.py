@@ -7,7 +7,6 @@ from typing import Any
 import httpx2
 
 from harness.a2a.bridged_mesh import Caller
-from harness.mcp.bundled_servers import only_servers
 from harness.mesh.processes import MeshProcess, ended, running_mesh
 
 TIMEOUT_S = 300.0
@@ -35,7 +34,7 @@ async def test_a_conversation_survives_restarts(tmp_path: Path) -> None:
     paths = ("/agents/math", "/")
     contexts: dict[str, str] = {}
     waiting: dict[str, str] = {}
-    async with running_mesh(tmp_path, environment=only_servers(tmp_path, "math")) as mesh:
+    async with running_mesh(tmp_path, servers=("math",)) as mesh:
         for path in paths:
             first = await send(mesh, path, "What's 2+2?")
             assert answer_of(first) == "4"
@@ -46,10 +45,10 @@ async def test_a_conversation_survives_restarts(tmp_path: Path) -> None:
         await stop(mesh, signal.SIGKILL)
 
     # A graceful stop without a second message: the first question after a start is slow.
-    async with running_mesh(tmp_path, environment=only_servers(tmp_path)) as mesh:
+    async with running_mesh(tmp_path) as mesh:
         await stop(mesh, signal.SIGTERM)
 
-    async with running_mesh(tmp_path, environment=only_servers(tmp_path, "math")) as mesh:
+    async with running_mesh(tmp_path, servers=("math",)) as mesh:
         for path, context_id in contexts.items():
             second = await send(mesh, path, "What about 3+3?", contextId=context_id)
             assert answer_of(second) == "6"

@@ -98,7 +98,9 @@ def trunkline_words(words: list[str]) -> list[str] | None:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MeshProcess]:
     async with AsyncExitStack() as stack:
-        yield await stack.enter_async_context(running_mesh(tmp_path_factory.mktemp("docs")))
+        yield await stack.enter_async_context(
+            running_mesh(tmp_path_factory.mktemp("docs"), servers=None)
+        )
 
 
 RUN_BLOCKS = [block for block in blocks("console") if block.is_run]

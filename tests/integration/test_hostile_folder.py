@@ -82,7 +82,7 @@ async def test_an_agent_that_is_named_runs_and_its_folder_shadows_no_module(tmp_
     for name in {*sys.stdlib_module_names, *IMPORTED}:
         if importlib.util.find_spec(name) is None:
             (tmp_path / f"{name}.py").unlink()
-    async with running_mesh(tmp_path) as mesh:
+    async with running_mesh(tmp_path, servers=None) as mesh:
         answer = await run_command("ask", "Ada", "--agent", "hello", "--url", mesh.http_url)
         assert answer.out == "Hello, Ada!\n"
     assert traces(tmp_path) == ["agent"]

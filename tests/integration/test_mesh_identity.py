@@ -245,7 +245,7 @@ async def test_services_in_processes_of_their_own_work_and_answer_no_stranger(
 ) -> None:
     known = await asyncio.to_thread(strangers, tmp_path / "strangers")
     async with (
-        running_services(tmp_path, agents=("supervisor", "math")) as services,
+        running_services(tmp_path, agents=("supervisor", "math"), servers=("math",)) as services,
         ChannelPool(mesh_credentials()) as channels,
     ):
         mesh = channels.get(services.mesh_address)

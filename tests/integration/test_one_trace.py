@@ -87,7 +87,9 @@ async def mesh(
         "http_proxy": "http://127.0.0.1:9",
         "https_proxy": "http://127.0.0.1:9",
     }
-    async with running_mesh(folder, *mcp_flags(folder), environment=environment) as running:
+    async with running_mesh(
+        folder, *mcp_flags(folder, "math", "currency"), environment=environment
+    ) as running:
         yield running
 
 

@@ -51,7 +51,7 @@ async def offline(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Mes
     folder = tmp_path_factory.mktemp("offline")
     environment = {"TRUNKLINE_RESEARCH_ARXIV_URL": "http://127.0.0.1:9", "TAVILY_API_KEY": ""}
     write_handbook(folder)
-    async with running_mesh(folder, environment=environment) as mesh:
+    async with running_mesh(folder, servers=("research",), environment=environment) as mesh:
         yield Mesh(mesh.http_url, folder)
 
 
@@ -74,7 +74,7 @@ async def online(
         '[agent.research]\nmodel = "openai:any"\ncheck = false\n'
         f'[research]\nsearxng_url = "{engines.url}/searxng"\narxiv_url = "{engines.url}/arxiv"\n'
     )
-    async with running_mesh(folder, environment=model.environment) as mesh:
+    async with running_mesh(folder, servers=("research",), environment=model.environment) as mesh:
         online_mesh = Mesh(mesh.http_url, folder)
         assert (await online_mesh.docs("add", "handbook")).exit == 0
         yield online_mesh

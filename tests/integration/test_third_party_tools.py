@@ -4,7 +4,6 @@ time and git (PyPI), everything (over stdio and over HTTP), filesystem and memor
 """
 
 import asyncio
-import json
 import os
 import re
 import signal
@@ -20,6 +19,7 @@ import pytest
 import pytest_asyncio
 
 from harness.a2a.sdk_processes import make_environment
+from harness.mcp.bundled_servers import only_servers
 from harness.mcp.scripted_servers import is_alive, wait_for
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import free_address, running_mesh, running_process
@@ -206,9 +206,9 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run
         remote = OverHttp(stack)
         await remote.start()
         servers = entries(folder, remote.port)
-        (home / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+        only_servers(home, own=servers)
         up = await stack.enter_async_context(
-            running_mesh(home, environment={"MEMORY_FOLDER": str(folder)})
+            running_mesh(home, servers=None, environment={"MEMORY_FOLDER": str(folder)})
         )
         # With so many processes, the mesh may be slow to answer.
         channels = await stack.enter_async_context(

@@ -1,7 +1,6 @@
 """Promise 8: approvals bubble up and survive restarts; an approved call is made exactly once."""
 
 import asyncio
-import json
 import os
 import random
 import signal
@@ -16,6 +15,7 @@ from typing import Final, Protocol
 import pytest
 
 from harness.a2a.sse_client import call, user_message
+from harness.mcp.bundled_servers import only_servers
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import MeshProcess, Services, running_mesh, running_services
 from harness.promise_scale import PromiseScale
@@ -44,9 +44,7 @@ def mcp_file(folder: Path) -> Path:
         }
         for name in FRUIT
     }
-    file = folder / "mcp.json"
-    file.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
-    return file
+    return Path(only_servers(folder, own=servers)["TRUNKLINE_MCP_FILE"])
 
 
 class Mesh(Protocol):

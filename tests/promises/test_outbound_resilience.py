@@ -18,6 +18,7 @@ from pathlib import Path
 import httpx
 
 from harness.a2a.sse_client import PATIENCE_S, Json, call, send, sse, user_message
+from harness.mcp.bundled_servers import only_servers
 from harness.mcp.scripted_servers import AWKWARD
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.nonsense_host import nonsense_host
@@ -92,9 +93,7 @@ def mcp_file(folder: Path, sign: Path) -> str:
         "stuck": script("import time; time.sleep(600)") | {"trunkline": {"connect_timeout_s": 0.5}},
         "noisy": script("while True: print('garbage')"),
     }
-    file = folder / "mcp.json"
-    file.write_text(json.dumps({"mcpServers": servers}))
-    return str(file)
+    return only_servers(folder, "math", "currency", own=servers)["TRUNKLINE_MCP_FILE"]
 
 
 async def tool_servers(mesh_address: str) -> dict[str, Json]:

@@ -1,12 +1,12 @@
 """A tool that runs until it is canceled, and events for its calls."""
 
 import asyncio
-import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from harness.mcp.bundled_servers import only_servers
 from harness.remote.socket_server import listening
 
 _SERVER = {
@@ -44,11 +44,9 @@ class BlockedTool:
         ended.set()
 
 
-def mcp_flags(folder: Path) -> tuple[str, ...]:
-    """Return the flags of a mesh that has the tool and its agent `hold`."""
-    file = folder / "mcp.json"
-    file.write_text(json.dumps({"mcpServers": {"hold": _SERVER}}))
-    return "--mcp", str(file)
+def mcp_flags(folder: Path, *servers: str) -> tuple[str, ...]:
+    """Return the flags of a mesh with the tool, its agent `hold`, and these shipped servers."""
+    return "--mcp", only_servers(folder, *servers, own={"hold": _SERVER})["TRUNKLINE_MCP_FILE"]
 
 
 @asynccontextmanager

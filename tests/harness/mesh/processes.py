@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from harness.mcp.bundled_servers import only_servers
 from harness.mesh.command_line import COMMAND
 
 # Enough for eight processes to start at once on a busy machine, and less than a test's timeout.
@@ -88,10 +89,15 @@ async def running_process(
 async def running_mesh(
     folder: Path,
     *flags: str,
-    environment: dict[str, str] | None = None,
+    servers: Sequence[str] | None = (),
+    environment: Mapping[str, str] | None = None,
     stderr: BinaryIO | int | None = None,
 ) -> AsyncIterator[MeshProcess]:
-    """Run `trunkline up` on free ports with its data below `folder`."""
+    """Run `trunkline up` on free ports with its data below `folder`.
+
+    It has these `servers` of the shipped ones; None, or a file in the flags: all of them.
+    """
+    variables = _limit_servers(folder, flags, servers) | dict(environment or {})
     command: Sequence[str] = (
         *COMMAND, "up",
         "--http", "127.0.0.1:0", "--a2a-grpc", "127.0.0.1:0", "--mesh", "127.0.0.1:0",
@@ -99,10 +105,17 @@ async def running_mesh(
         *flags,
     )  # fmt: skip
     async with running_process(
-        *command, cwd=folder, environment=environment, stderr=stderr
+        *command, cwd=folder, environment=variables, stderr=stderr
     ) as process:
         ready = await read_line(process, "ready ")
         yield MeshProcess(process, ready["http"], ready["mesh"], ready["a2a-grpc"])
+
+
+def _limit_servers(
+    folder: Path, flags: Sequence[str], servers: Sequence[str] | None
+) -> dict[str, str]:
+    has_file = servers is None or "--mcp" in flags
+    return {} if has_file else only_servers(folder, *servers or ())
 
 
 BUNDLED: Final = ("supervisor", "echo", "math", "currency")
@@ -239,14 +252,17 @@ async def running_services(
     *flags: str,
     agents: Sequence[str] = BUNDLED,
     others: Mapping[str, str] | None = None,
+    servers: Sequence[str] | None = (),
     environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Services]:
     """Run registry, bridge, tool adapter and each agent in separate processes, ready to answer.
 
     `others` are agents from modules, MODULE:NAME by their names. `flags` are those of `up`.
+    The tool adapter has these `servers` of the shipped ones; None, or a file in the flags: all.
     """
     options = _Options(flags)
-    async with open_services(folder, environment=environment) as services:
+    variables = _limit_servers(folder, flags, servers) | dict(environment or {})
+    async with open_services(folder, environment=variables) as services:
         await services.start("registry", "registry")
         await services.launch("bridge", "bridge", *options.of("--default"))
         await services.launch("tools", "tools", *options.of("--mcp"))
