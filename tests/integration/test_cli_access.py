@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from harness.mcp.bundled_servers import only_servers
 from harness.mesh.command_line import LIMIT_S, CompletedCommand, run_command
 from harness.mesh.processes import MeshProcess, running_mesh
 from harness.remote.token_issuer import SigningKey, key_set, write_api_keys
@@ -51,7 +52,7 @@ class Guarded:
         try:
             await client.get_task("none")
         except InvalidArgumentError as error:
-            if "not known" not in str(error):
+            if "unknown" not in str(error):
                 raise
             return False
         except TaskNotFoundError:
@@ -270,9 +271,9 @@ async def test_a_signed_card_has_its_own_address_for_every_host_header(guarded: 
 async def test_a_question_to_an_ephemeral_mesh_needs_no_key(tmp_path: Path) -> None:
     write_api_keys(tmp_path / "keys.toml", [("ann", "acme", "key-of-ann")])
     (tmp_path / "trunkline.toml").write_text('http = "127.0.0.1:1"\n')
-    keys = str(tmp_path / "keys.toml")
+    variables = only_servers(tmp_path) | {"TRUNKLINE_API_KEYS_FILE": str(tmp_path / "keys.toml")}
     ask = ("ask", "message hi", "--agent", "echo")
-    result = await run_command(*ask, folder=tmp_path, TRUNKLINE_API_KEYS_FILE=keys)
+    result = await run_command(*ask, folder=tmp_path, **variables)
     assert (result.exit, result.out) == (0, "hi\n")
 
 

@@ -47,7 +47,7 @@ async def servers_started(client: ToolClient) -> None:
 
 async def test_an_idle_mesh_with_all_its_processes_stays_under_250_mb(tmp_path: Path) -> None:
     async with (
-        running_mesh(tmp_path) as mesh,
+        running_mesh(tmp_path, servers=None) as mesh,
         asyncio.timeout(LIMIT_S),
         ChannelPool(mesh_credentials()) as channels,
     ):

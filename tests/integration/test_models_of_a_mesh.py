@@ -62,7 +62,7 @@ async def running(
     folder = tmp_path_factory.mktemp("mesh")
     (folder / "trunkline.toml").write_text(SETTINGS)
     async with (
-        running_mesh(folder, servers=("math",), environment=server.environment) as mesh,
+        running_mesh(folder, servers=None, environment=server.environment) as mesh,
         httpx2.AsyncClient(trust_env=False, timeout=PATIENCE_S) as client,
     ):
         yield Running(mesh, client)

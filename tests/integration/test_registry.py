@@ -63,8 +63,10 @@ async def registry_at(
     async with kind(lease_s=lease_s) as registry:
         server.add_registry(registry)
         (bound,) = await server.start(address)
-        yield bound
-    await server.stop(grace_s)
+        try:
+            yield bound
+        finally:
+            await server.stop(grace_s)
 
 
 class EarlierRegistry(RegistryServicer):

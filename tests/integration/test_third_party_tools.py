@@ -102,7 +102,11 @@ def entries(folder: Path, port: str) -> dict[str, Any]:
         "memory": npm(
             "memory",
             env={"MEMORY_FILE_PATH": "${MEMORY_FOLDER}/memory.json"},
-            trunkline={"tools": rules(read_graph={"pattern": "remember"})},
+            # The test calls it without an agent.
+            trunkline={
+                "approval": "never",
+                "tools": rules(read_graph={"pattern": "remember"}),
+            },
         ),
         "git": {
             "command": str(bin_folder / "mcp-server-git"),

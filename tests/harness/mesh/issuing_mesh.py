@@ -75,9 +75,11 @@ async def run_mesh(path: Path) -> AsyncIterator[RunningMesh]:
     async with RegistryServicer(list_revoked=revocations.refresh, lease_s=4.0) as registry:
         server.add_registry(registry)
         (address,) = await server.start("127.0.0.1:0")
-        async with serve_join(servicer, credentials, "127.0.0.1:0") as join_address:
-            yield RunningMesh(folder, address, join_address)
-        await server.stop(0)
+        try:
+            async with serve_join(servicer, credentials, "127.0.0.1:0") as join_address:
+                yield RunningMesh(folder, address, join_address)
+        finally:
+            await server.stop(0)
 
 
 async def join_as(mesh: RunningMesh, path: Path, *agents: str) -> IdentityFolder:

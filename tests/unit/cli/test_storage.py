@@ -3,16 +3,16 @@
 import asyncio
 import json
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from harness.journal.builders import append, begin, completed, created
 from harness.journal.processes import WRITER, end, start
 from harness.journal.protected import open_keyring
+from harness.mesh.command_line import CompletedCommand, run_in_process
 from trunkline.encryption import Keyring
 from trunkline.errors import CursorExpiredError
 from trunkline.journal.events import build_draft, parse_header
@@ -20,15 +20,12 @@ from trunkline.journal.journal import Journal, Retention
 from trunkline.journal.sqlite.check import check_journal
 from trunkline.tasks.outbox.webhook import DEAD, Config, Webhook, to_row
 
+if TYPE_CHECKING:
+    from subprocess import Popen
 
-def command(*words: str | Path) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "trunkline.cli", "data", *map(str, words)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+
+def command(*words: str | Path) -> CompletedCommand:
+    return run_in_process("data", *map(str, words))
 
 
 async def write(
@@ -74,7 +71,7 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def writer(data: Path) -> Iterator["subprocess.Popen[str]"]:
+def writer(data: Path) -> Iterator["Popen[str]"]:
     """Run a process that writes into a journal of the directory without end."""
     process = start(WRITER, data / "journals" / "live.db", "normal")
     yield process
@@ -90,29 +87,29 @@ def run_raw(path: Path, statement: str, *values: object) -> None:
 
 def test_undamaged_files_are_reported_as_ok(data: Path) -> None:
     process = command("check", "--data", data)
-    assert (process.returncode, process.stderr) == (0, "")
-    assert process.stdout.splitlines() == [
+    assert (process.exit, process.err) == (0, "")
+    assert process.out.splitlines() == [
         "journals/math.db: ok, 2 tasks, 9 events",
         "journals/math.db.checkpoints: ok",
         "journals/mesh.db: ok, 2 tasks, 9 events",
         "private/traces.db: ok",
     ]
-    reports = json.loads(command("check", "--data", data, "--json").stdout)
+    reports = json.loads(command("check", "--data", data, "--json").out)
     assert [report["problems"] for report in reports] == [[], [], [], []]
     assert reports[0]["tasks"] == 2
 
 
 def test_a_journal_that_is_being_written_is_checked_and_copied(
-    data: Path, tmp_path: Path, writer: "subprocess.Popen[str]"
+    data: Path, tmp_path: Path, writer: "Popen[str]"
 ) -> None:
     assert writer.stdout is not None
     task_id = writer.stdout.readline().strip()
     for _ in range(200):
         last_number = writer.stdout.readline()
     process = command("check", "--data", data)
-    assert f"in use by process {writer.pid}" in process.stdout
-    assert (process.returncode, process.stderr) == (0, "")
-    assert command("backup", tmp_path / "copy", "--data", data).returncode == 0
+    assert f"in use by process {writer.pid}" in process.out
+    assert (process.exit, process.err) == (0, "")
+    assert command("backup", tmp_path / "copy", "--data", data).exit == 0
     assert writer.poll() is None
     assert asyncio.run(numbers(tmp_path / "copy" / "journals" / "live.db", task_id)) >= int(
         last_number
@@ -145,8 +142,8 @@ HARMS = {
 def test_damage_is_found_and_the_other_journals_are_checked(data: Path, harm: str) -> None:
     run_raw(data / "journals" / "mesh.db", harm)
     process = command("check", "--data", data)
-    assert (process.returncode, process.stderr) == (1, "")
-    lines = process.stdout.splitlines()
+    assert (process.exit, process.err) == (1, "")
+    lines = process.out.splitlines()
     assert lines[0] == "journals/math.db: ok, 2 tasks, 9 events"
     assert lines[2].startswith("journals/mesh.db: DAMAGED: ")
     assert lines[2].endswith("restore a backup, or move it away: the other journals stay usable")
@@ -163,8 +160,8 @@ def test_damage_is_found_and_the_other_journals_are_checked(data: Path, harm: st
 def test_damage_of_a_compacted_task_is_found(data: Path, harm: str) -> None:
     run_raw(data / "journals" / "math.db", harm)
     process = command("check", "--data", data)
-    assert process.returncode == 1
-    assert process.stdout.startswith("journals/math.db: DAMAGED: task ")
+    assert process.exit == 1
+    assert process.out.startswith("journals/math.db: DAMAGED: task ")
 
 
 @pytest.mark.parametrize("fraction", [0.5, 0.1, 0.0])
@@ -173,8 +170,8 @@ def test_a_truncated_file_is_found(data: Path, fraction: float) -> None:
     content = path.read_bytes()
     path.write_bytes(b"SQLite format 3\0" + content[16 : max(100, int(len(content) * fraction))])
     process = command("check", "--data", data)
-    assert (process.returncode, process.stderr) == (1, "")
-    assert "journals/mesh.db: DAMAGED: " in process.stdout
+    assert (process.exit, process.err) == (1, "")
+    assert "journals/mesh.db: DAMAGED: " in process.out
 
 
 def test_overwritten_bytes_never_crash_the_check(data: Path) -> None:
@@ -189,10 +186,10 @@ def test_overwritten_bytes_never_crash_the_check(data: Path) -> None:
 
 def test_a_restored_backup_equals_the_original(data: Path, tmp_path: Path) -> None:
     copy, new = tmp_path / "copy", tmp_path / "new"
-    assert command("backup", copy, "--data", data).returncode == 0
+    assert command("backup", copy, "--data", data).exit == 0
     process = command("restore", copy, "--data", new)
-    assert (process.returncode, process.stderr) == (0, "")
-    assert command("check", "--data", new).stdout == command("check", "--data", data).stdout
+    assert (process.exit, process.err) == (0, "")
+    assert command("check", "--data", new).out == command("check", "--data", data).out
     assert not list(tmp_path.glob(".new*"))
     connection = sqlite3.connect(new / "journals" / "math.db.checkpoints")
     assert connection.execute("SELECT x FROM rows").fetchone() == (7,)
@@ -219,24 +216,24 @@ async def compare(first: Path, second: Path) -> None:
 
 def test_existing_data_is_not_overwritten(data: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
-    assert command("backup", copy, "--data", data).returncode == 0
+    assert command("backup", copy, "--data", data).exit == 0
     for process in (
         command("backup", copy, "--data", data),
         command("restore", copy, "--data", data),
     ):
-        assert process.returncode == 1
-        assert "is not empty" in process.stderr
-        assert process.stderr.count("\n") == 1
+        assert process.exit == 1
+        assert "is not empty" in process.err
+        assert process.err.count("\n") == 1
 
 
 def test_an_invalid_or_damaged_backup_is_not_restored(data: Path, tmp_path: Path) -> None:
     copy, new = tmp_path / "copy", tmp_path / "new"
     process = command("restore", tmp_path / "nothing", "--data", new)
-    assert (process.returncode, "is not a backup" in process.stderr) == (1, True)
+    assert (process.exit, "is not a backup" in process.err) == (1, True)
     command("backup", copy, "--data", data)
     run_raw(copy / "journals" / "mesh.db", "UPDATE tasks SET head = 99")
     process = command("restore", copy, "--data", new)
-    assert (process.returncode, "is damaged" in process.stderr) == (1, True)
+    assert (process.exit, "is damaged" in process.err) == (1, True)
     assert not new.exists()
 
 
@@ -244,26 +241,26 @@ def test_pruning_deletes_old_ended_tasks_and_shrinks_the_file(tmp_path: Path) ->
     data = tmp_path / "data"
     path = data / "journals" / "mesh.db"
     asyncio.run(write(path, keyring=open_keyring(data)))
-    assert "0 tasks forgotten, 0 compacted" in command("prune", "--data", data).stdout
+    assert "0 tasks forgotten, 0 compacted" in command("prune", "--data", data).out
     before_bytes = path.stat().st_size
     process = command("prune", "--data", data, "--older-than", "0")
-    assert (process.returncode, process.stderr) == (0, "")
-    assert process.stdout.startswith("journals/mesh.db: 1 tasks forgotten, 1 compacted, ")
+    assert (process.exit, process.err) == (0, "")
+    assert process.out.startswith("journals/mesh.db: 1 tasks forgotten, 1 compacted, ")
     assert path.stat().st_size < before_bytes
     connection = sqlite3.connect(path)
     assert connection.execute("SELECT count(*) FROM webhooks").fetchone() == (1,)
     assert connection.execute("SELECT alias FROM aliases").fetchall() == [("client's False",)]
     connection.close()
-    assert "ok, 1 tasks, 4 events" in command("check", "--data", data).stdout
+    assert "ok, 1 tasks, 4 events" in command("check", "--data", data).out
 
 
-def test_pruning_skips_a_journal_in_use(data: Path, writer: "subprocess.Popen[str]") -> None:
+def test_pruning_skips_a_journal_in_use(data: Path, writer: "Popen[str]") -> None:
     assert writer.stdout is not None
     writer.stdout.readline()
     process = command("prune", "--data", data, "--older-than", "0", "--json")
-    assert process.returncode == 4
-    assert f"process {writer.pid} has it open; stop it" in process.stderr
-    assert [report["file"] for report in json.loads(process.stdout)] == [
+    assert process.exit == 4
+    assert f"process {writer.pid} has it open; stop it" in process.err
+    assert [report["file"] for report in json.loads(process.out)] == [
         "journals/math.db",
         "journals/mesh.db",
     ]
@@ -278,7 +275,7 @@ def test_pruning_leaves_an_orphaned_journal_orphaned(tmp_path: Path) -> None:
     process.stdout.readline()
     process.kill()
     end(process)
-    assert command("prune", "--data", data).returncode == 0
+    assert command("prune", "--data", data).exit == 0
     connection = sqlite3.connect(path)
     assert connection.execute("SELECT owner_pid FROM meta").fetchone() != (0,)
     connection.close()
@@ -287,5 +284,5 @@ def test_pruning_leaves_an_orphaned_journal_orphaned(tmp_path: Path) -> None:
 def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     for words in (("check",), ("prune",), ("backup", tmp_path / "copy")):
         process = command(*words, "--data", tmp_path / "nowhere")
-        assert (process.returncode, "is not a folder" in process.stderr) == (1, True)
+        assert (process.exit, "is not a folder" in process.err) == (1, True)
     assert list(tmp_path.iterdir()) == []
