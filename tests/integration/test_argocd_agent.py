@@ -33,7 +33,7 @@ async def mesh(
     folder = tmp_path_factory.mktemp("mesh")
     settings = f'[argocd]\nurl = "{argocd.url}"\ntoken_env = "OUR_TOKEN"\n'
     (folder / "trunkline.toml").write_text(settings)
-    async with running_mesh(folder, servers=None, environment={"OUR_TOKEN": TOKEN}) as running:
+    async with running_mesh(folder, environment={"OUR_TOKEN": TOKEN}) as running:
         yield running
 
 
@@ -124,7 +124,7 @@ async def test_a_rejected_sync_is_not_made(
 
 async def test_without_an_address_there_is_no_such_agent(tmp_path: Path) -> None:
     async with (
-        running_mesh(tmp_path, servers=None) as mesh,
+        running_mesh(tmp_path) as mesh,
         httpx2.AsyncClient(trust_env=False, timeout=PATIENCE_S) as client,
     ):
         for name, status in (("argocd", 404), ("math", 200)):

@@ -99,7 +99,7 @@ def trunkline_words(words: list[str]) -> list[str] | None:
 async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MeshProcess]:
     async with AsyncExitStack() as stack:
         yield await stack.enter_async_context(
-            running_mesh(tmp_path_factory.mktemp("docs"), servers=None)
+            running_mesh(tmp_path_factory.mktemp("docs"), servers=("math", "currency"))
         )
 
 

@@ -29,7 +29,7 @@ async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MeshPr
     flags = [word for agent in agents for word in ("--agent", agent)]
     async with AsyncExitStack() as stack:
         mesh = await stack.enter_async_context(
-            running_mesh(folder, *flags, servers=None, environment=environment)
+            running_mesh(folder, *flags, environment=environment)
         )
         command = (sys.executable, str(EXAMPLES / "remote.py"), "--mesh", mesh.mesh_address)
         variables = {"REMOTE_URL": f"{mesh.http_url}/agents/countdown"}

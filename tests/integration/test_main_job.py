@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from harness.a2a.curl import curl
+from harness.mcp.bundled_servers import only_servers
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import BUNDLED, MeshProcess, Services, running_mesh, running_services
 from trunkline.client import ChannelPool, HostClient, RegistryClient
@@ -26,26 +27,24 @@ Mesh: TypeAlias = MeshProcess | Services
 
 # As in the README: a third-party server, and the pattern by which the rules model calls it.
 TOOLS = {
-    "mcpServers": {
-        "time": {
-            "command": str(Path(sys.executable).with_name("mcp-server-time")),
-            "trunkline": {
-                "agent": {"description": "Tells the time in a city.", "tags": ["time"]},
-                "tools": {
-                    "get_current_time": {
-                        "match": [
-                            {
-                                "pattern": "time is it in (?P<city>[a-z ]+)",
-                                "arguments": {
-                                    "timezone": {"from": "{city}", "map": {"tokyo": "Asia/Tokyo"}}
-                                },
-                                "answer": "It is {datetime} in {timezone}.",
-                            }
-                        ]
-                    }
-                },
+    "time": {
+        "command": str(Path(sys.executable).with_name("mcp-server-time")),
+        "trunkline": {
+            "agent": {"description": "Tells the time in a city.", "tags": ["time"]},
+            "tools": {
+                "get_current_time": {
+                    "match": [
+                        {
+                            "pattern": "time is it in (?P<city>[a-z ]+)",
+                            "arguments": {
+                                "timezone": {"from": "{city}", "map": {"tokyo": "Asia/Tokyo"}}
+                            },
+                            "answer": "It is {datetime} in {timezone}.",
+                        }
+                    ]
+                }
             },
-        }
+        },
     }
 }
 
@@ -65,8 +64,8 @@ async def mesh(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Mesh]:
     folder = tmp_path_factory.mktemp("mesh")
-    (folder / "tools.json").write_text(json.dumps(TOOLS))
-    flags = ("--mcp", str(folder / "tools.json"))
+    file = only_servers(folder, "math", "currency", own=TOOLS)["TRUNKLINE_MCP_FILE"]
+    flags = ("--mcp", file)
     if request.param == "one process":
         async with running_mesh(folder, *flags) as process:
             yield process

@@ -22,7 +22,7 @@ async def test_new_projects_pass_their_tests_and_run_both_ways(tmp_path: Path) -
     await check_its_tests(hello)
     await check_its_tests(grapher)
     # The project's own trunkline.toml names the agent.
-    async with running_mesh(hello, servers=None) as mesh:
+    async with running_mesh(hello) as mesh:
         address = ("--url", mesh.http_url)
         assert (
             await run_command("ask", "Ada", "--agent", "hello-there", *address)
