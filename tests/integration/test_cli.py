@@ -41,9 +41,9 @@ async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MeshPr
 
 
 @pytest.fixture(scope="module")
-def no_servers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Variables for a mesh that a command starts and that needs no tools."""
-    return only_servers(tmp_path_factory.mktemp("servers"))
+def no_servers(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The file of MCP servers of a mesh that a command starts and that needs no tools."""
+    return only_servers(tmp_path_factory.mktemp("servers"))["TRUNKLINE_MCP_FILE"]
 
 
 def content_of(folder: Path) -> list[Path]:
@@ -174,10 +174,10 @@ async def test_an_unreachable_remote_url_is_one_line(words: tuple[str, ...]) -> 
 
 
 async def test_an_unreachable_local_url_starts_an_ephemeral_mesh(
-    no_servers: dict[str, str],
+    no_servers: str,
 ) -> None:
     url = "http://127.0.0.1:1/agents/echo"
-    result = await run_command("ask", "echo hi", TRUNKLINE_URL=url, **no_servers)
+    result = await run_command("ask", "echo hi", TRUNKLINE_URL=url, TRUNKLINE_MCP_FILE=no_servers)
     assert (result.exit, result.out) == (0, "hi\n")
     assert result.err.startswith("no mesh at http://127.0.0.1:1/agents/echo: starting an ephemeral")
     assert result.err.count("\n") == 1
@@ -216,13 +216,13 @@ async def test_a_line_that_is_not_utf_8_is_reported_and_the_chat_continues(
     ],
 )  # fmt: skip
 async def test_an_invalid_option_is_one_line(
-    tmp_path: Path, no_servers: dict[str, str], words: tuple[str, ...], says: str
+    tmp_path: Path, no_servers: str, words: tuple[str, ...], says: str
 ) -> None:
     command, *options = words
     if command == "up":
         # The last occurrence of an option counts.
         options = [*ADDRESSES, "--data", str(tmp_path), *options]
-    result = await run_command(command, *options, **no_servers)
+    result = await run_command(command, *options, TRUNKLINE_MCP_FILE=no_servers)
     assert result.exit in {1, 4}
     assert result.err.startswith("error: ")
     assert says in result.err
@@ -230,7 +230,7 @@ async def test_an_invalid_option_is_one_line(
 
 
 async def test_a_port_in_use_is_one_line_with_advice(
-    mesh: MeshProcess, tmp_path: Path, no_servers: dict[str, str]
+    mesh: MeshProcess, tmp_path: Path, no_servers: str
 ) -> None:
     address = mesh.http_url.removeprefix("http://")
     for words in (
@@ -239,7 +239,7 @@ async def test_a_port_in_use_is_one_line_with_advice(
         ("--mesh", mesh.mesh_address),
     ):
         options = (*ADDRESSES, "--data", str(tmp_path), *words)
-        result = await run_command("up", *options, **no_servers)
+        result = await run_command("up", *options, TRUNKLINE_MCP_FILE=no_servers)
         assert result.exit == 1
         assert re.match(r"error: .*127\.0\.0\.1:\d+.*\n$", result.err)
 
@@ -374,14 +374,16 @@ async def test_ctrl_c_cancels_the_task_and_reports_it(mesh: MeshProcess) -> None
     await wait_until_canceled(mesh, match[1])
 
 
-async def test_ctrl_c_ends_an_ephemeral_mesh_with_its_task(
-    tmp_path: Path, no_servers: dict[str, str]
-) -> None:
+async def test_ctrl_c_ends_an_ephemeral_mesh_with_its_task(tmp_path: Path, no_servers: str) -> None:
     words = ("ask", "--url", "http://127.0.0.1:1", "--agent", "echo", "count 100000 20")
     # If the command waited for the task, the limit would be exceeded.
-    variables = no_servers | {"TMPDIR": str(tmp_path), "TRUNKLINE_DRAIN_GRACE_S": "3000"}
     async with (
-        start_command(*words, **variables) as process,
+        start_command(
+            *words,
+            TMPDIR=str(tmp_path),
+            TRUNKLINE_DRAIN_GRACE_S="3000",
+            TRUNKLINE_MCP_FILE=no_servers,
+        ) as process,
         asyncio.timeout(LIMIT_S),
     ):
         await process.stdout.readuntil(b"1 2 ")
@@ -452,7 +454,7 @@ sys.meta_path.insert(0, Hold())
     "step", ["trunkline.cli.app", "trunkline.mesh.all_in_one", "trunkline.traces.processors"]
 )
 async def test_a_mesh_that_is_stopped_while_it_starts_exits_with_0_and_silently(
-    tmp_path: Path, no_servers: dict[str, str], step: str
+    tmp_path: Path, no_servers: str, step: str
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(HOLD)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -464,7 +466,7 @@ async def test_a_mesh_that_is_stopped_while_it_starts_exits_with_0_and_silently(
                 PYTHONPATH=str(tmp_path),
                 HOLD_AT=step,
                 HOLD_UNTIL=str(gate),
-                **no_servers,
+                TRUNKLINE_MCP_FILE=no_servers,
             ) as stopped,
             asyncio.timeout(LIMIT_S),
         ):
@@ -499,11 +501,11 @@ async def test_a_second_signal_ends_the_mesh_at_once(tmp_path: Path) -> None:
 
 
 async def test_an_attached_mesh_ends_with_its_parent_process(
-    tmp_path: Path, no_servers: dict[str, str]
+    tmp_path: Path, no_servers: str
 ) -> None:
     words = ("up", *ADDRESSES, "--data", str(tmp_path), "--attached")
     async with (
-        start_command(*words, stdin=PIPE, **no_servers) as process,
+        start_command(*words, stdin=PIPE, TRUNKLINE_MCP_FILE=no_servers) as process,
         asyncio.timeout(LIMIT_S),
     ):
         assert (await process.stdout.readline()).startswith(b"ready ")

@@ -271,9 +271,12 @@ async def test_a_signed_card_has_its_own_address_for_every_host_header(guarded: 
 async def test_a_question_to_an_ephemeral_mesh_needs_no_key(tmp_path: Path) -> None:
     write_api_keys(tmp_path / "keys.toml", [("ann", "acme", "key-of-ann")])
     (tmp_path / "trunkline.toml").write_text('http = "127.0.0.1:1"\n')
-    variables = only_servers(tmp_path) | {"TRUNKLINE_API_KEYS_FILE": str(tmp_path / "keys.toml")}
-    ask = ("ask", "message hi", "--agent", "echo")
-    result = await run_command(*ask, folder=tmp_path, **variables)
+    result = await run_command(
+        *("ask", "message hi", "--agent", "echo"),
+        folder=tmp_path,
+        TRUNKLINE_API_KEYS_FILE=str(tmp_path / "keys.toml"),
+        TRUNKLINE_MCP_FILE=only_servers(tmp_path)["TRUNKLINE_MCP_FILE"],
+    )
     assert (result.exit, result.out) == (0, "hi\n")
 
 
