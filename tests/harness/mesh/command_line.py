@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager, redirect_stderr, redirect_stdout, su
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
-from unittest.mock import patch
 
 from trunkline.cli.app import run_command as run_parsed_command
 
@@ -113,12 +112,13 @@ async def run_command(
 def run_in_process(*words: str) -> CompletedCommand:
     """Run a command that needs no process of its own, which takes half a second to start."""
     streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2)]
-    with (
-        redirect_stdout(streams[0]),
-        redirect_stderr(streams[1]),
-        patch.object(sys, "argv", ["trunkline", *words]),
-    ):
-        code = run_parsed_command()
+    arguments = sys.argv
+    sys.argv = ["trunkline", *words]
+    try:
+        with redirect_stdout(streams[0]), redirect_stderr(streams[1]):
+            code = run_parsed_command()
+    finally:
+        sys.argv = arguments
     texts = []
     for stream in streams:
         stream.seek(0)
