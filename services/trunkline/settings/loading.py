@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from trunkline.settings.sections import RemoteAgentSettings
-from trunkline.settings.settings import ENV_PREFIX, Settings
+from trunkline.settings.settings import ENV_PREFIX, TABLE_VARIABLES, Settings
 
 if TYPE_CHECKING:
     from trunkline.settings.settings_file import SettingsFile
@@ -17,7 +17,7 @@ CONFIG_VARIABLE: Final = "TRUNKLINE_CONFIG"
 _VARIABLES: Final = frozenset(
     f"{ENV_PREFIX}{name}".upper()
     for name in ("agent_timeouts", *(setting.name for setting in fields(Settings)))
-)
+).union(TABLE_VARIABLES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The settings of a mesh: names, defaults, limits and meanings."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -165,8 +165,8 @@ class Settings:
     remotes: Mapping[str, RemoteAgentSettings] = field(default_factory=dict)
     """Remote A2A agents by their names on this mesh. In the file only: `[remote.NAME]` tables."""
     tree: TreeSettings = field(default_factory=TreeSettings)
-    """Limits of a request and of all tasks that agents start for it. In the file only: the table
-    `[tree]`."""
+    """Limits of a request and of all tasks that agents start for it: the table `[tree]`, and
+    variables such as TRUNKLINE_TREE_DEPTH."""
     plugins: Mapping[str, PluginTable] = field(default_factory=dict)
     """Tables of installed agent plugins, by the plugin's name: `[NAME]` in the file, and variables
     TRUNKLINE_NAME_KEY."""
@@ -179,7 +179,8 @@ class Settings:
     ones are refused. As with `task_limit`, a full queue has room for other accounts. Accounts are
     served in turn."""
     limits: LimitSettings = field(default_factory=LimitSettings)
-    """Limits of accounts and budgets. In the file only: the table `[limits]`."""
+    """Limits of accounts and budgets: the table `[limits]`, and variables such as
+    TRUNKLINE_LIMITS_RATE for limits of every account."""
     compact_after_s: NonNegativeSeconds = 3600.0
     """The time after a task's end for which its single events are retained. After that, only its
     final state is."""
@@ -223,10 +224,10 @@ class Settings:
     jwt_leeway_s: NonNegativeSeconds = 30.0
     """The tolerated difference between the issuer's clock and ours."""
     scopes: Mapping[str, ScopeSettings] = field(default_factory=dict)
-    """The scopes of tokens and what each permits. In the file only: `[scope.NAME]` tables. Without
-    any, every valid token permits everything."""
+    """The scopes of tokens and what each permits: `[scope.NAME]` tables, and the variable
+    TRUNKLINE_SCOPES as JSON. Without any, every valid token permits everything."""
     tls: TlsSettings = field(default_factory=TlsSettings)
-    """TLS of the bridge. In the file only: the table `[tls]`."""
+    """TLS of the bridge: the table `[tls]`, and variables such as TRUNKLINE_TLS_CERTIFICATE."""
     failed_credentials_per_minute: Annotated[int, Between(0, 1_000_000)] = 60
     """The number of wrong credentials that one address, or one expired key or token, may send in a
     minute. Further ones get 429. 0: any number."""
@@ -271,3 +272,22 @@ class Settings:
         """Time limits in seconds of tasks, by agent. Agents without a limit are left out."""
         limits = ((name, agent.timeout_s) for name, agent in self.agent_options.items())
         return {name: limit for name, limit in limits if limit is not None}
+
+
+def _table_variables() -> dict[str, tuple[str, str]]:
+    tables = [
+        (table.name, table.default_factory)
+        for table in fields(Settings)
+        if isinstance(table.default_factory, type) and is_dataclass(table.default_factory)
+    ]
+    return {
+        f"{ENV_PREFIX}{name}_{key.name}".upper(): (name, key.name)
+        for name, kind in tables
+        for key in fields(kind)
+        # A table within the table has no variable.
+        if key.default_factory is MISSING
+    }
+
+
+TABLE_VARIABLES: Final = _table_variables()
+"""The variables of keys in tables such as `[tls]`: the setting and the key, by variable."""

@@ -4,9 +4,11 @@
 pydantic-settings is slow to load.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
+from types import NoneType
 from typing import Any, Final, NoReturn, get_args, get_type_hints
 
 from pydantic import Field, TypeAdapter, ValidationError, create_model
@@ -21,7 +23,12 @@ from pydantic_settings import (
 
 from trunkline.errors import ConfigurationError
 from trunkline.settings.sections import PluginTable, RemoteAgentSettings
-from trunkline.settings.settings import AGENT_PLUGIN_GROUP, ENV_PREFIX, Settings
+from trunkline.settings.settings import (
+    AGENT_PLUGIN_GROUP,
+    ENV_PREFIX,
+    TABLE_VARIABLES,
+    Settings,
+)
 from trunkline.settings.settings_file import SettingsFile
 
 # Settings that are `[KEY.NAME]` tables of the file, by that key.
@@ -75,8 +82,16 @@ class _Environment(EnvSettingsSource):
         }
 
     def __call__(self) -> dict[str, Any]:
-        """Return the values by setting. TRUNKLINE_AGENT_TIMEOUTS is `NAME=SECONDS,…`."""
+        """Return the values by setting.
+
+        TRUNKLINE_AGENT_TIMEOUTS is `NAME=SECONDS,…`, and TRUNKLINE_SCOPES is JSON.
+        """
         values = super().__call__()
+        for variable, (table, key) in TABLE_VARIABLES.items():
+            if text := self.env_vars.get(variable.lower()):
+                values.setdefault(table, {})[key] = text
+        if scopes := values.get("scopes"):
+            values["scopes"] = _parse_json(scopes)
         timeouts = self.env_vars.get(f"{ENV_PREFIX}AGENT_TIMEOUTS".lower())
         if timeouts:
             pairs = [piece.partition("=") for piece in timeouts.split(",") if piece.strip()]
@@ -88,6 +103,8 @@ class _Environment(EnvSettingsSource):
     def locate(self, path: Sequence[str]) -> str:
         if path[0] == "agent_options" and len(path) > 1:
             return f"{ENV_PREFIX}AGENT_TIMEOUTS: {path[1]}"
+        if (variable := f"{ENV_PREFIX}{'_'.join(path)}".upper()) in TABLE_VARIABLES:
+            return variable
         return f"{ENV_PREFIX}{path[0].upper()}"
 
 
@@ -104,7 +121,7 @@ class _File(InitSettingsSource):
         plugins: dict[str, PluginTable] = {}
         for key, value in self._file.table.items():
             if key in _TABLES:
-                values[_TABLES[key]] = value
+                values[_TABLES[key]] = self._resolve_tables(_TYPES[_TABLES[key]], value)
             elif isinstance(value, dict) and is_dataclass(_TYPES.get(key)):
                 values[key] = self._resolve_paths(_TYPES[key], value)
             elif key == _GROUP:
@@ -146,6 +163,16 @@ class _File(InitSettingsSource):
         types = get_type_hints(table)
         return {
             name: self._resolve_path(value) if _is_path(types.get(name)) else value
+            for name, value in values.items()
+        }
+
+    def _resolve_tables(self, tables: object, values: object) -> object:
+        """Resolve the paths in tables of one type; the value of another type fails validation."""
+        if not isinstance(values, dict):
+            return values
+        table = get_args(tables)[-1]
+        return {
+            name: self._resolve_paths(table, value) if isinstance(value, dict) else value
             for name, value in values.items()
         }
 
@@ -279,6 +306,9 @@ def _find_table(path: Sequence[str]) -> Any:  # noqa: ANN401  types have no comm
         else:
             arguments = get_args(type_)
             type_ = arguments[-1] if arguments else None
+        if NoneType in get_args(type_):
+            # An optional table.
+            type_ = get_args(type_)[0]
     return type_
 
 
@@ -289,6 +319,14 @@ def _depth(values: object, path: Sequence[str]) -> int:
             return number
         values = values[key]
     return len(path)
+
+
+def _parse_json(text: str) -> object:
+    try:
+        return json.loads(text)
+    # A text that is no JSON is no table either, which pydantic reports.
+    except ValueError:
+        return text
 
 
 def _is_path(kind: object) -> bool:

@@ -524,6 +524,47 @@ def test_scopes_are_tables_of_the_file(tmp_path: Path) -> None:
     assert "scope.a.b: no such setting" in load_error(tmp_path, "[scope.a]\nb = 1")
 
 
+def test_keys_of_tables_have_variables(tmp_path: Path) -> None:
+    env = {
+        "TRUNKLINE_TLS_KEY": "/run/secrets/key.pem",
+        "TRUNKLINE_TLS_REQUIRE_CLIENT_CERTIFICATE": "true",
+        "TRUNKLINE_TREE_DEPTH": "3",
+        "TRUNKLINE_LIMITS_RATE": "2.5",
+    }
+    settings = load(tmp_path, '[tls]\ncertificate = "a.pem"\nkey = "b.pem"', env=env)
+    assert settings.tls == TlsSettings(
+        certificate=tmp_path / "a.pem",
+        key=Path("/run/secrets/key.pem"),
+        require_client_certificate=True,
+    )
+    assert (settings.tree.depth, settings.limits.rate) == (3, 2.5)
+    error = load_error(tmp_path, env={"TRUNKLINE_TREE_DEPTH": "0"})
+    assert error.startswith("TRUNKLINE_TREE_DEPTH: ")
+
+
+def test_a_variable_of_a_table_is_read_if_nothing_else_is_set(tmp_path: Path) -> None:
+    tls = load(tmp_path, env={"TRUNKLINE_TLS_CERTIFICATE": "bridge.pem"}).tls
+    assert tls.certificate == Path("bridge.pem")
+
+
+def test_scopes_have_a_variable_with_json(tmp_path: Path) -> None:
+    env = {"TRUNKLINE_SCOPES": '{"tasks:read": {"methods": ["read"]}, "math": {"agents": "math"}}'}
+    toml = '[scope.math]\nagents = ["m"]\n[scope.all]'
+    assert load(tmp_path, toml, env=env).scopes == {
+        "tasks:read": ScopeSettings(methods=("read",)),
+        "math": ScopeSettings(agents=("math",)),
+        "all": ScopeSettings(),
+    }
+    for text in ("math", "[]", '{"a": 1}', '{"a": {"b": []}}'):
+        error = load_error(tmp_path, env={"TRUNKLINE_SCOPES": text})
+        assert error.startswith("TRUNKLINE_SCOPES"), error
+
+
+def test_paths_in_every_table_start_at_the_file(tmp_path: Path) -> None:
+    toml = '[remote.scale]\nurl = "https://a.example"\ncard_keys = "keys.json"'
+    assert load(tmp_path, toml).remotes["scale"].card_keys == tmp_path / "keys.json"
+
+
 def test_client_certificates_authenticate_callers(tmp_path: Path) -> None:
     assert load(tmp_path, '[tls]\nclient_roots = "roots.pem"').requires_credentials
     assert not load(tmp_path, '[tls]\ncertificate = "bridge.pem"').requires_credentials
