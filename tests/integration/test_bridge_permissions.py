@@ -1,5 +1,6 @@
 """Scopes, expiry and throttling of credentials, over every binding and version."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,12 +19,15 @@ from harness.a2a.protocol_variants import (
     SPOKEN,
     ProtocolVariant,
     RefusedError,
+    RestVariant,
 )
+from harness.mesh.small_mesh import PATIENCE_S
 from harness.remote.token_issuer import SigningKey, key_set, token_settings
 from trunkline import TaskContext, agent
 from trunkline.settings import ScopeSettings
 from trunkline.v1 import part_pb2
 from trunkline_agents.echo.agent import echo
+from trunkline_bridge.edge import api_keys
 from trunkline_bridge.edge.api_keys import ApiKey, hash_key, save_keys
 from trunkline_bridge.settings import BridgeSettings
 
@@ -31,6 +35,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ISSUER = SigningKey("issuer")
 NOW = datetime.now(UTC)
+ALL_SPOKEN = (*DRAFT, *SPOKEN)
 MISSING = "00000000-0000-0000-0000-000000000000"
 FIELDS: Mapping[str, Mapping[str, str]] = {
     "send": {"text": "hi"},
@@ -248,6 +253,52 @@ async def test_an_expired_key_is_refused_and_its_successor_works(limited: GrpcMe
         assert response.json()["error"]["message"] == "the API key has expired"
         assert response.headers["www-authenticate"].endswith('error="invalid_token"')
     assert "tasks" in await caller.call("ListTasks", {}, headers("rotated-2"))
+
+
+async def test_streams_of_a_removed_key_end_and_the_task_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_keys, "RELOAD_INTERVAL_S", 0.01)
+    may_end = asyncio.Event()
+
+    @agent(name="waiter", description="Waits.")
+    async def waiter(task: TaskContext) -> str:
+        await task.working("waiting")
+        await may_end.wait()
+        return "done"
+
+    keys = [ApiKey(name, "acme", hash_key(f"key-of-{name}")) for name in ("ann", "ben")]
+    save_keys(tmp_path / "keys.toml", keys)
+    settings = BridgeSettings(
+        default_agent="waiter", api_keys_file=tmp_path / "keys.toml", a2a_1_1=True
+    )
+    ends: dict[str, str] = {}
+
+    async def follow(wire: ProtocolVariant, task: str, first: asyncio.Event) -> None:
+        try:
+            async for _ in wire.watch("subscribe", task=task):
+                first.set()
+        except RefusedError as error:
+            ends[f"{wire.binding} {wire.version}"] = str(error)
+
+    async with open_bridged_mesh(tmp_path / "data", settings) as bridged:
+        await bridged.mesh.join(waiter)
+        async with open_bridge_grpc(bridged) as mesh, asyncio.timeout(PATIENCE_S):
+            remaining = RestVariant(mesh, "1.0", headers("ann"))
+            task = (await remaining.send("hi", now=True)).task
+            spoken = [variant(mesh, version, headers("ben")) for version, variant in ALL_SPOKEN]
+            async with remaining.subscribe(task) as events:
+                await anext(events)
+                async with asyncio.TaskGroup() as streams:
+                    for wire in spoken:
+                        first = asyncio.Event()
+                        streams.create_task(follow(wire, task, first))
+                        await first.wait()
+                    save_keys(tmp_path / "keys.toml", keys[:1])
+                assert len(ends) == len(spoken)
+                assert set(ends.values()) == {"UNAUTHENTICATED: the API key is no longer accepted"}
+                may_end.set()
+                assert [event.state async for event in events][-1] == "completed"
 
 
 async def throttle_address(bridged: BridgedMesh, count: int) -> None:

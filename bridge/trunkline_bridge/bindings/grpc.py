@@ -339,16 +339,16 @@ class GrpcBinding:
             except Exception as failure:  # noqa: BLE001  every error is reported to the client
                 error = to_wire_error(failure)
 
-        async def report_shutdown() -> None:
+        async def report_end(reason: Exception | None) -> None:
             nonlocal error
-            error = to_wire_error(_SHUTDOWN)
+            error = to_wire_error(reason or _SHUTDOWN)
 
         name = f"{service.name}/{method.name}"
         with tracing.grpc_call_span(name, metadata.trace_context()) as traceresponse:
             trailing = _trailing_metadata(traceresponse)
             context.set_trailing_metadata(trailing)
             # grpc cancels this task when the client disconnects.
-            async with self._in_flight.track(Connection(), send_abort=report_shutdown):
+            async with self._in_flight.track(Connection(), send_abort=report_end):
                 await run()
             if error is not None:
                 tracing.record_failure(error.kind.reason)

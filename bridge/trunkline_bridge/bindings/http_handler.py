@@ -249,15 +249,19 @@ class _Exchange:
         await body.drain()
         await self._sender.finish()
 
-    async def abort(self) -> None:
-        """Report the shutdown: as the response, or as the last event of a stream."""
+    async def abort(self, error: Exception | None) -> None:
+        """Report an error: as the response, or as the last event of a stream.
+
+        None: this process shuts down.
+        """
+        error = error or _SHUTDOWN
         if not self._sender.has_started:
-            await self._error_response(_SHUTDOWN).send(self._sender, self._heartbeats)
+            await self._error_response(error).send(self._sender, self._heartbeats)
         elif self._response is not None and not self._sender.is_complete:
-            error = to_wire_error(_SHUTDOWN)
-            last_event = self._response.last_event(error)
+            wire_error = to_wire_error(error)
+            last_event = self._response.last_event(wire_error)
             if last_event is not None:
-                tracing.record_failure(error.kind.reason)
+                tracing.record_failure(wire_error.kind.reason)
                 await self._sender.finish(last_event)
 
     def _error_response(self, error: Exception) -> BufferedResponse:

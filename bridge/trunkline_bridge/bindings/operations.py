@@ -43,6 +43,7 @@ from trunkline_bridge.edge.account_limits import AccountLimiter
 from trunkline_bridge.edge.agent_cards import AgentCards
 from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.edge.permissions import CREATE_PUSH_CONFIG
+from trunkline_bridge.edge.stream_expiry import StreamExpiry
 from trunkline_bridge.errors import (
     PUSH_NOTIFICATION_NOT_SUPPORTED,
     WireError,
@@ -196,6 +197,7 @@ class Operations:
         self._cards = cards
         self._webhooks = webhooks
         self._limiter = limiter
+        self._expiry = StreamExpiry()
 
     @audited(Action.CARD_GET)
     async def get_extended_card(
@@ -317,7 +319,8 @@ class Operations:
         before the first event are raised on entering.
         """
         events = self._open_message(caller, request, new_task_id)
-        return self._limiter.limit_stream(caller.account, events)
+        events = self._limiter.limit_stream(caller.account, events)
+        return self._expiry.watch_stream(caller, events)
 
     @asynccontextmanager
     async def _open_message(
@@ -436,7 +439,8 @@ class Operations:
         alone. In A2A 1.0, an ended task is an error. Errors before the first event are raised on
         entering.
         """
-        return self._limiter.limit_stream(caller.account, self._subscribe(caller, request))
+        events = self._limiter.limit_stream(caller.account, self._subscribe(caller, request))
+        return self._expiry.watch_stream(caller, events)
 
     @asynccontextmanager
     async def _subscribe(

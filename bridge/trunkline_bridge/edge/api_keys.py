@@ -25,7 +25,7 @@ import tempfile
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 from typing import TypeGuard
@@ -159,6 +159,9 @@ class ApiKeyFile:
         self._checked_at = now()
         self._version = _file_version(path)
         self._keys = load_keys(path)
+        # The index of keys that were found before. A lookup of a caller's key compares all.
+        self._indexed_keys: Sequence[ApiKey] = ()
+        self._by_hash: Mapping[str, ApiKey] = {}
 
     def find(self, key: str) -> ApiKey | None:
         """Return the entry of a key; None: unknown. The time does not depend on the key.
@@ -172,6 +175,14 @@ class ApiKeyFile:
             if hmac.compare_digest(entry.sha256, digest):
                 match = entry
         return match
+
+    def find_again(self, entry: ApiKey) -> ApiKey | None:
+        """Return the present entry of a key that was found before; None: it was removed."""
+        self._reload_if_changed()
+        if self._keys is not self._indexed_keys:
+            self._indexed_keys = self._keys
+            self._by_hash = {key.sha256: key for key in self._keys}
+        return self._by_hash.get(entry.sha256)
 
     def _reload_if_changed(self) -> None:
         now = self._now()
@@ -187,6 +198,21 @@ class ApiKeyFile:
         except ConfigurationError as error:
             self._keys = ()
             logger.warning("api_keys.unreadable", extra={"problem": str(error)})
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKeyCredential:
+    """A key that was accepted, which the file may remove or let expire."""
+
+    file: ApiKeyFile
+    key: ApiKey
+
+    def problem(self) -> str:
+        """Return the reason for which the key is no longer accepted; empty: it is accepted."""
+        entry = self.file.find_again(self.key)
+        if entry is None:
+            return "the API key is no longer accepted"
+        return "the API key has expired" if entry.is_expired(datetime.now(UTC)) else ""
 
 
 def _file_version(path: Path) -> tuple[int, int, int] | None:

@@ -9,7 +9,12 @@ from trunkline.audit import ActorKind
 from trunkline.errors import ConfigurationError
 from trunkline.settings import HostPort, TlsSettings
 from trunkline.v1 import security_scheme_pb2
-from trunkline_bridge.edge.api_keys import ApiKeyFile, is_account_name, is_caller_name
+from trunkline_bridge.edge.api_keys import (
+    ApiKeyCredential,
+    ApiKeyFile,
+    is_account_name,
+    is_caller_name,
+)
 from trunkline_bridge.edge.caller import (
     AnonymousAuthenticator,
     Authenticator,
@@ -172,8 +177,7 @@ class CredentialAuthenticator:
             raise RefusedCredentialError(str(error), name=error.account) from error
 
     def _find_identity(self, key: str) -> CallerIdentity | None:
-        entry = self._keys.find(key) if self._keys else None
-        if entry is None:
+        if self._keys is None or (entry := self._keys.find(key)) is None:
             return None
         if entry.is_expired(datetime.now(UTC)):
             raise RefusedCredentialError("the API key has expired", name=entry.name)
@@ -184,6 +188,7 @@ class CredentialAuthenticator:
             kind=ActorKind.API_KEY,
             key_id=entry.key_id,
             permissions=entry.permissions,
+            credential=ApiKeyCredential(self._keys, entry),
         )
 
     def _has_certificate(self, parameters: ServiceParameters) -> bool:

@@ -61,6 +61,18 @@ class ServiceParameters(Protocol):
         ...
 
 
+class Credential(Protocol):
+    """A credential that may expire or be removed. Equal ones are refused at the same time."""
+
+    def __hash__(self) -> int:
+        """Return the hash, because streams are grouped by their credential."""
+        ...
+
+    def problem(self) -> str:
+        """Return the reason for which it is no longer accepted; empty: it is accepted."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class CallerIdentity:
     """The identity of a caller."""
@@ -75,6 +87,8 @@ class CallerIdentity:
     key_id: str = ""
     """Identifies the credential in the audit log; no secret."""
     permissions: Permissions = UNRESTRICTED
+    credential: Credential | None = None
+    """None: there is none, or it can't be checked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +176,8 @@ class Caller(NamedTuple):
     address: str = ""
     """The address of the connection's other end; empty if it is unknown."""
     permissions: Permissions = UNRESTRICTED
+    credential: Credential | None = None
+    """The credential that ends the caller's streams when it is no longer accepted."""
     tree: tree_pb2.TreePosition | None = None
     """The place of a new task in a tree of calls that began elsewhere."""
 
@@ -230,6 +246,7 @@ class CallerFactory:
             key_id=identity.key_id,
             address=parameters.peer.address,
             permissions=identity.permissions,
+            credential=identity.credential,
             tree=parse_tree(parameters.get(_TREE)),
         )
 

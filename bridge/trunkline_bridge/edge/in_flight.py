@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -33,19 +34,28 @@ class Peer(NamedTuple):
 
 class _StopReason(Enum):
     DISCONNECTED = "the client has disconnected"
-    ABORTED = "this process stops serving"
+    ABORTED = "the response ends with an error"
 
 
-class _InFlightRequest:
+class InFlightRequest:
     """A task that serves a request and can be stopped."""
 
-    __slots__ = ("_task", "reason")
+    __slots__ = ("_task", "error", "reason")
 
     def __init__(self, task: asyncio.Task[Any]) -> None:
         self._task = task
         self.reason: _StopReason | None = None
+        self.error: Exception | None = None
+        """The error that the response ends with; None: this process stops serving."""
+
+    def end(self, error: Exception) -> None:
+        """Stop the request. Its response ends with the error, in its own protocol."""
+        if self.reason is None:
+            self.error = error
+            self.stop(_StopReason.ABORTED)
 
     def stop(self, reason: _StopReason) -> None:
+        """Stop the request, unless it is being stopped."""
         if self.reason is None:
             self.reason = reason
             self._task.cancel()
@@ -56,6 +66,14 @@ class _InFlightRequest:
         Return False if the cancellation, or another one, came from outside.
         """
         return self.reason is not None and self._task.uncancel() == 0
+
+
+_current_request: ContextVar[InFlightRequest | None] = ContextVar("request", default=None)
+
+
+def current_request() -> InFlightRequest | None:
+    """Return the tracked request that the caller serves, if any."""
+    return _current_request.get()
 
 
 class Connection:
@@ -71,7 +89,7 @@ class Connection:
         `certificate_name` is the name in the client's verified certificate; empty: it has none.
         """
         self.certificate_name = certificate_name
-        self._requests: list[_InFlightRequest] = []
+        self._requests: list[InFlightRequest] = []
         self._abort = abort
 
     async def abort(self) -> None:
@@ -89,11 +107,11 @@ class Connection:
         async with asyncio.timeout(_ABORT_TIMEOUT_S):
             await asyncio.Event().wait()
 
-    def add(self, request: _InFlightRequest) -> None:
+    def add(self, request: InFlightRequest) -> None:
         """Stop a request when the connection is lost."""
         self._requests.append(request)
 
-    def remove(self, request: _InFlightRequest) -> None:
+    def remove(self, request: InFlightRequest) -> None:
         """Forget a request that has ended."""
         self._requests.remove(request)
 
@@ -130,7 +148,7 @@ class InFlightRequests:
     """
 
     def __init__(self) -> None:
-        self._requests: set[_InFlightRequest] = set()
+        self._requests: set[InFlightRequest] = set()
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -142,18 +160,20 @@ class InFlightRequests:
 
     @asynccontextmanager
     async def track(
-        self, connection: Connection, *, send_abort: Callable[[], Awaitable[None]]
+        self, connection: Connection, *, send_abort: Callable[[Exception | None], Awaitable[None]]
     ) -> AsyncIterator[None]:
         """Track the request that the block serves; leave the block when the client disconnects.
 
-        If the process stops serving first, `send_abort` ends the response with an error.
+        If the request is ended first, `send_abort` ends the response with the error. None: the
+        process stops serving.
         """
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("requests are served in a task")
-        request = _InFlightRequest(task)
+        request = InFlightRequest(task)
         self._requests.add(request)
         connection.add(request)
+        token = _current_request.set(request)
         try:
             yield
         except asyncio.CancelledError:
@@ -162,7 +182,8 @@ class InFlightRequests:
             if request.reason is _StopReason.ABORTED:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_ABORT_TIMEOUT_S):
-                        await send_abort()
+                        await send_abort(request.error)
         finally:
+            _current_request.reset(token)
             connection.remove(request)
             self._requests.discard(request)

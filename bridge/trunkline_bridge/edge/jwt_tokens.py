@@ -5,6 +5,8 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -154,6 +156,19 @@ class InvalidTokenError(Exception):
         self.account = account
 
 
+@dataclass(frozen=True, slots=True)
+class TokenCredential:
+    """A token that was accepted, which expires."""
+
+    expires_at: float
+    """The Unix time from which on it is not accepted."""
+
+    def problem(self) -> str:
+        """Return the reason for which the token is no longer accepted; empty: it is accepted."""
+        has_expired = datetime.now(UTC).timestamp() >= self.expires_at
+        return "the token has expired" if has_expired else ""
+
+
 class TokenVerifier:
     """Identifies the bearer of a token."""
 
@@ -185,6 +200,7 @@ class TokenVerifier:
             kind=ActorKind.JWT,
             key_id=key_id or "",
             permissions=self._permissions(claims),
+            credential=TokenCredential(claims["exp"] + self._settings.leeway_s),
         )
 
     def _permissions(self, claims: Mapping[str, object]) -> Permissions:
