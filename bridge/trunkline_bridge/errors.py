@@ -116,6 +116,7 @@ ERROR_KINDS: Mapping[type[errors.TrunklineError], ErrorKind] = {
     errors.OverloadedError: OVERLOADED,
     errors.LimitExceededError: OVERLOADED,
     errors.PeerUnavailableError: UNAVAILABLE,
+    errors.PeerCircuitOpenError: UNAVAILABLE,
     errors.PeerHandshakeError: UNAVAILABLE,
     errors.ToolServerUnavailableError: UNAVAILABLE,
     errors.JournalUnavailableError: UNAVAILABLE,
@@ -186,6 +187,13 @@ def invalid_params(*violations: tuple[str, str]) -> WireError:
     return WireError(INVALID_PARAMS, text, violations=violations)
 
 
+_WITH_RETRY_TIME: Final = (
+    errors.LimitExceededError,
+    errors.OverloadedError,
+    errors.PeerCircuitOpenError,
+)
+
+
 def to_wire_error(error: Exception) -> WireError:
     """Convert an error to a WireError.
 
@@ -202,7 +210,7 @@ def to_wire_error(error: Exception) -> WireError:
         if isinstance(error, errors.InvalidArgumentError):
             violations = ((error.field, error.problem),)
         retry_after_s = "1" if kind is UNAVAILABLE else ""
-        if isinstance(error, errors.OverloadedError | errors.LimitExceededError):
+        if isinstance(error, _WITH_RETRY_TIME):
             retry_after_s = error.retry_after_s or "1"
         return WireError(kind, text, _camel_case_keys(metadata), violations, retry_after_s)
     if isinstance(error, errors.InternalError):

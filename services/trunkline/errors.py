@@ -29,7 +29,8 @@ TrunklineError                       .code .reason .retryable .metadata()
 │  ├─ OverloadedError                RESOURCE_EXHAUSTED   OVERLOADED
 │  ├─ LimitExceededError             RESOURCE_EXHAUSTED   LIMIT_EXCEEDED
 │  ├─ PeerUnavailableError           UNAVAILABLE          PEER_UNAVAILABLE
-│  │  └─ PeerHandshakeError          UNAVAILABLE          PEER_HANDSHAKE
+│  │  ├─ PeerHandshakeError          UNAVAILABLE          PEER_HANDSHAKE
+│  │  └─ PeerCircuitOpenError        UNAVAILABLE          PEER_CIRCUIT_OPEN
 │  ├─ ToolServerUnavailableError     UNAVAILABLE          TOOL_SERVER_UNAVAILABLE
 │  ├─ JournalUnavailableError        UNAVAILABLE          JOURNAL_UNAVAILABLE
 │  ├─ PeerTimeoutError               DEADLINE_EXCEEDED    PEER_TIMEOUT
@@ -437,6 +438,14 @@ class PeerHandshakeError(PeerUnavailableError):
         "`trunkline mesh show` prints your identity; to join another mesh, run "
         "`trunkline mesh token` there and `trunkline mesh join TOKEN` here"
     )
+
+
+@dataclass(eq=False)
+class PeerCircuitOpenError(PeerUnavailableError):
+    """The peer kept failing, so its circuit breaker refuses calls for a while."""
+
+    retry_after_s: str
+    reason: ClassVar[str] = "PEER_CIRCUIT_OPEN"
 
 
 @dataclass(eq=False)

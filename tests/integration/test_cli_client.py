@@ -15,15 +15,22 @@ from trunkline.errors import (
     AgentNotFoundError,
     InternalError,
     InvalidArgumentError,
+    LimitExceededError,
     OverloadedError,
     PeerProtocolError,
     PeerUnavailableError,
     TaskNotCancelableError,
     TaskNotFoundError,
+    TreeLimitError,
     TrunklineError,
 )
 
 FULL = {"agent": "a", "retryAfterS": "3"}
+SPENT = {"limit": "account 'a' has used its budget", "retryAfterS": "3"}
+TREE = {
+    "reason": "TREE_LIMIT",
+    "metadata": {"limit": "depth", "chain": "a > b", "problem": "raise depth"},
+}
 STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
 WORKING = {"task": {"id": "t-1", "contextId": "c", "status": {"state": "TASK_STATE_WORKING"}}}
 WAITING = {
@@ -241,6 +248,10 @@ async def test_a_direct_reply_ends_the_turn() -> None:
          InvalidArgumentError("the request", "parts: missing")),
         (429, {"code": -32000, "message": "x", "data": [{"metadata": FULL}]},
          OverloadedError("a", "3")),
+        (429, {"code": -32000, "message": "x", "data": [{"metadata": SPENT}]},
+         LimitExceededError("account 'a' has used its budget", "3")),
+        (200, {"code": -32000, "message": "x", "data": [TREE]},
+         TreeLimitError("depth", "a > b", "raise depth")),
         (401, {"code": -32000, "message": "say who you are"},
          InvalidArgumentError("--api-key or TRUNKLINE_API_KEY", "say who you are")),
         (200, {"code": -32603, "message": "x", "data": [{"metadata": {"traceId": "ab"}}]},

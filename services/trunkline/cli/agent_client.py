@@ -23,6 +23,7 @@ from trunkline.errors import (
     PeerUnavailableError,
     TaskNotCancelableError,
     TaskNotFoundError,
+    TreeLimitError,
     TrunklineError,
 )
 from trunkline.v1 import message_pb2, part_pb2
@@ -177,6 +178,8 @@ def _rpc_error(url: str, error: RpcError, task_id: str) -> TrunklineError:
     text, metadata = error.error.text or error.problem, error.error.metadata
     if error.refusal in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
         return InvalidArgumentError("--api-key or TRUNKLINE_API_KEY", text)
+    if error.refusal == TreeLimitError.reason:
+        return TreeLimitError.from_metadata(dict(metadata))
     match error.error.code:
         case kinds.TASK_NOT_FOUND.rpc_code:
             return TaskNotFoundError(task_id)

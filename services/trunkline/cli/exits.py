@@ -10,7 +10,14 @@ from typing import Any
 
 import typer
 
-from trunkline.errors import ConfigurationError, PeerError, TrunklineError
+from trunkline.errors import (
+    ConfigurationError,
+    LimitExceededError,
+    OverloadedError,
+    PeerError,
+    TreeLimitError,
+    TrunklineError,
+)
 from trunkline.settings import load_settings
 
 logger = logging.getLogger(__name__)
@@ -27,6 +34,8 @@ class ExitCode(IntEnum):
     """The task waits for another message."""
     UNREACHABLE = 4
     """The mesh, or a host of it, did not answer or failed."""
+    LIMITED = 5
+    """A limit or a budget refused the request, or a queue is full."""
     CANCELED = 130
     """Ctrl-C, or the task was canceled. 128 + SIGINT, as in shells."""
 
@@ -75,6 +84,8 @@ def print_error(error: Exception) -> ExitCode:
         text = f"unexpected {type(cause).__name__}{details}; TRUNKLINE_LOG_LEVEL=debug shows where"
         _log(error)
     print(f"error: {text}", file=sys.stderr, flush=True)
+    if isinstance(cause, LimitExceededError | OverloadedError | TreeLimitError):
+        return ExitCode.LIMITED
     return ExitCode.UNREACHABLE if isinstance(cause, PeerError) else ExitCode.FAILED
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, Self, TypeAlias
 
 from trunkline.errors import (
+    PeerCircuitOpenError,
     PeerProtocolError,
     PeerTimeoutError,
     PeerUnavailableError,
@@ -101,7 +102,7 @@ class Breaker:
         """Let a call through or refuse it.
 
         Raises:
-            PeerUnavailableError: the breaker is open, or half-open with a probe under way. The
+            PeerCircuitOpenError: the breaker is open, or half-open with a probe under way. The
                 error has the last problem and the time of the next try.
         """
         if self._state == "closed":
@@ -110,7 +111,9 @@ class Breaker:
         if self._state == "open" and now >= self._retry_at:
             self._half_open()
         if self._state == "open" or now < self._probe_until:
-            raise PeerUnavailableError(self.name, self.problem)
+            # A probe usually ends soon.
+            wait_s = max(1, math.ceil(self.retry_in_s))
+            raise PeerCircuitOpenError(self.name, self.problem, str(wait_s))
         # A probe that is never reported must not block the peer forever.
         self._probe_until = now + self._open_s
 
@@ -163,7 +166,7 @@ class Breaker:
         the call `has_deadline` from its caller.
 
         Raises:
-            PeerUnavailableError: see `check`.
+            PeerCircuitOpenError: see `check`.
         """
         self.check()
         try:

@@ -146,6 +146,12 @@ def test_an_overload_has_a_retry_delay() -> None:
     assert to_wire_error(errors.TaskNotFoundError("t")).retry_after_s == ""
 
 
+def test_an_open_breaker_has_the_time_until_the_next_try() -> None:
+    error = to_wire_error(errors.PeerCircuitOpenError("10.0.0.7:4", "it kept failing", "43"))
+    assert error.kind == to_wire_error(errors.PeerUnavailableError("h", "it left")).kind
+    assert error.retry_after_s == "43"
+
+
 def test_the_retry_delay_is_in_the_details() -> None:
     details = to_wire_error(errors.OverloadedError("math", "3")).details()
     assert details[1] == {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "3s"}

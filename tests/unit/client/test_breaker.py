@@ -6,6 +6,7 @@ import pytest
 from harness.journal.manual_clock import ManualClock
 from trunkline.client import Breaker, Breakers, BreakerSettings
 from trunkline.errors import (
+    PeerCircuitOpenError,
     PeerProtocolError,
     PeerTimeoutError,
     PeerUnavailableError,
@@ -87,12 +88,18 @@ def test_an_open_breaker_reports_the_problem_and_the_next_attempt(
 ) -> None:
     open_breaker(breaker)
     clock.now += 17.5
-    with pytest.raises(PeerUnavailableError) as caught:
+    with pytest.raises(PeerCircuitOpenError) as caught:
         breaker.check()
     assert str(caught.value) == (
         "10.0.0.7:50051 can't be reached: "
         "it kept failing, at last: connection refused; it is tried again in 43 s"
     )
+    assert caught.value.retry_after_s == "43"
+    clock.now += 60
+    breaker.check()
+    with pytest.raises(PeerCircuitOpenError, match="one call at a time") as caught:
+        breaker.check()
+    assert caught.value.retry_after_s == "1"
 
 
 def test_a_half_open_breaker_allows_one_call_at_a_time(
