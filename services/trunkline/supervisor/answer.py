@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from trunkline.printable import to_plain_line
 from trunkline.supervisor.request_splitter import MAX_STEPS
@@ -12,6 +13,9 @@ from trunkline.task_states import StateValue
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import agent_card_pb2, artifact_pb2, event_pb2
+
+EXAMPLES_INTRODUCTION: Final = "These would work:"
+"""The line before examples of cards, to the end of a question. Planners read it again as data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,7 @@ def no_agent_question(steps: Sequence[Step], router: Router) -> str:
     if not router.cards:
         return f"{problem} There is none to route to; start one and ask again."
     lines = [f"- {_describe_example(card)}" for card in router.cards.values()]
-    return "\n".join([problem, "These would work:", *lines])
+    return "\n".join([problem, EXAMPLES_INTRODUCTION, *lines])
 
 
 def too_many_steps_question(count: int) -> str:
@@ -131,7 +135,6 @@ def _describe_failure(step: Step, outcome: Outcome) -> str:
 
 def _describe_example(card: agent_card_pb2.AgentCard) -> str:
     examples = [example for skill in card.skills for example in skill.examples]
-    # A planner reads its own questions again, so the card's text in them is short.
     text = to_plain_line(examples[0] if examples else card.description, _EXAMPLE_CHARS)
     return f'{card.name}: "{text}"' if examples else f"{card.name}: {text}"
 
