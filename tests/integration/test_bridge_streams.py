@@ -258,7 +258,7 @@ async def test_nothing_is_written_to_a_disconnected_client(
             )
         over.set()
 
-    async def no_request() -> None:
+    async def no_request(_error: Exception | None) -> None:
         raise AssertionError("nobody cut it")
 
     async with (

@@ -70,6 +70,7 @@ def task_settings(settings: Settings) -> TaskSettings:
         agent_timeouts=settings.agent_timeouts,
         limits=settings.limits,
         tree=settings.tree,
+        models=settings.models,
         webhook_retry=RetryPolicy(give_up_s=settings.webhook_give_up_s),
     )
 

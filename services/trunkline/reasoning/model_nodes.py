@@ -44,8 +44,7 @@ async def call_model(state: ReasoningState, runtime: Runtime[ReasoningTurn]) -> 
         tools=turn.tool_specs(state),
         on_text=turn.append_answer,
         on_discard=partial(turn.truncate_answer, start),
-        budget=turn.task.budget,
-        tree=turn.task.tree,
+        meter=turn.task.meter,
     )
     if reply.tool_calls and find_result_call(reply.tool_calls) is None:
         # Text beside tool calls is reasoning and not part of the answer.
@@ -111,8 +110,7 @@ async def _find_objection(turn: ReasoningTurn, state: ReasoningState, answer: st
         async with asyncio.timeout(CHECK_TIMEOUT_S):
             verdict = await turn.checker.ask(
                 [SystemMessage(_INSTRUCTIONS), HumanMessage(question)],
-                budget=turn.task.budget,
-                tree=turn.task.tree,
+                meter=turn.task.meter,
             )
     except (TimeoutError, TrunklineError) as error:
         extra = {"task_id": turn.task.id, "problem": type(error).__name__}

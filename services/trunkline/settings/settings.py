@@ -1,7 +1,7 @@
 """The settings of a mesh: names, defaults, limits and meanings."""
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -274,20 +274,11 @@ class Settings:
         return {name: limit for name, limit in limits if limit is not None}
 
 
-def _table_variables() -> dict[str, tuple[str, str]]:
-    tables = [
-        (table.name, table.default_factory)
-        for table in fields(Settings)
-        if isinstance(table.default_factory, type) and is_dataclass(table.default_factory)
-    ]
-    return {
-        f"{ENV_PREFIX}{name}_{key.name}".upper(): (name, key.name)
-        for name, kind in tables
-        for key in fields(kind)
-        # A table within the table has no variable.
-        if key.default_factory is MISSING
-    }
-
-
-TABLE_VARIABLES: Final = _table_variables()
+TABLE_VARIABLES: Final = {
+    f"{ENV_PREFIX}{name}_{key.name}".upper(): (name, key.name)
+    for name, table in (("limits", LimitSettings), ("tls", TlsSettings), ("tree", TreeSettings))
+    for key in fields(table)
+    # A table within the table has no variable.
+    if key.default_factory is MISSING
+}
 """The variables of keys in tables such as `[tls]`: the setting and the key, by variable."""

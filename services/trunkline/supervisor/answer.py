@@ -166,8 +166,7 @@ async def rewrite_answer(
         answers,
         draft.append,
         draft.clear,
-        budget=turn.task.budget,
-        tree=turn.task.tree,
+        meter=turn.task.meter,
     )
     if not text.strip():
         await draft.close()

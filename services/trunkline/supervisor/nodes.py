@@ -77,8 +77,7 @@ async def _plan_request(turn: SupervisorTurn) -> PlanResult:
         turn.plan,
         last_agent=last_agent,
         earlier_messages=earlier_messages,
-        budget=task.budget,
-        tree=task.tree,
+        meter=task.meter,
     )
     if result.steps:
         return result

@@ -19,8 +19,7 @@ from trunkline.supervisor.plan_parser import (
 from trunkline.supervisor.request_splitter import MAX_STEPS, PlanResult
 from trunkline.supervisor.router import Router
 from trunkline.supervisor.steps import Outcome, Step
-from trunkline.tasks.budgets import TurnBudget
-from trunkline.tasks.task_tree import TaskTree
+from trunkline.tasks.usage_meter import UsageMeter
 from trunkline.tasks.writers import PlanWriter
 from trunkline.v1 import agent_card_pb2
 
@@ -84,14 +83,13 @@ class Planner:
         *,
         last_agent: str = "",
         earlier_messages: "Sequence[BaseMessage]" = (),
-        budget: TurnBudget | None = None,
-        tree: TaskTree | None = None,
+        meter: UsageMeter | None = None,
     ) -> PlanResult:
         """Ask for a plan, once more if it can't be run. The plan is written as it streams.
 
         `last_agent` is the agent of the last turn, `earlier_messages` the conversation before this
         one. If the plan is unusable, its text is discarded and the next text is a new revision.
-        `tree` limits the tokens, also of `write_answer`. If none remain, the plan is made by the
+        `meter` limits the tokens, also of `write_answer`. If none remain, the plan is made by the
         scores, and answers are not merged.
 
         Raises:
@@ -114,8 +112,7 @@ class Planner:
                     tools=build_plan_tools(list(router.cards)),
                     on_chunk=stream.add_chunk,
                     on_discard=stream.discard,
-                    budget=budget,
-                    tree=tree,
+                    meter=meter,
                 )
             except TreeLimitError as error:
                 return PlanResult(problem=str(error))
@@ -143,8 +140,7 @@ class Planner:
         on_text: OnText,
         on_discard: Callable[[], Awaitable[None]],
         *,
-        budget: TurnBudget | None = None,
-        tree: TaskTree | None = None,
+        meter: UsageMeter | None = None,
     ) -> str:
         """Merge several answers into one, and stream it. Returns "" if there is none.
 
@@ -165,8 +161,7 @@ class Planner:
                 [SystemMessage(_MERGE_PROMPT), HumanMessage(question)],
                 on_text=on_text,
                 on_discard=on_discard,
-                budget=budget,
-                tree=tree,
+                meter=meter,
             )
         except (ModelUnavailableError, LimitExceededError, TreeLimitError):
             return ""

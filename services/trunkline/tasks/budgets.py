@@ -8,7 +8,7 @@ may together exceed a budget by their own usage, and no text is cut off.
 import asyncio
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
@@ -29,6 +29,11 @@ class ModelUsage(NamedTuple):
     output_tokens: int
     input_price: float | None = None
     output_price: float | None = None
+
+    @property
+    def tokens(self) -> int:
+        """The tokens that the model read and wrote."""
+        return self.input_tokens + self.output_tokens
 
     @property
     def nano_cost(self) -> int:
@@ -87,23 +92,18 @@ class Budgets:
             JournalUnavailableError: the usage can't be read.
         """
         now = self._clock()
-        limits = self._list_limits(account, caller, model, now)
-        if not limits:
-            return
+        if limits := self._list_limits(account, caller, model, now):
+            _check_limits(limits, await asyncio.wrap_future(self._read(limits)), now)
+
+    def check_blocking(self, account: str, caller: str, model: str) -> None:
+        """Check the budgets as `check` does, from a thread."""
+        now = self._clock()
+        if limits := self._list_limits(account, caller, model, now):
+            _check_limits(limits, self._read(limits).result(), now)
+
+    def _read(self, limits: Sequence[_Limit]) -> "Future[Sequence[Usage]]":
         keys = [(limit.period, limit.subject) for limit in limits]
-        loop = asyncio.get_running_loop()
-        usages = await loop.run_in_executor(self._executor, self._store.read, keys)
-        excesses = [
-            (end_of_period(now, is_day=limit.is_day), problem)
-            for limit, usage in zip(limits, usages, strict=True)
-            if (problem := limit.describe_excess(usage))
-        ]
-        if excesses:
-            # Of several, the one that ends last.
-            end, problem = max(excesses)
-            wait_s = math.ceil((end - now).total_seconds())
-            text = f"{problem}; the next one begins at {end:%Y-%m-%dT%H:%M:%SZ}"
-            raise LimitExceededError(text, str(max(1, wait_s)))
+        return self._executor.submit(self._store.read, keys)
 
     def record(self, account: str, caller: str, model: str, usage: ModelUsage) -> None:
         """Add the usage of a reply, in a thread. A failure is logged."""
@@ -134,28 +134,18 @@ class Budgets:
             logger.warning("budget.no_price", extra={"model": model, "problem": problem})
 
 
-class TurnBudget:
-    """The budgets that apply to one turn."""
-
-    __slots__ = ("_account", "_budgets", "_caller")
-
-    def __init__(self, budgets: Budgets, account: str, caller: str) -> None:
-        self._budgets = budgets
-        self._account = account
-        self._caller = caller
-
-    async def check(self, model: str) -> None:
-        """Check before a call of a model that no budget is used up.
-
-        Raises:
-            LimitExceededError: one is.
-            JournalUnavailableError: the usage can't be read.
-        """
-        await self._budgets.check(self._account, self._caller, model)
-
-    def record(self, model: str, usage: ModelUsage) -> None:
-        """Record the usage of a reply."""
-        self._budgets.record(self._account, self._caller, model, usage)
+def _check_limits(limits: Sequence[_Limit], usages: Sequence[Usage], now: datetime) -> None:
+    excesses = [
+        (end_of_period(now, is_day=limit.is_day), problem)
+        for limit, usage in zip(limits, usages, strict=True)
+        if (problem := limit.describe_excess(usage))
+    ]
+    if excesses:
+        # Of several, the one that ends last.
+        end, problem = max(excesses)
+        wait_s = math.ceil((end - now).total_seconds())
+        text = f"{problem}; the next one begins at {end:%Y-%m-%dT%H:%M:%SZ}"
+        raise LimitExceededError(text, str(max(1, wait_s)))
 
 
 def find_budget(limits: LimitSettings, subject: Subject) -> Budget | None:

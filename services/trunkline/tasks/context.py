@@ -224,6 +224,20 @@ class TaskContext(Generic[SettingsT]):
         """
         await self._turn.rewind(lengths)
 
+    # Usage of models.
+
+    def report_usage(self, model: str, *, input_tokens: int, output_tokens: int) -> None:
+        """Count the tokens of a model that the agent called by another client than the mesh's.
+
+        They count for the limits of the request and for budgets, with the prices in
+        `[models."PROVIDER:NAME"]`. `model` is the name there. Report each reply once. The models of
+        a graph are counted without it.
+
+        Raises:
+            InvalidArgumentError: a number is negative, or not whole.
+        """
+        self._turn.report_usage(model, input_tokens=input_tokens, output_tokens=output_tokens)
+
     # Files.
 
     def open(self, part: part_pb2.Part) -> "AbstractAsyncContextManager[AsyncIterator[bytes]]":

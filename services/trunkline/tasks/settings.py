@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trunkline.settings import LimitSettings, TreeSettings
+from trunkline.settings import LimitSettings, ModelSettings, TreeSettings
 from trunkline.tasks.outbox.delivery import RetryPolicy
 
 
@@ -64,5 +64,7 @@ class TaskSettings:
     """Limits of accounts; None by default: there are none."""
     tree: TreeSettings = field(default_factory=TreeSettings)
     """Limits of a request and of all tasks that agents start for it."""
+    models: Mapping[str, ModelSettings] = field(default_factory=dict)
+    """Settings of models by `provider:name` or provider, which have their prices."""
     webhook_retry: RetryPolicy = field(default_factory=RetryPolicy)
     """Retry policy of webhooks; by default pauses of 1 s to an hour, and retries for a day."""

@@ -156,6 +156,11 @@ class TaskTree:
             self._reserved.pop(finished.task_id, None)
             self._reported[finished.task_id] = finished.usage
 
+    @property
+    def limits_models(self) -> bool:
+        """True if there is a limit of tokens or cost."""
+        return self._budget.HasField("tokens") or self._budget.HasField("cost_micros")
+
     def check_model_call(self) -> None:
         """Check that a model may be called.
 

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from trunkline.journal.journal import Journal
-from trunkline.tasks.budgets import Budgets, TurnBudget
+from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.emitter import Emitter, FlushScheduler
 from trunkline.tasks.files import JournalFiles, TaskFiles
 from trunkline.tasks.rewind import Attempt
@@ -29,6 +29,7 @@ class TurnFactory:
         self._scheduler = scheduler
         self._pending_limit_bytes = settings.pending_limit_bytes
         self._tree_limits = settings.tree
+        self._models = settings.models
         self._checkpoint_path = checkpoint_path
         self._files = files
         self._budgets = budgets
@@ -53,9 +54,6 @@ class TurnFactory:
             scheduler=self._scheduler,
             pending_limit_bytes=self._pending_limit_bytes,
         )
-        budget = None
-        if self._budgets is not None:
-            budget = TurnBudget(self._budgets, snapshot.account, snapshot.caller)
         return TurnRuntime(
             snapshot,
             message,
@@ -65,9 +63,10 @@ class TurnFactory:
             create=create,
             attempt=attempt,
             checkpoint_path=self._checkpoint_path,
-            budget=budget,
+            budgets=self._budgets,
             keyring=self._journal.keyring,
             tree_limits=self._tree_limits,
+            models=self._models,
         )
 
     async def load(self, task_id: str) -> TurnRuntime:

@@ -7,11 +7,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from trunkline.encryption import Keyring
-from trunkline.errors import FencedError, InvalidAgentResponseError, JournalUnavailableError
+from trunkline.errors import (
+    FencedError,
+    InvalidAgentResponseError,
+    InvalidArgumentError,
+    JournalUnavailableError,
+)
 from trunkline.journal.batches import splice
 from trunkline.journal.events import Draft
-from trunkline.settings import TreeSettings
-from trunkline.tasks.budgets import TurnBudget
+from trunkline.settings import ModelSettings, TreeSettings
+from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.content import (
     CONTENT_TYPES,
     RESULT_TYPES,
@@ -33,6 +38,7 @@ from trunkline.tasks.lifecycle import (
 from trunkline.tasks.rewind import ATTEMPT_KEY, Attempt, build_rewound, truncate_artifact
 from trunkline.tasks.task_tree import TaskTree
 from trunkline.tasks.turn_state import IdAllocator, OpenChildren, PendingApprovals
+from trunkline.tasks.usage_meter import UsageMeter
 from trunkline.tasks.writers import ArtifactWriter, PlanWriter, ToolCall
 from trunkline.users import User, continue_for, current_statement, current_user
 from trunkline.v1 import (
@@ -72,16 +78,17 @@ class TurnRuntime:
         create: Callable[[], Awaitable[None]] | None = None,
         attempt: Attempt | None = None,
         checkpoint_path: Path | None = None,
-        budget: TurnBudget | None = None,
+        budgets: Budgets | None = None,
         keyring: Keyring | None = None,
         tree_limits: TreeSettings | None = None,
+        models: Mapping[str, ModelSettings] | None = None,
     ) -> None:
         """Start from the snapshot at the start of the turn.
 
         `forwarded` has, by task id, the last sequence that was forwarded from each child.
         `create` writes the task before its first event. A direct reply does not call it.
         `attempt` is set when the turn runs again after a takeover. `tree_limits` are those of a
-        root.
+        root. `models` has the prices of models.
         """
         self.snapshot = snapshot
         """The task at the start of the turn."""
@@ -91,13 +98,14 @@ class TurnRuntime:
         """The agent's direct reply, if any."""
         self.checkpoint_path = checkpoint_path
         """The file for an agent's checkpoints, beside the journal; None: they are not stored."""
-        self.budget = budget
-        """The budgets that calls of models use; None: there are none."""
         self.keyring = keyring
         """The keys of the journal's data directory, if it has some."""
         self._attempt = attempt
         self._tree: TaskTree | None = None
         self._tree_limits = tree_limits
+        self._meter: UsageMeter | None = None
+        self._budgets = budgets
+        self._models = models or {}
         self._forwarded = dict(forwarded or {})
         self._emitter = emitter
         self._files = files
@@ -205,6 +213,27 @@ class TurnRuntime:
             limits = self._tree_limits or TreeSettings()
             self._tree = TaskTree(self.snapshot, self.latest, limits)
         return self._tree
+
+    @property
+    def meter(self) -> UsageMeter:
+        """Checks and counts the models that the turn calls."""
+        if self._meter is None:
+            self._meter = UsageMeter(
+                self.tree, self.account, self.caller, self._budgets, self._models
+            )
+        return self._meter
+
+    def report_usage(self, model: str, *, input_tokens: int, output_tokens: int) -> None:
+        """Count the tokens of a model that the agent called by another client than the mesh's.
+
+        Raises:
+            InvalidArgumentError: a number is negative, or not whole.
+        """
+        numbers: dict[str, object] = {"input_tokens": input_tokens, "output_tokens": output_tokens}
+        for name, tokens in numbers.items():
+            if not isinstance(tokens, int) or tokens < 0:
+                raise InvalidArgumentError(name, "must be a whole number, at least 0")
+        self.meter.record(model, input_tokens=input_tokens, output_tokens=output_tokens)
 
     def child_submission(self, task_id: str) -> message_service_pb2.Submission:
         """Return the submission of a child: same caller, same deadline, this task as parent.

@@ -14,7 +14,7 @@ from harness.agents.inline_agents import OpenHost, define, message
 from trunkline.errors import JournalUnavailableError, LimitExceededError
 from trunkline.settings import Budget, LimitSettings
 from trunkline.settings.limits import AccountLimitSettings
-from trunkline.tasks.budgets import Budgets, ModelUsage, TurnBudget, end_of_period
+from trunkline.tasks.budgets import Budgets, ModelUsage, end_of_period
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.submission import SubmitResult
 from trunkline.tasks.usage_store import Subject, Usage, UsageStore, list_usage, usage_path
@@ -261,7 +261,7 @@ async def test_no_turn_begins_without_a_budget(open_host: OpenHost, opening: Ope
 async def test_logs_nothing_while_all_is_well(
     opening: OpenBudgets, caplog: pytest.LogCaptureFixture
 ) -> None:
-    turn = TurnBudget(opening(LimitSettings(day_tokens=5)), "acme", "ann")
-    turn.record(MODEL, ModelUsage(1, 1))
-    await turn.check(MODEL)
+    budgets = opening(LimitSettings(day_tokens=5))
+    budgets.record("acme", "ann", MODEL, ModelUsage(1, 1))
+    await budgets.check("acme", "ann", MODEL)
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []

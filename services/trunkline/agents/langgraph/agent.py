@@ -7,6 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from langchain_core.runnables.config import merge_configs
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphRecursionError
@@ -17,6 +18,7 @@ from trunkline.agents.langgraph.interrupts import GraphContinuation, ask_for_int
 from trunkline.agents.langgraph.messages import build_human_message, get_data, last_answer_text
 from trunkline.agents.langgraph.run_reporter import STREAM_MODES, AnswerStream, RunReporter
 from trunkline.agents.langgraph.threads import TaskThread, open_task_thread
+from trunkline.agents.langgraph.usage_callbacks import build_usage_callbacks
 from trunkline.errors import ConfigurationError
 from trunkline.reasoning.conversation_lock import lock_conversation
 from trunkline.tasks.context import SettingsT, TaskContext, get_turn_runtime
@@ -187,6 +189,11 @@ class _Runner:
         config = thread.config
         limit = self.step_limit or (graph.config or {}).get("recursion_limit", STEP_LIMIT)
         config["recursion_limit"] = limit
+        # The config of a run replaces the callbacks of the graph's own.
+        config["callbacks"] = merge_configs(
+            {"callbacks": (graph.config or {}).get("callbacks")},
+            {"callbacks": build_usage_callbacks(turn.meter)},
+        )["callbacks"]
         answer = AnswerStream(turn, self.nodes)
         events: AsyncGenerator[Any, None] = graph.astream(  # type: ignore[assignment]
             graph_input,

@@ -8,7 +8,12 @@ Importing this package does not load LangChain. A provider's package loads at it
 
 from trunkline.reasoning.models.model import RULES, Model, ModelChoice, open_model
 from trunkline.reasoning.models.model_client import OnText
-from trunkline.reasoning.models.replies import count_tokens, is_truncated, truncation_note
+from trunkline.reasoning.models.replies import (
+    count_tokens,
+    is_truncated,
+    measure_tokens,
+    truncation_note,
+)
 
 __all__ = [
     "RULES",
@@ -17,6 +22,7 @@ __all__ = [
     "OnText",
     "count_tokens",
     "is_truncated",
+    "measure_tokens",
     "open_model",
     "truncation_note",
 ]

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -15,13 +14,12 @@ from trunkline.reasoning.models.model_errors import ModelCallError
 from trunkline.reasoning.models.providers import find_provider
 from trunkline.reasoning.models.replies import adapt_messages
 from trunkline.settings import AgentSettings, ModelSettings, Settings
-from trunkline.tasks.budgets import TurnBudget
 
 if TYPE_CHECKING:
     from langchain_core.language_models.chat_models import BaseChatModel
     from langchain_core.messages import AIMessage, BaseMessage
 
-    from trunkline.tasks.task_tree import TaskTree
+    from trunkline.tasks.usage_meter import UsageMeter
 
 
 RULES: Final = "rules"
@@ -121,8 +119,7 @@ class Model:
         on_text: OnText | None = None,
         on_chunk: OnChunk | None = None,
         on_discard: Callable[[], Awaitable[None]] | None = None,
-        budget: TurnBudget | None = None,
-        tree: "TaskTree | None" = None,
+        meter: "UsageMeter | None" = None,
     ) -> "AIMessage":
         """Return the reply of the first model that gives one. Cancellation closes the request.
 
@@ -130,9 +127,8 @@ class Model:
         names a tool that must be called. `on_text` gets the text of an answer while it streams,
         `on_chunk` each piece of the reply. When a model fails, `on_discard` is called to discard
         what it streamed, and the next model is called. When all have failed, those that may recover
-        are called again after a pause, at most three times each. `budget` is checked before each
-        call; calls of the built-in model are free. `tree` limits the tokens, and counts those of
-        the reply.
+        are called again after a pause, at most three times each. `meter` limits and counts the
+        tokens; the built-in model is free.
 
         Raises:
             LimitExceededError: a budget is used up.
@@ -145,12 +141,10 @@ class Model:
         backoff = Backoff(first_s=FIRST_PAUSE_S, limit_s=8 * FIRST_PAUSE_S)
         for rounds_left in reversed(range(_ROUNDS)):
             for client in remaining:
-                if tree is not None:
-                    tree.check_model_call()
                 specs = [dict(tool) for tool in tools]
-                own_budget = budget if client.name != RULES else None
-                if own_budget is not None:
-                    await own_budget.check(client.name)
+                own_meter = meter if client.name != RULES else None
+                if own_meter is not None:
+                    await own_meter.check(client.name)
                 try:
                     reply = await client.ask(
                         adapt_messages(messages, client.name),
@@ -158,10 +152,8 @@ class Model:
                         tool_choice=tool_choice,
                         on_text=on_text,
                         on_chunk=on_chunk,
-                        budget=own_budget,
+                        meter=own_meter,
                     )
-                    if tree is not None:
-                        _count_usage(tree, reply, client.options)
                 except ModelCallError as error:
                     self._log(client, error)
                     errors[client.name] = error
@@ -208,15 +200,6 @@ def _build_rules_model(examples: tuple[str, ...]) -> "BaseChatModel":
     from trunkline.reasoning.models.rules import RulesModel
 
     return RulesModel(examples=examples)
-
-
-def _count_usage(tree: "TaskTree", reply: "AIMessage", options: ModelSettings) -> None:
-    """Count the tokens of a reply, and their price. Providers may report none."""
-    if usage := reply.usage_metadata:
-        # Dollars for a million tokens are millionths of a dollar for a token.
-        cost_micros = usage["input_tokens"] * (options.input_price or 0.0)
-        cost_micros += usage["output_tokens"] * (options.output_price or 0.0)
-        tree.add_model_call(tokens=usage["total_tokens"], cost_micros=math.ceil(cost_micros))
 
 
 def _strip_metadata(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -19,13 +19,14 @@ from trunkline.reasoning.models.replies import (
 )
 from trunkline.reasoning.turn_result import STATUS_KEY, ResultStatus
 from trunkline.settings import ModelSettings
-from trunkline.tasks.budgets import ModelUsage, TurnBudget
 
 if TYPE_CHECKING:
     from langchain_core.language_models.base import LanguageModelInput
     from langchain_core.language_models.chat_models import BaseChatModel
     from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
     from langchain_core.runnables import Runnable
+
+    from trunkline.tasks.usage_meter import UsageMeter
 
 OnText = Callable[[str], Awaitable[None]]
 """Called with each piece of an answer."""
@@ -68,11 +69,11 @@ class ModelClient:
         tool_choice: str | None,
         on_text: OnText | None,
         on_chunk: "OnChunk | None" = None,
-        budget: TurnBudget | None = None,
+        meter: "UsageMeter | None" = None,
     ) -> "AIMessage":
         """Return the model's reply. `on_text` gets each piece of an answer, `on_chunk` every piece.
 
-        What the reply uses is recorded in `budget`, even if only a part of it arrives.
+        `meter` counts the tokens of the reply, even if only a part of it arrives.
 
         Raises:
             ModelCallError: there is no reply, or only a part of one.
@@ -101,8 +102,9 @@ class ModelClient:
                 telemetry.mark_error(span, error.kind)
                 failure = error
             finally:
-                if budget is not None and chunks:
-                    budget.record(self.name, self._measure_usage(messages, chunks))
+                if meter is not None and chunks:
+                    read, written = measure_tokens(messages, chunks)
+                    meter.record(self.name, input_tokens=read, output_tokens=written)
         if failure is not None:
             raise failure
         return reply
@@ -133,13 +135,6 @@ class ModelClient:
                 is_answer = is_answer and _is_answer(chunk)
                 if chunk.text and is_answer and on_text is not None:
                     await on_text(chunk.text)
-
-    def _measure_usage(
-        self, messages: "Sequence[BaseMessage]", chunks: "Sequence[AIMessageChunk]"
-    ) -> ModelUsage:
-        input_tokens, output_tokens = measure_tokens(messages, chunks)
-        prices = self.options.input_price, self.options.output_price
-        return ModelUsage(input_tokens, output_tokens, *prices)
 
     async def _next(
         self, stream: "AsyncGenerator[BaseMessage]", end: float

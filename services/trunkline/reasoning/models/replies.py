@@ -111,9 +111,9 @@ _CHARS_PER_TOKEN: Final = 4
 
 
 def measure_tokens(
-    messages: "Sequence[BaseMessage]", chunks: "Sequence[AIMessageChunk]"
+    messages: "Sequence[BaseMessage]", chunks: "Sequence[AIMessage]"
 ) -> tuple[int, int]:
-    """Return the tokens that a reply read and wrote.
+    """Return the tokens that a reply, whole or in pieces, read and wrote.
 
     A provider reports them at the end of a reply, if at all. Without a report they are estimated
     from the text.
@@ -123,8 +123,14 @@ def measure_tokens(
     written = sum(usage["output_tokens"] for usage in usages)
     return (
         read or sum(len(message.text) for message in messages) // _CHARS_PER_TOKEN,
-        written or math.ceil(sum(len(chunk.text) for chunk in chunks) / _CHARS_PER_TOKEN),
+        written or math.ceil(sum(map(_count_chars, chunks)) / _CHARS_PER_TOKEN),
     )
+
+
+def _count_chars(reply: "AIMessage") -> int:
+    # A piece of a reply has pieces of its tool calls, a whole reply the calls.
+    calls = getattr(reply, "tool_call_chunks", reply.tool_calls)
+    return len(reply.text) + sum(len(str(call["args"] or "")) for call in calls)
 
 
 def check_reply(reply: "AIMessage", *, max_tokens: int | None) -> None:

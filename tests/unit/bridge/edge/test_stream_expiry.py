@@ -73,7 +73,8 @@ def short_interval(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_all_streams_of_a_credential_end_and_no_others() -> None:
     streams, removed, valid = Streams(), Badge(), Badge()
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
-        ended, others = [], []
+        ended: list[asyncio.Task[Exception | None]] = []
+        others: list[asyncio.Task[Exception | None]] = []
         for credential, tasks in ((removed, ended), (removed, ended), (valid, others)):
             opened = asyncio.Event()
             tasks.append(group.create_task(streams.hold(credential, opened)))

@@ -20,6 +20,7 @@ from trunkline.reasoning.models import Model, ModelChoice, count_tokens, open_mo
 from trunkline.reasoning.models import model as model_module
 from trunkline.settings import ModelSettings, TreeSettings
 from trunkline.tasks.task_tree import TaskTree
+from trunkline.tasks.usage_meter import UsageMeter
 from trunkline.v1 import snapshot_pb2
 
 # Clients reuse their connections, and a connection belongs to one event loop.
@@ -434,11 +435,13 @@ async def test_the_tokens_of_a_reply_count_for_the_request_and_end_at_its_limit(
     limits = TreeSettings(tokens=18, cost=1.0)
     task = snapshot_pb2.TaskSnapshot(agent="tested")
     tree = TaskTree(task, task, limits)
-    model = open_test_model(server, "openai:priced", input_price=2.0, output_price=4.0)
+    prices = {"openai:priced": ModelSettings(input_price=2.0, output_price=4.0)}
+    meter = UsageMeter(tree, "acme", "ann", models=prices)
+    model = open_test_model(server, "openai:priced")
     server.script(say("hello"))
 
-    await model.ask(QUESTION, tree=tree)
+    await model.ask(QUESTION, meter=meter)
 
     assert (tree.usage.tokens, tree.usage.cost_micros) == (18, 11 * 2 + 7 * 4)
     with pytest.raises(TreeLimitError, match="tested is over the limit of tokens"):
-        await model.ask(QUESTION, tree=tree)
+        await model.ask(QUESTION, meter=meter)

@@ -1,6 +1,7 @@
 """Replies of models count in budgets, and an exhausted budget prevents the next call."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -8,13 +9,18 @@ import pytest
 from langchain_core.messages import HumanMessage, SystemMessage
 
 from harness.remote.model_server import ModelServer, model_server, say
+from trunkline.agents.langgraph.usage_callbacks import build_usage_callbacks
 from trunkline.errors import LimitExceededError, ModelUnavailableError
 from trunkline.reasoning.models import Model, ModelChoice, open_model
 from trunkline.reasoning.models import model as model_module
-from trunkline.settings import Budget, LimitSettings, ModelSettings
-from trunkline.tasks.budgets import Budgets, TurnBudget
+from trunkline.reasoning.models.providers import find_provider
+from trunkline.settings import Budget, LimitSettings, ModelSettings, TreeSettings
+from trunkline.tasks.budgets import Budgets
+from trunkline.tasks.task_tree import TaskTree
+from trunkline.tasks.usage_meter import UsageMeter
 from trunkline.tasks.usage_store import Subject, Usage, UsageStore, list_usage
-from trunkline.testing import ScriptedModel
+from trunkline.testing import Call, ScriptedModel
+from trunkline.v1 import snapshot_pb2
 
 # Clients reuse their connections, and a connection belongs to one event loop.
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -35,11 +41,18 @@ def server() -> Iterator[ModelServer]:
 class Ledger:
     """The budgets of a data directory, and what is recorded there."""
 
-    def __init__(self, folder: Path, limits: LimitSettings) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        limits: LimitSettings,
+        models: Mapping[str, ModelSettings] | None = None,
+    ) -> None:
         self._folder = folder
         self._store = UsageStore(folder)
         self._budgets = Budgets(self._store, limits, clock=lambda: NOON)
-        self.turn = TurnBudget(self._budgets, "acme", "ann")
+        task = snapshot_pb2.TaskSnapshot(agent="tested")
+        self.tree = TaskTree(task, task, TreeSettings())
+        self.meter = UsageMeter(self.tree, "acme", "ann", self._budgets, models or {})
 
     def close(self) -> dict[Subject, Usage]:
         """Return the usage of the day by subject."""
@@ -56,13 +69,15 @@ async def test_the_tokens_that_a_provider_reports_are_recorded(
     name = f"{provider}:some-model"
     options = ModelSettings(input_price=2, output_price=4)
     tables = {"google": ModelSettings(base_url=server.url), name: options}
-    ledger = Ledger(tmp_path, LimitSettings(day_tokens=100))
+    ledger = Ledger(tmp_path, LimitSettings(day_tokens=100), tables)
     server.script(say("It is three."))
-    reply = await open_model(ModelChoice(name, (), tables)).ask(QUESTION, budget=ledger.turn)
+    reply = await open_model(ModelChoice(name, (), tables)).ask(QUESTION, meter=ledger.meter)
     reported = reply.usage_metadata
     assert reported is not None
     read, written = reported["input_tokens"], reported["output_tokens"]
     expected = Usage(read, written, (read * 2 + written * 4) * 1000)
+    counted = ledger.tree.usage
+    assert (counted.tokens, counted.cost_micros) == (read + written, read * 2 + written * 4)
     assert ledger.close() == {
         Subject("acme"): expected,
         Subject("acme", "ann"): expected,
@@ -70,11 +85,37 @@ async def test_the_tokens_that_a_provider_reports_are_recorded(
     }
 
 
+@pytest.mark.parametrize("provider", ["openai", "anthropic", "google", "ollama"])
+async def test_the_client_of_a_graph_has_the_name_in_our_settings(
+    server: ModelServer, tmp_path: Path, provider: str
+) -> None:
+    ledger = Ledger(tmp_path, LimitSettings(day_tokens=100))
+    server.script(say("It is three."))
+    name = f"{provider}:some-model"
+    client, short = find_provider(name)
+    choice = ModelChoice(name, (), {"google": ModelSettings(base_url=server.url)})
+    chat = client.build_client(short, choice.resolve_options(name))
+    reply = await chat.ainvoke(QUESTION, {"callbacks": build_usage_callbacks(ledger.meter)})
+    assert reply.usage_metadata is not None
+    recorded = ledger.close()
+    assert Subject(model=name) in recorded
+    assert recorded[Subject("acme")].tokens == reply.usage_metadata["total_tokens"]
+
+
 async def test_tokens_that_are_not_reported_are_estimated(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path, LimitSettings(day_tokens=100))
     model = Model.from_chat_model(ScriptedModel("twelve chars"))
-    await model.ask(QUESTION, budget=ledger.turn)
+    await model.ask(QUESTION, meter=ledger.meter)
+    assert ledger.tree.usage.tokens == 27 // 4 + 3
     assert ledger.close()[Subject("acme")] == Usage(27 // 4, 3, 0)
+
+
+async def test_tool_calls_count_in_the_estimate(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, LimitSettings(day_tokens=100))
+    model = Model.from_chat_model(ScriptedModel(Call("add", {"numbers": [1, 2]})))
+    await model.ask(QUESTION, meter=ledger.meter)
+    used = ledger.close()[Subject("acme")]
+    assert used.output_tokens == math.ceil(len('{"numbers": [1, 2]}') / 4)
 
 
 async def test_a_reply_that_breaks_off_counts(server: ModelServer, tmp_path: Path) -> None:
@@ -82,7 +123,8 @@ async def test_a_reply_that_breaks_off_counts(server: ModelServer, tmp_path: Pat
     cut = say("It is proba", is_cut=True)
     server.script(cut, cut, cut)
     with pytest.raises(ModelUnavailableError):
-        await open_model("openai:some-model").ask(QUESTION, budget=ledger.turn)
+        await open_model("openai:some-model").ask(QUESTION, meter=ledger.meter)
+    assert ledger.tree.usage.tokens == 3 * (27 // 4 + 3)
     assert ledger.close()[Subject("acme")] == Usage(3 * (27 // 4), 3 * 3, 0)
 
 
@@ -94,7 +136,7 @@ async def test_a_reply_that_nobody_waits_for_counts(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        await model.ask(QUESTION, on_text=stop, budget=ledger.turn)
+        await model.ask(QUESTION, on_text=stop, meter=ledger.meter)
     assert ledger.close()[Subject("acme")] == Usage(6, 2, 0)
 
 
@@ -103,12 +145,12 @@ async def test_an_exhausted_budget_prevents_the_call(server: ModelServer, tmp_pa
     ledger = Ledger(tmp_path, LimitSettings(model={name: Budget(day_tokens=18)}))
     server.script(say("It is three."), say("not sent"))
     model = open_model(name)
-    await model.ask(QUESTION, budget=ledger.turn)
+    await model.ask(QUESTION, meter=ledger.meter)
     with pytest.raises(
         LimitExceededError, match=f"model '{name}' has used its budget of 18 tokens"
     ):
-        await model.ask(QUESTION, budget=ledger.turn)
+        await model.ask(QUESTION, meter=ledger.meter)
     assert len(server.requests) == 1
     # The built-in model costs nothing.
-    await open_model("rules").ask(QUESTION, budget=ledger.turn)
+    await open_model("rules").ask(QUESTION, meter=ledger.meter)
     assert ledger.close().keys() == {Subject("acme"), Subject("acme", "ann"), Subject(model=name)}

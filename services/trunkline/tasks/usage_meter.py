@@ -1,0 +1,77 @@
+"""Counts the tokens of the models that a turn calls, for its request's limits and for budgets."""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from trunkline.settings import ModelSettings
+from trunkline.tasks.budgets import Budgets, ModelUsage
+from trunkline.tasks.task_tree import TaskTree
+
+_NANO_PER_MICRO = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class UsageMeter:
+    """Checks each call of a model before it, and counts its tokens afterwards.
+
+    Both the limits of the request and the budgets get the same numbers. Thread-safe, because nodes
+    of graphs may run in threads.
+    """
+
+    tree: TaskTree
+    account: str
+    caller: str
+    budgets: Budgets | None = None
+    """None: there are none."""
+    models: Mapping[str, ModelSettings] = field(default_factory=dict)
+    """The settings that have the prices of models, by `provider:name` or provider."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def is_limited(self) -> bool:
+        """True if a check may refuse a call."""
+        return self.budgets is not None or self.tree.limits_models
+
+    async def check(self, model: str) -> None:
+        """Check that a model may be called.
+
+        Raises:
+            TreeLimitError: the limits of the request leave no tokens, or no money.
+            LimitExceededError: a budget is used up.
+            JournalUnavailableError: the usage can't be read.
+        """
+        with self._lock:
+            self.tree.check_model_call()
+        if self.budgets is not None:
+            await self.budgets.check(self.account, self.caller, model)
+
+    def check_blocking(self, model: str) -> None:
+        """Check that a model may be called, as `check` does, from a thread."""
+        with self._lock:
+            self.tree.check_model_call()
+        if self.budgets is not None:
+            self.budgets.check_blocking(self.account, self.caller, model)
+
+    def record(self, model: str, *, input_tokens: int, output_tokens: int) -> None:
+        """Count the tokens of a reply, and their price."""
+        prices = self._find_price(model, "input_price"), self._find_price(model, "output_price")
+        usage = ModelUsage(input_tokens, output_tokens, *prices)
+        with self._lock:
+            # Rounded up, so that many small replies are not free.
+            cost_micros = -(-usage.nano_cost // _NANO_PER_MICRO)
+            self.tree.add_model_call(tokens=usage.tokens, cost_micros=cost_micros)
+        if self.budgets is not None:
+            self.budgets.record(self.account, self.caller, model, usage)
+
+    def _find_price(
+        self, model: str, field_name: Literal["input_price", "output_price"]
+    ) -> float | None:
+        """Return a price of a model, from its own table, else from its provider's."""
+        for name in (model, model.partition(":")[0]):
+            table = self.models.get(name)
+            price: float | None = getattr(table, field_name) if table is not None else None
+            if price is not None:
+                return price
+        return None
