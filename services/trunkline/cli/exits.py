@@ -34,7 +34,7 @@ class ExitCode(IntEnum):
     """The task waits for another message."""
     UNREACHABLE = 4
     """The mesh, or a host of it, did not answer or failed."""
-    LIMITED = 5
+    LIMITED = 6
     """A limit or a budget refused the request, or a queue is full."""
     CANCELED = 130
     """Ctrl-C, or the task was canceled. 128 + SIGINT, as in shells."""
