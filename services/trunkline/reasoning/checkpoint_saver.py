@@ -1,11 +1,12 @@
 """Saves LangGraph checkpoints in a SQLite file. Imports LangGraph, so load it lazily."""
 
 import asyncio
+import copy
 import json
 import logging
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -20,6 +21,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 
 from trunkline.encryption import Cipher, Keyring
 from trunkline.errors import JournalUnavailableError
+from trunkline.reasoning.checkpoint_types import CheckpointSerializer
 
 logger = logging.getLogger(__name__)
 
@@ -75,13 +77,23 @@ class CheckpointCipher:
 class EventLoopSaver(SqliteSaver):
     """Saves checkpoints on the event loop: one takes about 50 µs there, and longer in a thread."""
 
-    _cipher: CheckpointCipher | None = None
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        """Use the connection of a checkpoint file."""
+        super().__init__(connection, serde=CheckpointSerializer())
+        self._cipher: CheckpointCipher | None = None
 
     def encrypt(self, keyring: Keyring | None) -> None:
         """Encrypt what is saved from now on, if the keyring has data keys."""
         if keyring is not None and keyring.is_encrypting:
             self._cipher = CheckpointCipher(keyring)
             self.serde = EncryptedSerializer(self._cipher, self.serde)
+
+    def with_types(self, types: Iterable[type]) -> Self:
+        """Return a saver of the same file that also restores objects of these types."""
+        saver = copy.copy(self)
+        names = [(kind.__module__, kind.__name__) for kind in types]
+        saver.serde = self.with_allowlist(names).serde
+        return saver
 
     def _select_thread(self, thread_id: str) -> None:
         """Bind the values that are read and written next to a thread."""

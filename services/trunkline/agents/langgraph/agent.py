@@ -5,6 +5,7 @@ import inspect
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from langchain_core.runnables.config import merge_configs
@@ -20,6 +21,7 @@ from trunkline.agents.langgraph.run_reporter import STREAM_MODES, AnswerStream, 
 from trunkline.agents.langgraph.threads import TaskThread, open_task_thread
 from trunkline.agents.langgraph.usage_callbacks import build_usage_callbacks
 from trunkline.errors import ConfigurationError
+from trunkline.reasoning.checkpoint_types import find_graph_types
 from trunkline.reasoning.conversation_lock import lock_conversation
 from trunkline.tasks.context import SettingsT, TaskContext, get_turn_runtime
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -117,7 +119,7 @@ def from_langgraph(  # noqa: PLR0913  a card's fields, and how a graph is used
     return make(runner.run)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Runner:
     """Runs turns through a graph."""
 
@@ -132,13 +134,19 @@ class _Runner:
     spare: InMemorySaver = field(default_factory=InMemorySaver)
     """For hosts without a data directory."""
 
+    @cached_property
+    def types(self) -> set[type]:
+        """The types of the graph's state, which its checkpoints restore."""
+        return find_graph_types(self.graph)
+
     async def run(self, task: TaskContext[Any]) -> None:
         """Run one turn, or resume one whose host was lost."""
         own = self.graph.checkpointer
         saver = own if isinstance(own, BaseCheckpointSaver) else None
         turn = get_turn_runtime(task)
         await turn.rewind()
-        async with lock_conversation(turn), open_task_thread(turn, saver, self.spare) as thread:
+        opening = open_task_thread(turn, saver, self.spare, self.types)
+        async with lock_conversation(turn), opening as thread:
             try:
                 is_waiting, is_completed = await self._run(task, turn, thread)
             except asyncio.CancelledError:

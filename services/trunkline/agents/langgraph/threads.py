@@ -5,7 +5,7 @@ replaces it when the task completes. So a waiting task blocks no other task, and
 canceled one leaves nothing behind.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
@@ -23,7 +23,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.reasoning.checkpoint_files import CheckpointFile, open_checkpoint_file
-from trunkline.reasoning.checkpoint_saver import EventLoopSaver
+from trunkline.reasoning.checkpoint_saver import CheckpointSaver, EventLoopSaver
 from trunkline.tasks.turn_runtime import TurnRuntime
 
 _FORKED: Final = "fork"
@@ -97,12 +97,15 @@ class TaskThread:
 
 @asynccontextmanager
 async def open_task_thread(
-    task: TurnRuntime, own: BaseCheckpointSaver[Any] | None, spare: InMemorySaver
+    task: TurnRuntime,
+    own: BaseCheckpointSaver[Any] | None,
+    spare: InMemorySaver,
+    types: Collection[type],
 ) -> AsyncIterator[TaskThread]:
     """Open the thread of a task, with the author's checkpointer if there is one.
 
     Otherwise the thread is in the file beside the host's journal, or in `spare` if the host
-    stores no files.
+    stores no files. Objects in the file are restored if LangGraph or `types` has their type.
     """
     is_anonymous = task.account == ANONYMOUS_ACCOUNT
     account = "" if is_anonymous else f"@{quote(task.account, safe='')}"
@@ -115,10 +118,11 @@ async def open_task_thread(
         yield TaskThread(saver, thread_id, is_durable, _SaverConversation(saver, name))
         return
     with open_checkpoint_file(path, task.keyring) as file:
-        conversation = _FileConversation(file, name, task.account)
+        conversation_saver = file.saver.with_types(types)
+        conversation = _FileConversation(file, conversation_saver, name, task.account)
         saver = EventLoopSaver(file.saver.conn)
         saver.encrypt(task.keyring)
-        yield TaskThread(saver, thread_id, True, conversation)
+        yield TaskThread(saver.with_types(types), thread_id, True, conversation)
 
 
 class _SaverConversation:
@@ -141,12 +145,15 @@ class _SaverConversation:
 class _FileConversation:
     """A conversation in the checkpoint files of all hosts."""
 
-    def __init__(self, file: CheckpointFile, name: str, account: str) -> None:
+    def __init__(
+        self, file: CheckpointFile, saver: CheckpointSaver, name: str, account: str
+    ) -> None:
         self._file = file
+        self._saver = saver
         self._thread = (name, account)
 
     async def load_head(self) -> ThreadHead | None:
-        saver = self._file.saver
+        saver = self._saver
         newest = saver.find_newest_state(
             (saver.conn, *self._file.open_other_files()), *self._thread
         )
@@ -155,7 +162,7 @@ class _FileConversation:
         return ThreadHead(newest[1][_FORKED], newest[0])
 
     async def save_head(self, head: ThreadHead) -> None:
-        self._file.saver.replace_state(*self._thread, {_FORKED: head.checkpoint}, head.step)
+        self._saver.replace_state(*self._thread, {_FORKED: head.checkpoint}, head.step)
 
 
 async def _write_head(
