@@ -16,6 +16,8 @@ from trunkline.settings import Settings
 KEY_BYTES: Final = 32
 """The size of a key: AES-256."""
 _COMMAND_S: Final = 30.0
+# Journals wait for it, whose leases are longer.
+_COMMAND_AGAIN_S: Final = 3.0
 _HOW_TO: Final = "make one with `openssl rand -base64 32`"
 
 
@@ -71,7 +73,15 @@ class KeySource:
         """Stored data is encrypted."""
         return bool(self.keys or self.file or self.command)
 
-    def read(self) -> tuple[EncryptionKey, ...]:
+    def read_again(self) -> tuple[EncryptionKey, ...]:
+        """Return the keys of a file or a command, which may have changed. A variable has none.
+
+        Raises:
+            ConfigurationError: the file or the command fails, or there is no valid key.
+        """
+        return () if self.keys else self.read(timeout_s=_COMMAND_AGAIN_S)
+
+    def read(self, *, timeout_s: float = _COMMAND_S) -> tuple[EncryptionKey, ...]:
         """Return the keys, the newest first. It may run the command, and blocks.
 
         Raises:
@@ -82,7 +92,7 @@ class KeySource:
         if self.file is not None:
             text = _read_file(self.file, self.where)
         else:
-            text = _run(self.command, self.where) if self.command else self.keys
+            text = _run(self.command, self.where, timeout_s) if self.command else self.keys
         keys = tuple(EncryptionKey.parse(word, where=self.where) for word in text.split())
         if not keys:
             raise ConfigurationError(self.where, f"has no key; {_HOW_TO}")
@@ -114,14 +124,14 @@ def _read_file(path: Path, where: str) -> str:
         raise ConfigurationError(where, problem) from error
 
 
-def _run(command: str, where: str) -> str:
+def _run(command: str, where: str, timeout_s: float) -> str:
     try:
         # Without a shell: the words of the command are its arguments.
         result = subprocess.run(
             shlex.split(command),
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=_COMMAND_S,
+            timeout=timeout_s,
             check=False,
         )
     except (OSError, ValueError) as error:

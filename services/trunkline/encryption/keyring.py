@@ -47,7 +47,13 @@ FILE_NAME: Final = "keyring.json"
 class Keyring:
     """The keys of a data directory, in memory. `refresh` reads changes of the file."""
 
-    def __init__(self, path: Path, content: KeyringFile, keys: Sequence[EncryptionKey]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        content: KeyringFile,
+        keys: Sequence[EncryptionKey],
+        source: KeySource,
+    ) -> None:
         """Decrypt the content of a file. `open` and `read` read one.
 
         Raises:
@@ -55,6 +61,7 @@ class Keyring:
         """
         self.path = path
         self._keys = tuple(keys)
+        self._source = source
         self._secrets: dict[int, bytes] = {}
         self._signers: dict[bytes, Ed25519PrivateKey] = {}
         self._stat: tuple[int, int] = (0, 0)
@@ -75,7 +82,7 @@ class Keyring:
             completed = _complete(content, keys)
             if completed is not content:
                 write_private_file(path, completed.to_json())
-            keyring = cls(path, completed, keys)
+            keyring = cls(path, completed, keys, source)
             keyring._stat = _stat(path)
             return keyring
 
@@ -92,7 +99,7 @@ class Keyring:
             return None
         keys = source.read()
         _check_keys(content, keys, source, path)
-        return cls(path, content, keys)
+        return cls(path, content, keys, source)
 
     @property
     def is_encrypting(self) -> bool:
@@ -151,19 +158,22 @@ class Keyring:
     def refresh(self) -> bool:
         """Read the file again if it has changed. Return whether it had.
 
-        A key that the configured keys of this process can't decrypt is not used: the process
-        continues with the keys that it has.
+        If it has keys that this process can't decrypt, the file or the command of the configured
+        keys is read again, too. While that is no help, the process continues with the keys that it
+        has.
         """
         if (stat := _stat(self.path)) == self._stat:
             return False
-        self._stat = stat
         try:
             content = _read(self.path)
             if content is not None:
+                if any(key.unwrap(self._keys) is None for key in content.data_keys):
+                    self._keys = (*self._source.read_again(), *self._keys)
                 self._load(content)
         except ConfigurationError as error:
             logger.warning("keyring.not_read", extra={"problem": error.problem})
             return False
+        self._stat = stat
         logger.info("keyring.read_again", extra={"data_keys": len(self._secrets)})
         return True
 
@@ -194,6 +204,18 @@ def open_keyring(settings: Settings) -> Keyring:
         ConfigurationError: the configured keys are missing or wrong, or the file can't be used.
     """
     return Keyring.open(settings.data_dir, configured_keys(settings))
+
+
+def open_if_encrypting(settings: Settings) -> Keyring | None:
+    """Return the keyring if stored data is encrypted, else None. A missing one is made for a key.
+
+    Raises:
+        ConfigurationError: the configured keys are missing or wrong, or the file can't be used.
+    """
+    source = configured_keys(settings)
+    opened = Keyring.open if source.is_set else Keyring.read
+    keyring = opened(settings.data_dir, source)
+    return keyring if keyring is not None and keyring.is_encrypting else None
 
 
 def read_keyring(settings: Settings, data_dir: Path | None = None) -> Keyring | None:

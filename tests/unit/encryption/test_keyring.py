@@ -109,6 +109,32 @@ def test_keys_are_rotated_while_processes_use_them(tmp_path: Path) -> None:
     assert open_keyring(tmp_path, OTHER).verify(running.sign(b"x"), b"x")
 
 
+def test_a_running_process_takes_the_new_key_from_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    settings = Settings(data_dir=tmp_path / "data", encryption_key_file=file)
+
+    def configure(*keys: str) -> None:
+        file.write_text("\n".join(keys))
+        file.chmod(0o600)
+
+    configure(KEY)
+    running = Keyring.open(settings.data_dir, configured_keys(settings))
+    before = running.cipher("journal a", name="a.db").encrypt(b"before", "p")
+    configure(OTHER, KEY)
+    rewrap(settings, with_new_data_key=False)
+    configure(OTHER)
+    # It is encrypted under the new key only, which the process has not read yet.
+    new_id = rewrap(settings, with_new_data_key=True).data_keys[-1].id
+    file.unlink()
+    assert running.refresh() is False
+    configure(OTHER)
+    assert running.refresh() is True
+    assert running.current_id == new_id
+    cipher = running.cipher("journal a", name="a.db")
+    assert cipher.decrypt(cipher.encrypt(b"after", "p"), "p") == b"after"
+    assert cipher.decrypt(before, "p") == b"before"
+
+
 def test_a_rotation_needs_the_old_key(tmp_path: Path) -> None:
     open_keyring(tmp_path, KEY)
     for key, problem in ((OTHER, "is encrypted under the key"), ("", "is not set")):
