@@ -22,6 +22,7 @@ from trunkline.cli.exits import ExitCode, print_error
 from trunkline.cli.options import load_command_settings
 from trunkline.cli.terminal import print_json
 from trunkline.encryption import (
+    KEY_SETTINGS,
     Keyring,
     copy_keyring,
     keyring_path,
@@ -43,7 +44,6 @@ from trunkline.settings import Settings
 _JOURNAL_FOLDER = "journals"
 # The limit on reported problems with the files of one journal.
 _MAX_FILE_PROBLEMS = 20
-_KEY_SETTINGS = ("encryption_key", "encryption_key_file", "encryption_key_command")
 _DAY_S = 24 * 3600.0
 _ADVICE = "restore a backup, or move it away: the other journals stay usable"
 
@@ -207,7 +207,7 @@ def rekey_data(data: Path | None, *, with_new_data_key: bool, as_json: bool) -> 
 
 
 def _settings(data: Path | None) -> Settings:
-    uses = {"data_dir", "compact_after_s", "retain_s", *_KEY_SETTINGS, *USED_SETTINGS}
+    uses = {"data_dir", "compact_after_s", "retain_s", *KEY_SETTINGS, *USED_SETTINGS}
     return load_command_settings({"data_dir": data}, uses=uses)
 
 

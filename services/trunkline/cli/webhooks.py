@@ -12,6 +12,7 @@ from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import open_mesh_view, query_hosts
 from trunkline.cli.options import load_command_settings
 from trunkline.cli.terminal import print_json, print_table
+from trunkline.encryption import KEY_SETTINGS
 from trunkline.errors import ConfigurationError, TaskNotFoundError
 from trunkline.v1 import webhook_service_pb2
 
@@ -103,11 +104,11 @@ def print_secret(data: Path | None) -> ExitCode:
     Raises:
         ConfigurationError: there is no secret yet.
     """
-    from trunkline_bridge.webhooks.signatures import load_secret
+    from trunkline.mesh.webhook_secret import load_secret
 
-    uses = {"data_dir", "webhook_secret", *USED_SETTINGS}
+    uses = {"data_dir", "webhook_secret", *KEY_SETTINGS, *USED_SETTINGS}
     settings = load_command_settings({"data_dir": data}, uses=uses)
-    secret = settings.webhook_secret or load_secret(settings.data_dir)
+    secret = settings.webhook_secret or load_secret(settings)
     if not secret:
         problem = "holds no secret; `trunkline up` makes one, or set webhook_secret"
         raise ConfigurationError(str(settings.data_dir), problem)

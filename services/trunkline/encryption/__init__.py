@@ -2,7 +2,7 @@
 
 from trunkline.encryption.cipher import Cipher, is_encrypted
 from trunkline.encryption.encrypted_file import EncryptedFile
-from trunkline.encryption.key_source import KeySource, configured_keys
+from trunkline.encryption.key_source import KEY_SETTINGS, KeySource, configured_keys
 from trunkline.encryption.keyring import (
     Keyring,
     copy_keyring,
@@ -14,6 +14,7 @@ from trunkline.encryption.keyring import (
 )
 
 __all__ = [
+    "KEY_SETTINGS",
     "Cipher",
     "EncryptedFile",
     "KeySource",

@@ -13,6 +13,8 @@ from trunkline.errors import ConfigurationError
 from trunkline.private_files import read_private_file
 from trunkline.settings import Settings
 
+KEY_SETTINGS: Final = ("encryption_key", "encryption_key_file", "encryption_key_command")
+"""The settings that name the keys."""
 KEY_BYTES: Final = 32
 """The size of a key: AES-256."""
 _COMMAND_S: Final = 30.0

@@ -20,12 +20,12 @@ from trunkline.mesh.registry import (
 )
 from trunkline.mesh.remotes import build_remote_agents
 from trunkline.mesh.tools import add_tool_adapter, load_mcp_config
+from trunkline.mesh.webhook_secret import load_or_create_secret
 from trunkline.runtime import ServiceStatus
 from trunkline.server import MeshServer
 from trunkline.server.socket_folder import socket_address
 from trunkline.settings import Settings, advertised_address, dial_address
 from trunkline.tools.span_intake_servicer import SpanIntake
-from trunkline_bridge.webhooks.signatures import load_or_create_secret
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         # Calls from this process to its own host use the Unix socket.
         channels.add_alias(advertised, unix_address)
         await stack.enter_async_context(directory)
-        secret = settings.webhook_secret or load_or_create_secret(settings.data_dir)
+        secret = settings.webhook_secret or load_or_create_secret(settings)
         bridge = open_bridge(directory, settings, webhook_secret=secret, audit=audit)
         bridge_addresses = await stack.enter_async_context(bridge)
         membership = await stack.enter_async_context(

@@ -8,6 +8,7 @@ from trunkline.audit import AuditLog, open_audit_log
 from trunkline.client import ChannelPool, Directory, run_in_background
 from trunkline.errors import ConfigurationError
 from trunkline.identity import open_credentials
+from trunkline.mesh.webhook_secret import load_secret
 from trunkline.runtime import ServiceStatus
 from trunkline.settings import HostPort, Settings, check_exposure
 from trunkline.traces import MeshTarget, configure_tracing
@@ -17,7 +18,6 @@ from trunkline_bridge.edge.connection_limits import ConnectionLimits
 from trunkline_bridge.edge.http_server import raise_open_file_limit, serve_http
 from trunkline_bridge.edge.server_certificate import CertificateFiles, ServerCertificate
 from trunkline_bridge.settings import BridgeSettings, TokenSettings
-from trunkline_bridge.webhooks.signatures import load_secret
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ async def serve_bridge(settings: Settings) -> AsyncIterator[ServiceStatus]:
         channels = ChannelPool.from_settings(settings, credentials)
         await stack.enter_async_context(channels)
         directory = await stack.enter_async_context(Directory(channels, mesh))
-        secret = settings.webhook_secret or load_secret(settings.data_dir)
+        secret = settings.webhook_secret or load_secret(settings)
         if not secret:
             problem = "webhook deliveries are not signed; set webhook_secret"
             logger.warning("webhooks.unsigned", extra={"problem": problem})

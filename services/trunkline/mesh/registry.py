@@ -9,6 +9,7 @@ from pathlib import Path
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp
 
 from trunkline.audit import AuditLog, open_audit_log
+from trunkline.encryption import open_if_encrypting
 from trunkline.errors import ConfigurationError
 from trunkline.identity import (
     MeshCredentials,
@@ -78,6 +79,7 @@ async def add_registry(
             folder / "traces.db",
             max_traces=settings.trace_limit,
             retention_s=settings.trace_age_s,
+            keyring=open_if_encrypting(settings),
         )
         stack.callback(store.close)
         stack.callback(configure_tracing(name, store=store).shutdown)

@@ -1,5 +1,8 @@
 """The span store: the latest traces of a mesh in a SQLite file.
 
+With an encryption key, spans and the names in summaries are encrypted; ids, times and counts are
+not.
+
 Its methods are thread-safe and block. Spans come from the SDK's export thread and, over OTLP, from
 other processes. On an event loop, call them through `run_in_thread`.
 """
@@ -21,6 +24,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
 from trunkline import telemetry
+from trunkline.encryption import Keyring
 from trunkline.errors import InvalidArgumentError, JournalUnavailableError, TraceNotFoundError
 from trunkline.private_files import find_database_problem
 from trunkline.traces.spans import (
@@ -97,11 +101,17 @@ class SpanStore:
     """The latest traces of a mesh, limited by number and age. The oldest are removed first."""
 
     def __init__(
-        self, path: Path, *, max_traces: int = 10_000, retention_s: float = 7 * 24 * 3600.0
+        self,
+        path: Path,
+        *,
+        max_traces: int = 10_000,
+        retention_s: float = 7 * 24 * 3600.0,
+        keyring: Keyring | None = None,
     ) -> None:
         """Open the store's file, or create it.
 
-        `retention_s` is the longest age of a trace, in seconds.
+        `retention_s` is the longest age of a trace, in seconds. Traces are encrypted if there is a
+        keyring, which must have data keys.
 
         Raises:
             JournalUnavailableError: the file can't be used.
@@ -109,6 +119,8 @@ class SpanStore:
         self._path = path
         self._limit = max_traces
         self._age_ns = int(retention_s * 1e9)
+        self._keyring = keyring
+        self._cipher = keyring.cipher("traces", name=str(path)) if keyring is not None else None
         self._lock = threading.Lock()
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trunkline-traces")
         self._listeners: tuple[Callable[[], object], ...] = ()
@@ -166,6 +178,8 @@ class SpanStore:
         if not received:
             return set()
         with self._lock, self._convert_errors(), self._transaction():
+            if self._keyring is not None:
+                self._keyring.refresh()
             self._change += 1
             new = {
                 trace_id: self._select_new(trace_id, spans) for trace_id, spans in received.items()
@@ -270,14 +284,20 @@ class SpanStore:
     def _write(self, new: Mapping[str, Sequence[SpanRecord]]) -> None:
         """Write new spans, and update the summaries of their traces."""
         contents: list[tuple[str, bytes]] = []
-        traces: list[tuple[str | int, ...]] = []
+        traces: list[tuple[str | int | bytes, ...]] = []
         tasks: list[tuple[str, str, int]] = []
         for trace_id, spans in new.items():
             update = _summarise(spans)
-            contents.append((trace_id, pack_records(spans)))
+            content = pack_records(spans)
+            if self._cipher is not None:
+                content = self._cipher.encrypt(content, f"spans {trace_id}")
+            contents.append((trace_id, content))
             times = (update.start_ns, update.end_ns)
             counts = (update.span_count, update.error_count)
-            root = (update.root_name, update.root_service)
+            root = (
+                self._encrypt_text(update.root_name, f"name {trace_id}"),
+                self._encrypt_text(update.root_service, f"service {trace_id}"),
+            )
             traces.append((trace_id, *times, *counts, *root, self._change))
             tasks += [(task_id, trace_id, weight) for task_id, weight in update.tasks.items()]
         self._database.executemany("INSERT INTO spans VALUES (?, ?)", contents)
@@ -286,7 +306,20 @@ class SpanStore:
 
     def _contents(self, trace_id: str) -> list[bytes]:
         rows = self._database.execute("SELECT spans FROM spans WHERE trace_id = ?", (trace_id,))
-        return [content for (content,) in rows]
+        if self._cipher is None:
+            return [content for (content,) in rows]
+        return [self._cipher.decrypt(content, f"spans {trace_id}") for (content,) in rows]
+
+    def _encrypt_text(self, text: str, place: str) -> str | bytes:
+        """Return a text as it is stored. An empty one, which means that there is none, is plain."""
+        if self._cipher is None or not text:
+            return text
+        return self._cipher.encrypt(text.encode(), place)
+
+    def _decrypt_text(self, stored: str | bytes, place: str) -> str:
+        if isinstance(stored, str) or self._cipher is None:
+            return str(stored)
+        return self._cipher.decrypt(stored, place).decode()
 
     def _prune(self) -> set[str]:
         """Remove a bounded number of traces beyond the limit or the retention; return their ids."""
@@ -326,8 +359,8 @@ class SpanStore:
             trace_id=trace_id,
             span_count=span_count,
             error_count=error_count,
-            root_name=root_name,
-            root_service=root_service,
+            root_name=self._decrypt_text(root_name, f"name {trace_id}"),
+            root_service=self._decrypt_text(root_service, f"service {trace_id}"),
         )
         summary.start_time.FromNanoseconds(start_ns)
         summary.end_time.FromNanoseconds(end_ns)

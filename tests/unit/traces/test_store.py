@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.trace.v1 import trace_pb2
 
+from harness.journal.protected import new_key, open_keyring
 from trunkline import telemetry
 from trunkline.errors import InvalidArgumentError, JournalUnavailableError, TraceNotFoundError
 from trunkline.traces import SpanStore
@@ -228,3 +229,25 @@ def test_the_file_is_private(tmp_path: Path) -> None:
 def test_names_of_the_index_are_those_of_our_spans() -> None:
     assert telemetry.TASK_ID == "trunkline.task.id"
     assert telemetry.A2A_TASK_ID == "a2a.task.id"
+
+
+def test_traces_are_encrypted_once_a_key_is_set(tmp_path: Path) -> None:
+    path, secret = tmp_path / "traces.db", "the patient's name"
+    with SpanStore(path) as store:
+        store.add([span(1, 1, name="from before")])
+    with SpanStore(path, keyring=open_keyring(tmp_path, new_key())) as store:
+        store.add([span(2, 1, name=secret, note=secret), span(3, 1), span(1, 2, parent=1)])
+        stored = b"".join(file.read_bytes() for file in tmp_path.glob("traces.db*"))
+        assert secret.encode() not in stored
+        (read,) = store.get_trace(trace_id=f"{2:032x}")
+        assert (read.name, read.attributes["note"]) == (secret, secret)
+        assert ids(store.get_trace(trace_id=f"{1:032x}")) == ["1", "2"]
+        names = {trace.trace_id[-1]: trace.root_name for trace in store.list_traces().traces}
+        assert names == {"1": "from before", "2": secret, "3": "span 1"}
+        with sqlite3.connect(path) as other:
+            other.execute(
+                "UPDATE spans SET spans = (SELECT spans FROM spans WHERE trace_id = ?)",
+                (f"{2:032x}",),
+            )
+        with pytest.raises(JournalUnavailableError, match="moved from another place"):
+            store.get_trace(trace_id=f"{3:032x}")

@@ -4,11 +4,8 @@ import asyncio
 import base64
 import hashlib
 import hmac
-import os
 import ssl
-import stat
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
@@ -25,16 +22,12 @@ from harness.remote.webhook_receiver import (
 )
 from trunkline.client.safe_fetch.address_guard import AddressGuard
 from trunkline.errors import ConfigurationError
-from trunkline.private_files import PRIVATE_FOLDER
 from trunkline.v1 import push_notification_pb2, webhook_service_pb2
 from trunkline_bridge.webhooks.attempt import AttemptResult
 from trunkline_bridge.webhooks.sender import MAX_CONCURRENT_PER_HOST, Notification, WebhookSender
 from trunkline_bridge.webhooks.signatures import (
-    FILE_NAME,
     WebhookSigner,
     generate_secret,
-    load_or_create_secret,
-    load_secret,
 )
 
 POST = Notification("3.0", b'{"statusUpdate":{}}', "application/a2a+json")
@@ -123,46 +116,6 @@ def test_an_invalid_secret_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         WebhookSigner(text)
     assert text.strip() in ("", "whsec_", "secret") or text not in str(caught.value)
-
-
-def test_a_secret_is_created_once_in_a_private_file(tmp_path: Path) -> None:
-    assert load_secret(tmp_path / "data") == ""
-    first = load_or_create_secret(tmp_path / "data")
-    assert load_or_create_secret(tmp_path / "data") == load_secret(tmp_path / "data") == first
-    WebhookSigner(first)
-    path = tmp_path / "data" / PRIVATE_FOLDER / FILE_NAME
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert os.listdir(path.parent) == [FILE_NAME]  # noqa: PTH208  only the names matter
-
-
-def test_a_secret_is_stored_on_a_volume_that_all_users_may_write(tmp_path: Path) -> None:
-    # As an emptyDir of Kubernetes.
-    tmp_path.chmod(0o777)
-    secret = load_or_create_secret(tmp_path)
-    assert load_secret(tmp_path) == secret != ""
-
-
-def test_the_secret_of_an_earlier_version_remains(tmp_path: Path) -> None:
-    (tmp_path / FILE_NAME).touch(mode=0o600)
-    (tmp_path / FILE_NAME).write_text("whsec_of_an_earlier_version\n")
-    assert load_or_create_secret(tmp_path) == "whsec_of_an_earlier_version"
-    assert load_secret(tmp_path) == "whsec_of_an_earlier_version"
-
-
-def test_a_secret_that_cannot_be_stored_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "data").write_text("a file")
-    with pytest.raises(ConfigurationError, match="data"):
-        load_or_create_secret(tmp_path / "data")
-
-
-def test_an_empty_secret_file_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / PRIVATE_FOLDER / FILE_NAME
-    path.parent.mkdir(mode=0o700)
-    path.touch(mode=0o600)
-    path.write_text("\n")
-    with pytest.raises(ConfigurationError, match="is empty"):
-        load_or_create_secret(tmp_path)
 
 
 @pytest.mark.parametrize("code", [200, 201, 202, 204, 299])
