@@ -10,6 +10,7 @@ import fcntl
 import logging
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -99,7 +100,9 @@ class Keyring:
             return None
         keys = source.read()
         _check_keys(content, keys, source, path)
-        return cls(path, content, keys, source)
+        keyring = cls(path, content, keys, source)
+        keyring._stat = _stat(path)
+        return keyring
 
     @property
     def is_encrypting(self) -> bool:
@@ -154,6 +157,34 @@ class Keyring:
                 Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
                 return True
         return False
+
+    def has_chain(self, name: str) -> bool:
+        """Return whether a journal was opened with hash chains before.
+
+        If somebody else changed the list of these journals, every journal counts as one.
+        """
+        self.refresh()
+        content = self._content
+        is_changed = bool(content.chained) and not self.verify(
+            content.chained_signature, content.chained_message
+        )
+        return is_changed or name in content.chained
+
+    def add_chain(self, name: str) -> None:
+        """Remember that a journal has hash chains, by the name of its file.
+
+        Raises:
+            ConfigurationError: the keyring can't be read or written.
+        """
+        if name in self._content.chained:
+            return
+        with _lock(self.path):
+            content = _read(self.path) or self._content
+            content = replace(content, chained=tuple(sorted({*content.chained, name})))
+            content = replace(content, chained_signature=self.sign(content.chained_message))
+            write_private_file(self.path, content.to_json())
+            self._load(content)
+            self._stat = _stat(self.path)
 
     def refresh(self) -> bool:
         """Read the file again if it has changed. Return whether it had.

@@ -80,6 +80,14 @@ class KeyringFile:
 
     data_keys: tuple[DataKey, ...] = ()
     signing_keys: tuple[SigningKey, ...] = ()
+    chained: tuple[str, ...] = ()
+    """The file names of journals that have hash chains, sorted."""
+    chained_signature: bytes = b""
+
+    @property
+    def chained_message(self) -> bytes:
+        """The signed text about journals with hash chains."""
+        return b"chained journals\0" + json.dumps(self.chained).encode()
 
     @classmethod
     def from_json(cls, content: bytes, *, where: str) -> Self:
@@ -93,9 +101,13 @@ class KeyringFile:
             if table["version"] != _VERSION:
                 problem = f"has version {table['version']}; use the program that wrote it"
                 raise ConfigurationError(where, problem)
+            # Earlier builds wrote no list.
+            chained = table.get("chained_journals", {"names": [], "signature": ""})
             return cls(
                 tuple(_parse_data_key(entry) for entry in table["data_keys"]),
                 tuple(_parse_signing_key(entry) for entry in table["signing_keys"]),
+                tuple(map(str, chained["names"])),
+                _decode(chained["signature"]),
             )
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ConfigurationError(where, "is damaged; restore it from a backup") from error
@@ -120,6 +132,10 @@ class KeyringFile:
                 }
                 for key in self.signing_keys
             ],
+            "chained_journals": {
+                "names": self.chained,
+                "signature": _encode(self.chained_signature),
+            },
         }
         return json.dumps(table, indent=1).encode()
 

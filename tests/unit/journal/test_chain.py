@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from harness.journal.builders import append
 from harness.journal.protected import new_key, open_keyring, write_journal, write_task
-from trunkline.encryption import Keyring
+from trunkline.encryption import Keyring, copy_keyring, keyring_path
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal, Retention
@@ -245,7 +245,8 @@ async def test_a_step_that_fails_leaves_the_chain_where_it_was(tmp_path: Path) -
     assert query(path, "SELECT number FROM settled") == [(1,)]
 
 
-def test_a_journal_of_the_earlier_version_gets_chains_when_it_is_opened(path: Path) -> None:
+def remove_chains(path: Path) -> None:
+    """Give a journal the format of the version before hash chains."""
     run_raw(
         path,
         "DROP TABLE chain_head",
@@ -255,6 +256,15 @@ def test_a_journal_of_the_earlier_version_gets_chains_when_it_is_opened(path: Pa
         "ALTER TABLE meta DROP COLUMN data_key",
         "UPDATE meta SET schema_version = 4",
     )
+
+
+def test_a_journal_of_the_earlier_version_gets_chains_when_it_is_opened(path: Path) -> None:
+    remove_chains(path)
+    file = keyring_path(path.parent.parent)
+    table = json.loads(file.read_bytes())
+    # No journal had chains before.
+    del table["chained_journals"]
+    file.write_text(json.dumps(table))
     keyring = keyring_of(path.parent.parent)
     report = check_journal(path, keyring)
     assert (report.problems, report.is_unchained, report.task_count) == ([], True, 3)
@@ -264,3 +274,24 @@ def test_a_journal_of_the_earlier_version_gets_chains_when_it_is_opened(path: Pa
     assert report.chains.signed_ns > 0
     ((content,),) = query(path, "SELECT content FROM chain_head")
     assert json.loads(str(content))["closed"] is True
+
+
+@pytest.mark.parametrize("change", ["", "list"], ids=["the journal", "also the list"])
+def test_a_journal_that_lost_its_chains_is_reported_and_not_opened(path: Path, change: str) -> None:
+    remove_chains(path)
+    file = keyring_path(path.parent.parent)
+    if change:
+        table = json.loads(file.read_bytes())
+        table["chained_journals"]["names"] = ["other.db"]
+        file.write_text(json.dumps(table))
+    keyring = keyring_of(path.parent.parent)
+    (problem,) = check_journal(path, keyring).problems
+    assert "without hash chains, but had them before" in problem
+    with pytest.raises(JournalUnavailableError, match="had them before"):
+        SqliteStore.open(path, keyring=keyring)
+    assert query(path, "SELECT schema_version FROM meta") == [(4,)]
+    # A copy of the keyring knows it, too.
+    copy = path.parent / "copy"
+    copy_keyring(path.parent.parent, copy)
+    shutil.copy(path.parent.parent / "key", copy)
+    assert check_journal(path, keyring_of(copy)).problems == [problem]

@@ -20,6 +20,7 @@ from trunkline.journal.sqlite.chain_walk import ChainReport, check_chains
 from trunkline.journal.sqlite.connection import DAMAGED, open_cipher, open_read_only
 from trunkline.journal.sqlite.lock import find_holder
 from trunkline.journal.sqlite.schema import (
+    CHAINS_LOST,
     UNCHAINED_VERSION,
     TaskStage,
     read_ownership,
@@ -107,7 +108,10 @@ class _Check:
         report.owner_pid = 0 if holder is None else holder.pid
         report.problems += _integrity(connection)
         report.is_unchained = read_version(connection) == UNCHAINED_VERSION
-        if not report.is_unchained:
+        if report.is_unchained:
+            if self._keyring is not None and self._keyring.has_chain(report.path.name):
+                report.chains.problems.append(CHAINS_LOST)
+        else:
             report.chains = check_chains(connection, ownership.journal_id, self._keyring)
         rows = connection.execute(select_tasks("ORDER BY task_id")).fetchall()
         stages = dict(connection.execute("SELECT task_id, stage FROM tasks").fetchall())

@@ -25,6 +25,10 @@ from trunkline.journal.sqlite.owner import OwnerProcess
 SCHEMA_VERSION: Final = 5
 # The version before hash chains and encryption. Opening such a journal migrates it.
 UNCHAINED_VERSION: Final = 4
+CHAINS_LOST: Final = (
+    "it has the format of an earlier version, without hash chains, but had them before: another "
+    "program replaced it; restore a copy or use another data directory"
+)
 # Marks the file as ours in SQLite's header: "TRNK".
 _APPLICATION_ID: Final = 0x54524E4B
 _ID_ALPHABET: Final = string.ascii_lowercase + string.digits
@@ -227,16 +231,17 @@ def read_version(connection: sqlite3.Connection) -> int:
     return version
 
 
-def claim_journal(connection: sqlite3.Connection, path: Path) -> Claim:
+def claim_journal(connection: sqlite3.Connection, path: Path, *, had_chains: bool = False) -> Claim:
     """Create the tables if there are none, or migrate them, and become the owner, at once.
 
     The caller holds the journal's lock, so no other process of this version is its owner. If the
     previous owner did not release the journal, the epoch increases, so that writes of that owner
-    fail.
+    fail. A journal that had hash chains before is not migrated.
 
     Raises:
-        JournalUnavailableError: the file is not a journal, or has another schema version; or its
-            owner is a process of an earlier version, which locks no journals, and its lease holds.
+        JournalUnavailableError: the file is not a journal, or has another schema version; it lost
+            its hash chains; or its owner is a process of an earlier version, which locks no
+            journals, and its lease holds.
     """
     connection.execute("BEGIN IMMEDIATE")
     _create_tables(connection, path)
@@ -249,6 +254,8 @@ def claim_journal(connection: sqlite3.Connection, path: Path) -> Claim:
             f"process {ownership.owner.pid} of an earlier version has it open; stop it, or use "
             "another data directory",
         )
+    if had_chains and read_version(connection) == UNCHAINED_VERSION:
+        raise JournalUnavailableError(str(path), CHAINS_LOST)
     _migrate(connection)
     epoch = ownership.epoch if ownership.is_released else ownership.epoch + 1
     connection.execute(

@@ -112,6 +112,8 @@ class SqliteStore:
             with translate_all_errors(path), self._writer.transaction():
                 self._load()
                 self._sign()
+            if keyring is not None:
+                keyring.add_chain(path.name)
             undo.pop_all()
 
     @classmethod
@@ -132,7 +134,8 @@ class SqliteStore:
             lock = JournalLock.acquire(path)
             undo.callback(lock.close)
             with _open_claiming(path) as connection:
-                claim = claim_journal(connection, path)
+                had_chains = keyring is not None and keyring.has_chain(path.name)
+                claim = claim_journal(connection, path, had_chains=had_chains)
                 try:
                     store = cls(path, claim, synchronous, lock, keyring)
                 except BaseException:
