@@ -1,6 +1,6 @@
 """Encryption of stored data: the keys of a data directory, and ciphers for rows and files."""
 
-from trunkline.encryption.cipher import Cipher, is_encrypted
+from trunkline.encryption.cipher import Cipher, DerivedKey, is_encrypted
 from trunkline.encryption.encrypted_file import EncryptedFile
 from trunkline.encryption.key_source import KEY_SETTINGS, KeySource, configured_keys
 from trunkline.encryption.keyring import (
@@ -16,6 +16,7 @@ from trunkline.encryption.keyring import (
 __all__ = [
     "KEY_SETTINGS",
     "Cipher",
+    "DerivedKey",
     "EncryptedFile",
     "KeySource",
     "Keyring",

@@ -4,11 +4,14 @@ Encrypted content is a format byte, the id of its data key, a random nonce, and 
 its tag. Content without the format byte is plain: it was written before a key was set.
 """
 
+import base64
+import binascii
 import os
 import struct
-from typing import TYPE_CHECKING, Final, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
-from trunkline.errors import JournalUnavailableError
+from trunkline.errors import ConfigurationError, JournalUnavailableError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -35,6 +38,47 @@ class DataKeys(Protocol):
     def derive(self, key_id: int, purpose: str) -> "AESGCM | None":
         """Return the key for a purpose. None: no such key."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedKey:
+    """A key for one purpose, for a process that must not have the data keys."""
+
+    id: int
+    """The id of its data key."""
+    secret: bytes = field(repr=False)
+
+    @classmethod
+    def parse(cls, text: str, *, where: str) -> Self:
+        """Parse the text that `encode` returned.
+
+        Raises:
+            ConfigurationError: it is something else. The text is not repeated.
+        """
+        key_id, _, secret = text.partition(":")
+        try:
+            return cls(int(key_id, 16), base64.b64decode(secret, validate=True))
+        except (ValueError, binascii.Error):
+            raise ConfigurationError(where, "is not a derived key") from None
+
+    def encode(self) -> str:
+        """Return the key as text for a variable."""
+        return f"{self.id:08x}:{base64.b64encode(self.secret).decode()}"
+
+    def cipher(self, *, name: str) -> "Cipher":
+        """Return the cipher of this key. `name` is the file's, for errors."""
+        return Cipher(self, "", name)
+
+    @property
+    def current_id(self) -> int:
+        """The id of the key for new content."""
+        return self.id
+
+    def derive(self, key_id: int, purpose: str) -> "AESGCM | None":
+        """Return this key, which has one purpose. None: the content has another key."""
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        return AESGCM(self.secret) if key_id == self.id else None
 
 
 def is_encrypted(content: bytes | bytearray) -> bool:

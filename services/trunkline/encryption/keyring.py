@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from trunkline.encryption.cipher import Cipher
+from trunkline.encryption.cipher import Cipher, DerivedKey
 from trunkline.encryption.key_source import (
     KEY_BYTES,
     EncryptionKey,
@@ -135,13 +135,18 @@ class Keyring:
     def derive(self, key_id: int, purpose: str) -> "AESGCM | None":
         """Return a data key for one purpose. It reads the file again if the key is unknown."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-        from cryptography.hazmat.primitives.hashes import SHA256
-        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
         if not self.has_data_key(key_id):
             return None
-        hkdf = HKDF(SHA256(), KEY_BYTES, salt=None, info=b"trunkline " + purpose.encode())
-        return AESGCM(hkdf.derive(self._secrets[key_id]))
+        return AESGCM(_derive(self._secrets[key_id], purpose))
+
+    def derive_first(self, purpose: str) -> DerivedKey:
+        """Return the first data key for one purpose, for a process that has no keyring.
+
+        It never changes, so that this process continues after a rotation.
+        """
+        key_id = self._content.data_keys[0].id
+        return DerivedKey(key_id, _derive(self._secrets[key_id], purpose))
 
     def sign(self, message: bytes) -> bytes:
         """Sign a message with the newest signing key."""
@@ -226,6 +231,14 @@ class Keyring:
 
     _content: KeyringFile
     _current_id: int = 0
+
+
+def _derive(secret: bytes, purpose: str) -> bytes:
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    info = b"trunkline " + purpose.encode()
+    return HKDF(SHA256(), KEY_BYTES, salt=None, info=info).derive(secret)
 
 
 def open_keyring(settings: Settings) -> Keyring:

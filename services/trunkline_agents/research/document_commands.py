@@ -9,6 +9,7 @@ from typing import Any
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.options import load_command_settings
 from trunkline.cli.terminal import print_json, print_progress, print_stderr, print_table
+from trunkline.encryption import KEY_SETTINGS, Cipher
 from trunkline.errors import InvalidArgumentError
 from trunkline.settings import Settings, load_plugin_settings
 from trunkline_agents.research.documents.adding import add_documents, find_documents
@@ -20,7 +21,12 @@ from trunkline_agents.research.documents.embeddings import (
 from trunkline_agents.research.documents.passages import SearchHit
 from trunkline_agents.research.documents.search import search_documents
 from trunkline_agents.research.documents.store import DocumentStore
-from trunkline_agents.research.settings import DOCUMENTS_FILE, ResearchSettings
+from trunkline_agents.research.settings import (
+    DOCUMENTS_FILE,
+    ResearchSettings,
+    documents_path,
+    open_documents_key,
+)
 
 
 def add(paths: Sequence[Path], data: Path | None, *, as_json: bool) -> ExitCode:
@@ -33,7 +39,7 @@ def add(paths: Sequence[Path], data: Path | None, *, as_json: bool) -> ExitCode:
     """
     settings = _load_settings(data, uses={"data_dir", "models", "research"})
     index = _open_index(settings)
-    with DocumentStore.open(_store_path(settings)) as store:
+    with DocumentStore.open(_store_path(settings), _open_cipher(settings)) as store:
         report = add_documents(
             store, paths, index=index, on_file=lambda name: print_progress(f"reading {name}")
         )
@@ -60,7 +66,7 @@ def list_all(data: Path | None, *, as_json: bool) -> ExitCode:
     Raises:
         ConfigurationError: the store can't be read.
     """
-    store = DocumentStore.open_existing(_store_path(_load_settings(data, uses={"data_dir"})))
+    store = _open_existing(_load_settings(data, uses={"data_dir"}))
     documents = []
     if store is not None:
         with store:
@@ -92,7 +98,7 @@ def remove(paths: Sequence[Path], data: Path | None, *, as_json: bool) -> ExitCo
         ConfigurationError: the store can't be written.
     """
     removed: dict[str, str] = {}
-    store = DocumentStore.open_existing(_store_path(_load_settings(data, uses={"data_dir"})))
+    store = _open_existing(_load_settings(data, uses={"data_dir"}))
     with store or contextlib.nullcontext():
         for path in paths:
             documents = find_documents(store, path) if store else []
@@ -120,7 +126,7 @@ def search(query: str, data: Path | None, *, limit: int, as_json: bool) -> ExitC
         ModelUnavailableError: the embedding model does not answer.
     """
     settings = _load_settings(data, uses={"data_dir", "models", "research"})
-    store = DocumentStore.open_existing(_store_path(settings))
+    store = _open_existing(settings)
     hits: list[SearchHit] = []
     if store is not None:
         with store:
@@ -141,11 +147,20 @@ def _as_json(hit: SearchHit) -> dict[str, Any]:
 
 
 def _load_settings(data: Path | None, *, uses: Collection[str]) -> Settings:
-    return load_command_settings({"data_dir": data}, uses=uses)
+    return load_command_settings({"data_dir": data}, uses={*uses, *KEY_SETTINGS})
 
 
 def _store_path(settings: Settings) -> Path:
-    return settings.data_dir / DOCUMENTS_FILE
+    return documents_path(settings.data_dir)
+
+
+def _open_existing(settings: Settings) -> DocumentStore | None:
+    return DocumentStore.open_existing(_store_path(settings), _open_cipher(settings))
+
+
+def _open_cipher(settings: Settings) -> Cipher | None:
+    key = open_documents_key(settings)
+    return None if key is None else key.cipher(name=DOCUMENTS_FILE)
 
 
 def _open_index(settings: Settings) -> EmbeddingIndex | None:

@@ -4,6 +4,7 @@ import asyncio
 import time
 from pathlib import Path
 
+from trunkline.encryption import Cipher
 from trunkline.errors import (
     ConfigurationError,
     InvalidArgumentError,
@@ -27,9 +28,15 @@ _RETRY_AFTER_S = 30.0
 class DocumentLibrary:
     """The documents in one file, which may be created and changed while the server runs."""
 
-    def __init__(self, path: Path, model: EmbeddingModel | None = None) -> None:
+    def __init__(
+        self, path: Path, model: EmbeddingModel | None = None, cipher: Cipher | None = None
+    ) -> None:
+        """Use a file. With a cipher, it is encrypted."""
         self._path = path
         self._model = model
+        self._cipher = cipher
+        self._store: DocumentStore | None = None
+        self._inode = 0
         self._index: EmbeddingIndex | None = None
         self._problem = ""
         self._retry_at = 0.0
@@ -47,14 +54,13 @@ class DocumentLibrary:
             return await asyncio.to_thread(self._search, query, limit)
 
     def _search(self, query: str, limit: int) -> SearchResult:
-        store = DocumentStore.open_existing(self._path)
+        store = self._open_store()
         if store is None:
             raise _no_documents_error()
-        with store:
-            ((count,),) = store.query("SELECT count(*) FROM documents")
-            if not count:
-                raise _no_documents_error()
-            hits, unavailable = self._search_store(store, query, limit)
+        ((count,),) = store.query("SELECT count(*) FROM documents")
+        if not count:
+            raise _no_documents_error()
+        hits, unavailable = self._search_store(store, query, limit)
         if not hits:
             number = "the one document" if count == 1 else f"the {count} documents"
             raise InvalidArgumentError(
@@ -62,6 +68,20 @@ class DocumentLibrary:
             )
         sources = tuple(_source(hit) for hit in hits)
         return SearchResult(query, sources, unavailable)
+
+    def _open_store(self) -> DocumentStore | None:
+        """Return the store, which stays open: decrypting all documents takes a while.
+
+        None: the file does not exist.
+        """
+        inode = self._path.stat().st_ino if self._path.is_file() else 0
+        if self._store is not None and inode != self._inode:
+            self._store.close()
+            self._store = None
+        if self._store is None:
+            self._store = DocumentStore.open_existing(self._path, self._cipher)
+            self._inode = inode
+        return self._store
 
     def _search_store(
         self, store: DocumentStore, query: str, limit: int

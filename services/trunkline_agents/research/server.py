@@ -12,6 +12,7 @@ from mcp_types import CallToolResult
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from trunkline.encryption import DerivedKey
 from trunkline.errors import InvalidArgumentError, PeerError, TrunklineError
 from trunkline_agents.mcp_server import (
     MATCH_KEY,
@@ -27,9 +28,10 @@ from trunkline_agents.research.documents.embeddings import EmbeddingModel
 from trunkline_agents.research.library import DocumentLibrary
 from trunkline_agents.research.settings import (
     COMMAND,
-    DOCUMENTS_FILE,
+    DOCUMENTS_KEY_VARIABLE,
     EMBEDDINGS_VARIABLE,
     TAVILY_VARIABLE,
+    documents_path,
 )
 from trunkline_agents.research.sources import SearchResult, Source
 from trunkline_agents.research.web_search import TAVILY_URL, SourceUnavailableError, WebSearch
@@ -188,7 +190,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog=COMMAND, description="An MCP server for research, on stdio."
     )
-    parser.add_argument("--documents", type=Path, default=Path(".trunkline") / DOCUMENTS_FILE)
+    parser.add_argument("--documents", type=Path, default=documents_path(Path(".trunkline")))
     parser.add_argument("--searxng-url", default="", help="a SearXNG to search the web with")
     parser.add_argument("--tavily-url", default=TAVILY_URL)
     parser.add_argument(
@@ -203,8 +205,13 @@ def main() -> None:
         base_url=options.embeddings_url,
         api_key=os.environ.get(EMBEDDINGS_VARIABLE, ""),
     )
+    key = os.environ.get(DOCUMENTS_KEY_VARIABLE, "")
+    cipher = None
+    if key:
+        derived = DerivedKey.parse(key, where=DOCUMENTS_KEY_VARIABLE)
+        cipher = derived.cipher(name=str(options.documents))
     tools = ResearchTools(
-        DocumentLibrary(options.documents, model if model.name else None),
+        DocumentLibrary(options.documents, model if model.name else None, cipher),
         WebSearch(
             searxng_url=options.searxng_url,
             tavily_url=options.tavily_url,

@@ -2,22 +2,27 @@
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
-from trunkline.settings import check_optional_url
+from trunkline.encryption import DerivedKey, open_if_encrypting
+from trunkline.private_files import PRIVATE_FOLDER
+from trunkline.settings import Settings, check_optional_url
 
 if TYPE_CHECKING:
     from trunkline import McpServer, PluginContext
 
 COMMAND = "trunkline-mcp-research"
 DOCUMENTS_FILE = "documents.db"
-"""The documents of a mesh, in its data directory."""
+"""The documents of a mesh, in the private folder of its data directory."""
 TAVILY_VARIABLE = "TAVILY_API_KEY"
 """Holds the server's Tavily key."""
 EMBEDDINGS_VARIABLE = "TRUNKLINE_EMBEDDINGS_KEY"
 """Holds the server's key for the embedding model."""
+DOCUMENTS_KEY_VARIABLE = "TRUNKLINE_DOCUMENTS_KEY"
+"""Holds the server's key for encrypted documents."""
 _IDLE_S = 60.0
 
 
@@ -42,6 +47,23 @@ class ResearchSettings(BaseModel):
     address and the variable of its key are set under `[models]`."""
 
 
+def documents_path(data_dir: Path) -> Path:
+    """Return the file of a mesh's documents, which may not exist yet."""
+    # Earlier versions stored it in the data directory itself, where other users may have access.
+    earlier = data_dir / DOCUMENTS_FILE
+    return earlier if earlier.exists() else data_dir / PRIVATE_FOLDER / DOCUMENTS_FILE
+
+
+def open_documents_key(settings: Settings) -> DerivedKey | None:
+    """Return the key for the documents of a mesh; None: they are not encrypted.
+
+    Raises:
+        ConfigurationError: the encryption key is missing or wrong.
+    """
+    keyring = open_if_encrypting(settings)
+    return None if keyring is None else keyring.derive_first("documents")
+
+
 def build_servers(context: "PluginContext[ResearchSettings]") -> Mapping[str, "McpServer"]:
     """Return the server `research`, which gets the mesh's documents and search engines."""
     # Loads gRPC's messages: the server, which imports this module, needs none.
@@ -51,7 +73,7 @@ def build_servers(context: "PluginContext[ResearchSettings]") -> Mapping[str, "M
     settings = context.settings
     model = EmbeddingModel.from_settings(settings.embeddings, context.mesh.models)
     args = {
-        "--documents": str((context.mesh.data_dir / DOCUMENTS_FILE).absolute()),
+        "--documents": str(documents_path(context.mesh.data_dir).absolute()),
         "--searxng-url": settings.searxng_url,
         "--tavily-url": settings.tavily_url,
         "--tavily-key-env": settings.tavily_key_env,
@@ -59,7 +81,9 @@ def build_servers(context: "PluginContext[ResearchSettings]") -> Mapping[str, "M
         "--embeddings": model.name if model else "",
         "--embeddings-url": model.base_url if model else "",
     }
+    documents_key = open_documents_key(context.mesh)
     keys = {
+        DOCUMENTS_KEY_VARIABLE: documents_key.encode() if documents_key else "",
         TAVILY_VARIABLE: os.environ.get(settings.tavily_key_env, ""),
         EMBEDDINGS_VARIABLE: model.api_key if model else "",
     }

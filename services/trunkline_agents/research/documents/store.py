@@ -1,6 +1,11 @@
-"""Stores documents and their passages in one SQLite file, with a full-text index (FTS5)."""
+"""Stores documents and their passages in one SQLite file, with a full-text index (FTS5).
+
+With an encryption key, the file has each document as one ciphertext. The tables and the index are
+then in memory, because an index of words can't be encrypted.
+"""
 
 import contextlib
+import json
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -8,10 +13,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Self
 
-from trunkline.errors import ConfigurationError
+from trunkline.encryption import Cipher, is_encrypted
+from trunkline.errors import ConfigurationError, JournalUnavailableError
+from trunkline.private_files import find_database_problem
 from trunkline_agents.research.documents.passages import Document, Passage
 
 _SCHEMA_VERSION: Final = 1
+_ENCRYPTED_VERSION: Final = 2
 # SQLite's header marks the file as ours: "TRND".
 _APPLICATION_ID: Final = 0x54524E44
 _BUSY_S: Final = 10.0
@@ -23,7 +31,7 @@ _TABLES: Final = (
     "CREATE TABLE meta (revision INTEGER NOT NULL)",
     "INSERT INTO meta VALUES (1)",
     """CREATE TABLE documents (
-        id INTEGER PRIMARY KEY,
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
         path TEXT NOT NULL UNIQUE,
         name TEXT NOT NULL,
         title TEXT NOT NULL,
@@ -65,6 +73,13 @@ _TABLES: Final = (
     f"PRAGMA application_id = {_APPLICATION_ID}",
     f"PRAGMA user_version = {_SCHEMA_VERSION}",
 )
+_ENCRYPTED_TABLES: Final = (
+    "CREATE TABLE encrypted (id INTEGER PRIMARY KEY, content BLOB NOT NULL)",
+    f"PRAGMA user_version = {_ENCRYPTED_VERSION}",
+)
+_DROP: Final = tuple(
+    f"DROP TABLE {table}" for table in ("words", "vectors", "passages", "documents")
+)
 
 
 class DocumentStore:
@@ -73,43 +88,49 @@ class DocumentStore:
     Only one thread may use the store at a time. Other processes may use the file meanwhile.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, cipher: Cipher | None) -> None:
         """Use `open`."""
         self.path = path
+        self._file = connection
+        self._cipher = cipher
+        # The tables: the file's, or those in memory.
         self._connection = connection
+        # The revision of the file that is in memory.
+        self._loaded = 0
 
     @classmethod
-    def open(cls, path: Path) -> Self:
+    def open(cls, path: Path, cipher: Cipher | None = None) -> Self:
         """Open the file, and create it if it does not exist.
 
+        With a cipher, a plain file is encrypted.
+
         Raises:
-            ConfigurationError: the file can't be used.
+            ConfigurationError: the file can't be used, is a link, or others may change it; or it is
+                encrypted and there is no cipher.
         """
         with _convert_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if problem := find_database_problem(path):
+                raise ConfigurationError(str(path), problem)
             # It holds texts of its owner, so other users may not read it.
             with contextlib.suppress(FileExistsError):
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-            connection = sqlite3.connect(
-                path, isolation_level=None, timeout=_BUSY_S, check_same_thread=False
-            )
-            store = cls(path, connection)
+            store = cls(path, _connect(path), cipher)
             try:
-                connection.execute("PRAGMA foreign_keys = ON")
                 store._prepare()
             except BaseException:
-                connection.close()
+                store.close()
                 raise
             return store
 
     @classmethod
-    def open_existing(cls, path: Path) -> Self | None:
+    def open_existing(cls, path: Path, cipher: Cipher | None = None) -> Self | None:
         """Open the file; None if it does not exist.
 
         Raises:
-            ConfigurationError: the file can't be used.
+            ConfigurationError: as `open`.
         """
-        return cls.open(path) if path.is_file() else None
+        return cls.open(path, cipher) if path.is_file() else None
 
     def __enter__(self) -> Self:
         return self
@@ -120,13 +141,13 @@ class DocumentStore:
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
+        self._file.close()
 
     @property
     def revision(self) -> int:
         """A number that every change increases."""
         with _convert_errors(self.path):
-            (revision,) = self._connection.execute("SELECT revision FROM meta").fetchone()
-        return int(revision)
+            return self._read_revision()
 
     def put(
         self,
@@ -174,6 +195,7 @@ class DocumentStore:
     def list_documents(self) -> list[Document]:
         """Return all documents, sorted by name."""
         with _convert_errors(self.path):
+            self._refresh()
             rows = self._connection.execute(
                 f"SELECT {_COLUMNS} FROM documents ORDER BY name, path"  # noqa: S608
             )
@@ -182,6 +204,7 @@ class DocumentStore:
     def list_embedded(self, model: str) -> set[str]:
         """Return the paths of the documents whose passages all have a vector of this model."""
         with _convert_errors(self.path):
+            self._refresh()
             rows = self._connection.execute(
                 "SELECT documents.path FROM documents"
                 " JOIN passages ON passages.document_id = documents.id"
@@ -194,34 +217,143 @@ class DocumentStore:
     def query(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         """Return the rows of a SELECT."""
         with _convert_errors(self.path):
+            self._refresh()
             return self._connection.execute(statement, values).fetchall()
 
     def _prepare(self) -> None:
-        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
-        (application,) = self._connection.execute("PRAGMA application_id").fetchone()
+        (version,) = self._file.execute("PRAGMA user_version").fetchone()
+        (application,) = self._file.execute("PRAGMA application_id").fetchone()
         if version == 0 and application == 0:
-            with self._transaction():
-                (current_version,) = self._connection.execute("PRAGMA user_version").fetchone()
-                for statement in () if current_version else _TABLES:
-                    self._connection.execute(statement)
-        elif application != _APPLICATION_ID or version != _SCHEMA_VERSION:
+            with _transaction(self._file):
+                (version,) = self._file.execute("PRAGMA user_version").fetchone()
+                for statement in () if version else _TABLES:
+                    self._file.execute(statement)
+            (version,) = self._file.execute("PRAGMA user_version").fetchone()
+        elif application != _APPLICATION_ID or version > _ENCRYPTED_VERSION:
             raise ConfigurationError(str(self.path), "was made by another program, or version")
+        if self._cipher is not None:
+            if version == _SCHEMA_VERSION:
+                self._encrypt_file(self._cipher)
+            self._refresh()
+        elif version == _ENCRYPTED_VERSION:
+            problem = "is encrypted; set the encryption key of its data directory"
+            raise ConfigurationError(str(self.path), problem)
+
+    def _encrypt_file(self, cipher: Cipher) -> None:
+        with _transaction(self._file):
+            (version,) = self._file.execute("PRAGMA user_version").fetchone()
+            if version == _ENCRYPTED_VERSION:
+                return
+            ids = [row_id for (row_id,) in self._file.execute("SELECT id FROM documents")]
+            rows = [(row_id, _encrypt(cipher, self._file, row_id)) for row_id in ids]
+            for statement in (*_DROP, *_ENCRYPTED_TABLES):
+                self._file.execute(statement)
+            self._file.executemany("INSERT INTO encrypted VALUES (?, ?)", rows)
+        # Otherwise pages of the file have the plain texts still.
+        self._file.execute("VACUUM")
+
+    def _read_revision(self) -> int:
+        (revision,) = self._file.execute("SELECT revision FROM meta").fetchone()
+        return int(revision)
+
+    def _refresh(self) -> None:
+        """Load an encrypted file into memory if it has changed."""
+        if self._cipher is None or (revision := self._read_revision()) == self._loaded:
+            return
+        memory = _connect(":memory:")
+        for statement in _TABLES:
+            memory.execute(statement)
+        rows = self._file.execute("SELECT id, content FROM encrypted").fetchall()
+        for row_id, content in rows:
+            _decrypt(self._cipher, memory, row_id, content)
+        if self._connection is not self._file:
+            self._connection.close()
+        self._connection, self._loaded = memory, revision
 
     @contextlib.contextmanager
     def _change(self) -> Iterator[sqlite3.Connection]:
-        with _convert_errors(self.path), self._transaction():
+        with _convert_errors(self.path), _transaction(self._file):
+            if self._cipher is None:
+                yield self._file
+                self._file.execute("UPDATE meta SET revision = revision + 1")
+                return
+            self._refresh()
+            before = self._list_ids()
+            # Loaded again if the change fails.
+            self._loaded = 0
             yield self._connection
-            self._connection.execute("UPDATE meta SET revision = revision + 1")
+            after = self._list_ids()
+            self._file.executemany(
+                "DELETE FROM encrypted WHERE id = ?", [(row_id,) for row_id in before - after]
+            )
+            self._file.executemany(
+                "INSERT INTO encrypted VALUES (?, ?)",
+                [
+                    (row_id, _encrypt(self._cipher, self._connection, row_id))
+                    for row_id in after - before
+                ],
+            )
+            self._file.execute("UPDATE meta SET revision = revision + 1")
+            revision = self._read_revision()
+        self._loaded = revision
 
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            self._connection.execute("ROLLBACK")
-            raise
-        self._connection.execute("COMMIT")
+    def _list_ids(self) -> set[int]:
+        return {row_id for (row_id,) in self._connection.execute("SELECT id FROM documents")}
+
+
+def _connect(path: Path | str) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        path, isolation_level=None, timeout=_BUSY_S, check_same_thread=False
+    )
+    connection.execute("PRAGMA foreign_keys = ON")
+    return connection
+
+
+@contextlib.contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _encrypt(cipher: Cipher, database: sqlite3.Connection, row_id: int) -> bytes:
+    """Return a document with its passages as one ciphertext."""
+    document = database.execute(
+        f"SELECT {_COLUMNS} FROM documents WHERE id = ?",  # noqa: S608
+        (row_id,),
+    ).fetchone()
+    passages = database.execute(
+        "SELECT title, headings, text, page, line, model, hex(vector) FROM passages"
+        " LEFT JOIN vectors ON vectors.passage_id = passages.id"
+        " WHERE document_id = ? ORDER BY passages.id",
+        (row_id,),
+    ).fetchall()
+    return cipher.encrypt(json.dumps([document, passages]).encode(), f"document {row_id}")
+
+
+def _decrypt(cipher: Cipher, database: sqlite3.Connection, row_id: int, content: bytes) -> None:
+    """Insert a document of `_encrypt` into the tables."""
+    if not is_encrypted(content):
+        raise JournalUnavailableError("documents", "a document in it is not encrypted")
+    document, passages = json.loads(cipher.decrypt(content, f"document {row_id}"))
+    database.execute(
+        f"INSERT INTO documents (id, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
+        (row_id, *document),
+    )
+    for *values, model, vector in passages:
+        passage_id = database.execute(
+            "INSERT INTO passages (document_id, title, headings, text, page, line)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            (row_id, *values),
+        ).lastrowid
+        if vector:
+            database.execute(
+                "INSERT INTO vectors VALUES (?, ?, ?)", (passage_id, model, bytes.fromhex(vector))
+            )
 
 
 @contextlib.contextmanager
@@ -229,6 +361,8 @@ def _convert_errors(path: Path) -> Iterator[None]:
     """Convert errors of SQLite and of the system to a ConfigurationError that names the file."""
     try:
         yield
+    except JournalUnavailableError as error:
+        raise ConfigurationError(str(path), error.problem) from error
     except (sqlite3.Error, OSError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         problem = f"can't be used: {reason}; repair it, or move it away and add the documents again"

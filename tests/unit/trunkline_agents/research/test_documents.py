@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.journal.protected import new_key, open_keyring
 from harness.pdf import pdf
+from trunkline.encryption import Cipher, DerivedKey
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 from trunkline_agents.research.documents.adding import DEPTH_LIMIT, add_documents
 from trunkline_agents.research.documents.search import search_documents
@@ -225,3 +227,47 @@ def test_a_database_of_another_program_is_refused_in_one_line(tmp_path: Path) ->
 
 def test_only_their_owner_can_read_the_documents(store: DocumentStore) -> None:
     assert store.path.stat().st_mode & 0o777 == 0o600
+
+
+def cipher_of(folder: Path) -> Cipher:
+    key = open_keyring(folder, new_key()).derive_first("documents")
+    return DerivedKey.parse(key.encode(), where="test").cipher(name="documents.db")
+
+
+def test_documents_are_encrypted_and_found(tmp_path: Path, folder: Path) -> None:
+    path, cipher = tmp_path / "documents.db", cipher_of(tmp_path)
+    with DocumentStore.open(path) as plain:
+        add_documents(plain, [folder / "travel.txt"])
+    (folder / "cache.html").write_text("<title>The cache</title><p>It is write-back.</p>")
+    with DocumentStore.open(path, cipher) as one, DocumentStore.open(path, cipher) as two:
+        add_documents(one, [folder])
+        assert search(two, "where is the assembly point?") == [("handbook/safety.pdf", "page 2")]
+        assert names(two) == names(one)
+        two.remove([document.path for document in two.list_documents()[:1]])
+        assert "handbook/cache.html" not in names(one)
+        assert len(names(one)) == 3
+        assert "travel.txt" in names(one)[-1]
+        assert search(one, "who books hotels")[0][0].endswith("travel.txt")
+    stored = path.read_bytes()
+    for text in (b"hotels", b"hotel", b"assembly", b"travel", b"handbook", b"Paid leave"):
+        assert text not in stored
+    with pytest.raises(ConfigurationError, match="is encrypted; set the encryption key"):
+        DocumentStore.open(path)
+    with pytest.raises(ConfigurationError, match="not in the keyring"):
+        DocumentStore.open(path, cipher_of(tmp_path / "other"))
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE encrypted SET id = id + 100")
+    with pytest.raises(ConfigurationError, match="moved from another place"):
+        DocumentStore.open(path, cipher)
+
+
+def test_a_file_of_documents_that_others_may_change_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "documents.db"
+    DocumentStore.open(path).close()
+    path.chmod(0o666)
+    with pytest.raises(ConfigurationError, match=r"other users may write to it; run `chmod"):
+        DocumentStore.open(path)
+    path.rename(tmp_path / "other.db")
+    path.symlink_to(tmp_path / "other.db")
+    with pytest.raises(ConfigurationError, match="it is a symbolic link"):
+        DocumentStore.open_existing(path)

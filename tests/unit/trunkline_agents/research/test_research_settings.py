@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.journal.protected import new_key
 from trunkline.mesh.tools import load_mcp_config
 from trunkline.settings import PluginTable, Settings
 
@@ -29,12 +30,23 @@ def test_the_server_gets_the_documents_engines_and_keys_of_its_mesh(tmp_path: Pa
     config = load_mcp_config(Settings(data_dir=tmp_path, plugins={"research": table}))
 
     server = config.servers["research"]
-    assert f"--documents={tmp_path / 'documents.db'}" in server.args
+    assert f"--documents={tmp_path / 'private' / 'documents.db'}" in server.args
     assert "--searxng-url=http://s.example" in server.args
     assert "--embeddings=openai:small" in server.args
     assert server.env == {"TAVILY_API_KEY": "tvly-secret", "TRUNKLINE_EMBEDDINGS_KEY": "sk-secret"}
     assert not any("secret" in word for word in server.args)
     assert config.servers["math"].env == {}
+
+
+def test_the_server_gets_a_key_for_encrypted_documents_only(tmp_path: Path) -> None:
+    (tmp_path / "documents.db").touch()
+    settings = Settings(data_dir=tmp_path, encryption_key=new_key())
+    server = load_mcp_config(settings).servers["research"]
+    # The file of an earlier version remains where it is.
+    assert f"--documents={tmp_path / 'documents.db'}" in server.args
+    assert server.env.keys() == {"TRUNKLINE_DOCUMENTS_KEY"}
+    assert load_mcp_config(settings).servers["research"].env == server.env
+    assert settings.encryption_key not in server.env.values()
 
 
 def test_the_server_gets_no_key_without_settings(tmp_path: Path) -> None:
