@@ -22,8 +22,9 @@ from trunkline.encryption import keyring_path, rewrap
 from trunkline.errors import ConfigurationError, JournalUnavailableError
 from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
-from trunkline.journal.sqlite import OrphanedJournal
+from trunkline.journal.sqlite import OrphanedJournal, SqliteStore
 from trunkline.journal.sqlite.check import check_journal
+from trunkline.journal.store import OrphanedChild
 from trunkline.settings import Settings
 from trunkline.tasks.outbox.webhook import from_row
 
@@ -63,6 +64,16 @@ async def test_the_file_shows_no_content(folder: Path, path: Path) -> None:
     report = check_journal(path, open_keyring(folder, KEY))
     assert (report.problems, report.chains.plain_count) == ([], 0)
     assert report.chains.encrypted_count > 0
+
+
+def test_statements_of_users_are_encrypted(folder: Path, path: Path) -> None:
+    store = SqliteStore.open(path, keyring=open_keyring(folder, KEY))
+    child = OrphanedChild("child-1", "acme", 1.0, "a signed statement")
+    store.add_orphaned_child(child)
+    stored = b"".join(file.read_bytes() for file in path.parent.iterdir())
+    assert child.user_statement.encode() not in stored
+    assert store.list_orphaned_children() == [child]
+    store.close()
 
 
 async def test_old_events_of_a_long_task_are_read_from_many_commits(

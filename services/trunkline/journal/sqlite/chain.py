@@ -141,6 +141,11 @@ def settled_place(task_id: str, first_sequence: int, last_sequence: int) -> str:
     return f"settled {task_id} {first_sequence} {last_sequence}"
 
 
+def stray_place(task_id: str) -> str:
+    """Return the place of a row of `stray_users`, whose rows have no chain."""
+    return f"stray_users {task_id}"
+
+
 def fold_place(task_id: str, epoch: int, forwarded: str) -> str:
     """Return the place of a row of `folds`. It is part of the row's hash."""
     return f"folds {task_id} {epoch} {forwarded}"

@@ -24,6 +24,7 @@ from trunkline.journal.sqlite.chain import (
     commit_place,
     fold_place,
     settled_place,
+    stray_place,
 )
 from trunkline.journal.sqlite.chain_walk import ChainWalk, describe_change
 from trunkline.journal.sqlite.connection import (
@@ -357,9 +358,13 @@ class SqliteStore:
                 "INSERT OR REPLACE INTO strays VALUES (?, ?, ?)",
                 (child.task_id, child.account, child.until_s),
             )
+            statement: str | bytes = child.user_statement
+            if self._cipher is not None and statement:
+                statement = self._cipher.encrypt(
+                    child.user_statement.encode(), stray_place(child.task_id)
+                )
             self._writer.connection.execute(
-                "INSERT OR REPLACE INTO stray_users VALUES (?, ?)",
-                (child.task_id, child.user_statement),
+                "INSERT OR REPLACE INTO stray_users VALUES (?, ?)", (child.task_id, statement)
             )
 
     def delete_orphaned_child(self, task_id: str) -> None:
@@ -375,7 +380,15 @@ class SqliteStore:
                 "SELECT task_id, account, until_s, coalesce(user_statement, '') "
                 "FROM strays LEFT JOIN stray_users USING (task_id)"
             ).fetchall()
-        return [OrphanedChild(*row) for row in rows]
+        return [
+            OrphanedChild(task_id, account, until_s, self._decrypt_statement(statement, task_id))
+            for task_id, account, until_s, statement in rows
+        ]
+
+    def _decrypt_statement(self, stored: str | bytes, task_id: str) -> str:
+        if isinstance(stored, str) or self._cipher is None:
+            return str(stored)
+        return self._cipher.decrypt(stored, stray_place(task_id)).decode()
 
     def close(self, *, for_takeover: bool = False) -> None:
         """Release the journal; see `JournalStore`."""
