@@ -16,11 +16,15 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
+from opentelemetry.proto.trace.v1 import trace_pb2
+
 from trunkline.artifacts import BlobStore, Reference, blob_folder
 from trunkline.encryption import Keyring, KeySource
 from trunkline.journal.events import build_draft, delta_event
 from trunkline.journal.journal import Journal
 from trunkline.journal.sqlite.chain import HashChains, Link
+from trunkline.traces import SpanStore
+from trunkline.traces.spans import read_records
 from trunkline.v1 import event_pb2, message_pb2, part_pb2, task_pb2
 
 SHAPES: Final = ("off", "chain", "encrypted")
@@ -101,11 +105,30 @@ async def files(journal: Journal) -> int:
     return 8
 
 
+async def spans(journal: Journal) -> int:
+    """Store 20 batches of 50 spans, each batch of 10 traces."""
+    assert journal.path is not None
+    assert journal.keyring is not None
+    keyring = journal.keyring if journal.keyring.is_encrypting else None
+    with SpanStore(journal.path.with_name("traces.db"), keyring=keyring) as store:
+        for _ in range(20):
+            resource = trace_pb2.ResourceSpans()
+            scope = resource.scope_spans.add()
+            for trace_id in [os.urandom(16) for _ in range(10)]:
+                for number in range(5):
+                    span = scope.spans.add(trace_id=trace_id, span_id=os.urandom(8), name="call")
+                    span.parent_span_id = os.urandom(8) if number else b""
+                    span.start_time_unix_nano = time.time_ns()
+            store.add(read_records([resource]))
+    return 1000
+
+
 WORKS: Final[dict[str, tuple[Work, str]]] = {
     "one task, one token a commit": (one_commit_each, "commit"),
     "64 tasks, four tokens each a commit": (groups_of_64, "token"),
     "short tasks, 32 at once, settled": (short_tasks, "task"),
     "file, written and read": (files, "MB"),
+    "traces, 50 spans a batch": (spans, "span"),
 }
 
 

@@ -84,7 +84,9 @@ async def test_no_file_shows_content_and_the_key_changes_while_a_task_streams(
         lease_s=0.5,
         agents=(f"{__name__}:ticker",),
         allow_webhook=("127.0.0.1",),
-        **dict.fromkeys(("http", "a2a_grpc", "mesh"), here),
+        http=here,
+        a2a_grpc=here,
+        mesh=here,
     )
     add_document(tmp_path, data)
     async with open_receiver() as receiver, open_mesh(settings) as mesh:

@@ -42,7 +42,10 @@ class CheckpointSerializer(JsonPlusSerializer):
 def find_graph_types(graph: Pregel[Any, Any, Any, Any]) -> set[type]:
     """Return the data types that a graph and its subgraphs declare for their state."""
     annotations: list[object] = []
-    for member in (graph, *(subgraph for _, subgraph in graph.get_subgraphs(recurse=True))):
+    subgraphs = (subgraph for _, subgraph in graph.get_subgraphs(recurse=True))
+    for member in (graph, *subgraphs):
+        if not isinstance(member, Pregel):
+            continue
         for channel in member.channels.values():
             annotations += [
                 getattr(channel, "ValueType", None),

@@ -294,10 +294,7 @@ class SpanStore:
             contents.append((trace_id, content))
             times = (update.start_ns, update.end_ns)
             counts = (update.span_count, update.error_count)
-            root = (
-                self._encrypt_text(update.root_name, f"name {trace_id}"),
-                self._encrypt_text(update.root_service, f"service {trace_id}"),
-            )
+            root = self._encrypt_root(trace_id, update.root_name, update.root_service)
             traces.append((trace_id, *times, *counts, *root, self._change))
             tasks += [(task_id, trace_id, weight) for task_id, weight in update.tasks.items()]
         self._database.executemany("INSERT INTO spans VALUES (?, ?)", contents)
@@ -310,16 +307,17 @@ class SpanStore:
             return [content for (content,) in rows]
         return [self._cipher.decrypt(content, f"spans {trace_id}") for (content,) in rows]
 
-    def _encrypt_text(self, text: str, place: str) -> str | bytes:
-        """Return a text as it is stored. An empty one, which means that there is none, is plain."""
-        if self._cipher is None or not text:
-            return text
-        return self._cipher.encrypt(text.encode(), place)
+    def _encrypt_root(self, trace_id: str, name: str, service: str) -> tuple[str | bytes, str]:
+        """Return the names of a root span as they are stored. Without a root, both are empty."""
+        if self._cipher is None or not name:
+            return name, service
+        # One ciphertext costs half as much as two.
+        return self._cipher.encrypt(f"{name}\0{service}".encode(), f"root {trace_id}"), ""
 
-    def _decrypt_text(self, stored: str | bytes, place: str) -> str:
-        if isinstance(stored, str) or self._cipher is None:
-            return str(stored)
-        return self._cipher.decrypt(stored, place).decode()
+    def _decrypt_root(self, trace_id: str, name: str | bytes, service: str) -> Sequence[str]:
+        if isinstance(name, str) or self._cipher is None:
+            return str(name), service
+        return self._cipher.decrypt(name, f"root {trace_id}").decode().split("\0", 1)
 
     def _prune(self) -> set[str]:
         """Remove a bounded number of traces beyond the limit or the retention; return their ids."""
@@ -354,13 +352,14 @@ class SpanStore:
         return [self._summary(row) for row in rows]
 
     def _summary(self, row: Sequence[Any]) -> trace_service_pb2.TraceSummary:
-        trace_id, start_ns, end_ns, span_count, error_count, root_name, root_service = row
+        trace_id, start_ns, end_ns, span_count, error_count, *root = row
+        root_name, root_service = self._decrypt_root(trace_id, *root)
         summary = trace_service_pb2.TraceSummary(
             trace_id=trace_id,
             span_count=span_count,
             error_count=error_count,
-            root_name=self._decrypt_text(root_name, f"name {trace_id}"),
-            root_service=self._decrypt_text(root_service, f"service {trace_id}"),
+            root_name=root_name,
+            root_service=root_service,
         )
         summary.start_time.FromNanoseconds(start_ns)
         summary.end_time.FromNanoseconds(end_ns)

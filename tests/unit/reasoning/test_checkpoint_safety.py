@@ -9,10 +9,11 @@ from typing import Annotated, Any, TypedDict
 import ormsgpack
 import pytest
 from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.graph import START, MessagesState, StateGraph
 from pydantic import BaseModel
 
 from trunkline.reasoning.checkpoint_files import open_checkpoint_file
-from trunkline.reasoning.checkpoint_types import find_data_types
+from trunkline.reasoning.checkpoint_types import find_graph_types
 
 # The code of LangGraph's msgpack extension for a call with one argument.
 _CALL = 0
@@ -42,7 +43,7 @@ class Trip(BaseModel):
 class State(TypedDict):
     """An author's state."""
 
-    trip: Annotated[Trip | None, max]
+    trip: Annotated[Trip | None, "the plan"]
     messages: list[Any]
 
 
@@ -71,8 +72,14 @@ def test_a_checkpoint_of_a_format_that_is_never_written_is_not_read(
 
 
 def test_types_of_an_authors_state_are_restored_and_others_are_plain(tmp_path: Path) -> None:
-    types = find_data_types([State])
-    assert types == {State, Trip, Place, Mood}
+    graph = StateGraph(State)
+    graph.add_node("plan", lambda _: {})
+    graph.add_edge(START, "plan")
+    outer = StateGraph(MessagesState)
+    outer.add_node("inner", graph.compile())
+    outer.add_edge(START, "inner")
+    types = find_graph_types(outer.compile())
+    assert {State, Trip, Place, Mood} <= types
     trip = Trip(places=[Place("Rome")], mood=Mood.CALM)
     with open_checkpoint_file(tmp_path / "mesh.db.checkpoints") as file:
         saver = file.saver.with_types(types)

@@ -239,15 +239,15 @@ def test_documents_are_encrypted_and_found(tmp_path: Path, folder: Path) -> None
     with DocumentStore.open(path) as plain:
         add_documents(plain, [folder / "travel.txt"])
     (folder / "cache.html").write_text("<title>The cache</title><p>It is write-back.</p>")
-    with DocumentStore.open(path, cipher) as one, DocumentStore.open(path, cipher) as two:
-        add_documents(one, [folder])
-        assert search(two, "where is the assembly point?") == [("handbook/safety.pdf", "page 2")]
-        assert names(two) == names(one)
-        two.remove([document.path for document in two.list_documents()[:1]])
-        assert "handbook/cache.html" not in names(one)
-        assert len(names(one)) == 3
-        assert "travel.txt" in names(one)[-1]
-        assert search(one, "who books hotels")[0][0].endswith("travel.txt")
+    with DocumentStore.open(path, cipher) as first, DocumentStore.open(path, cipher) as second:
+        add_documents(first, [folder])
+        assert search(second, "where is the assembly point?") == [("handbook/safety.pdf", "page 2")]
+        assert names(second) == names(first)
+        second.remove([document.path for document in second.list_documents()[:1]])
+        assert "handbook/cache.html" not in names(first)
+        assert len(names(first)) == 3
+        assert "travel.txt" in names(first)[-1]
+        assert search(first, "who books hotels")[0][0].endswith("travel.txt")
     stored = path.read_bytes()
     for text in (b"hotels", b"hotel", b"assembly", b"travel", b"handbook", b"Paid leave"):
         assert text not in stored
