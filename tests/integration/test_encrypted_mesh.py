@@ -32,7 +32,7 @@ class Stop:
     event: asyncio.Event
 
 
-@agent(name="ticker", description="Streams numbers until it is told to end.")
+@agent(name="ticker", description="Streams numbers until the test ends it.")
 async def ticker(task: TaskContext) -> None:
     content = task.text.encode() * 10_000
     file = part_pb2.Part(raw=content, filename=task.text)

@@ -166,7 +166,7 @@ class Keyring:
     def has_chain(self, name: str) -> bool:
         """Return whether a journal was opened with hash chains before.
 
-        If somebody else changed the list of these journals, every journal counts as one.
+        Every journal counts as one if the signature of their list is not valid.
         """
         self.refresh()
         content = self._content
