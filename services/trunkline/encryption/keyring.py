@@ -184,12 +184,15 @@ class Keyring:
         if name in self._content.chained:
             return
         with _lock(self.path):
+            is_current = _stat(self.path) == self._stat
             content = _read(self.path) or self._content
             content = replace(content, chained=tuple(sorted({*content.chained, name})))
             content = replace(content, chained_signature=self.sign(content.chained_message))
             write_private_file(self.path, content.to_json())
-            self._load(content)
-            self._stat = _stat(self.path)
+            self._content = content
+            # Other changes since the last reading remain for `refresh`.
+            if is_current:
+                self._stat = _stat(self.path)
 
     def refresh(self) -> bool:
         """Read the file again if it has changed. Return whether it had.

@@ -126,9 +126,12 @@ def test_a_running_process_takes_the_new_key_from_its_file(tmp_path: Path) -> No
     # It is encrypted under the new key only, which the process has not read yet.
     new_id = rewrap(settings, with_new_data_key=True).data_keys[-1].id
     file.unlink()
+    running.add_chain("new.db")
     assert running.refresh() is False
     configure(OTHER)
     assert running.refresh() is True
+    assert running.has_chain("new.db")
+    assert not running.has_chain("other.db")
     assert running.current_id == new_id
     cipher = running.cipher("journal a", name="a.db")
     assert cipher.decrypt(cipher.encrypt(b"after", "p"), "p") == b"after"
