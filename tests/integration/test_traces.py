@@ -25,12 +25,15 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from harness.mcp.scripted_servers import wait_for
 from harness.mesh.identity import mesh_credentials
+from harness.mesh.other_identities import issue
 from harness.mesh.processes import free_address
 from harness.mesh.recorded_spans import forget_provider
 from trunkline import telemetry
 from trunkline.client import ChannelPool, TraceClient
 from trunkline.errors import InvalidArgumentError, OverloadedError, TraceNotFoundError
+from trunkline.identity import Role
 from trunkline.server import MeshServer
+from trunkline.tools.span_intake_servicer import SpanIntake
 from trunkline.traces import MeshTarget, OtlpServicer, SpanStore, TraceServicer, configure_tracing
 from trunkline.traces.exporters import MeshExporter
 from trunkline.traces.spans import read_records
@@ -413,6 +416,110 @@ async def test_an_export_that_is_too_large_is_accepted_in_part(store: SpanStore)
         assert response.partial_success.rejected_spans == 7
         response = await stub.Export(export(1), timeout=LIMIT_S)
         assert not response.HasField("partial_success")
+
+
+def export_of(resource_service: str, *span_services: str) -> otlp.ExportTraceServiceRequest:
+    """Return an export of one span, whose resource and span name services and an exporter."""
+    request = export(1)
+    (resource,) = request.resource_spans
+    (span,) = resource.scope_spans[0].spans
+    span.start_time_unix_nano = span.end_time_unix_nano = time.time_ns()
+    if resource_service:
+        resource.resource.attributes.add(
+            key=telemetry.SERVICE_NAME
+        ).value.string_value = resource_service
+    for service in span_services:
+        span.attributes.add(key=telemetry.SERVICE).value.string_value = service
+    for attributes in (resource.resource.attributes, span.attributes):
+        attributes.add(key=telemetry.EXPORTER).value.string_value = "spiffe://forged"
+    return request
+
+
+@pytest.mark.parametrize(
+    ("role", "accepted", "refused"),
+    [
+        (
+            Role.AGENTS,
+            [("math",), ("math", "currency")],
+            [("supervisor",), ("",), ("math", "supervisor"), ("math", "math", "tools"), ("tools",)],
+        ),
+        (Role.TOOLS, [("tools",), ("mcp-search",)], [("math",), ("bridge",), ("tools", "math")]),
+        (Role.BRIDGE, [("bridge",)], [("math",), ("mcp-search",)]),
+        (Role.MEMBER, [("math",), ("",), ("anything", "at-all")], []),
+    ],
+)
+async def test_a_process_that_joined_exports_spans_of_its_own_services_and_they_name_it(
+    store: SpanStore,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    role: Role,
+    accepted: list[tuple[str, ...]],
+    refused: list[tuple[str, ...]],
+) -> None:
+    agents = ["currency", "math"] if role is Role.AGENTS else []
+    credentials = await asyncio.to_thread(issue, tmp_path, role=role, agents=agents)
+    async with serving(store) as served, ChannelPool(credentials) as channels:
+        stub = otlp_grpc.TraceServiceStub(channels.get(served.address))  # type: ignore[no-untyped-call]
+        for services in refused:
+            response = await stub.Export(export_of(*services), timeout=LIMIT_S)
+            assert response.partial_success.rejected_spans == 1, services
+            assert f"{credentials.identity} may export" in response.partial_success.error_message
+        assert not store.list_traces().traces
+        for number, services in enumerate(accepted):
+            request = export_of(*services)
+            (span,) = request.resource_spans[0].scope_spans[0].spans
+            span.trace_id = bytes([number + 1]) * 16
+            response = await stub.Export(request, timeout=LIMIT_S)
+            assert not response.HasField("partial_success"), services
+            (stored,) = store.get_trace(trace_id=span.trace_id.hex())
+            exporter = dict(stored.attributes.items()).get(telemetry.EXPORTER)
+            assert exporter == (None if role is Role.MEMBER else str(credentials.identity))
+    logged = [record for record in caplog.records if record.message == "traces.spans_refused"]
+    assert len(logged) == bool(refused)
+
+
+async def test_spans_of_a_process_that_joined_arrive_under_its_name(
+    store: SpanStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "another")
+    credentials = await asyncio.to_thread(issue, tmp_path, agents=["decider"])
+    async with serving(store) as served:
+        handle = configure_tracing("decider", mesh=MeshTarget(served.address, credentials))
+        with telemetry.span("anonymous"):
+            trace_id = telemetry.current_trace_id()
+        await asyncio.to_thread(handle.shutdown)
+        (span,) = await served.client.get_trace(trace_id=trace_id)
+    assert span.service == "decider"
+    assert span.attributes[telemetry.EXPORTER] == str(credentials.identity)
+
+
+async def test_an_mcp_server_adds_spans_only_to_traces_it_was_called_in_and_only_as_itself(
+    store: SpanStore,
+) -> None:
+    roots = await asyncio.to_thread(mesh_credentials().roots_file.read_bytes)
+    async with serving(store) as served, SpanIntake(mesh_credentials(), served.channel) as intake:
+        variables = intake.environment("search")
+        handle = configure_tracing("tools", store=store)
+        with telemetry.span("call"):
+            intake.admit_current_trace("search")
+            trace_id = telemetry.current_trace_id()
+        handle.shutdown()
+        metadata = [tuple(variables["OTEL_EXPORTER_OTLP_HEADERS"].split("=", 1))]
+        target = variables["OTEL_EXPORTER_OTLP_ENDPOINT"].removeprefix("https://")
+        async with grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(roots)) as channel:
+            stub = otlp_grpc.TraceServiceStub(channel)  # type: ignore[no-untyped-call]
+            called = bytes.fromhex(trace_id)
+            for request, span_trace, is_accepted in (
+                (export_of("math"), called, True),
+                (export_of("math", "math"), called, False),
+                (export_of("math"), b"o" * 16, False),
+            ):
+                request.resource_spans[0].scope_spans[0].spans[0].trace_id = span_trace
+                response = await stub.Export(request, timeout=LIMIT_S, metadata=metadata)
+                assert response.partial_success.rejected_spans == (not is_accepted)
+    spans = store.get_trace(trace_id=trace_id)
+    assert {span.service for span in spans} == {"tools", "mcp-search"}
+    assert not any(telemetry.EXPORTER in span.attributes for span in spans)
 
 
 async def test_an_overloaded_store_refuses_spans(store: SpanStore) -> None:

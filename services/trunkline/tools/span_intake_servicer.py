@@ -9,10 +9,11 @@ import grpc
 from opentelemetry import trace
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp_grpc
-from opentelemetry.proto.resource.v1 import resource_pb2
+from opentelemetry.proto.trace.v1 import trace_pb2
 
 from trunkline import telemetry
 from trunkline.identity import MeshCredentials
+from trunkline.traces.spans import MCP_SERVER_PREFIX, remove_spans, replace_text
 
 _AUTHORIZATION: Final = "x-trunkline-spans"
 # The traces of a server's latest calls. Its exporter sends spans seconds after a call.
@@ -97,9 +98,14 @@ class SpanIntake(otlp_grpc.TraceServiceServicer):
             await context.abort(
                 grpc.StatusCode.UNAUTHENTICATED, "only MCP servers of this tool adapter send spans"
             )
-        rejected = _remove_other_traces(request, self._traces[server])
+        traces = self._traces[server]
+        rejected = remove_spans(
+            request.resource_spans,
+            lambda _, span: int.from_bytes(span.trace_id) not in traces or _names_service(span),
+        )
+        # No server's spans pass for those of another.
         for resource in request.resource_spans:
-            _set_service(resource.resource, _name_service(server))
+            replace_text(resource.resource, telemetry.SERVICE_NAME, _name_service(server))
         collected = ((telemetry.COLLECTED_KEY, "1"),) if telemetry.COLLECTED_KEY in metadata else ()
         try:
             response: otlp.ExportTraceServiceResponse = await self._store.Export(
@@ -109,32 +115,16 @@ class SpanIntake(otlp_grpc.TraceServiceServicer):
             await context.abort(error.code(), error.details() or "the mesh does not answer")
         if rejected:
             response.partial_success.rejected_spans += rejected
-            response.partial_success.error_message = "the server was not called in their traces"
+            response.partial_success.error_message = (
+                "the server was not called in their traces, or they name a service of the mesh"
+            )
         return response
 
 
 def _name_service(server: str) -> str:
-    return f"mcp-{server}"
+    return f"{MCP_SERVER_PREFIX}{server}"
 
 
-def _set_service(resource: resource_pb2.Resource, service: str) -> None:
-    """Replace the name of a service, so that no server's spans pass for those of another."""
-    others = [item for item in resource.attributes if item.key != telemetry.SERVICE_NAME]
-    del resource.attributes[:]
-    resource.attributes.extend(others)
-    resource.attributes.add(key=telemetry.SERVICE_NAME).value.string_value = service
-
-
-def _remove_other_traces(
-    request: otlp.ExportTraceServiceRequest, traces: "OrderedDict[int, None]"
-) -> int:
-    """Remove the spans of other traces from a request; return their number."""
-    removed = 0
-    for resource in request.resource_spans:
-        for scope in resource.scope_spans:
-            spans = [span for span in scope.spans if int.from_bytes(span.trace_id) in traces]
-            removed += len(scope.spans) - len(spans)
-            if len(spans) < len(scope.spans):
-                del scope.spans[:]
-                scope.spans.extend(spans)
-    return removed
+def _names_service(span: trace_pb2.Span) -> bool:
+    """Return True if a span says which service of ours made it, as only our own processes do."""
+    return any(attribute.key == telemetry.SERVICE for attribute in span.attributes)

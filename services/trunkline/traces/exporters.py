@@ -15,9 +15,9 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from trunkline import telemetry
 from trunkline.client.backoff import Backoff
 from trunkline.errors import TrunklineError
-from trunkline.identity import MESH_NAME, MeshCredentials
+from trunkline.identity import MESH_NAME, MeshCredentials, Role
 from trunkline.traces.encoding import encode
-from trunkline.traces.spans import read_records
+from trunkline.traces.spans import read_records, replace_text
 from trunkline.traces.store import SpanStore
 
 logger = logging.getLogger(__name__)
@@ -65,8 +65,15 @@ class MeshExporter(SpanExporter):
     may hold keys, and reconnects too slowly for a mesh that restarts.
     """
 
-    def __init__(self, mesh: MeshTarget, *, is_collected: bool = False) -> None:
-        """Connect to a mesh. `is_collected`: this process also exports to a collector."""
+    def __init__(self, mesh: MeshTarget, *, is_collected: bool = False, service: str = "") -> None:
+        """Connect to a mesh. `is_collected`: this process also exports to a collector.
+
+        `service` is the name under which a process that joined by a token sends its spans. The
+        mesh does not take them under the name that `OTEL_SERVICE_NAME` sets.
+        """
+        is_member = mesh.credentials.identity.role is Role.MEMBER
+        self._service = "" if is_member else service
+        self._has_reported = False
         self._metadata = ((telemetry.COLLECTED_KEY, "1"),) if is_collected else ()
         self._mesh = mesh
         self._connect()
@@ -77,10 +84,20 @@ class MeshExporter(SpanExporter):
             # The batch processor exports one batch at a time, so no call is open.
             self._channel.close()
             self._connect()
+        request = encode(spans)
+        if self._service:
+            for resource in request.resource_spans:
+                replace_text(resource.resource, telemetry.SERVICE_NAME, self._service)
         try:
-            self._stub.Export(encode(spans), timeout=_EXPORT_TIMEOUT_S, metadata=self._metadata)
+            response = self._stub.Export(
+                request, timeout=_EXPORT_TIMEOUT_S, metadata=self._metadata
+            )
         except grpc.RpcError:
             return SpanExportResult.FAILURE
+        if response.partial_success.rejected_spans and not self._has_reported:
+            self._has_reported = True
+            extra = {"problem": response.partial_success.error_message}
+            logger.warning("traces.spans_not_accepted", extra=extra)
         return SpanExportResult.SUCCESS
 
     def shutdown(self) -> None:

@@ -81,7 +81,7 @@ def configure_tracing(
     provider = _get_provider(service_name)
     if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return Tracing(provider, ())
-    processors = tuple(_make_processors(store, mesh))
+    processors = tuple(_make_processors(service_name, store, mesh))
     _get_processor_set(provider).add(processors)
     return Tracing(provider, processors)
 
@@ -147,7 +147,7 @@ def _get_processor_set(provider: "TracerProvider") -> "ProcessorSet":
 
 
 def _make_processors(
-    store: "SpanStore | None", mesh: "MeshTarget | None"
+    service_name: str, store: "SpanStore | None", mesh: "MeshTarget | None"
 ) -> "Iterator[TargetProcessor]":
     from trunkline.traces.exporters import MeshExporter, StoreExporter
     from trunkline.traces.processors import TargetProcessor
@@ -156,7 +156,7 @@ def _make_processors(
     if store is not None:
         yield TargetProcessor(StoreExporter(store), target="store")
     if mesh is not None:
-        exporter = MeshExporter(mesh, is_collected=bool(collectors))
+        exporter = MeshExporter(mesh, is_collected=bool(collectors), service=service_name)
         yield TargetProcessor(exporter, target=mesh.address)
     for target, collector in collectors:
         # OpenTelemetry's exporters retry by themselves.

@@ -1,12 +1,13 @@
 """Reads OTLP spans: as records for the store, and as trunkline.v1 spans, with bounded sizes."""
 
 import base64
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 
 from google.protobuf import struct_pb2
 from opentelemetry.proto.common.v1 import common_pb2
+from opentelemetry.proto.resource.v1 import resource_pb2
 from opentelemetry.proto.trace.v1 import trace_pb2
 
 from trunkline import telemetry
@@ -16,6 +17,8 @@ from trunkline.v1 import trace_service_pb2
 # The limits per span; further attributes, events and links are dropped.
 _ATTRIBUTES, _EVENTS, _LINKS = 128, 64, 32
 NAME_LIMIT: Final = 256
+MCP_SERVER_PREFIX: Final = "mcp-"
+"""Stands before the name of an MCP server in the name of its service."""
 _STATUS_LIMIT = 1024
 _DEPTH_LIMIT = 8
 # The latest time, in the year 2116. SQLite's integers, as nanoseconds, end in 2262.
@@ -84,8 +87,8 @@ def _unpack(content: bytes) -> Iterator[tuple[bytes, trace_pb2.Span]]:
     )
 
 
-def to_span(record: SpanRecord) -> trace_service_pb2.Span:
-    """Convert a record to a trunkline.v1 span."""
+def to_span(record: SpanRecord, exporter: str = "") -> trace_service_pb2.Span:
+    """Convert a record to a trunkline.v1 span; `exporter` is the identity that exported it."""
     span, service = record.span, record.service
     converted = trace_service_pb2.Span(
         trace_id=span.trace_id.hex(),
@@ -101,6 +104,9 @@ def to_span(record: SpanRecord) -> trace_service_pb2.Span:
     _set_time(converted.start_time, span.start_time_unix_nano)
     _set_time(converted.end_time, span.end_time_unix_nano)
     _fill(converted.attributes, span.attributes)
+    converted.attributes.fields.pop(telemetry.EXPORTER, None)
+    if exporter:
+        converted.attributes[telemetry.EXPORTER] = exporter
     for event in span.events[:_EVENTS]:
         added = converted.events.add(name=event.name[:NAME_LIMIT])
         _set_time(added.time, event.time_unix_nano)
@@ -155,6 +161,31 @@ def _limit_size(span: trace_pb2.Span) -> trace_pb2.Span:
 
 def _set_time(time: Any, time_ns: int) -> None:  # noqa: ANN401 a Timestamp, which has no one type
     time.FromNanoseconds(min(time_ns, _LAST_NS))
+
+
+def remove_spans(
+    resources: Iterable[trace_pb2.ResourceSpans],
+    is_refused: Callable[[resource_pb2.Resource, trace_pb2.Span], bool],
+) -> int:
+    """Remove spans from an export; return their number."""
+    removed = 0
+    for resource in resources:
+        for scope in resource.scope_spans:
+            spans = [span for span in scope.spans if not is_refused(resource.resource, span)]
+            if len(spans) < len(scope.spans):
+                removed += len(scope.spans) - len(spans)
+                del scope.spans[:]
+                scope.spans.extend(spans)
+    return removed
+
+
+def replace_text(resource: resource_pb2.Resource, key: str, value: str) -> None:
+    """Replace an attribute of a resource by a string; remove it if the string is empty."""
+    others = [attribute for attribute in resource.attributes if attribute.key != key]
+    del resource.attributes[:]
+    resource.attributes.extend(others)
+    if value:
+        resource.attributes.add(key=key).value.string_value = value
 
 
 def find_text(attributes: Iterable[common_pb2.KeyValue], key: str) -> str:

@@ -43,11 +43,14 @@ _MAX_TASKS_PER_SUMMARY = 50
 _MAX_PRUNED_PER_BATCH = 200
 _DEFAULT_PAGE_SIZE, _MAX_PAGE_SIZE = 50, 100
 
-_VERSION = 1
+_VERSION = 2
 _DROP = "DROP TABLE IF EXISTS spans; DROP TABLE IF EXISTS traces; DROP TABLE IF EXISTS tasks;"
 _SCHEMA = """
 -- spans: the spans of one trace from one batch; see trunkline.traces.spans
-CREATE TABLE IF NOT EXISTS spans (trace_id TEXT NOT NULL, spans BLOB NOT NULL);
+-- exporter: the identity of the process that sent them, if it joined by a token
+CREATE TABLE IF NOT EXISTS spans (
+    trace_id TEXT NOT NULL, spans BLOB NOT NULL, exporter TEXT NOT NULL
+);
 CREATE INDEX IF NOT EXISTS spans_by_trace ON spans (trace_id);
 CREATE TABLE IF NOT EXISTS traces (
     trace_id TEXT PRIMARY KEY, start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL,
@@ -165,8 +168,10 @@ class SpanStore:
         """The number of the latest batch of spans: a cursor for `list_changed`."""
         return self._change
 
-    def add(self, records: Iterable[SpanRecord]) -> set[tuple[str, str]]:
+    def add(self, records: Iterable[SpanRecord], exporter: str = "") -> set[tuple[str, str]]:
         """Add spans, and return the trace and span ids of those that are new and were stored.
+
+        `exporter` is the identity of the process that exported them, if it joined by a token.
 
         A span that is already stored is skipped. A notification without a request is skipped too,
         since it would be a trace of one meaningless span.
@@ -184,7 +189,7 @@ class SpanStore:
             new = {
                 trace_id: self._select_new(trace_id, spans) for trace_id, spans in received.items()
             }
-            self._write({trace_id: spans for trace_id, spans in new.items() if spans})
+            self._write({trace_id: spans for trace_id, spans in new.items() if spans}, exporter)
             pruned = self._prune()
         for listener in self._listeners:
             listener()
@@ -205,7 +210,11 @@ class SpanStore:
             contents = self._contents(lookup_id)
         if not contents:
             raise TraceNotFoundError(trace_id or task_id)
-        spans = [to_span(record) for content in contents for record in unpack_records(content)]
+        spans = [
+            to_span(record, exporter)
+            for content, exporter in contents
+            for record in unpack_records(content)
+        ]
         return sorted(spans, key=lambda span: (span.start_time.ToNanoseconds(), span.span_id))
 
     def list_traces(
@@ -276,14 +285,14 @@ class SpanStore:
             self._count += 1
             return list(spans.values())[:MAX_SPANS_PER_TRACE]
         stored = {
-            span_id for content in self._contents(trace_id) for span_id in read_span_ids(content)
+            span_id for content, _ in self._contents(trace_id) for span_id in read_span_ids(content)
         }
         new = [span for span_id, span in spans.items() if span_id not in stored]
         return new[: max(0, MAX_SPANS_PER_TRACE - known[0])]
 
-    def _write(self, new: Mapping[str, Sequence[SpanRecord]]) -> None:
+    def _write(self, new: Mapping[str, Sequence[SpanRecord]], exporter: str) -> None:
         """Write new spans, and update the summaries of their traces."""
-        contents: list[tuple[str, bytes]] = []
+        contents: list[tuple[str, bytes, str]] = []
         traces: list[tuple[str | int | bytes, ...]] = []
         tasks: list[tuple[str, str, int]] = []
         for trace_id, spans in new.items():
@@ -291,21 +300,25 @@ class SpanStore:
             content = pack_records(spans)
             if self._cipher is not None:
                 content = self._cipher.encrypt(content, f"spans {trace_id}")
-            contents.append((trace_id, content))
+            contents.append((trace_id, content, exporter))
             times = (update.start_ns, update.end_ns)
             counts = (update.span_count, update.error_count)
             root = self._encrypt_root(trace_id, update.root_name, update.root_service)
             traces.append((trace_id, *times, *counts, *root, self._change))
             tasks += [(task_id, trace_id, weight) for task_id, weight in update.tasks.items()]
-        self._database.executemany("INSERT INTO spans VALUES (?, ?)", contents)
+        self._database.executemany("INSERT INTO spans VALUES (?, ?, ?)", contents)
         self._database.executemany(_UPSERT_TRACE, traces)
         self._database.executemany(_UPSERT_TASK, tasks)
 
-    def _contents(self, trace_id: str) -> list[bytes]:
-        rows = self._database.execute("SELECT spans FROM spans WHERE trace_id = ?", (trace_id,))
+    def _contents(self, trace_id: str) -> list[tuple[bytes, str]]:
+        """Return the packed spans of a trace, with the identities of their exporters."""
+        rows = self._database.execute(
+            "SELECT spans, exporter FROM spans WHERE trace_id = ?", (trace_id,)
+        ).fetchall()
         if self._cipher is None:
-            return [content for (content,) in rows]
-        return [self._cipher.decrypt(content, f"spans {trace_id}") for (content,) in rows]
+            return rows
+        context = f"spans {trace_id}"
+        return [(self._cipher.decrypt(content, context), exporter) for content, exporter in rows]
 
     def _encrypt_root(self, trace_id: str, name: str, service: str) -> tuple[str | bytes, str]:
         """Return the names of a root span as they are stored. Without a root, both are empty."""

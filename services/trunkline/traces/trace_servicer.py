@@ -1,6 +1,7 @@
 """Serves the span store: trunkline.v1.TraceService for readers, OTLP's TraceService for writers."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from itertools import islice
 from typing import Any
@@ -8,13 +9,19 @@ from typing import Any
 import grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp_grpc
+from opentelemetry.proto.resource.v1 import resource_pb2
+from opentelemetry.proto.trace.v1 import trace_pb2
 
 from trunkline import telemetry
 from trunkline.errors import OverloadedError
+from trunkline.identity import Identity, Role
+from trunkline.server.authorization import caller
 from trunkline.traces.sdk import forward_to_collector
-from trunkline.traces.spans import read_records
+from trunkline.traces.spans import MCP_SERVER_PREFIX, read_records, remove_spans, replace_text
 from trunkline.traces.store import SpanStore
 from trunkline.v1 import trace_service_pb2, trace_service_pb2_grpc
+
+logger = logging.getLogger(__name__)
 
 
 class TraceServicer(trace_service_pb2_grpc.TraceServiceServicer):
@@ -76,11 +83,16 @@ class OtlpServicer(otlp_grpc.TraceServiceServicer):
     Spans that are new in the store are forwarded to the user's collector, unless the sender exports
     to a collector itself. Forwarding only new spans prevents a loop in a mesh that is its own
     collector.
+
+    A process that joined by a token exports spans of its services only, and its spans name it
+    (`telemetry.EXPORTER`).
     """
 
     def __init__(self, store: SpanStore) -> None:
         self._store = store
         self._waiting = 0
+        # Those whose spans were refused, which is logged once.
+        self._refused: set[str] = set()
 
     async def Export(
         self,
@@ -92,31 +104,75 @@ class OtlpServicer(otlp_grpc.TraceServiceServicer):
         self._waiting += 1
         try:
             return await self._store.run_in_thread(
-                self._store_spans, request, is_collected=_is_collected(context)
+                self._store_spans, request, caller.get(), is_collected=_is_collected(context)
             )
         finally:
             self._waiting -= 1
 
     def _store_spans(
-        self, request: otlp.ExportTraceServiceRequest, *, is_collected: bool
+        self, request: otlp.ExportTraceServiceRequest, identity: Identity, *, is_collected: bool
     ) -> otlp.ExportTraceServiceResponse:
         sent_count = sum(
             len(scope.spans)
             for resource in request.resource_spans
             for scope in resource.scope_spans
         )
+        refused = self._remove_foreign(request, identity)
         spans = list(islice(read_records(request.resource_spans), MAX_SPANS_PER_EXPORT))
-        added = self._store.add(spans)
+        exporter = "" if identity.role is Role.MEMBER else str(identity)
+        added = self._store.add(spans, exporter)
         if not is_collected:
+            for resource in request.resource_spans:
+                replace_text(resource.resource, telemetry.EXPORTER, exporter)
             forward_to_collector(request.resource_spans, added)
         response = otlp.ExportTraceServiceResponse()
-        if sent_count > len(spans):
-            response.partial_success.rejected_spans = sent_count - len(spans)
+        if refused:
+            response.partial_success.error_message = (
+                f"{identity} may export spans of its services only; "
+                "see service.name of the resource"
+            )
+        elif sent_count > len(spans):
             response.partial_success.error_message = (
                 f"a span needs a trace id and a span id of the right length, and an export may "
                 f"hold {MAX_SPANS_PER_EXPORT} spans"
             )
+        if sent_count > len(spans):
+            response.partial_success.rejected_spans = sent_count - len(spans)
         return response
+
+    def _remove_foreign(self, request: otlp.ExportTraceServiceRequest, identity: Identity) -> int:
+        """Remove the spans of services that a process does not have; return their number."""
+        if identity.role is Role.MEMBER:
+            return 0
+
+        def is_foreign(resource: resource_pb2.Resource, span: trace_pb2.Span) -> bool:
+            # All of them: readers differ in which they take of attributes with the same key.
+            services = {
+                attribute.value.string_value
+                for attribute in resource.attributes
+                if attribute.key == telemetry.SERVICE_NAME
+            } or {""}
+            services |= {
+                attribute.value.string_value
+                for attribute in span.attributes
+                if attribute.key == telemetry.SERVICE
+            }
+            return not all(_may_export(identity, service) for service in services)
+
+        refused = remove_spans(request.resource_spans, is_foreign)
+        if refused and identity.subject not in self._refused:
+            self._refused.add(identity.subject)
+            extra = {"identity": str(identity), "spans": refused}
+            logger.warning("traces.spans_refused", extra=extra)
+        return refused
+
+
+def _may_export(identity: Identity, service: str) -> bool:
+    """Return True if a process that joined may export spans of a service."""
+    if identity.role is Role.AGENTS:
+        return service in identity.agents
+    is_tool_server = identity.role is Role.TOOLS and service.startswith(MCP_SERVER_PREFIX)
+    return is_tool_server or service == identity.role
 
 
 def _is_collected(context: grpc.aio.ServicerContext[Any, Any]) -> bool:
