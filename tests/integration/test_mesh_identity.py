@@ -18,6 +18,8 @@ from harness.mesh.host_processes import PATIENCE_S
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.other_identities import NAME_OPTION, issue, other_authority, strangers
 from harness.mesh.processes import open_services, running_services
+from trunkline.audit import AuditLog, open_audit_log, read_records
+from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.client import ChannelPool, RegistryClient, TraceClient
 from trunkline.errors import (
     PeerHandshakeError,
@@ -27,6 +29,7 @@ from trunkline.errors import (
 from trunkline.identity import Role
 from trunkline.registry import RegistryServicer
 from trunkline.server import MeshServer
+from trunkline.settings import Settings
 from trunkline.v1 import (
     agent_card_pb2,
     artifact_service_pb2,
@@ -108,13 +111,25 @@ async def test_the_address_for_tokens_refuses_everything_else(tmp_path: Path) ->
     assert set(statuses.values()) == {"UNAUTHENTICATED"}, statuses
 
 
-async def test_a_client_without_identity_reads_how_to_join(tmp_path: Path) -> None:
+async def test_a_client_without_identity_reads_how_to_join(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     foreign = await asyncio.to_thread(
         issue, tmp_path, role=Role.MEMBER, authority=other_authority()
     )
     async with serving_registry() as address, ChannelPool(foreign) as channels:
         with pytest.raises(PeerHandshakeError, match="it is of another mesh") as refused:
             await RegistryClient(channels.get(address)).list_agents()
+        # The commands say the same, and not that no mesh answers.
+        for variable, file in (
+            ("CERTIFICATE", foreign.certificate_file),
+            ("KEY", foreign.certificate_file),
+            ("ROOTS", foreign.roots_file),
+        ):
+            monkeypatch.setenv(f"TRUNKLINE_IDENTITY_{variable}", str(file))
+        with pytest.raises(PeerHandshakeError, match="it is of another mesh"):
+            async with open_mesh_view(address):
+                pass
     assert "`trunkline mesh token` there" in refused.value.hint
     async with ChannelPool() as channels:
         with pytest.raises(UnauthenticatedError, match="no identity there") as unknown:
@@ -123,8 +138,10 @@ async def test_a_client_without_identity_reads_how_to_join(tmp_path: Path) -> No
 
 
 @asynccontextmanager
-async def serving_registry(owners_file: Path | None = None) -> AsyncIterator[str]:
-    async with RegistryServicer(owners_file=owners_file) as registry:
+async def serving_registry(
+    owners_file: Path | None = None, audit: AuditLog | None = None
+) -> AsyncIterator[str]:
+    async with RegistryServicer(audit=audit, owners_file=owners_file) as registry:
         server = MeshServer(mesh_credentials())
         server.add_registry(registry)
         (address,) = await server.start("127.0.0.1:0")
@@ -178,8 +195,48 @@ async def test_an_agent_can_not_take_the_place_of_another(tmp_path: Path) -> Non
         }
     # A registry that restarts remembers who has which journal.
     async with serving_registry(owners_file) as address, ChannelPool(evil) as channels:
+        registry = RegistryClient(channels.get(address))
+        with pytest.raises(PermissionDeniedError, match="j-math, which agents/math owns"):
+            await registry.register(attacks["its journal"])
+        with pytest.raises(PermissionDeniedError, match="may not call"):
+            await registry.release_journals(["j-math"])
+
+
+@pytest.mark.parametrize("name", ["j-math", "agents/math"])
+async def test_the_owner_of_the_mesh_frees_the_journals_of_an_identity_that_is_gone(
+    tmp_path: Path, name: str
+) -> None:
+    math = await asyncio.to_thread(issue, tmp_path / "math", agents=["math"])
+    heir = await asyncio.to_thread(issue, tmp_path / "heir", agents=["heir"])
+    owners_file = tmp_path / "owners.json"
+    settings = Settings(audit_file=tmp_path / "audit.jsonl")
+    inherited = host("j-heir", "127.0.0.1:7002", "heir", journals=["j-heir", "j-math"])
+    async with (
+        open_audit_log(settings, process="registry") as audit,
+        serving_registry(owners_file, audit) as address,
+        ChannelPool(math) as owner,
+        ChannelPool(heir) as other,
+        ChannelPool(mesh_credentials()) as member,
+    ):
+        registered = host("j-math", "127.0.0.1:7001", "math", journals=["j-math"])
+        await RegistryClient(owner.get(address)).register(registered)
+        await RegistryClient(owner.get(address)).deregister("j-math")
         with pytest.raises(PermissionDeniedError):
-            await RegistryClient(channels.get(address)).register(attacks["its journal"])
+            await RegistryClient(other.get(address)).register(inherited)
+        registry = RegistryClient(member.get(address))
+        assert await registry.release_journals(["j-unknown"]) == []
+        assert await registry.release_journals([name]) == ["j-math"]
+        await RegistryClient(other.get(address)).register(inherited)
+    assert json.loads(owners_file.read_text()) == {
+        "j-heir": "agents/heir",
+        "j-math": "agents/heir",
+    }
+    entries = [record.entry for record in read_records(tmp_path / "audit.jsonl")]
+    (released,) = (
+        entry for entry in entries if entry is not None and entry["action"] == "journal.release"
+    )
+    assert released["object"] == {"journal": "j-math", "owner": "agents/math"}
+    assert released["actor"]["name"] == str(mesh_credentials().identity)
 
 
 async def test_roles_may_call_only_the_services_of_their_work(tmp_path: Path) -> None:
@@ -238,6 +295,10 @@ async def test_another_user_s_process_joins_by_a_token_until_it_is_revoked(tmp_p
                     "SendMessage",
                     {"message": user_message("hi")},
                 )
+        # The journal of the process is free for another one.
+        words = ("release", "agents/echo", *mesh, "--json")
+        (journal_id,) = json.loads(await run_command(*words, environment=own))["released"]
+        assert journal_id
 
 
 async def test_services_in_processes_of_their_own_work_and_answer_no_stranger(

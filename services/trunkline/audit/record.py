@@ -50,6 +50,8 @@ class Action(StrEnum):
     """The extended card. Public cards are not recorded."""
     AGENT_REGISTER = "agent.register"
     AGENT_DEREGISTER = "agent.deregister"
+    JOURNAL_RELEASE = "journal.release"
+    """A journal got free, whose owner was gone."""
     KEY_ADD = "key.add"
     KEY_REMOVE = "key.remove"
     KEY_ROTATE = "key.rotate"

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Final
 
 from trunkline.cli.exits import ExitCode
+from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.cli.options import resolve_mesh_settings
 from trunkline.cli.terminal import print_json, print_stderr
 from trunkline.errors import ConfigurationError, InvalidArgumentError
@@ -156,6 +157,27 @@ def revoke_processes(names: Sequence[str], mesh: str | None, *, as_json: bool) -
             print_stderr(f"revoked {process.subject} {process.instance}")
         if tokens:
             print_stderr("revoked the token" if len(tokens) == 1 else "revoked the tokens")
+    return ExitCode.OK
+
+
+async def release_journals(names: Sequence[str], mesh: str | None, *, as_json: bool) -> ExitCode:
+    """Free journals of a mesh that this user runs, by their ids or owners.
+
+    Raises:
+        InvalidArgumentError: no journal has such an id or owner.
+        PermissionDeniedError: another user runs the mesh.
+        PeerUnavailableError: the mesh does not answer.
+    """
+    async with open_mesh_view(mesh) as view:
+        released = await view.registry_client().release_journals(names)
+    if not released:
+        problem = "no journal has such an id or owner; the process that was refused logs both"
+        raise InvalidArgumentError(" ".join(names), problem)
+    if as_json:
+        print_json({"released": released})
+    else:
+        for journal_id in released:
+            print_stderr(f"released {journal_id}")
     return ExitCode.OK
 
 

@@ -10,7 +10,7 @@ import grpc
 from trunkline.cli.exits import ExitCode, print_error
 from trunkline.cli.options import resolve_mesh_settings
 from trunkline.client import ChannelPool, HostClient, RegistryClient, ToolClient, TraceClient
-from trunkline.errors import PeerError, PeerUnavailableError, TaskNotFoundError
+from trunkline.errors import PeerError, PeerHandshakeError, PeerUnavailableError, TaskNotFoundError
 from trunkline.identity import load_credentials
 from trunkline.journal.events import parse_journal_id
 from trunkline.v1 import registry_service_pb2
@@ -25,6 +25,10 @@ class MeshView:
     hosts: Sequence[registry_service_pb2.Host]
     _address: str
     _channels: ChannelPool
+
+    def registry_client(self) -> RegistryClient:
+        """Return a client of the registry."""
+        return RegistryClient(self._channels.get(self._address))
 
     def host_client(self, host: registry_service_pb2.Host) -> HostClient:
         """Return a client of a host."""
@@ -81,12 +85,16 @@ async def open_mesh_view(mesh: str | None) -> AsyncGenerator[MeshView]:
     Raises:
         ConfigurationError: the address is invalid.
         PeerUnavailableError: no mesh answers there.
+        PeerHandshakeError: it is a mesh on which this user has no valid identity.
     """
     settings = resolve_mesh_settings(mesh)
     address = str(settings.mesh)
     async with ChannelPool(load_credentials(settings)) as channels:
         try:
             hosts = await RegistryClient(channels.get(address)).list_agents()
+        except PeerHandshakeError:
+            # A mesh answers. Its error says what to do.
+            raise
         except PeerUnavailableError as error:
             advice = "no mesh answers there; start one with `trunkline up`, or give --mesh"
             raise PeerUnavailableError(address, advice) from error

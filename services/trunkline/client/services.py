@@ -1,7 +1,7 @@
 """Clients of the mesh's own services: the registry, the tool adapter and the span store."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import TypeAlias
@@ -113,6 +113,13 @@ class RegistryClient:
         request = registry_service_pb2.DeregisterRequest(host_id=host_id)
         with translate_errors(self.peer):
             await self._stub.Deregister(request, timeout=REGISTRY_TIMEOUT_S)
+
+    async def release_journals(self, names: Sequence[str]) -> list[str]:
+        """Free the journals with these ids or owners; return the ids of those that had an owner."""
+        request = registry_service_pb2.ReleaseJournalsRequest(names=names)
+        with translate_errors(self.peer):
+            response = await self._stub.ReleaseJournals(request, timeout=REGISTRY_TIMEOUT_S)
+        return list(response.journal_ids)
 
     async def list_agents(self) -> list[registry_service_pb2.Host]:
         """Return the live hosts."""

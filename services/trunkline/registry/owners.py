@@ -1,7 +1,8 @@
 """The owners of what processes register: hosts, journals, agents and services."""
 
+import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +34,7 @@ class OwnerTable:
             ConfigurationError: the file can't be read.
         """
         self._file = file
+        self._saving = asyncio.Lock()
         # Subjects by journal, the oldest first.
         self._owners: dict[str, str] = {} if file is None else _load(file)
 
@@ -60,8 +62,9 @@ class OwnerTable:
         for service in sorted(set(host.services) - _SERVICES.get(identity.role, frozenset())):
             raise PermissionDeniedError(caller, f"register service {service}")
         for journal_id in {host.host_id, *host.journal_ids} & self._owners.keys():
-            if not identity.covers(self._owners[journal_id]):
-                raise PermissionDeniedError(caller, f"register {journal_id}, which another has")
+            owner = self._owners[journal_id]
+            if not identity.covers(owner):
+                raise PermissionDeniedError(caller, f"register {journal_id}, which {owner} owns")
         for live in live_hosts:
             if live.address == host.address or live.host_id in {host.host_id, *host.journal_ids}:
                 self.check_owner(live, identity)
@@ -76,19 +79,46 @@ class OwnerTable:
         if identity.role is not Role.MEMBER and not is_owner:
             raise PermissionDeniedError(str(identity), f"speak for host {host.host_id}")
 
-    def record(self, journal_ids: Iterable[str], identity: Identity) -> None:
-        """Make a process the owner of the journals that have none."""
+    async def record(self, journal_ids: Iterable[str], identity: Identity) -> None:
+        """Make a process the owner of the journals that have none.
+
+        Raises:
+            ConfigurationError: the file can't be written.
+        """
         new_ids = set(journal_ids) - self._owners.keys()
         if not new_ids:
             return
         self._owners |= dict.fromkeys(sorted(new_ids), identity.subject)
         while len(self._owners) > _MAX_JOURNALS:
             del self._owners[next(iter(self._owners))]
-        self._save()
+        await self._save()
 
-    def _save(self) -> None:
-        if self._file is not None:
-            write_private_file(self._file, json.dumps(self._owners).encode())
+    async def release(self, names: Collection[str]) -> dict[str, str]:
+        """Forget the owners of journals; return them by journal.
+
+        `names` are ids of journals, and owners such as `agents/math`, all of whose journals count.
+
+        Raises:
+            ConfigurationError: the file can't be written.
+        """
+        released = {
+            journal_id: owner
+            for journal_id, owner in self._owners.items()
+            if journal_id in names or owner in names
+        }
+        if released:
+            for journal_id in released:
+                del self._owners[journal_id]
+            await self._save()
+        return released
+
+    async def _save(self) -> None:
+        if self._file is None:
+            return
+        # In a thread, because it waits for the disk.
+        async with self._saving:
+            content = json.dumps(self._owners).encode()
+            await asyncio.to_thread(write_private_file, self._file, content)
 
 
 def _load(file: Path) -> dict[str, str]:

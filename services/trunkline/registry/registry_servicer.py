@@ -86,7 +86,7 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
             self._owners.check(host, identity, [live for live, _ in self._leases.list_live()])
             host.identity = str(identity)
             self._leases.register(host)
-            self._owners.record(host.journal_ids, identity)
+            await self._owners.record(host.journal_ids, identity)
         self._notify()
         fields = {"host_id": host.host_id, "address": host.address}
         logger.info("host.registered", extra=fields)
@@ -144,6 +144,17 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
                 )
             else:
                 await changed.wait()
+
+    async def ReleaseJournals(
+        self, request: registry_service_pb2.ReleaseJournalsRequest, context: _Context
+    ) -> registry_service_pb2.ReleaseJournalsResponse:
+        released = await self._owners.release(frozenset(request.names))
+        for journal_id, owner in released.items():
+            logger.info("journal.released", extra={"journal": journal_id, "owner": owner})
+            if self._audit is not None:
+                actor = process_actor(context.peer(), name=str(caller.get()))
+                self._audit.record(Action.JOURNAL_RELEASE, actor, journal=journal_id, owner=owner)
+        return registry_service_pb2.ReleaseJournalsResponse(journal_ids=released)
 
     @contextmanager
     def _recording(

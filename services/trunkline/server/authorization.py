@@ -23,6 +23,7 @@ from trunkline.users import (
 )
 
 _ALL: Final = frozenset(Role)
+_MEMBERS: Final = frozenset({Role.MEMBER})
 _HOSTS: Final = frozenset({Role.MEMBER, Role.AGENTS, Role.TOOLS})
 _CALLERS: Final = frozenset({Role.MEMBER, Role.BRIDGE, Role.AGENTS})
 # By service or method; the longest matching key counts. What is not here is for members only.
@@ -34,6 +35,7 @@ _ROLES: Final[Mapping[str, frozenset[Role]]] = {
     "trunkline.v1.RegistryService": _HOSTS,
     "trunkline.v1.RegistryService/ListAgents": _ALL,
     "trunkline.v1.RegistryService/WatchAgents": _ALL,
+    "trunkline.v1.RegistryService/ReleaseJournals": _MEMBERS,
     "trunkline.v1.TrunkService": _ALL,
     "trunkline.v1.MessageService": _CALLERS,
     "trunkline.v1.TaskService": _CALLERS,
@@ -44,8 +46,6 @@ _ROLES: Final[Mapping[str, frozenset[Role]]] = {
     # Deliveries are the bridge's work.
     "trunkline.v1.WebhookService": frozenset({Role.MEMBER, Role.BRIDGE}),
 }
-_MEMBERS: Final = frozenset({Role.MEMBER})
-
 caller: ContextVar[Identity] = ContextVar("caller")
 """The process whose call is being answered."""
 

@@ -388,3 +388,51 @@ class WatchAgentsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WatchAgentsResponse: _TypeAlias = WatchAgentsResponse  # noqa: Y015
+
+@_typing.final
+class ReleaseJournalsRequest(_message.Message):
+    """Which journals."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of journals, and owners such as agents/math, all of whose journals are freed."""
+
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseJournalsRequest: _TypeAlias = ReleaseJournalsRequest  # noqa: Y015
+
+@_typing.final
+class ReleaseJournalsResponse(_message.Message):
+    """Those that are free now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOURNAL_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def journal_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Their ids."""
+
+    def __init__(
+        self,
+        *,
+        journal_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["journal_ids", b"journal_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseJournalsResponse: _TypeAlias = ReleaseJournalsResponse  # noqa: Y015

@@ -65,6 +65,11 @@ class RegistryServiceStub:
                 request_serializer=trunkline_dot_v1_dot_registry__service__pb2.WatchAgentsRequest.SerializeToString,
                 response_deserializer=trunkline_dot_v1_dot_registry__service__pb2.WatchAgentsResponse.FromString,
                 _registered_method=True)
+        self.ReleaseJournals = channel.unary_unary(
+                '/trunkline.v1.RegistryService/ReleaseJournals',
+                request_serializer=trunkline_dot_v1_dot_registry__service__pb2.ReleaseJournalsRequest.SerializeToString,
+                response_deserializer=trunkline_dot_v1_dot_registry__service__pb2.ReleaseJournalsResponse.FromString,
+                _registered_method=True)
 
 
 class RegistryServiceServicer:
@@ -117,6 +122,14 @@ class RegistryServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReleaseJournals(self, request, context):
+        """Frees journals whose owner is gone: whoever registers one next owns it. Only processes of the
+        mesh's owner may call it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RegistryServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -149,6 +162,11 @@ def add_RegistryServiceServicer_to_server(servicer, server):
                     servicer.WatchAgents,
                     request_deserializer=trunkline_dot_v1_dot_registry__service__pb2.WatchAgentsRequest.FromString,
                     response_serializer=trunkline_dot_v1_dot_registry__service__pb2.WatchAgentsResponse.SerializeToString,
+            ),
+            'ReleaseJournals': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseJournals,
+                    request_deserializer=trunkline_dot_v1_dot_registry__service__pb2.ReleaseJournalsRequest.FromString,
+                    response_serializer=trunkline_dot_v1_dot_registry__service__pb2.ReleaseJournalsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -314,6 +332,33 @@ class RegistryService:
             '/trunkline.v1.RegistryService/WatchAgents',
             trunkline_dot_v1_dot_registry__service__pb2.WatchAgentsRequest.SerializeToString,
             trunkline_dot_v1_dot_registry__service__pb2.WatchAgentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseJournals(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/trunkline.v1.RegistryService/ReleaseJournals',
+            trunkline_dot_v1_dot_registry__service__pb2.ReleaseJournalsRequest.SerializeToString,
+            trunkline_dot_v1_dot_registry__service__pb2.ReleaseJournalsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -51,6 +51,10 @@ class RegistryServiceStub:
     """Lists the living hosts and their agents."""
     WatchAgents: _grpc.UnaryStreamMultiCallable[_registry_service_pb2.WatchAgentsRequest, _registry_service_pb2.WatchAgentsResponse]
     """Yields the living hosts now and whenever they change."""
+    ReleaseJournals: _grpc.UnaryUnaryMultiCallable[_registry_service_pb2.ReleaseJournalsRequest, _registry_service_pb2.ReleaseJournalsResponse]
+    """Frees journals whose owner is gone: whoever registers one next owns it. Only processes of the
+    mesh's owner may call it.
+    """
 
 @_typing.type_check_only
 class RegistryServiceAsyncStub(RegistryServiceStub):
@@ -75,6 +79,10 @@ class RegistryServiceAsyncStub(RegistryServiceStub):
     """Lists the living hosts and their agents."""
     WatchAgents: _aio.UnaryStreamMultiCallable[_registry_service_pb2.WatchAgentsRequest, _registry_service_pb2.WatchAgentsResponse]  # type: ignore[assignment]
     """Yields the living hosts now and whenever they change."""
+    ReleaseJournals: _aio.UnaryUnaryMultiCallable[_registry_service_pb2.ReleaseJournalsRequest, _registry_service_pb2.ReleaseJournalsResponse]  # type: ignore[assignment]
+    """Frees journals whose owner is gone: whoever registers one next owns it. Only processes of the
+    mesh's owner may call it.
+    """
 
 class RegistryServiceServicer(metaclass=_abc_1.ABCMeta):
     """Knows who is on the mesh, where, with what card, alive until when."""
@@ -132,5 +140,15 @@ class RegistryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_registry_service_pb2.WatchAgentsResponse], _abc.AsyncIterator[_registry_service_pb2.WatchAgentsResponse]]:
         """Yields the living hosts now and whenever they change."""
+
+    @_abc_1.abstractmethod
+    def ReleaseJournals(
+        self,
+        request: _registry_service_pb2.ReleaseJournalsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_registry_service_pb2.ReleaseJournalsResponse, _abc.Awaitable[_registry_service_pb2.ReleaseJournalsResponse]]:
+        """Frees journals whose owner is gone: whoever registers one next owns it. Only processes of the
+        mesh's owner may call it.
+        """
 
 def add_RegistryServiceServicer_to_server(servicer: RegistryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from trunkline.cli.exits import finish
+from trunkline.cli.exits import finish, run
 from trunkline.cli.options import JsonOption, MeshOption
 from trunkline.errors import InvalidArgumentError
 
@@ -92,6 +92,25 @@ def revoke_processes(
     from trunkline.cli import mesh_identity as command
 
     finish(lambda: command.revoke_processes(names, mesh, as_json=json))
+
+
+@mesh.command("release")
+def release_journals(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME...",
+            help="The id of a journal, or a role and agents, such as agents/math: all of theirs.",
+        ),
+    ],
+    mesh: MeshOption = None,
+    *,
+    json: JsonOption = False,
+) -> None:
+    """Free journals whose owner is gone. The next process that registers one owns it."""
+    from trunkline.cli import mesh_identity as command
+
+    run(command.release_journals(names, mesh, as_json=json))
 
 
 @mesh.command("show")
