@@ -1,21 +1,30 @@
 """Processes of other users join by a token, and renew their certificates at the mesh."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from harness.a2a.sse_client import PATIENCE_S
 from harness.mesh.issuing_mesh import RunningMesh, credentials_in, join_as, run_mesh
 from trunkline.client import ChannelPool, RegistryClient
-from trunkline.errors import PeerUnavailableError, PermissionDeniedError, UnauthenticatedError
+from trunkline.errors import (
+    ConfigurationError,
+    PeerUnavailableError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+)
 from trunkline.identity import Role
 from trunkline.identity.folder import IdentityFolder
+from trunkline.identity.issuing import load_authority
 from trunkline.identity.joining import join, renew
-from trunkline.identity.lifecycle import load_authority
 from trunkline.identity.revocation import revoke
+from trunkline.identity.rotation import advance_rotation, start_rotation
 from trunkline.identity.tokens import revoke_token, verify_token
 from trunkline.registry import RegistryServicer
 from trunkline.server import MeshServer
@@ -59,7 +68,7 @@ async def test_a_token_is_used_up(mesh: RunningMesh, tmp_path: Path) -> None:
 
 async def test_a_token_of_another_mesh_is_refused(mesh: RunningMesh, tmp_path: Path) -> None:
     async with run_mesh(tmp_path / "other") as other:
-        foreign = RunningMesh(other.folder, mesh.address, mesh.join_address)
+        foreign = RunningMesh(other.folder, mesh.address, mesh.join_address, other.credentials)
         token = await foreign.make_token("math")
         # Its holder trusts the other mesh, so it does not even send the token to this one.
         with pytest.raises(PeerUnavailableError):
@@ -163,3 +172,60 @@ async def test_a_revoked_token_lets_nobody_join(mesh: RunningMesh, tmp_path: Pat
     await asyncio.to_thread(revoke_token, mesh.folder, verify_token(authority, token))
     with pytest.raises(UnauthenticatedError):
         await asyncio.to_thread(join, IdentityFolder(tmp_path / "math"), token)
+
+
+async def test_the_root_is_replaced_while_processes_run_and_no_stream_ends(
+    mesh: RunningMesh, tmp_path: Path
+) -> None:
+    """Each phase begins when its time is set to now, as the mesh's processes do it."""
+    folder = await join_as(mesh, tmp_path / "math", "math")
+    former = (mesh.folder.roots.read_bytes(), folder.certificate.read_bytes())
+    credentials = await asyncio.to_thread(credentials_in, folder)
+    waiting_token = await mesh.make_token("late")
+    async with ChannelPool(credentials, ping_s=PATIENCE_S) as channels:
+        registry = RegistryClient(channels.get(mesh.address))
+        async with aclosing(registry.watch_agents()) as updates:
+            await anext(updates)
+            for phase, roots in (("announced", 2), ("replaced", 2), ("dropped", 1)):
+                await asyncio.to_thread(_enter, phase, mesh.folder)
+                mesh.credentials.refresh()
+                await asyncio.to_thread(renew, folder, credentials, mesh.address)
+                credentials.refresh()
+                assert len(x509.load_pem_x509_certificates(folder.roots.read_bytes())) == roots
+                assert folder.roots.read_bytes() == mesh.folder.roots.read_bytes()
+                # New connections use what is in the folder now.
+                renewed = await asyncio.to_thread(credentials_in, folder)
+                assert renewed.identity == credentials.identity
+                async with ChannelPool(renewed) as fresh:
+                    await RegistryClient(fresh.get(mesh.address)).list_agents()
+                if phase == "replaced":
+                    # A token of the former root is still good, if its holder knows both.
+                    await join_as(mesh, tmp_path / "new", "new")
+            # The stream is the one from before.
+            host = registry_service_pb2.Host(host_id="math", address="127.0.0.1:7001")
+            async with ChannelPool(renewed) as fresh:
+                await RegistryClient(fresh.get(mesh.address)).register(host)
+            assert [live.host_id for live in (await anext(updates)).hosts] == ["math"]
+    # Nothing of the former root is accepted any more.
+    assert not mesh.folder.rotation.exists()
+    outdated = IdentityFolder(tmp_path / "outdated")
+    outdated.create()
+    outdated.write(outdated.roots, former[0])
+    outdated.write(outdated.certificate, former[1])
+    async with ChannelPool(await asyncio.to_thread(credentials_in, outdated)) as channels:
+        with pytest.raises(PeerUnavailableError):
+            await RegistryClient(channels.get(mesh.address)).list_agents()
+    with pytest.raises((UnauthenticatedError, PeerUnavailableError)):
+        await asyncio.to_thread(join, IdentityFolder(tmp_path / "late"), waiting_token)
+
+
+def _enter(phase: str, folder: IdentityFolder) -> None:
+    if phase == "announced":
+        start_rotation(folder)
+        with pytest.raises(ConfigurationError, match="is being replaced until"):
+            start_rotation(folder)
+    else:
+        now = datetime.now(UTC).timestamp()
+        times = {"switch_at": now, "drop_at": now + 3600 * (phase == "replaced")}
+        folder.write(folder.rotation, json.dumps(times).encode())
+    advance_rotation(folder)

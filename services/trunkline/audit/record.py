@@ -52,6 +52,8 @@ class Action(StrEnum):
     AGENT_DEREGISTER = "agent.deregister"
     JOURNAL_RELEASE = "journal.release"
     """A journal got free, whose owner was gone."""
+    ROOT_ROTATE = "root.rotate"
+    """The root of the mesh is being replaced."""
     KEY_ADD = "key.add"
     KEY_REMOVE = "key.remove"
     KEY_ROTATE = "key.rotate"

@@ -4,9 +4,11 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from trunkline.audit import Action
+from trunkline.cli.audit import USED_SETTINGS, record_act
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.cli.options import resolve_mesh_settings
@@ -41,7 +43,7 @@ def create_token(
         InvalidArgumentError: an option is not valid.
     """
     # Imported here, because cryptography is slow to load.
-    from trunkline.identity.lifecycle import load_authority
+    from trunkline.identity.issuing import load_authority
     from trunkline.identity.tokens import create_token
 
     settings = resolve_mesh_settings(mesh)
@@ -136,7 +138,7 @@ def revoke_processes(names: Sequence[str], mesh: str | None, *, as_json: bool) -
         ConfigurationError: another user runs the mesh.
         InvalidArgumentError: no such process has joined.
     """
-    from trunkline.identity.lifecycle import load_authority
+    from trunkline.identity.issuing import load_authority
     from trunkline.identity.tokens import revoke_token, verify_token
 
     folder = _open_own_folder(resolve_mesh_settings(mesh))
@@ -181,6 +183,32 @@ async def release_journals(names: Sequence[str], mesh: str | None, *, as_json: b
     return ExitCode.OK
 
 
+def rotate_root(mesh: str | None, *, overlap: str, as_json: bool) -> ExitCode:
+    """Replace the root of a mesh that this user runs.
+
+    Raises:
+        ConfigurationError: another user runs the mesh, or its root is being replaced.
+        InvalidArgumentError: the time is not valid.
+    """
+    from trunkline.identity.rotation import start_rotation
+
+    settings = resolve_mesh_settings(mesh, uses=USED_SETTINGS)
+    rotation = start_rotation(_open_own_folder(settings), _parse_duration(overlap))
+    record_act(settings, Action.ROOT_ROTATE, mesh=str(settings.mesh))
+    times = {
+        name: datetime.fromtimestamp(time, UTC).isoformat(timespec="seconds")
+        for name, time in asdict(rotation).items()
+    }
+    if as_json:
+        print_json(times)
+    else:
+        print_stderr(
+            f"the next root issues certificates from {times['switch_at']}, and the former one is "
+            f"trusted until {times['drop_at']}; processes that run renew by themselves"
+        )
+    return ExitCode.OK
+
+
 def _open_own_folder(settings: Settings) -> IdentityFolder:
     """Return the folder of a mesh that this user runs. ConfigurationError: another one does."""
     folder = identity_folder(settings)
@@ -206,10 +234,10 @@ def _choose_identity(mesh: str, agents: Sequence[str], role: str) -> Identity:
 def _parse_duration(text: str) -> timedelta:
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise InvalidArgumentError("--for", f"{text!r} is no time like 30m, 12h or 7d")
+        raise InvalidArgumentError("TIME", f"{text!r} is no time like 30m, 12h or 7d")
     duration = timedelta(**{_UNITS[match[2]]: int(match[1])})
     if not timedelta() < duration <= _LONGEST:
-        raise InvalidArgumentError("--for", "a token is valid for at most 30 days")
+        raise InvalidArgumentError("TIME", "must be 30 days at most")
     return duration
 
 

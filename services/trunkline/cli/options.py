@@ -182,13 +182,15 @@ _MESH_SETTINGS = frozenset(
 )
 
 
-def resolve_mesh_settings(mesh: str | None) -> Settings:
+def resolve_mesh_settings(mesh: str | None, *, uses: Collection[str] = ()) -> Settings:
     """Return the settings of a mesh's client: the mesh of the flag, else of the settings.
+
+    `uses` are further settings that the command uses.
 
     Raises:
         ConfigurationError: it is not HOST:PORT, its port is 0, or the settings are invalid.
     """
-    settings = load_command_settings({"mesh": mesh}, uses=_MESH_SETTINGS)
+    settings = load_command_settings({"mesh": mesh}, uses={*_MESH_SETTINGS, *uses})
     if settings.mesh.port == 0:
         problem = f"{settings.mesh} is where a mesh picks a port; give the one that it printed"
         raise ConfigurationError(where="--mesh", problem=problem)

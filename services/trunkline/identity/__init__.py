@@ -1,8 +1,8 @@
 """Identities of processes on a mesh: certificates that its own root issues."""
 
 from trunkline.identity.credentials import MeshCredentials
+from trunkline.identity.issuing import LIFETIME
 from trunkline.identity.lifecycle import (
-    LIFETIME,
     identity_folder,
     load_credentials,
     open_credentials,

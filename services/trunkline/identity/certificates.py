@@ -33,19 +33,23 @@ class CertificateAuthority:
     """The root of a mesh, with its key."""
 
     def __init__(self, certificate_pem: bytes, key_pem: bytes) -> None:
-        """Load a root.
+        """Load the root that has the key; `certificate_pem` may hold others, which are trusted.
 
         Raises:
             ValueError: the certificate or the key is malformed, or they don't belong together.
         """
-        self._certificate = x509.load_pem_x509_certificate(certificate_pem)
         key = serialization.load_pem_private_key(key_pem, password=None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             raise ValueError("the root's key is not an elliptic curve key")
-        if key.public_key() != self._certificate.public_key():
+        roots = x509.load_pem_x509_certificates(certificate_pem)
+        own = [root for root in roots if root.public_key() == key.public_key()]
+        if not own:
             raise ValueError("the root's key belongs to another certificate")
+        self._certificate = own[0]
         self.key: ec.EllipticCurvePrivateKey = key
-        self.certificate_pem: bytes = certificate_pem
+        self.certificate_pem: bytes = _encode(self._certificate)
+        self.roots: tuple[x509.Certificate, ...] = tuple(roots)
+        """All roots of the mesh: two while the root changes."""
         self.mesh: str = _read_mesh(self._certificate)
 
     def issue(
@@ -65,32 +69,56 @@ class CertificateAuthority:
             names.append(x509.DNSName(identity.server_name))
         if identity.role in {Role.MEMBER, Role.TOOLS}:
             names += _LOCAL_NAMES
+        subject = x509.NameAttribute(NameOID.COMMON_NAME, f"trunkline {identity.role}")
         builder = (
-            _begin(f"trunkline {identity.role}", public_key, issuer=self.key, lifetime=lifetime)
+            _begin(x509.Name([subject]), public_key, issuer=self.key, lifetime=lifetime)
             .issuer_name(self._certificate.subject)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_key_usage(is_root=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
         )
-        return builder.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        return _encode(builder.sign(self.key, hashes.SHA256()))
+
+    def create_next_root(self) -> tuple[bytes, bytes, bytes]:
+        """Return the certificate and the key of a root that can replace this one, PEM.
+
+        The third part is a certificate of the same key that this root signed: by it, those who
+        trust this root can trust the next one.
+        """
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = _name_root()
+        certificate = _build_root(self.mesh, name, key.public_key(), issuer=key, issuer_name=name)
+        former = self._certificate.subject
+        cross = _build_root(self.mesh, name, key.public_key(), issuer=self.key, issuer_name=former)
+        return _encode(certificate), _key_pem(key), _encode(cross)
 
 
 def create_root() -> tuple[bytes, bytes]:
     """Return the certificate and the key of a new root, PEM. Its trust domain is random."""
-    mesh = f"mesh-{secrets.token_hex(16)}"
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "trunkline mesh")])
-    trust_domain = x509.UniformResourceIdentifier(f"spiffe://{mesh}")
-    certificate = (
-        _begin("trunkline mesh", key.public_key(), issuer=key, lifetime=_ROOT_LIFETIME)
-        .issuer_name(subject)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage(is_root=True), critical=True)
-        .add_extension(x509.SubjectAlternativeName([trust_domain]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    return certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key)
+    name, mesh = _name_root(), f"mesh-{secrets.token_hex(16)}"
+    root = _build_root(mesh, name, key.public_key(), issuer=key, issuer_name=name)
+    return _encode(root), _key_pem(key)
+
+
+def check_roots(offered_pem: bytes, *, current_pem: bytes) -> bytes:
+    """Return the roots in an offer, PEM. It has a certificate by a current root for each new one.
+
+    Raises:
+        ValueError: it is malformed, or no current root has signed a new one.
+    """
+    offered = x509.load_pem_x509_certificates(offered_pem)
+    current = x509.load_pem_x509_certificates(current_pem)
+    roots = [certificate for certificate in offered if _is_issued_by(certificate, certificate)]
+    signed = {
+        _encode_key(certificate)
+        for certificate in offered
+        if _may_issue(certificate) and any(_is_issued_by(certificate, root) for root in current)
+    }
+    if not roots or not all(_encode_key(root) in signed for root in roots):
+        raise ValueError("it has a root that the current one has not signed")
+    return b"".join(map(_encode, roots))
 
 
 def create_key() -> tuple[ec.EllipticCurvePublicKey, bytes]:
@@ -157,8 +185,33 @@ def read_identity(certificate_pem: bytes) -> tuple[Identity, datetime]:
     return Identity.parse(f"spiffe://{_read_mesh(certificate)}"), certificate.not_valid_after_utc
 
 
+def _name_root() -> x509.Name:
+    # Former and next roots have names of their own, so that no chain is ambiguous.
+    name = f"trunkline mesh {secrets.token_hex(4)}"
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _build_root(
+    mesh: str,
+    name: x509.Name,
+    public_key: ec.EllipticCurvePublicKey,
+    *,
+    issuer: ec.EllipticCurvePrivateKey,
+    issuer_name: x509.Name,
+) -> x509.Certificate:
+    trust_domain = x509.UniformResourceIdentifier(f"spiffe://{mesh}")
+    return (
+        _begin(name, public_key, issuer=issuer, lifetime=_ROOT_LIFETIME)
+        .issuer_name(issuer_name)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(is_root=True), critical=True)
+        .add_extension(x509.SubjectAlternativeName([trust_domain]), critical=False)
+        .sign(issuer, hashes.SHA256())
+    )
+
+
 def _begin(
-    name: str,
+    name: x509.Name,
     public_key: ec.EllipticCurvePublicKey,
     *,
     issuer: ec.EllipticCurvePrivateKey,
@@ -168,7 +221,7 @@ def _begin(
     authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer.public_key())
     return (
         x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .subject_name(name)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _TOLERANCE)
         .not_valid_after(now + lifetime)
@@ -186,6 +239,14 @@ def _is_issued_by(certificate: x509.Certificate, root: x509.Certificate) -> bool
     return True
 
 
+def _may_issue(certificate: x509.Certificate) -> bool:
+    try:
+        constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
+    except x509.ExtensionNotFound:
+        return False
+    return constraints.value.ca
+
+
 def _key_usage(*, is_root: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
         # The root signs join tokens as well.
@@ -198,6 +259,16 @@ def _key_usage(*, is_root: bool) -> x509.KeyUsage:
         key_agreement=False,
         encipher_only=False,
         decipher_only=False,
+    )
+
+
+def _encode(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _encode_key(certificate: x509.Certificate) -> bytes:
+    return certificate.public_key().public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
 
 

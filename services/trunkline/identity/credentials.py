@@ -181,9 +181,13 @@ class MeshCredentials:
         pem = self._pem
         return grpc.ssl_server_certificate_configuration([(pem.key, pem.certificate)], pem.roots)
 
-    def _reload(self) -> None:
+    def refresh(self) -> None:
+        """Read changed files now, and not within a second."""
+        self._reload(is_forced=True)
+
+    def _reload(self, *, is_forced: bool = False) -> None:
         with self._lock:
-            if time.monotonic() < self._check_at:
+            if not is_forced and time.monotonic() < self._check_at:
                 return
             self._check_at = time.monotonic() + _CHECK_S
             stamp = self._read_stamp()

@@ -64,7 +64,11 @@ def renew(folder: IdentityFolder, credentials: MeshCredentials, mesh: str) -> No
         PeerUnavailableError: the mesh does not answer.
         PeerProtocolError: it answers with a certificate that is not ours.
     """
-    from trunkline.identity.certificates import check_renewed, create_signing_request
+    from trunkline.identity.certificates import (
+        check_renewed,
+        check_roots,
+        create_signing_request,
+    )
 
     request, key = create_signing_request()
     current = credentials.channel_credentials()
@@ -77,15 +81,20 @@ def renew(folder: IdentityFolder, credentials: MeshCredentials, mesh: str) -> No
             raise _convert(error, mesh) from error
     certificate = response.certificate.encode()
     with folder.lock():
+        current_roots = folder.roots.read_bytes()
         try:
+            # A registry of an earlier version sends none.
+            roots = check_roots(response.roots.encode() or current_roots, current_pem=current_roots)
             check_renewed(
                 certificate,
                 former_pem=folder.certificate.read_bytes(),
                 key_pem=key,
-                roots_pem=folder.roots.read_bytes(),
+                roots_pem=roots,
             )
         except ValueError as error:
             raise PeerProtocolError(mesh, f"its new certificate is not valid: {error}") from error
+        if roots != current_roots:
+            folder.write(folder.roots, roots)
         folder.write(folder.certificate, certificate + key)
 
 

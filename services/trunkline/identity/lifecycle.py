@@ -7,26 +7,22 @@ import logging
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from trunkline.errors import ConfigurationError, TrunklineError, UnauthenticatedError
 from trunkline.identity.credentials import MeshCredentials
 from trunkline.identity.folder import IdentityFolder, find_folder
+from trunkline.identity.issuing import is_due, issue_member, open_folder, try_open_folder
 from trunkline.identity.joining import join, renew
-from trunkline.identity.names import Identity, Role
+from trunkline.identity.names import Identity
+from trunkline.identity.rotation import advance_rotation
 from trunkline.network import is_this_machine
 from trunkline.runtime import load_in_thread, run_in_background
 from trunkline.settings import Settings
 
-if TYPE_CHECKING:
-    from trunkline.identity.certificates import CertificateAuthority
-
 logger = logging.getLogger(__name__)
 
-LIFETIME: Final = timedelta(hours=24)
-"""The lifetime of a process's certificate."""
 # The interval of checks of the certificate, and of retries of its renewal.
 _CHECK_S: Final = 60.0
 
@@ -49,7 +45,7 @@ def load_credentials(
     mesh = str(settings.mesh)
     folder = identity_folder(settings)
     folder.check()
-    credentials = None if folder.has_root else _try_open(folder)
+    credentials = None if folder.has_root else try_open_folder(folder)
     if runs_mesh:
         _prepare_to_run(folder, has_joined=credentials is not None)
     elif credentials is not None:
@@ -57,7 +53,7 @@ def load_credentials(
     elif not folder.has_root:
         if settings.join_token:
             join(folder, settings.join_token)
-            return _open(folder)
+            return open_folder(folder)
         if not (may_create and is_this_machine(mesh)):
             raise UnauthenticatedError.for_mesh(mesh)
         _create_root(folder)
@@ -133,44 +129,6 @@ def remove_abandoned(meshes: Path) -> None:
             shutil.rmtree(mark.parent, ignore_errors=True)
 
 
-def issue_member(folder: IdentityFolder) -> None:
-    """Issue the certificate of this user's processes, unless another process just did.
-
-    Raises:
-        ConfigurationError: the root can't be used.
-    """
-    from trunkline.identity.certificates import create_key
-
-    with folder.lock():
-        current = _try_open(folder)
-        if current is not None and not is_due(current):
-            return
-        authority = load_authority(folder)
-        public_key, key = create_key()
-        certificate = authority.issue(Identity(authority.mesh, Role.MEMBER), public_key, LIFETIME)
-        folder.write(folder.certificate, certificate + key)
-
-
-def is_due(credentials: MeshCredentials) -> bool:
-    """Return True if a certificate should be renewed: a third of its lifetime has passed."""
-    return credentials.ends_at - datetime.now(UTC) < LIFETIME * 2 / 3
-
-
-def load_authority(folder: IdentityFolder) -> "CertificateAuthority":
-    """Return the root of a mesh that this user runs.
-
-    Raises:
-        ConfigurationError: its files are missing or can't be used.
-    """
-    from trunkline.identity.certificates import CertificateAuthority
-
-    try:
-        return CertificateAuthority(folder.roots.read_bytes(), folder.root_key.read_bytes())
-    except (OSError, ValueError) as error:
-        problem = "its root can't be used; remove the folder, and all processes join again"
-        raise ConfigurationError(f"identity folder {folder.path}", problem) from error
-
-
 def _configured(settings: Settings) -> MeshCredentials:
     certificate = settings.identity_certificate
     key, roots = settings.identity_key, settings.identity_roots
@@ -186,33 +144,12 @@ def _configured(settings: Settings) -> MeshCredentials:
     )
 
 
-def _try_open(folder: IdentityFolder) -> MeshCredentials | None:
-    """Return the credentials in a folder; None if there are none, or they are not valid now."""
-    if not folder.certificate.exists():
-        return None
-    try:
-        return _open(folder)
-    except ConfigurationError as error:
-        extra = {"file": error.where, "problem": error.problem}
-        logger.warning("identity.certificate_not_valid", extra=extra)
-        return None
-
-
-def _open(folder: IdentityFolder) -> MeshCredentials:
-    return MeshCredentials(
-        certificate=folder.certificate,
-        key=folder.certificate,
-        roots=folder.roots,
-        is_issued_by_mesh=True,
-    )
-
-
 def _open_own(folder: IdentityFolder) -> MeshCredentials:
     """Return the credentials of a mesh that this user runs, with a new certificate if it is due."""
-    credentials = _try_open(folder)
+    credentials = try_open_folder(folder)
     if credentials is None or is_due(credentials):
         issue_member(folder)
-        credentials = _open(folder)
+        credentials = open_folder(folder)
     return credentials
 
 
@@ -247,16 +184,22 @@ def _create_root(folder: IdentityFolder) -> None:
         folder.write(folder.root_key, key)
 
 
+def _maintain(folder: IdentityFolder, credentials: MeshCredentials) -> None:
+    """Renew the certificate of this user's processes, and replace the root, if it is time."""
+    advance_rotation(folder)
+    if is_due(credentials):
+        issue_member(folder)
+    credentials.refresh()
+
+
 async def _renew_forever(folder: IdentityFolder, credentials: MeshCredentials, mesh: str) -> None:
     while True:
         # Not one long sleep: its clock stands still while the machine sleeps.
         await asyncio.sleep(_CHECK_S)
-        if not is_due(credentials):
-            continue
         try:
             if folder.has_root:
-                await load_in_thread(issue_member, folder)
-            else:
+                await load_in_thread(_maintain, folder, credentials)
+            elif is_due(credentials):
                 await load_in_thread(renew, folder, credentials, mesh)
         except (OSError, TrunklineError) as error:
             logger.error("identity.not_renewed", extra={"problem": str(error)})

@@ -20,7 +20,7 @@ from trunkline.identity.names import Identity
 
 _TYPE: Final = "trunkline-join+jwt"
 _ALGORITHM: Final = "ES256"
-_CLAIMS: Final = ("exp", "iat", "iss", "jti", "sub", "uses", "mesh", "join", "root")
+_CLAIMS: Final = ("exp", "iat", "iss", "jti", "sub", "uses", "mesh", "join", "roots")
 # Tokens are pasted into terminals and variables.
 _LIMIT_CHARS: Final = 16_384
 
@@ -34,7 +34,7 @@ class JoinToken:
     join_address: str
     """The address that takes the token."""
     roots: bytes
-    """The root of the mesh, PEM."""
+    """The roots of the mesh, PEM: two while its root changes."""
 
 
 def create_token(
@@ -48,7 +48,6 @@ def create_token(
 ) -> str:
     """Return a token that lets `uses` processes join with an identity until its lifetime ends."""
     now = datetime.now(UTC)
-    root = x509.load_pem_x509_certificate(authority.certificate_pem)
     claims = {
         "iss": authority.mesh,
         "sub": str(identity),
@@ -58,7 +57,10 @@ def create_token(
         "uses": uses,
         "mesh": mesh,
         "join": join_address,
-        "root": base64.b64encode(root.public_bytes(serialization.Encoding.DER)).decode(),
+        "roots": [
+            base64.b64encode(root.public_bytes(serialization.Encoding.DER)).decode()
+            for root in authority.roots
+        ],
     }
     return jwt.encode(claims, authority.key, algorithm=_ALGORITHM, headers={"typ": _TYPE})
 
@@ -73,10 +75,13 @@ def read_token(token: str) -> JoinToken:
         if len(token) > _LIMIT_CHARS:
             raise ValueError("it is too long")
         claims = jwt.decode(token, options={"verify_signature": False})
-        root = x509.load_der_x509_certificate(base64.b64decode(str(claims["root"]), validate=True))
-        roots = root.public_bytes(serialization.Encoding.PEM)
-        return JoinToken(str(claims["mesh"]), str(claims["join"]), roots)
-    except (jwt.PyJWTError, ValueError, KeyError) as error:
+        roots = [
+            x509.load_der_x509_certificate(base64.b64decode(root, validate=True))
+            for root in claims["roots"]
+        ]
+        encoded = b"".join(root.public_bytes(serialization.Encoding.PEM) for root in roots)
+        return JoinToken(str(claims["mesh"]), str(claims["join"]), encoded)
+    except (jwt.PyJWTError, ValueError, KeyError, TypeError) as error:
         problem = "is not a join token of `trunkline mesh token`; copy all of it"
         raise ConfigurationError("the token", problem) from error
 
@@ -103,19 +108,37 @@ def verify_token(authority: CertificateAuthority, token: str) -> TokenUse:
     try:
         if len(token) > _LIMIT_CHARS:
             raise ValueError("it is too long")
-        claims: dict[str, Any] = jwt.decode(
-            token,
-            authority.key.public_key(),
-            algorithms=[_ALGORITHM],
-            issuer=authority.mesh,
-            options={"require": list(_CLAIMS)},
-        )
+        claims = _decode(authority, token)
         if jwt.get_unverified_header(token).get("typ") != _TYPE:
             raise ValueError("it has another purpose")
         identity = Identity.parse(claims["sub"])
         return TokenUse(claims["jti"], identity, claims["uses"], claims["exp"])
     except (jwt.PyJWTError, ValueError) as error:
         raise UnauthenticatedError("the join token is not valid here") from error
+
+
+def _decode(authority: CertificateAuthority, token: str) -> dict[str, Any]:
+    """Return the claims of a token that a root of the mesh signed, the current or another one.
+
+    Raises:
+        jwt.PyJWTError: none did, or the token has expired.
+    """
+    problem: jwt.PyJWTError = jwt.InvalidSignatureError()
+    for root in authority.roots:
+        key = root.public_key()
+        try:
+            claims: dict[str, Any] = jwt.decode(
+                token,
+                key if isinstance(key, ec.EllipticCurvePublicKey) else "",
+                algorithms=[_ALGORITHM],
+                issuer=authority.mesh,
+                options={"require": list(_CLAIMS)},
+            )
+        except jwt.InvalidSignatureError as error:
+            problem = error
+        else:
+            return claims
+    raise problem
 
 
 def redeem_token(

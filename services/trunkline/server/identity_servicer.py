@@ -9,9 +9,10 @@ import grpc
 
 from trunkline.errors import InvalidArgumentError
 from trunkline.identity.folder import IdentityFolder
-from trunkline.identity.lifecycle import LIFETIME, load_authority
+from trunkline.identity.issuing import LIFETIME, load_authority
 from trunkline.identity.names import Identity
 from trunkline.identity.revocation import record_certificate
+from trunkline.identity.rotation import read_offer
 from trunkline.server.authorization import caller
 from trunkline.v1 import identity_service_pb2, identity_service_pb2_grpc
 
@@ -43,8 +44,7 @@ class IdentityServicer(identity_service_pb2_grpc.IdentityServiceServicer):
         request: identity_service_pb2.RenewRequest,
         _context: grpc.aio.ServicerContext[Any, Any],
     ) -> identity_service_pb2.RenewResponse:
-        certificate = await asyncio.to_thread(self._renew, caller.get(), request)
-        return identity_service_pb2.RenewResponse(certificate=certificate)
+        return await asyncio.to_thread(self._renew, caller.get(), request)
 
     def _join(self, request: identity_service_pb2.JoinRequest) -> str:
         from trunkline.identity.certificates import name_instance, read_signing_request
@@ -59,12 +59,15 @@ class IdentityServicer(identity_service_pb2_grpc.IdentityServiceServicer):
         identity = replace(content.identity, instance=name_instance(public_key))
         return self._issue(authority, identity, public_key)
 
-    def _renew(self, identity: Identity, request: identity_service_pb2.RenewRequest) -> str:
+    def _renew(
+        self, identity: Identity, request: identity_service_pb2.RenewRequest
+    ) -> identity_service_pb2.RenewResponse:
         from trunkline.identity.certificates import read_signing_request
 
-        authority = load_authority(self._folder)
-        return self._issue(
-            authority, identity, _check(read_signing_request, request.signing_request)
+        public_key = _check(read_signing_request, request.signing_request)
+        return identity_service_pb2.RenewResponse(
+            certificate=self._issue(load_authority(self._folder), identity, public_key),
+            roots=read_offer(self._folder).decode(),
         )
 
     def _issue(

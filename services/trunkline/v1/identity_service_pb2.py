@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#trunkline/v1/identity_service.proto\x12\x0ctrunkline.v1\"5\n\x0bJoinRequest\x12\r\n\x05token\x18\x01 \x01(\t\x12\x17\n\x0fsigning_request\x18\x02 \x01(\x0c\"#\n\x0cJoinResponse\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\t\"\'\n\x0cRenewRequest\x12\x17\n\x0fsigning_request\x18\x01 \x01(\x0c\"$\n\rRenewResponse\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\t2\x92\x01\n\x0fIdentityService\x12=\n\x04Join\x12\x19.trunkline.v1.JoinRequest\x1a\x1a.trunkline.v1.JoinResponse\x12@\n\x05Renew\x12\x1a.trunkline.v1.RenewRequest\x1a\x1b.trunkline.v1.RenewResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#trunkline/v1/identity_service.proto\x12\x0ctrunkline.v1\"5\n\x0bJoinRequest\x12\r\n\x05token\x18\x01 \x01(\t\x12\x17\n\x0fsigning_request\x18\x02 \x01(\x0c\"#\n\x0cJoinResponse\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\t\"\'\n\x0cRenewRequest\x12\x17\n\x0fsigning_request\x18\x01 \x01(\x0c\"3\n\rRenewResponse\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\t\x12\r\n\x05roots\x18\x02 \x01(\t2\x92\x01\n\x0fIdentityService\x12=\n\x04Join\x12\x19.trunkline.v1.JoinRequest\x1a\x1a.trunkline.v1.JoinResponse\x12@\n\x05Renew\x12\x1a.trunkline.v1.RenewRequest\x1a\x1b.trunkline.v1.RenewResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,7 +38,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RENEWREQUEST']._serialized_start=145
   _globals['_RENEWREQUEST']._serialized_end=184
   _globals['_RENEWRESPONSE']._serialized_start=186
-  _globals['_RENEWRESPONSE']._serialized_end=222
-  _globals['_IDENTITYSERVICE']._serialized_start=225
-  _globals['_IDENTITYSERVICE']._serialized_end=371
+  _globals['_RENEWRESPONSE']._serialized_end=237
+  _globals['_IDENTITYSERVICE']._serialized_start=240
+  _globals['_IDENTITYSERVICE']._serialized_end=386
 # @@protoc_insertion_point(module_scope)

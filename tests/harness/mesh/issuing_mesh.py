@@ -9,8 +9,8 @@ from pathlib import Path
 from trunkline.identity import Identity, MeshCredentials
 from trunkline.identity.certificates import create_root
 from trunkline.identity.folder import IdentityFolder
+from trunkline.identity.issuing import issue_member, load_authority
 from trunkline.identity.joining import join
-from trunkline.identity.lifecycle import issue_member, load_authority
 from trunkline.identity.revocation import RevocationList
 from trunkline.identity.tokens import create_token
 from trunkline.registry import RegistryServicer
@@ -23,8 +23,15 @@ from trunkline.v1 import identity_service_pb2_grpc
 class RunningMesh:
     """A registry that issues certificates, with an address for tokens."""
 
-    def __init__(self, folder: IdentityFolder, address: str, join_address: str) -> None:
+    def __init__(
+        self,
+        folder: IdentityFolder,
+        address: str,
+        join_address: str,
+        credentials: MeshCredentials,
+    ) -> None:
         self.folder = folder
+        self.credentials = credentials
         self.address = address
         self.join_address = join_address
 
@@ -77,7 +84,7 @@ async def run_mesh(path: Path) -> AsyncIterator[RunningMesh]:
         (address,) = await server.start("127.0.0.1:0")
         try:
             async with serve_join(servicer, credentials, "127.0.0.1:0") as join_address:
-                yield RunningMesh(folder, address, join_address)
+                yield RunningMesh(folder, address, join_address, credentials)
         finally:
             await server.stop(0)
 

@@ -113,6 +113,25 @@ def release_journals(
     run(command.release_journals(names, mesh, as_json=json))
 
 
+@mesh.command("rotate-root")
+def rotate_root(
+    mesh: MeshOption = None,
+    *,
+    overlap: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME",
+            help="Until the next root issues: 1d, 1h. Processes that don't renew in it join again.",
+        ),
+    ] = "1d",
+    json: JsonOption = False,
+) -> None:
+    """Replace the root of a mesh that you run, while its processes run and renew."""
+    from trunkline.cli import mesh_identity as command
+
+    finish(lambda: command.rotate_root(mesh, overlap=overlap, as_json=json))
+
+
 @mesh.command("show")
 def show_identity(mesh: MeshOption = None, *, json: JsonOption = False) -> None:
     """Show your identity on a mesh, and who has joined the mesh."""
