@@ -6,11 +6,13 @@ by a group that has only a number (`fsGroup`).
 """
 
 import errno
+import fcntl
 import grp
 import os
 import pwd
 import stat
 import tempfile
+import time
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +23,7 @@ PRIVATE_FOLDER: Final = "private"
 directory itself if it is a volume, for example an `emptyDir` of Kubernetes."""
 
 _ROOT: Final = 0
+_LOCK_RETRY_S: Final = 0.01
 # The files that SQLite makes beside a database.
 _DATABASE_SUFFIXES: Final = ("", "-wal", "-shm", "-journal")
 _LINK: Final = "it is a symbolic link; use the file itself"
@@ -125,6 +128,24 @@ def open_private_append(path: Path) -> int:
         os.close(fd)
         raise ConfigurationError(str(path), problem)
     return fd
+
+
+def lock_file(fd: int, *, timeout_s: float) -> None:
+    """Lock a file for this process alone. It blocks; on an event loop, call it in a thread.
+
+    Raises:
+        BlockingIOError: another process holds the lock for longer.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_LOCK_RETRY_S)
+        else:
+            return
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,9 +1,12 @@
 """Promise: certificates that change under open streams drop none of them."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+
+from cryptography import x509
 
 from harness.agents.inline_agents import NOTHING, define, message
 from harness.mesh.issuing_mesh import RunningMesh, credentials_in, join_as, run_mesh
@@ -51,16 +54,28 @@ class Process:
         self._mesh = mesh
 
     async def rotate(self) -> None:
-        """Renew the certificate at the mesh, and wait until it is in use."""
-        generation = self.credentials.generation
+        """Renew the certificate at the mesh, and use it."""
         await asyncio.to_thread(renew, self._folder, self.credentials, self._mesh)
-        while self.credentials.generation == generation:  # noqa: ASYNC110  files have no event
-            await asyncio.sleep(0.05)
+        self.credentials.refresh()
+
+    async def served_serial(self, address: str) -> int:
+        """Return the serial number of the certificate that a server shows."""
+        context = ssl.create_default_context(cafile=str(self._folder.roots))
+        context.check_hostname = False
+        context.load_cert_chain(self._folder.certificate)
+        context.set_alpn_protocols(["h2"])
+        name, _, port = address.rpartition(":")
+        _, writer = await asyncio.open_connection(name, int(port), ssl=context)
+        tls: ssl.SSLObject = writer.get_extra_info("ssl_object")
+        certificate = tls.getpeercert(binary_form=True)
+        writer.transport.abort()
+        assert certificate is not None
+        return x509.load_der_x509_certificate(certificate).serial_number
 
 
 @asynccontextmanager
-async def join_process(mesh: RunningMesh, path: Path, agent: str) -> AsyncIterator[Process]:
-    folder = await join_as(mesh, path, agent)
+async def join_process(mesh: RunningMesh, path: Path, *agents: str) -> AsyncIterator[Process]:
+    folder = await join_as(mesh, path, *agents)
     process = Process(folder, await asyncio.to_thread(credentials_in, folder), mesh.address)
     async with process.channels, process.directory:
         yield process
@@ -92,8 +107,8 @@ async def test_certificates_rotate_under_a_hundred_streams(
         await stack.enter_async_context(asyncio.timeout(LIMIT_S))
         mesh = await stack.enter_async_context(run_mesh(tmp_path / "mesh"))
         serving, calling = [
-            await stack.enter_async_context(join_process(mesh, tmp_path / name, name))
-            for name in ("tested", "caller")
+            await stack.enter_async_context(join_process(mesh, tmp_path / name, *agents))
+            for name, agents in (("serving", ["tested"]), ("calling", []))
         ]
         host = await stack.enter_async_context(
             open_host(
@@ -107,6 +122,7 @@ async def test_certificates_rotate_under_a_hundred_streams(
         registry = RegistryClient(serving.channels.get(mesh.address))
         await stack.enter_async_context(Membership(registry, describe_host(host, address=address)))
         await calling.directory.wait_until(lambda known: bool(known.hosts), timeout_s=LIMIT_S)
+        serials = {await calling.served_serial(address)}
         seen = [Counter() for _ in range(PARALLEL_STREAMS)]
         async with asyncio.TaskGroup() as group:
             for rotation in range(rotations):
@@ -123,6 +139,7 @@ async def test_certificates_rotate_under_a_hundred_streams(
                     group.create_task(read(calling, begun.task.id, counter))
                 await serving.rotate()
                 await calling.rotate()
+                serials.add(await calling.served_serial(address))
                 before = [counter.value for counter in seen]
                 ticks.increase()
                 for number in range(PARALLEL_STREAMS):
@@ -131,4 +148,5 @@ async def test_certificates_rotate_under_a_hundred_streams(
             ticks.increase()
         generations = (serving.credentials.generation, calling.credentials.generation)
         assert generations == (rotations + 1, rotations + 1)
+        assert len(serials) == rotations + 1
     scale.report(streams=PARALLEL_STREAMS, rotations=rotations)

@@ -16,11 +16,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from trunkline.private_files import create_private_folder, open_private_append
+from trunkline.private_files import create_private_folder, lock_file, open_private_append
 
 # The longest wait for another process that writes.
 _LOCK_TIMEOUT_S: Final = 2.0
-_LOCK_RETRY_S: Final = 0.005
 _FOLLOW_INTERVAL_S: Final = 0.25
 # Longer lines are not ours.
 _LINE_LIMIT_BYTES: Final = 64 * 1024
@@ -83,7 +82,7 @@ class AuditFile:
     def _lock_current(self) -> int:
         """Lock the file that is at the path now; return its size."""
         while True:
-            _lock(self._fd)
+            lock_file(self._fd, timeout_s=_LOCK_TIMEOUT_S)
             status = os.fstat(self._fd)
             with suppress(FileNotFoundError):
                 if os.path.samestat(self.path.lstat(), status):
@@ -206,17 +205,3 @@ def _numbered_files(path: Path) -> list[tuple[int, Path]]:
     pattern = re.compile(rf"{re.escape(path.stem)}\.([0-9]{{6,}}){re.escape(path.suffix)}")
     matches = ((pattern.fullmatch(file.name), file) for file in path.parent.glob("*"))
     return sorted((int(match[1]), file) for match, file in matches if match)
-
-
-def _lock(fd: int) -> None:
-    """Lock a file. OSError: another process holds the lock for too long."""
-    deadline = time.monotonic() + _LOCK_TIMEOUT_S
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(_LOCK_RETRY_S)
-        else:
-            return

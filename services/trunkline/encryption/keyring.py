@@ -6,7 +6,6 @@ configured key, the keyring has only the signing key, as plain text in a private
 """
 
 import contextlib
-import fcntl
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -30,6 +29,7 @@ from trunkline.errors import ConfigurationError
 from trunkline.private_files import (
     PRIVATE_FOLDER,
     create_private_folder,
+    lock_file,
     read_private_file,
     write_private_file,
 )
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_LOCK_TIMEOUT_S: Final = 5.0
 FILE_NAME: Final = "keyring.json"
 """The file, in the private folder of the data directory."""
 
@@ -390,7 +391,10 @@ def _lock(path: Path) -> Iterator[None]:
         problem = f"can't be used: {error.strerror or error}; choose another with --data"
         raise ConfigurationError(f"data directory {path.parent.parent}", problem) from error
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        lock_file(fd, timeout_s=_LOCK_TIMEOUT_S)
         yield
+    except BlockingIOError as error:
+        problem = "another process keeps its keyring locked; end that process"
+        raise ConfigurationError(f"data directory {path.parent.parent}", problem) from error
     finally:
         os.close(fd)

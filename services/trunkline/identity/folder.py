@@ -1,7 +1,6 @@
 """The folder of a mesh's identity files, found by the mesh's address in the user's state folder."""
 
 import contextlib
-import fcntl
 import os
 import re
 import stat
@@ -13,11 +12,13 @@ from trunkline.errors import ConfigurationError
 from trunkline.network import is_this_machine
 from trunkline.private_files import (
     create_private_folder,
+    lock_file,
     user_state_folder,
     write_private_file,
 )
 
 _FILE_MODE: Final = 0o600
+_LOCK_TIMEOUT_S: Final = 5.0
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 _NO_NAME: Final = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -116,11 +117,19 @@ class IdentityFolder:
         write_private_file(file, content)
 
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Keep other processes from changing the folder."""
+    def lock(self, *, timeout_s: float = _LOCK_TIMEOUT_S) -> Iterator[None]:
+        """Keep other processes from changing the folder. It blocks; call it in a thread.
+
+        Raises:
+            ConfigurationError: another process keeps it locked for longer than `timeout_s`.
+        """
         file = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                lock_file(file, timeout_s=timeout_s)
+            except BlockingIOError as error:
+                problem = "another process keeps it locked; end that process"
+                raise ConfigurationError(f"identity folder {self.path}", problem) from error
             yield
         finally:
             os.close(file)

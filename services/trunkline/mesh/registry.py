@@ -1,5 +1,6 @@
 """The process at the mesh's address: the registry and the span store."""
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
@@ -133,7 +134,7 @@ async def add_identity_service(
         return
     try:
         async with serve_join(servicer, credentials, str(address)) as bound:
-            folder.write(folder.join_address, bound.encode())
+            await asyncio.to_thread(folder.write, folder.join_address, bound.encode())
             yield
     except RuntimeError as error:
         problem = "can't be listened on; choose another address"

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from trunkline.identity import Identity, MeshCredentials
+from trunkline.identity import Identity, MeshCredentials, Role
 from trunkline.identity.certificates import create_root
 from trunkline.identity.folder import IdentityFolder
 from trunkline.identity.issuing import issue_member, load_authority
@@ -36,10 +36,13 @@ class RunningMesh:
         self.join_address = join_address
 
     async def make_token(self, *agents: str, uses: int = 1) -> str:
+        """Return a token for these agents; without any, for a bridge."""
         authority = await asyncio.to_thread(load_authority, self.folder)
         return create_token(
             authority,
-            Identity.for_agents(authority.mesh, agents),
+            Identity.for_agents(authority.mesh, agents)
+            if agents
+            else Identity(authority.mesh, Role.BRIDGE),
             mesh=self.address,
             join_address=self.join_address,
             lifetime=timedelta(hours=1),
@@ -90,7 +93,7 @@ async def run_mesh(path: Path) -> AsyncIterator[RunningMesh]:
 
 
 async def join_as(mesh: RunningMesh, path: Path, *agents: str) -> IdentityFolder:
-    """Return the folder of a process that joined with these agents."""
+    """Return the folder of a process that joined with these agents; without any, as a bridge."""
     folder = IdentityFolder(path)
     await asyncio.to_thread(join, folder, await mesh.make_token(*agents))
     return folder

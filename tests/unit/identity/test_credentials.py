@@ -127,3 +127,24 @@ def test_an_untrusted_file_sets_no_identity(tmp_path: Path) -> None:
     )
     assert settings.identity_folder is None
     assert ignored == ["identity"]
+
+
+def test_a_changed_file_is_used_and_one_that_can_not_be_used_is_not(
+    files: tuple[Path, Path, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    certificate, key, roots = files
+    credentials = MeshCredentials(
+        certificate=certificate, key=key, roots=roots, roles={ID: "agents/math"}
+    )
+    content, former = certificate.read_bytes(), credentials.read_pem()
+    write_private_file(certificate, b"half a file")
+    credentials.refresh()
+    (logged,) = (record for record in caplog.records if record.levelname == "ERROR")
+    assert logged.message == "identity.files_not_usable"
+    assert (credentials.generation, credentials.read_pem()) == (1, former)
+    credentials.channel_credentials()
+    write_private_file(certificate, content)
+    credentials.refresh()
+    assert credentials.generation == 2
+    credentials.refresh()
+    assert credentials.generation == 2

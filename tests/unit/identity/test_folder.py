@@ -52,3 +52,16 @@ def test_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "other")
     with pytest.raises(ConfigurationError, match="it is a link, or not a folder"):
         IdentityFolder(tmp_path / "link").create()
+
+
+def test_a_lock_that_another_process_keeps_is_reported(tmp_path: Path) -> None:
+    folder = IdentityFolder(tmp_path / "mesh")
+    folder.create()
+    with (
+        folder.lock(),
+        pytest.raises(ConfigurationError, match="keeps it locked"),
+        folder.lock(timeout_s=0),
+    ):
+        pass
+    with folder.lock(timeout_s=0):
+        assert not folder.has_identity
