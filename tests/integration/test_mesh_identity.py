@@ -1,7 +1,6 @@
 """The mesh speaks only with its own processes, and each does only what its identity allows."""
 
 import asyncio
-import itertools
 import json
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -16,8 +15,9 @@ from harness.a2a.sse_client import call, user_message
 from harness.mesh.command_line import COMMAND
 from harness.mesh.host_processes import PATIENCE_S
 from harness.mesh.identity import mesh_credentials
-from harness.mesh.other_identities import NAME_OPTION, issue, other_authority, strangers
-from harness.mesh.processes import open_services, running_services
+from harness.mesh.mesh_methods import MODULES, all_methods
+from harness.mesh.other_identities import NAME_OPTION, issue, other_authority
+from harness.mesh.processes import open_services
 from trunkline.audit import AuditLog, open_audit_log, read_records
 from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.client import ChannelPool, RegistryClient, TraceClient
@@ -32,44 +32,8 @@ from trunkline.server import MeshServer
 from trunkline.settings import Settings
 from trunkline.v1 import (
     agent_card_pb2,
-    artifact_service_pb2,
-    identity_service_pb2,
-    message_service_pb2,
     registry_service_pb2,
-    task_service_pb2,
-    tool_service_pb2,
-    trace_service_pb2,
-    trunk_service_pb2,
-    webhook_service_pb2,
 )
-
-MODULES = (
-    artifact_service_pb2,
-    identity_service_pb2,
-    message_service_pb2,
-    registry_service_pb2,
-    task_service_pb2,
-    tool_service_pb2,
-    trace_service_pb2,
-    trunk_service_pb2,
-    webhook_service_pb2,
-)
-OUTSIDE = (
-    "/grpc.health.v1.Health/Check",
-    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-    "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
-)
-
-
-def all_methods() -> list[str]:
-    """Return the paths of all RPCs of all services of the mesh."""
-    own = [
-        f"/{service.full_name}/{method.name}"
-        for module in MODULES
-        for service in module.DESCRIPTOR.services_by_name.values()
-        for method in service.methods
-    ]
-    return [*own, *OUTSIDE]
 
 
 async def answers(address: str, credentials: grpc.ChannelCredentials | None) -> dict[str, str]:
@@ -299,25 +263,3 @@ async def test_another_user_s_process_joins_by_a_token_until_it_is_revoked(tmp_p
         words = ("release", "agents/echo", *mesh, "--json")
         (journal_id,) = json.loads(await run_command(*words, environment=own))["released"]
         assert journal_id
-
-
-async def test_services_in_processes_of_their_own_work_and_answer_no_stranger(
-    tmp_path: Path,
-) -> None:
-    known = await asyncio.to_thread(strangers, tmp_path / "strangers")
-    async with (
-        running_services(tmp_path, agents=("supervisor", "math"), servers=("math",)) as services,
-        ChannelPool(mesh_credentials()) as channels,
-    ):
-        mesh = channels.get(services.mesh_address)
-        addresses = {host.address for host in await RegistryClient(mesh).list_agents()}
-        assert len(addresses) == 3
-        question = {"message": user_message("what is 2 + 3?")}
-        answer = await call(services.http_url, "/", "SendMessage", question)
-        assert answer["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
-        for address, (name, credentials) in itertools.product(
-            {services.mesh_address, *addresses}, known.items()
-        ):
-            statuses = await answers(address, credentials)
-            # The handshake fails: the server sends nothing, no status of its own either.
-            assert set(statuses.values()) == {"UNAVAILABLE"}, (address, name)

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-
-import grpc
+from typing import TypeAlias
 
 from harness.mesh.identity import mesh_credentials
 from trunkline.identity import MESH_NAME, Identity, MeshCredentials, Role
@@ -15,9 +14,17 @@ from trunkline.private_files import write_private_file
 NAME_OPTION = (("grpc.ssl_target_name_override", MESH_NAME),)
 
 
+Stranger: TypeAlias = tuple[bytes, ...] | None
+"""The roots, and perhaps the key and the certificate of a process, all PEM; None: no TLS."""
+
+
 def mesh_authority() -> CertificateAuthority:
     """Return the root of the meshes of this test run."""
-    folder = IdentityFolder(mesh_credentials().roots_file.parent)
+    return authority_in(IdentityFolder(mesh_credentials().roots_file.parent))
+
+
+def authority_in(folder: IdentityFolder) -> CertificateAuthority:
+    """Return the root in a folder."""
     return CertificateAuthority(folder.roots.read_bytes(), folder.root_key.read_bytes())
 
 
@@ -53,17 +60,15 @@ def other_authority() -> CertificateAuthority:
     return CertificateAuthority(*create_root())
 
 
-def strangers(folder: Path) -> dict[str, grpc.ChannelCredentials | None]:
-    """Return the credentials of processes that are not on the mesh; None: no TLS."""
-    roots = mesh_credentials().roots_file.read_bytes()
-    foreign = issue(folder / "foreign", role=Role.MEMBER, authority=other_authority())
-    other, own = other_authority(), mesh_authority()
+def strangers(own: CertificateAuthority) -> dict[str, Stranger]:
+    """Return the credentials of processes that are not on the mesh of a root."""
+    other = other_authority()
     certificate, key = _issue(other, Identity(other.mesh, Role.MEMBER), timedelta(1))
     ended, ended_key = _issue(own, Identity(own.mesh, Role.MEMBER), timedelta(seconds=-60))
     return {
         "plaintext": None,
-        "no certificate": grpc.ssl_channel_credentials(roots),
-        "another mesh": foreign.channel_credentials(),
-        "a certificate of another mesh": grpc.ssl_channel_credentials(roots, key, certificate),
-        "an expired certificate": grpc.ssl_channel_credentials(roots, ended_key, ended),
+        "no certificate": (own.certificate_pem,),
+        "another mesh": (other.certificate_pem, key, certificate),
+        "a certificate of another mesh": (own.certificate_pem, key, certificate),
+        "an expired certificate": (own.certificate_pem, ended_key, ended),
     }

@@ -127,7 +127,15 @@ class Services:
     Each agent has its own process, with the agent's name.
     """
 
-    def __init__(self, stack: AsyncExitStack, folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        stack: AsyncExitStack,
+        folder: Path,
+        environment: Mapping[str, str],
+        host: str = "127.0.0.1",
+    ) -> None:
+        """Without the bridge, which is public, they listen at `host`."""
+        self._host = host
         self.mesh_address = ""
         self.http_url = ""
         self.processes: dict[str, asyncio.subprocess.Process] = {}
@@ -140,7 +148,7 @@ class Services:
 
     def reserve_mesh_address(self) -> None:
         """Choose the registry's address before it starts."""
-        self._addresses["registry"] = self.mesh_address = free_address()
+        self._addresses["registry"] = self.mesh_address = free_address(self._host)
 
     async def start(self, name: str, *words: str, environment: Mapping[str, str] = {}) -> None:
         """Start a service by the arguments of `trunkline serve`; return when it is ready."""
@@ -214,7 +222,8 @@ class Services:
         """Return the options for the service's address and its mesh."""
         option = {"registry": "--mesh", "bridge": "--http"}.get(name, "--listen")
         # While it is down, no other process may get its port.
-        options = (option, self._addresses.setdefault(name, free_address()))
+        host = "127.0.0.1" if name == "bridge" else self._host
+        options = (option, self._addresses.setdefault(name, free_address(host)))
         if name == "registry":
             return (*options, "--data", str(self._folder / "data"))
         join = ("--mesh", self.mesh_address)
@@ -225,11 +234,11 @@ class Services:
 
 @asynccontextmanager
 async def open_services(
-    folder: Path, *, environment: Mapping[str, str] | None = None
+    folder: Path, *, environment: Mapping[str, str] | None = None, host: str = "127.0.0.1"
 ) -> AsyncIterator[Services]:
     """Yield a mesh without services, with its data below `folder`; the test starts them."""
     async with AsyncExitStack() as stack:
-        services = Services(stack, folder, environment or {})
+        services = Services(stack, folder, environment or {}, host)
         try:
             yield services
         finally:
@@ -254,6 +263,7 @@ async def running_services(
     others: Mapping[str, str] | None = None,
     servers: Sequence[str] | None = (),
     environment: Mapping[str, str] | None = None,
+    host: str = "127.0.0.1",
 ) -> AsyncIterator[Services]:
     """Run registry, bridge, tool adapter and each agent in separate processes, ready to answer.
 
@@ -262,7 +272,7 @@ async def running_services(
     """
     options = _Options(flags)
     variables = _limit_servers(folder, flags, servers) | dict(environment or {})
-    async with open_services(folder, environment=variables) as services:
+    async with open_services(folder, environment=variables, host=host) as services:
         await services.start("registry", "registry")
         await services.launch("bridge", "bridge", *options.of("--default"))
         await services.launch("tools", "tools", *options.of("--mcp"))
@@ -307,11 +317,11 @@ def _ports() -> Iterator[int]:
 _free_ports = _ports()
 
 
-def free_address() -> str:
-    """Return an unused address, for a server that starts later."""
+def free_address(host: str = "127.0.0.1") -> str:
+    """Return an unused address of this machine, for a server that starts later."""
     for port in _free_ports:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(("127.0.0.1", port))
-            return f"127.0.0.1:{port}"
+            probe.bind((host, port))
+            return f"{host}:{port}"
     raise AssertionError("no port is free")
