@@ -93,6 +93,7 @@ class ResultChecker:
             worker = self._idle.pop()
             if worker.returncode is None:
                 return worker
+            await worker.kill()
         environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
         try:
             worker = await ChildProcess.start(

@@ -160,11 +160,11 @@ class ServerProcess:
             try:
                 self._stdin.close()
                 if not await self._exits_within(grace_s):
-                    self._signal_group(signal.SIGTERM)
+                    self._process.signal_group(signal.SIGTERM)
                     await self._exits_within(grace_s)
             finally:
                 # Also if this task is cancelled.
-                self._signal_group(signal.SIGKILL)
+                self._process.kill_group()
                 await self._exits_within(_REAP_TIMEOUT_S)
                 await _end_soon(drain)
 
@@ -195,11 +195,6 @@ class ServerProcess:
             async with asyncio.timeout(timeout_s):
                 await self._process.wait()
         return self._process.returncode is not None
-
-    def _signal_group(self, number: signal.Signals) -> None:
-        # The group exists as long as any process in it, also after its leader's exit.
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, number)
 
 
 @asynccontextmanager
@@ -279,12 +274,16 @@ class ChildProcess:
         self._has_exited = asyncio.Event()
         loop = asyncio.get_running_loop()
 
+        self._is_group_done = threading.Event()
+
         def reap() -> None:
-            code = process.wait()
-            try:
+            code = _wait_for_exit(process)
+            # If the loop has been closed, nobody waits.
+            with suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._note_exit, code)
-            except RuntimeError:
-                return  # The loop has been closed.
+            # Until then, no other process gets its id, which is that of its group.
+            self._is_group_done.wait()
+            process.wait()
 
         threading.Thread(target=reap, name=f"reaper of {self.pid}", daemon=True).start()
 
@@ -341,10 +340,20 @@ class ChildProcess:
         """Wait until it has exited."""
         await self._has_exited.wait()
 
+    def signal_group(self, number: signal.Signals) -> None:
+        """Send a signal to its process group, which may outlive it."""
+        if not self._is_group_done.is_set():
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+
+    def kill_group(self) -> None:
+        """Kill its process group, which gets no further signals: its id may be another's then."""
+        self.signal_group(signal.SIGKILL)
+        self._is_group_done.set()
+
     async def kill(self) -> None:
         """Kill it and its process group, close its streams, and wait until it has exited."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+        self.kill_group()
         for _, writer in self._streams:
             writer.transport.abort()
         await self.wait()
@@ -352,6 +361,17 @@ class ChildProcess:
     def _note_exit(self, code: int) -> None:
         self.returncode = code
         self._has_exited.set()
+
+
+def _wait_for_exit(process: subprocess.Popen[bytes]) -> int:
+    """Wait until a process has exited; return its code. On Linux it stays a zombie, with its id."""
+    if sys.platform != "linux":
+        return process.wait()
+    result = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    if result is None:
+        return process.wait()
+    has_exited = result.si_code == os.CLD_EXITED
+    return result.si_status if has_exited else -result.si_status
 
 
 class _CloseOnEofProtocol(asyncio.StreamReaderProtocol):

@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from trunkline.tools.config import ServerConfig
 from trunkline.tools.server_process import ChildProcess, build_environment
 
 SERVER = ServerConfig(command="mcp-server")
+LIMIT_S = 60.0
 
 
 @pytest.mark.parametrize("iterations", [1, 2, 3])
@@ -37,6 +40,37 @@ async def test_a_child_whose_start_is_cancelled_is_killed(
         await start_task
     (process,) = started
     assert process.returncode == -9
+
+
+async def test_a_group_outlives_its_leader_and_gets_no_signal_after_it_was_killed() -> None:
+    script = "sleep 600 </dev/null >/dev/null 2>&1 & echo $!; exit 3"
+    child = await ChildProcess.start(
+        ["/bin/sh", "-c", script], environment=os.environ, folder=None, limit_bytes=1024
+    )
+    other = int(await child.stdout.readline())
+    await child.wait()
+    assert child.returncode == 3
+    # Its id is that of the group, and no other process gets it before the group was killed.
+    assert os.getpgid(child.pid) == os.getpgid(other) == child.pid
+    child.kill_group()
+    async with asyncio.timeout(LIMIT_S):
+        await asyncio.to_thread(_wait_for_thread, f"reaper of {child.pid}")
+    with pytest.raises(ProcessLookupError):
+        os.kill(child.pid, 0)
+    signalled = await asyncio.create_subprocess_exec("sleep", "600", process_group=0)
+    # As if it had got the id of the former group.
+    child.pid = signalled.pid
+    child.signal_group(signal.SIGKILL)
+    await child.kill()
+    signalled.terminate()
+    # Nothing else has ended it.
+    assert await signalled.wait() == -signal.SIGTERM
+
+
+def _wait_for_thread(name: str) -> None:
+    for thread in threading.enumerate():
+        if thread.name == name:
+            thread.join(LIMIT_S)
 
 
 class _Subprocess:
