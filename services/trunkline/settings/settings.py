@@ -157,9 +157,9 @@ class Settings:
     agent_options: Mapping[str, AgentSettings] = field(default_factory=dict)
     """Settings of single agents. In the file only: `[agent.NAME]` tables. The variable
     TRUNKLINE_AGENT_TIMEOUTS sets `timeout_s` as `NAME=SECONDS,…`."""
-    policy: PolicySettings | None = None
+    policy: PolicySettings = field(default_factory=PolicySettings)
     """Limits on calls between agents and on accounts. In the file only: `[policy.callers]` and
-    `[policy.accounts.NAME]`. None: all agents and all authenticated callers may do all."""
+    `[policy.accounts.NAME]`. Without rules, all agents and authenticated callers may do all."""
     supervisors: Mapping[str, SupervisorSettings] = field(default_factory=dict)
     """Supervisors over agents of this mesh. In the file only: `[supervisor.NAME]` tables."""
     remotes: Mapping[str, RemoteAgentSettings] = field(default_factory=dict)

@@ -84,6 +84,6 @@ def test_the_file_sets_the_policy(tmp_path: Path) -> None:
         '[policy.accounts."*"]\nmethods = ["GetTask"]\n'
     )
     assert load_settings(environment={}, folder=tmp_path).policy == SETTINGS
-    with pytest.raises(ConfigurationError, match="policy"):
+    with pytest.raises(ConfigurationError, match=r"POLICY: write \[policy\] as a table"):
         load_settings(environment={"TRUNKLINE_POLICY": "all"}, folder=tmp_path)
     assert Policy(PolicySettings()).is_empty

@@ -15,6 +15,7 @@ from trunkline.settings import (
     HostPort,
     LimitSettings,
     ModelSettings,
+    PolicySettings,
     ScopeSettings,
     Settings,
     SupervisorSettings,
@@ -315,6 +316,11 @@ def test_models_and_agent_options_are_tables(tmp_path: Path) -> None:
         ("limits.account = 1", "limits.account: expected a table; its keys are: burst, day_cost"),
         ("limits.account.a.key.k.rate = 1", "limits.account.a.key.k.rate: no such setting"),
         ("limits.day_tokens = 1.5", "limits.day_tokens: "),
+        ("policy = 1", "policy: write [policy] as a table into trunkline.toml; its keys are: acc"),
+        ("policy.callers = 1", "policy.callers: expected a table"),
+        ("policy.callers.math = 1", "policy.callers.math: expected a list of texts"),
+        ("policy.account.a.agents = []", "policy.account: no such setting; there are: accounts, "),
+        ("policy.accounts.a.agent = []", "policy.accounts.a.agent: no such setting; there are: "),
         ("[agent.math]\noptions = 3", "agent.math.options: expected a table"),
         ("argocd = 3", "argocd: expected a table"),
     ],
@@ -364,9 +370,10 @@ def test_the_ping_limit_defaults_to_three_quarters_of_the_lease() -> None:
 
 
 def test_every_setting_that_is_no_table_can_be_set_by_a_variable(tmp_path: Path) -> None:
+    tables = (LimitSettings(), PolicySettings(), TlsSettings(), TreeSettings())
     for field in fields(Settings):
         default = getattr(Settings(), field.name)
-        if default not in (None, "", (), {}, LimitSettings(), TlsSettings(), TreeSettings()):
+        if default not in (None, "", (), {}, *tables):
             text = str(default).lower() if isinstance(default, bool) else str(default)
             if isinstance(default, tuple):
                 text = ",".join(default)
