@@ -26,8 +26,8 @@ class User:
     account: str
     name: str = ""
     """The user within the account; empty for the bridge's own work, such as webhooks."""
-    scope: str = ""
-    """The scopes of the user's credentials, separated by spaces; empty: not limited."""
+    is_read_only: bool = False
+    """True if the user's credentials permit nothing that changes anything."""
     approved: frozenset[str] = frozenset()
     """The digests of the tool calls that the user approves with this request."""
     statement: str = field(default="", repr=False)
@@ -114,6 +114,23 @@ def named_user(request: Message) -> str:
 def is_child(request: Message) -> bool:
     """Return True if a request submits a message to a child of another task."""
     return isinstance(request, _SUBMISSIONS) and request.submission.HasField("parent")
+
+
+_READS: Final = (
+    artifact_service_pb2.DownloadArtifactRequest,
+    artifact_service_pb2.ListArtifactsRequest,
+    task_service_pb2.GetPushNotificationConfigRequest,
+    task_service_pb2.GetTaskRequest,
+    task_service_pb2.ListPushNotificationConfigsRequest,
+    task_service_pb2.ListTasksRequest,
+    task_service_pb2.ResolveTaskAliasRequest,
+    task_service_pb2.WatchTaskRequest,
+)
+
+
+def changes_nothing(request: Message) -> bool:
+    """Return True if a request that names an account only reads."""
+    return isinstance(request, _READS)
 
 
 def starts_work(request: Message) -> bool:

@@ -1,24 +1,35 @@
 """The user of a call is signed by the bridge, checked by every host, and passed on unchanged."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 
 from harness.agents.inline_agents import define, message
 from harness.mesh.identity import mesh_credentials
-from harness.mesh.other_identities import issue, other_authority
+from harness.mesh.other_identities import NAME_OPTION, issue, other_authority
 from trunkline.client import ChannelPool, HostClient
+from trunkline.client.status import translate_errors
 from trunkline.errors import PermissionDeniedError, UserNotProvenError
 from trunkline.identity import MeshCredentials, Role, StatementSigner
 from trunkline.journal.journal import Journal
 from trunkline.server import MeshServer
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
-from trunkline.users import User, current_statement, current_user
-from trunkline.v1 import event_pb2, message_service_pb2, snapshot_pb2, task_service_pb2
+from trunkline.users import USER_METADATA, User, current_statement, current_user
+from trunkline.v1 import (
+    artifact_service_pb2,
+    artifact_service_pb2_grpc,
+    event_pb2,
+    message_service_pb2,
+    push_notification_pb2,
+    snapshot_pb2,
+    task_service_pb2,
+)
 
 ALICE = User("acme", "alice")
 BOB = User("globex", "bob")
@@ -38,9 +49,20 @@ class Meeting:
         self.statements: list[str] = []
 
     @asynccontextmanager
-    async def client(self, credentials: MeshCredentials) -> AsyncIterator[HostClient]:
-        async with ChannelPool(credentials) as channels:
-            yield HostClient(channels.get(self.address))
+    async def client(
+        self, credentials: MeshCredentials, *, has_trunk: bool = True
+    ) -> AsyncIterator[HostClient]:
+        if has_trunk:
+            async with ChannelPool(credentials) as channels:
+                yield HostClient(channels.get(self.address))
+            return
+        async with self.plain_channel(credentials) as channel:
+            yield HostClient(channel)
+
+    def plain_channel(self, credentials: MeshCredentials) -> grpc.aio.Channel:
+        return grpc.aio.secure_channel(
+            self.address, credentials.channel_credentials(), options=NAME_OPTION
+        )
 
     async def credentials(self, role: Role, *agents: str) -> MeshCredentials:
         folder = self.folder / "-".join((role, *agents))
@@ -88,7 +110,7 @@ async def send(client: HostClient, user: User, text: str = "hello") -> snapshot_
 async def signed(user: User) -> User:
     """Return a user with the statement of another bridge's call, as an agent holds it."""
     statement = await StatementSigner(mesh_credentials()).sign(user)
-    return User(user.account, user.name, statement=statement)
+    return User(user.account, user.name, user.is_read_only, statement=statement)
 
 
 async def test_a_bridge_signs_for_its_callers(meeting: Meeting) -> None:
@@ -119,36 +141,110 @@ async def events(meeting: Meeting, task_id: str) -> list[event_pb2.Event]:
         ]
 
 
-async def test_an_agent_acts_only_for_the_user_of_its_statement(meeting: Meeting) -> None:
+def reads(client: HostClient, task_id: str, account: str) -> list[Awaitable[Any]]:
+    """Return calls that read a task of an account, or all its tasks."""
+    return [
+        client.get_task(task_id, account=account),
+        watch(client, task_id, account),
+        client.list_tasks(task_service_pb2.ListTasksRequest(account=account)),
+        client.get_push_config(task_id, "hook", account),
+        client.list_push_configs(task_id, account),
+        client.resolve_task_alias(account, "alias"),
+    ]
+
+
+def changes(client: HostClient, task_id: str, user: User) -> list[Awaitable[Any]]:
+    """Return calls that change something for a user."""
+    config = push_notification_pb2.TaskPushNotificationConfig(task_id=task_id, id="hook")
+    answer = task_service_pb2.AnswerApprovalRequest(
+        task_id=task_id, account=user.account, approval_id=f"{task_id}.1"
+    )
+    return [
+        send(client, user),
+        stream(client, user),
+        client.cancel_task(task_id, account=user.account),
+        client.answer_approval(answer),
+        client.set_push_config(config, account=user.account, version="1.0"),
+        client.delete_push_config(task_id, "hook", user.account),
+        client.set_task_alias(user.account, "alias", task_id),
+    ]
+
+
+async def watch(client: HostClient, task_id: str, account: str) -> None:
+    async with client.watch_task(task_id, account=account):
+        pass
+
+
+async def stream(client: HostClient, user: User) -> None:
+    request = message_service_pb2.StreamMessageRequest(
+        agent="tested", message=message("hello"), submission=submission(user)
+    )
+    async with client.open_stream(request):
+        pass
+
+
+@pytest.mark.parametrize("has_trunk", [True, False])
+async def test_an_agent_acts_only_for_the_user_of_its_statement(
+    meeting: Meeting, has_trunk: bool
+) -> None:
     async with meeting.client(mesh_credentials()) as owner:
-        theirs = await send(owner, BOB)
-    async with meeting.client(await meeting.credentials(Role.AGENTS, "evil")) as client:
-        with pytest.raises(UserNotProvenError, match="pass on the statement"):
-            await send(client, ALICE)
+        theirs = (await send(owner, BOB)).task.id
+    evil = await meeting.credentials(Role.AGENTS, "evil")
+    async with meeting.client(evil, has_trunk=has_trunk) as client:
+        for attack in (*reads(client, theirs, "globex"), *changes(client, theirs, BOB)):
+            with pytest.raises(UserNotProvenError, match="pass on the statement"):
+                await attack
         current_user.set(await signed(ALICE))
         own = await send(client, ALICE)
         assert own.account == "acme"
         attacks = (
-            send(client, BOB),
+            *reads(client, theirs, "globex"),
+            *changes(client, theirs, BOB),
             send(client, User("acme", "carol")),
-            client.get_task(theirs.task.id, account="globex"),
-            client.cancel_task(theirs.task.id, account="globex"),
-            client.list_tasks(task_service_pb2.ListTasksRequest(account="globex")),
             client.list_tasks(task_service_pb2.ListTasksRequest()),
-            client.list_push_configs(theirs.task.id, "globex"),
-            client.resolve_task_alias("globex", "alias"),
-            client.answer_approval(
-                task_service_pb2.AnswerApprovalRequest(
-                    task_id=theirs.task.id, account="globex", approval_id=f"{theirs.task.id}.1"
-                )
-            ),
         )
         for attack in attacks:
             with pytest.raises(PermissionDeniedError, match="names another"):
                 await attack
-        with pytest.raises(PermissionDeniedError, match="names another"):
-            async with client.watch_task(theirs.task.id, account="globex"):
-                pass
+    assert len(meeting.statements) == 2
+
+
+@pytest.mark.parametrize("has_trunk", [True, False])
+async def test_the_statement_of_a_reader_changes_nothing(meeting: Meeting, has_trunk: bool) -> None:
+    async with meeting.client(mesh_credentials()) as owner:
+        task_id = (await send(owner, ALICE)).task.id
+    # The host of an agent gets it with each read of a dashboard, for example.
+    evil = await meeting.credentials(Role.AGENTS, "evil")
+    async with meeting.client(evil, has_trunk=has_trunk) as client:
+        current_user.set(await signed(User("acme", "dashboard", is_read_only=True)))
+        assert (await client.get_task(task_id, account="acme")).task.id == task_id
+        for attack in changes(client, task_id, User("acme", "dashboard")):
+            with pytest.raises(PermissionDeniedError, match="only read"):
+                await attack
+    assert len(meeting.statements) == 1
+
+
+async def test_files_belong_to_the_user_of_the_statement(meeting: Meeting) -> None:
+    async with meeting.client(mesh_credentials()) as owner:
+        theirs = (await send(owner, BOB)).task.id
+    pb2 = artifact_service_pb2
+    statement = (await signed(ALICE)).statement
+    async with meeting.plain_channel(await meeting.credentials(Role.AGENTS, "evil")) as channel:
+        stub = artifact_service_pb2_grpc.ArtifactServiceStub(channel)
+        ids = {"task_id": theirs, "account": "globex"}
+        for metadata, error in (
+            ((), UserNotProvenError),
+            (((USER_METADATA, statement),), PermissionDeniedError),
+        ):
+            upload = iter([pb2.UploadArtifactRequest(**ids, artifact_id="a")])
+            download = pb2.DownloadArtifactRequest(**ids, artifact_id="a")
+            for call in (
+                stub.UploadArtifact(upload, metadata=metadata),
+                stub.ListArtifacts(pb2.ListArtifactsRequest(**ids), metadata=metadata),
+                stub.DownloadArtifact(download, metadata=metadata).read(),
+            ):
+                with pytest.raises(error), translate_errors("the host"):
+                    await call
 
 
 async def test_a_forged_statement_is_no_proof(meeting: Meeting) -> None:

@@ -220,7 +220,8 @@ class CallerFactory:
         identity = await self._authenticate(parameters)
         if self._limiter is not None:
             self._limiter.count_request(identity.account)
-        current_user.set(User(identity.account, identity.name))
+        is_read_only = identity.permissions.is_read_only
+        current_user.set(User(identity.account, identity.name, is_read_only))
         return identity
 
     def build_caller(

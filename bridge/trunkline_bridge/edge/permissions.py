@@ -69,6 +69,11 @@ class Permissions:
     scopes: Sequence[Grant] = ()
     """All scopes that a token may have. A refusal names the one that the token needs."""
 
+    @property
+    def is_read_only(self) -> bool:
+        """True if they are for methods that change nothing, at all agents."""
+        return all(grant.methods <= READ_METHODS for grant in self.grants)
+
     def check(self, agent: str, method: str) -> None:
         """Check that the caller may use a method at an agent.
 

@@ -24,6 +24,8 @@ LIFETIME_S: Final = 24 * 3600
 _TOLERANCE_S: Final = 300
 _TYPE: Final = "trunkline-user+jwt"
 _CLAIMS: Final = ("iss", "aud", "sub", "account", "iat", "exp")
+# The only value of the claim `scope`; without it, the user is not limited.
+_READ_ONLY: Final = "read"
 # gRPC refuses more than 8 KiB of metadata.
 LIMIT_CHARS: Final = 6144
 _MAX_CHAIN: Final = 4
@@ -48,8 +50,8 @@ def sign_statement(user: User, *, certificate_pem: bytes, key_pem: bytes, issued
         "iat": issued_at,
         "exp": issued_at + LIFETIME_S,
     }
-    if user.scope:
-        claims["scope"] = user.scope
+    if user.is_read_only:
+        claims["scope"] = _READ_ONLY
     if user.approved:
         claims["approved"] = sorted(user.approved)
     headers = {"typ": _TYPE, "x5c": [_encode(certificate) for certificate in chain]}
@@ -124,18 +126,20 @@ def _check_chain(chain: Sequence[x509.Certificate], roots_pem: bytes, issued_at:
 
 
 def _build_user(claims: dict[str, Any], token: str) -> User:
-    account, name, scope = claims["account"], claims["sub"], claims.get("scope", "")
+    account, name, scope = claims["account"], claims["sub"], claims.get("scope")
     approved = claims.get("approved", [])
     if not (
         isinstance(account, str)
         and account
         and isinstance(name, str)
-        and isinstance(scope, str)
         and isinstance(approved, list)
         and all(isinstance(digest, str) for digest in approved)
     ):
         raise ValueError("a claim has another type")
-    return User(account, name, scope, frozenset(approved), token)
+    # A limit that this version does not know must not become none.
+    if scope not in (None, _READ_ONLY):
+        raise ValueError("it has an unknown scope")
+    return User(account, name, scope == _READ_ONLY, frozenset(approved), token)
 
 
 def _read_uri(certificate: x509.Certificate) -> str:

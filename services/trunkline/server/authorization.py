@@ -15,6 +15,7 @@ from trunkline.settings import PolicySettings
 from trunkline.users import (
     USER_METADATA,
     User,
+    changes_nothing,
     current_actor,
     current_user,
     is_child,
@@ -183,6 +184,9 @@ def _compare_user(peer: Identity, account: str, request: Message) -> None:
         return
     if user.account != account:
         action = f"act for account {account!r}: the statement of the call's user names another"
+        raise PermissionDeniedError(current_actor.get(), action)
+    if user.is_read_only and not changes_nothing(request):
+        action = f"change anything for {user.name!r}: these credentials only read"
         raise PermissionDeniedError(current_actor.get(), action)
     name = named_user(request)
     # A child names the user who created its parent. Another one of the account may continue it.

@@ -60,7 +60,7 @@ def verify(statement: str) -> User:
 async def test_a_bridge_and_a_member_speak_for_users(role: Role, tmp_path: Path) -> None:
     signer = StatementSigner(issue(tmp_path, role=role))
     assert signer.may_sign
-    user = User("acme", "alice", "agents:math", frozenset({"a digest"}))
+    user = User("acme", "alice", is_read_only=True, approved=frozenset({"a digest"}))
     statement = await signer.sign(user)
     verifier = StatementVerifier(mesh_credentials())
     assert await verifier.verify(statement) == replace(user, statement=statement)
@@ -110,6 +110,8 @@ CASES = (
     Case("account of another type", {"account": ["acme"]}, "another type"),
     Case("empty account", {"account": ""}, "another type"),
     Case("time of another type", {"exp": NOW + 60.5}, "whole numbers"),
+    Case("unknown scope", {"scope": "agents:math"}, "unknown scope"),
+    Case("scope of another type", {"scope": ["read"]}, "unknown scope"),
     Case("digests of another type", {"approved": [1]}, "another type"),
 )
 

@@ -35,6 +35,13 @@ def test_without_scopes_everything_is_permitted() -> None:
     for method in METHODS:
         UNRESTRICTED.check("any", method)
     assert parse_methods([]) == METHODS
+    assert not UNRESTRICTED.is_read_only
+
+
+def test_credentials_only_read_if_all_their_scopes_do() -> None:
+    assert Permissions((READER,)).is_read_only
+    assert Permissions(()).is_read_only
+    assert not Permissions((READER, WRITER)).is_read_only
 
 
 def test_grants_are_alternatives() -> None:
