@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import grpc
@@ -247,7 +248,7 @@ async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served
         store = stack.enter_context(SpanStore(folder / "traces.db"))
         config = McpConfig({"awkward": awkward()})
         adapter = await stack.enter_async_context(ToolAdapter(config))
-        for name, register, servicer in services(adapter, store):
+        for name, register, servicer in services(adapter, store, folder):
             server.add_service(name, register, servicer)
         await server.start()
         stack.push_async_callback(server.stop, 0)
@@ -255,7 +256,9 @@ async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served
         yield ServedMesh(channels.get(address))
 
 
-def services(adapter: ToolAdapter, store: SpanStore) -> list[tuple[str, Callable[..., None], Any]]:
+def services(
+    adapter: ToolAdapter, store: SpanStore, data_dir: Path
+) -> list[tuple[str, Callable[..., None], Any]]:
     return [
         (
             "trunkline.v1.IdentityService",
@@ -265,7 +268,7 @@ def services(adapter: ToolAdapter, store: SpanStore) -> list[tuple[str, Callable
         (
             "trunkline.v1.ToolService",
             tool_service_pb2_grpc.add_ToolServiceServicer_to_server,
-            ToolServicer(adapter),
+            ToolServicer(adapter, data_dir=data_dir),
         ),
         (
             "trunkline.v1.TraceService",

@@ -99,7 +99,7 @@ async def mesh(tmp_path: Path, **servers: Any) -> AsyncIterator[Mesh]:
         server.add_service(
             SERVICE,
             tool_service_pb2_grpc.add_ToolServiceServicer_to_server,
-            ToolServicer(adapter),
+            ToolServicer(adapter, data_dir=tmp_path),
         )
         (address,) = await server.start("127.0.0.1:0")
         stack.push_async_callback(server.stop, 0)

@@ -35,25 +35,38 @@ def _nobody() -> None:
 
 
 @pytest.fixture
-async def address() -> AsyncIterator[str]:
+async def adapter() -> AsyncIterator[ToolAdapter]:
     server_config = awkward().model_copy(update={"trunkline": ServerOverlay(approval="always")})
-    adapter = ToolAdapter(McpConfig({"awkward": server_config}), settings=AdapterSettings())
-    async with adapter:
-        server = MeshServer(mesh_credentials())
-        server.add_service(
-            SERVICE,
-            tool_service_pb2_grpc.add_ToolServiceServicer_to_server,
-            ToolServicer(
-                adapter,
-                options={"math": AgentSettings(deny_tools=("count",))},
-                statements=server.statements,
-            ),
-        )
-        (bound,) = await server.start("127.0.0.1:0")
-        try:
-            yield bound
-        finally:
-            await server.stop(0)
+    config = McpConfig({"awkward": server_config})
+    async with ToolAdapter(config, settings=AdapterSettings()) as adapter:
+        yield adapter
+
+
+@pytest.fixture
+async def address(adapter: ToolAdapter, tmp_path: Path) -> AsyncIterator[str]:
+    async with serve(adapter, tmp_path) as bound:
+        yield bound
+
+
+@asynccontextmanager
+async def serve(adapter: ToolAdapter, data_dir: Path) -> AsyncIterator[str]:
+    """Serve the tools as a process with this data directory does; yield the address."""
+    server = MeshServer(mesh_credentials())
+    server.add_service(
+        SERVICE,
+        tool_service_pb2_grpc.add_ToolServiceServicer_to_server,
+        ToolServicer(
+            adapter,
+            data_dir=data_dir,
+            options={"math": AgentSettings(deny_tools=("count",))},
+            statements=server.statements,
+        ),
+    )
+    (bound,) = await server.start("127.0.0.1:0")
+    try:
+        yield bound
+    finally:
+        await server.stop(0)
 
 
 @asynccontextmanager
@@ -134,6 +147,16 @@ async def test_a_joined_agent_makes_only_the_call_that_a_user_approved(
         assert await call(client, request(approval_statement=statement)) == "counted to 2"
         with pytest.raises(PermissionDeniedError, match="was used"):
             await call(client, request(approval_statement=statement))
+
+
+async def test_an_approval_is_used_up_after_a_restart(tmp_path: Path, adapter: ToolAdapter) -> None:
+    approved_call = request(approval_statement=await approved(DIGEST))
+    current_user.set(User("acme", "alice", statement=await approved()))
+    async with serve(adapter, tmp_path) as address, agent(tmp_path, address) as client:
+        assert await call(client, approved_call) == "counted to 2"
+    async with serve(adapter, tmp_path) as address, agent(tmp_path, address) as client:
+        with pytest.raises(PermissionDeniedError, match="was used"):
+            await call(client, approved_call)
 
 
 async def test_a_joined_agent_is_only_itself(tmp_path: Path, address: str) -> None:

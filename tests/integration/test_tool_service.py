@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -52,7 +53,8 @@ async def client_of(**servers: ServerConfig) -> AsyncIterator[ToolClient]:
         server.add_service(
             SERVICE,
             tool_service_pb2_grpc.add_ToolServiceServicer_to_server,
-            ToolServicer(adapter),
+            # No call needs an approval, so nothing is stored.
+            ToolServicer(adapter, data_dir=Path(os.devnull)),
         )
         (address,) = await server.start("127.0.0.1:0")
         try:

@@ -137,6 +137,7 @@ def add_tool_adapter(
         tool_service_pb2_grpc.add_ToolServiceServicer_to_server,
         ToolServicer(
             adapter,
+            data_dir=settings.data_dir,
             agents=_map_server_agents(config),
             options=settings.agent_options,
             artifacts=ArtifactClient(directory),

@@ -1,17 +1,15 @@
 """Lets calls that need approval through only with the approval of exactly that call."""
 
-from collections import OrderedDict
+import asyncio
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from trunkline.errors import PermissionDeniedError
 from trunkline.identity import Identity, Role, StatementVerifier
 from trunkline.tasks.approvals import approval_task_id, digest_call
+from trunkline.tools.used_approvals import UsedApprovals
 from trunkline.users import named_account
 from trunkline.v1 import tool_service_pb2
-
-# An approval is valid for a day, as the statement of the user is.
-_MAX_USED: Final = 100_000
 
 
 class ApprovalGate:
@@ -23,10 +21,10 @@ class ApprovalGate:
     sign such a statement itself, so its word is enough.
     """
 
-    def __init__(self, statements: StatementVerifier | None) -> None:
+    def __init__(self, statements: StatementVerifier | None, used: UsedApprovals) -> None:
         """Without a verifier, only processes of the mesh's owner may call."""
         self._statements = statements
-        self._used: OrderedDict[str, None] = OrderedDict()
+        self._used = used
 
     async def check(
         self,
@@ -41,6 +39,7 @@ class ApprovalGate:
             PermissionDeniedError: the call has no approval, or the approval is for another call, is
                 not proven, or was used before.
             UserNotProvenError: the statement of the user is not valid.
+            ConfigurationError, JournalUnavailableError: the use of the approval can't be stored.
         """
         if not tool.needs_approval:
             return
@@ -54,11 +53,10 @@ class ApprovalGate:
             raise _refuse(request, label, problem)
         if peer is not None and peer.role is not Role.MEMBER:
             await self._check_proof(request, label, digest)
-        if digest in self._used and not (tool.read_only or tool.idempotent):
+        if tool.read_only or tool.idempotent:
+            return
+        if not await asyncio.to_thread(self._used.use, digest):
             raise _refuse(request, label, "its approval was used; request another one")
-        self._used[digest] = None
-        while len(self._used) > _MAX_USED:
-            self._used.popitem(last=False)
 
     async def _check_proof(
         self, request: tool_service_pb2.CallToolRequest, label: str, digest: str

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import grpc
@@ -18,6 +19,7 @@ from trunkline.settings import AgentSettings
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.approval_gate import ApprovalGate
 from trunkline.tools.results import ContentUploader
+from trunkline.tools.used_approvals import UsedApprovals
 from trunkline.v1 import part_pb2, tool_service_pb2, tool_service_pb2_grpc
 
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
@@ -36,12 +38,13 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
         self,
         adapter: ToolAdapter,
         *,
+        data_dir: Path,
         agents: Mapping[str, Sequence[str]] | None = None,
         options: Mapping[str, AgentSettings] | None = None,
         artifacts: ArtifactClient | None = None,
         statements: StatementVerifier | None = None,
     ) -> None:
-        """Serve the tools of `adapter`.
+        """Serve the tools of `adapter`. The approvals of calls that were made are in `data_dir`.
 
         `agents` lists the agents that use each server, by server name. `options`, by agent name,
         restrict the tools that an agent may call. `artifacts` stores content that is too large for
@@ -51,7 +54,7 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
         self._agents = agents or {}
         self._options = options or {}
         self._artifacts = artifacts
-        self._gate = ApprovalGate(statements)
+        self._gate = ApprovalGate(statements, UsedApprovals(data_dir))
 
     async def ListTools(
         self, request: tool_service_pb2.ListToolsRequest, _context: _Context

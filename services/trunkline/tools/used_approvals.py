@@ -1,0 +1,71 @@
+"""The file of the approvals that were used. Each allows one call, also after a restart.
+
+Tool adapters with the same data directory share the file.
+"""
+
+import contextlib
+import os
+import sqlite3
+import time
+from pathlib import Path
+from typing import Final
+
+from trunkline.errors import ConfigurationError
+from trunkline.journal.sqlite.connection import check_access, connect, translate_errors
+from trunkline.private_files import PRIVATE_FOLDER, create_private_folder
+
+RETENTION_S: Final = 25 * 3600
+"""The time for which a used approval is stored. The statement that proves it is valid for a day,
+and clocks of machines differ."""
+_SCHEMA: Final = """
+-- digest: of the approved call, with the id of the approval; used_at: Unix time
+CREATE TABLE IF NOT EXISTS used_approvals (digest TEXT PRIMARY KEY, used_at REAL NOT NULL)
+WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS used_approvals_by_time ON used_approvals (used_at);
+"""
+
+
+class UsedApprovals:
+    """The used approvals of a data directory.
+
+    People approve calls, so each use opens the file and closes it again.
+    """
+
+    def __init__(self, data_dir: Path) -> None:
+        """The file is created at the first use: most meshes have no calls that need approval."""
+        self.path: Path = data_dir / PRIVATE_FOLDER / "used-approvals.db"
+        """The path of the file."""
+
+    def use(self, digest: str) -> bool:
+        """Record that an approval is used; return False if it was used before. Blocks.
+
+        The record is on the disk when this returns.
+
+        Raises:
+            ConfigurationError: the folder can't be used.
+            JournalUnavailableError: the file can't be read or written.
+        """
+        now = time.time()
+        with translate_errors(self.path), contextlib.closing(self._open()) as database:
+            database.execute("DELETE FROM used_approvals WHERE used_at < ?", (now - RETENTION_S,))
+            added = database.execute(
+                "INSERT OR IGNORE INTO used_approvals VALUES (?, ?)", (digest, now)
+            )
+            return added.rowcount == 1
+
+    def _open(self) -> sqlite3.Connection:
+        folder = self.path.parent
+        try:
+            create_private_folder(folder)
+        except OSError as error:
+            problem = f"can't be used: {error.strerror}; choose another with --data"
+            raise ConfigurationError(f"data directory {folder.parent}", problem) from error
+        check_access(self.path)
+        # Ids of tasks are private, so only the owner may read the file.
+        with contextlib.suppress(OSError):
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+        database = connect(self.path)
+        # A commit survives a power failure.
+        database.execute("PRAGMA synchronous = EXTRA")
+        database.executescript(_SCHEMA)
+        return database
