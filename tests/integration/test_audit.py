@@ -15,11 +15,14 @@ from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.a2a.grpc_client import GrpcMesh, open_bridge_grpc, send_request
 from harness.agents.shop import Orders, shop
 from harness.mesh.command_line import run_command
+from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import running_mesh
 from harness.remote.token_issuer import SigningKey, key_set, token_settings
 from trunkline import TaskContext, agent
 from trunkline.audit import open_audit_log, read_records
+from trunkline.client.artifacts import ArtifactClient
 from trunkline.settings import Settings
+from trunkline.v1.push_notification_pb2 import TaskPushNotificationConfig
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.edge.api_keys import ApiKey, hash_key, save_keys
 from trunkline_bridge.settings import BridgeSettings
@@ -220,17 +223,26 @@ async def test_the_bearer_of_a_token_is_recorded_by_subject_and_key(tmp_path: Pa
 async def test_registrations_and_acts_inside_the_mesh_are_recorded(tmp_path: Path) -> None:
     async with open_audited(tmp_path) as audited:
         task_id = await audited.bridged.mesh.begin(CONTENT, agent="asker")
-        await audited.bridged.mesh.directory.client_for_task(task_id).cancel_task(
-            task_id, account=""
-        )
+        directory = audited.bridged.mesh.directory
+        client = directory.client_for_task(task_id)
+        config = TaskPushNotificationConfig(task_id=task_id, id="hook", url=HOOK)
+        await client.set_push_config(config, account="", version="1.0")
+        await client.delete_push_config(task_id, "hook", "")
+        await ArtifactClient(directory).upload(task_id, "", b"a" * 9, media_type="text/plain")
+        await client.cancel_task(task_id, account="")
     registered = audited.entries(action="agent.register")
     assert {entry["object"]["agent"] for entry in registered} == {"asker", "echo"}
     assert {entry["actor"]["address"] for entry in registered} == {"127.0.0.1"}
     deregistered = audited.entries(action="agent.deregister")
     assert {entry["object"]["agent"] for entry in deregistered} == {"asker", "echo"}
-    (canceled,) = audited.entries(action="task.cancel")
-    assert canceled["actor"]["kind"] == "process"
-    assert canceled["object"] == {"task": task_id}
+    for action in ("webhook.create", "webhook.delete", "file.create", "task.cancel"):
+        (entry,) = audited.entries(action=action)
+        assert entry["object"]["task"] == task_id
+        assert entry["actor"]["kind"] == "process"
+        # The process by its certificate.
+        assert entry["actor"]["name"] == str(mesh_credentials().identity)
+    assert {entry["actor"]["name"] for entry in registered} == {str(mesh_credentials().identity)}
+    assert HOOK not in audited.text
 
 
 @pytest.mark.parametrize("text", ["approve", "reject it is too much"])
@@ -252,7 +264,12 @@ async def test_answers_to_approvals_are_recorded(tmp_path: Path, text: str) -> N
         "agent": "apples",
     }
     assert answered["decision"] == ("approved" if text == "approve" else "rejected")
-    assert answered["actor"]["account"] == "anonymous"
+    assert answered["actor"] == {
+        "kind": "process",
+        "account": "anonymous",
+        "name": str(mesh_credentials().identity),
+        "user": "anonymous",
+    }
     # The bridge's record of the message has the caller's address, and the same trace.
     assert "too much" not in path.read_text()
 

@@ -38,8 +38,10 @@ from trunkline.server.identity_servicer import IdentityServicer
 from trunkline.settings import Settings
 from trunkline.tasks.context import TaskContext
 from trunkline.tools.adapter import ToolAdapter
+from trunkline.tools.approval_gate import ApprovalGate
 from trunkline.tools.config import McpConfig
 from trunkline.tools.tool_servicer import ToolServicer
+from trunkline.tools.used_approvals import UsedApprovals
 from trunkline.traces import OtlpServicer, SpanStore, TraceServicer
 from trunkline.v1 import (
     identity_service_pb2_grpc,
@@ -268,7 +270,7 @@ def services(
         (
             "trunkline.v1.ToolService",
             tool_service_pb2_grpc.add_ToolServiceServicer_to_server,
-            ToolServicer(adapter, data_dir=data_dir),
+            ToolServicer(adapter, ApprovalGate(None, UsedApprovals(data_dir))),
         ),
         (
             "trunkline.v1.TraceService",

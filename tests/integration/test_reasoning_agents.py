@@ -26,8 +26,10 @@ from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
 from trunkline.tools.adapter import ToolAdapter
+from trunkline.tools.approval_gate import ApprovalGate
 from trunkline.tools.config import AdapterSettings, agents_from_config
 from trunkline.tools.tool_servicer import SERVICE, ToolServicer
+from trunkline.tools.used_approvals import UsedApprovals
 from trunkline.v1 import (
     event_pb2,
     message_pb2,
@@ -99,7 +101,7 @@ async def mesh(tmp_path: Path, **servers: Any) -> AsyncIterator[Mesh]:
         server.add_service(
             SERVICE,
             tool_service_pb2_grpc.add_ToolServiceServicer_to_server,
-            ToolServicer(adapter, data_dir=tmp_path),
+            ToolServicer(adapter, ApprovalGate(None, UsedApprovals(tmp_path))),
         )
         (address,) = await server.start("127.0.0.1:0")
         stack.push_async_callback(server.stop, 0)

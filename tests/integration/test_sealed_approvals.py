@@ -11,15 +11,18 @@ import pytest
 from harness.mcp.scripted_servers import awkward
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.other_identities import issue
+from trunkline.audit import AuditLog, open_audit_log, read_records
 from trunkline.client import ChannelPool, ToolClient
 from trunkline.errors import PermissionDeniedError, ToolNotFoundError, UserNotProvenError
 from trunkline.identity import MeshCredentials, Role, StatementSigner
 from trunkline.server import MeshServer
-from trunkline.settings import AgentSettings
+from trunkline.settings import AgentSettings, Settings
 from trunkline.tasks.approvals import digest_call
 from trunkline.tools.adapter import ToolAdapter
+from trunkline.tools.approval_gate import ApprovalGate
 from trunkline.tools.config import AdapterSettings, McpConfig, ServerOverlay
 from trunkline.tools.tool_servicer import SERVICE, ToolServicer
+from trunkline.tools.used_approvals import UsedApprovals
 from trunkline.users import User, current_user
 from trunkline.v1 import tool_service_pb2, tool_service_pb2_grpc
 
@@ -49,17 +52,19 @@ async def address(adapter: ToolAdapter, tmp_path: Path) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def serve(adapter: ToolAdapter, data_dir: Path) -> AsyncIterator[str]:
+async def serve(
+    adapter: ToolAdapter, data_dir: Path, audit: AuditLog | None = None
+) -> AsyncIterator[str]:
     """Serve the tools as a process with this data directory does; yield the address."""
-    server = MeshServer(mesh_credentials())
+    server = MeshServer(mesh_credentials(), audit=audit)
     server.add_service(
         SERVICE,
         tool_service_pb2_grpc.add_ToolServiceServicer_to_server,
         ToolServicer(
             adapter,
-            data_dir=data_dir,
+            ApprovalGate(server.statements, UsedApprovals(data_dir)),
             options={"math": AgentSettings(deny_tools=("count",))},
-            statements=server.statements,
+            audit=audit,
         ),
     )
     (bound,) = await server.start("127.0.0.1:0")
@@ -152,11 +157,24 @@ async def test_a_joined_agent_makes_only_the_call_that_a_user_approved(
 async def test_an_approval_is_used_up_after_a_restart(tmp_path: Path, adapter: ToolAdapter) -> None:
     approved_call = request(approval_statement=await approved(DIGEST))
     current_user.set(User("acme", "alice", statement=await approved()))
-    async with serve(adapter, tmp_path) as address, agent(tmp_path, address) as client:
-        assert await call(client, approved_call) == "counted to 2"
-    async with serve(adapter, tmp_path) as address, agent(tmp_path, address) as client:
-        with pytest.raises(PermissionDeniedError, match="was used"):
-            await call(client, approved_call)
+    async with open_audit_log(Settings(data_dir=tmp_path), process="tools") as audit:
+        async with serve(adapter, tmp_path, audit) as address, agent(tmp_path, address) as client:
+            assert await call(client, approved_call) == "counted to 2"
+        async with serve(adapter, tmp_path, audit) as address, agent(tmp_path, address) as client:
+            with pytest.raises(PermissionDeniedError, match="was used"):
+                await call(client, approved_call)
+            with pytest.raises(PermissionDeniedError, match="request one"):
+                await call(client, request(tool="stray", approval_id=""))
+    path = tmp_path / "private" / "audit.jsonl"
+    made, replayed, unapproved = [record.entry for record in read_records(path) if record.entry]
+    assert made["outcome"] == "ok"
+    assert replayed["outcome"] == unapproved["outcome"] == "denied"
+    assert made["action"] == replayed["action"] == unapproved["action"] == "tool.call"
+    ids = {"agent": "evil", "task": TASK, "approval": APPROVAL}
+    assert made["object"] == replayed["object"] == {"tool": "awkward/count", **ids}
+    assert unapproved["object"]["tool"] == "awkward/stray"
+    assert made["actor"]["user"] == "alice"
+    assert made["actor"]["name"].endswith("/agents/evil")
 
 
 async def test_a_joined_agent_is_only_itself(tmp_path: Path, address: str) -> None:

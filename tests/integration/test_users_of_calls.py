@@ -12,12 +12,14 @@ import pytest
 from harness.agents.inline_agents import define, message
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.other_identities import NAME_OPTION, issue, other_authority
+from trunkline.audit import AuditLog, open_audit_log, read_records
 from trunkline.client import ChannelPool, HostClient
 from trunkline.client.status import translate_errors
 from trunkline.errors import PermissionDeniedError, UserNotProvenError
 from trunkline.identity import MeshCredentials, Role, StatementSigner
 from trunkline.journal.journal import Journal
 from trunkline.server import MeshServer
+from trunkline.settings import AccountPolicy, PolicySettings, Settings
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.users import USER_METADATA, User, current_statement, current_user
@@ -33,6 +35,8 @@ from trunkline.v1 import (
 
 ALICE = User("acme", "alice")
 BOB = User("globex", "bob")
+LOG = Path("private") / "audit.jsonl"
+POLICY = PolicySettings(accounts={"initech": AccountPolicy(agents=("another",))})
 
 
 def submission(user: User) -> message_service_pb2.Submission:
@@ -71,7 +75,13 @@ class Meeting:
 
 @pytest.fixture
 async def meeting(tmp_path: Path) -> AsyncIterator[Meeting]:
-    journal = Journal.open(tmp_path / "journal.db")
+    async with open_meeting(tmp_path) as meeting:
+        yield meeting
+
+
+@asynccontextmanager
+async def open_meeting(folder: Path, audit: AuditLog | None = None) -> AsyncIterator[Meeting]:
+    journal = Journal.open(folder / "journal.db")
     statements: list[str] = []
 
     async def run(task: TaskContext) -> None:
@@ -80,13 +90,13 @@ async def meeting(tmp_path: Path) -> AsyncIterator[Meeting]:
             await task.require_input("which?")
 
     async with TaskHost(journal, [define(run)]) as host:
-        server = MeshServer(mesh_credentials())
+        server = MeshServer(mesh_credentials(), policy=POLICY, audit=audit)
         server.add_message_service(host)
         server.add_task_service(host)
         server.add_artifact_service(host)
         (address,) = await server.start("127.0.0.1:0")
         try:
-            meeting = Meeting(tmp_path, address, host)
+            meeting = Meeting(folder, address, host)
             meeting.statements = statements
             yield meeting
         finally:
@@ -231,7 +241,7 @@ async def test_files_belong_to_the_user_of_the_statement(meeting: Meeting) -> No
     statement = (await signed(ALICE)).statement
     async with meeting.plain_channel(await meeting.credentials(Role.AGENTS, "evil")) as channel:
         stub = artifact_service_pb2_grpc.ArtifactServiceStub(channel)
-        ids = {"task_id": theirs, "account": "globex"}
+        ids: dict[str, Any] = {"task_id": theirs, "account": "globex"}
         for metadata, error in (
             ((), UserNotProvenError),
             (((USER_METADATA, statement),), PermissionDeniedError),
@@ -296,3 +306,49 @@ async def test_a_child_is_for_the_user_of_the_statement(meeting: Meeting) -> Non
         )
         assert isinstance(answer, snapshot_pb2.TaskSnapshot)
         assert answer.caller == "bob"
+
+
+@pytest.mark.parametrize("has_trunk", [True, False])
+async def test_refused_calls_are_in_the_audit_log(tmp_path: Path, has_trunk: bool) -> None:
+    settings = Settings(data_dir=tmp_path)
+    async with (
+        open_audit_log(settings, process="test") as audit,
+        open_meeting(tmp_path, audit) as meeting,
+    ):
+        evil, tools, bridge = [
+            await meeting.credentials(Role.AGENTS, "evil"),
+            await meeting.credentials(Role.TOOLS),
+            await meeting.credentials(Role.BRIDGE),
+        ]
+        async with meeting.client(evil, has_trunk=has_trunk) as client:
+            for _ in range(3):
+                with pytest.raises(UserNotProvenError):
+                    await client.get_task("j-1", account="globex")
+            current_user.set(await signed(ALICE))
+            with pytest.raises(PermissionDeniedError):
+                await client.cancel_task("j-1", account="globex")
+        async with meeting.client(bridge, has_trunk=has_trunk) as client:
+            peter = current_user.set(await signed(User("initech", "peter")))
+            with pytest.raises(PermissionDeniedError, match=r"policy\.accounts\.initech"):
+                await send(client, User("initech", "peter"))
+            current_user.reset(peter)
+        async with meeting.client(tools, has_trunk=has_trunk) as client:
+            with pytest.raises(PermissionDeniedError):
+                await client.get_task("j-1", account="acme")
+    entries = [record.entry for record in read_records(tmp_path / LOG) if record.entry]
+    assert {entry["outcome"] for entry in entries} == {"denied"}
+    seen = [(entry["action"], entry["actor"], entry["object"]) for entry in entries]
+    method, here = "trunkline.v1.TaskService", {"kind": "process", "address": "127.0.0.1"}
+    alice = {"name": str(evil.identity), "account": "acme", "user": "alice"}
+    got, canceled, sent, called, more = seen
+    target = {"account": "globex", "task": "j-1"}
+    unproven = here | {"name": str(evil.identity)}
+    assert got == ("caller.authenticate", unproven, {"method": f"{method}/GetTask", **target})
+    assert canceled == (
+        "caller.authorize", here | alice, {"method": f"{method}/CancelTask", **target}
+    )  # fmt: skip
+    assert sent[1] == here | {"name": str(bridge.identity), "account": "initech", "user": "peter"}
+    assert sent[2]["agent"] == "tested"
+    assert called[:2] == ("caller.authorize", here | {"name": str(tools.identity)})
+    # The first refusal, and the number of the others.
+    assert (more, entries[-1]["count"]) == (got, 2)

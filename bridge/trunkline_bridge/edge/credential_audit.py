@@ -1,6 +1,6 @@
 """Records refused credentials in the audit log."""
 
-from trunkline.audit import Actor, AuditLog
+from trunkline.audit import Action, Actor, ActorKind, AuditLog, outcome_of
 from trunkline_bridge.edge.caller import (
     Authenticator,
     Caller,
@@ -45,5 +45,9 @@ class _RecordingAuthenticator:
         try:
             return await self._authenticator.authenticate(parameters)
         except WireError as error:
-            self._audit.record_refusal(parameters.peer.address, error.kind.reason)
+            self._audit.record_refusal(
+                Action.CALLER_AUTHENTICATE,
+                Actor(kind=ActorKind.ANONYMOUS, address=parameters.peer.address),
+                outcome=outcome_of(error.kind.reason),
+            )
             raise

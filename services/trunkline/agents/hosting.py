@@ -274,12 +274,12 @@ def describe_host(
     )
 
 
-def add_host_services(server: MeshServer, host: TaskHost, audit: AuditLog | None = None) -> None:
-    """Add the services that every host has. Acts over them are recorded in the audit log."""
+def add_host_services(server: MeshServer, host: TaskHost) -> None:
+    """Add the services that every host has."""
     server.add_message_service(host)
-    server.add_task_service(host, audit)
+    server.add_task_service(host)
     server.add_artifact_service(host)
-    server.add_webhook_service(host.push_configs.outbox, audit)
+    server.add_webhook_service(host.push_configs.outbox)
 
 
 _STOP_GRACE_S = 1.0
@@ -316,8 +316,8 @@ async def join_mesh(
                 agents, directory=directory, settings=settings, readiness=readiness, audit=audit
             )
         )
-        server = MeshServer(credentials, policy=settings.policy)
-        add_host_services(server, host, audit)
+        server = MeshServer(credentials, policy=settings.policy, audit=audit)
+        add_host_services(server, host)
         (address,) = await server.start(str(settings.listen))
         stack.push_async_callback(server.stop, _STOP_GRACE_S)
         # Calls to this process itself use its local address.

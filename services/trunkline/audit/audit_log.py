@@ -14,6 +14,7 @@ from typing import Final
 from trunkline import telemetry
 from trunkline.audit.audit_file import AuditFile
 from trunkline.audit.record import (
+    DENIED,
     FAILED,
     OK,
     READS,
@@ -39,9 +40,9 @@ _BATCH_S: Final = 0.2
 _RETRY_S: Final = 1.0
 # The longest wait for the disk when the process stops.
 _CLOSE_TIMEOUT_S: Final = 5.0
-# Refusals of one address within this time are one record, so that they can't fill the log.
+# Refusals of one actor within this time are one record, so that they can't fill the log.
 _MERGE_S: Final = 60.0
-_MERGED_ADDRESSES: Final = 100
+_MERGED_ACTORS: Final = 100
 _OTHER_ADDRESSES: Final = "(others)"
 
 
@@ -62,8 +63,8 @@ class AuditLog:
         self._writing: asyncio.Future[None] | None = None
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="audit")
-        # The number of refusals since the last record of an address, and the newest one.
-        self._refusals: dict[str, tuple[int, AuditRecord]] = {}
+        # The number of refusals since the last record of an actor and act, and the newest one.
+        self._refusals: dict[tuple[Actor, Action], tuple[int, AuditRecord]] = {}
 
     def covers(self, action: Action) -> bool:
         """Return True if acts of this kind are recorded."""
@@ -90,24 +91,28 @@ class AuditLog:
             )
         )
 
-    def record_refusal(self, address: str, reason: str) -> None:
-        """Record that a caller's credentials were refused. Soon repeated ones are one record."""
-        if address not in self._refusals and len(self._refusals) >= _MERGED_ADDRESSES:
-            address = _OTHER_ADDRESSES
-        actor = Actor(kind=ActorKind.ANONYMOUS, address=address)
+    def record_refusal(
+        self, action: Action, actor: Actor, *, outcome: str = DENIED, **objects: str
+    ) -> None:
+        """Record that an actor was refused. Soon repeated refusals of one act are one record."""
+        key = (actor, action)
+        if key not in self._refusals and len(self._refusals) >= _MERGED_ACTORS:
+            actor = Actor(kind=actor.kind, address=_OTHER_ADDRESSES)
+            key = (actor, action)
         refusal = AuditRecord(
-            action=Action.CALLER_AUTHENTICATE,
+            action=action,
             actor=actor,
-            outcome=outcome_of(reason),
+            outcome=outcome,
+            objects=objects,
             trace_id=telemetry.current_trace_id(),
         )
-        if address in self._refusals:
-            count, _ = self._refusals[address]
-            self._refusals[address] = (count + 1, refusal)
+        if key in self._refusals:
+            count, _ = self._refusals[key]
+            self._refusals[key] = (count + 1, refusal)
             return
         self._put(refusal)
-        self._refusals[address] = (0, refusal)
-        asyncio.get_running_loop().call_later(_MERGE_S, self._end_merge, address)
+        self._refusals[key] = (0, refusal)
+        asyncio.get_running_loop().call_later(_MERGE_S, self._end_merge, key)
 
     async def run(self) -> None:
         """Write records until cancelled."""
@@ -120,8 +125,8 @@ class AuditLog:
 
     async def close(self) -> None:
         """Write the remaining records, for a limited time, and close the file."""
-        for address in list(self._refusals):
-            self._end_merge(address)
+        for key in list(self._refusals):
+            self._end_merge(key)
         with suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_TIMEOUT_S):
                 if self._writing is not None:
@@ -142,8 +147,8 @@ class AuditLog:
         self._queue.append(record)
         self._wake.set()
 
-    def _end_merge(self, address: str) -> None:
-        count, refusal = self._refusals.pop(address, (0, None))
+    def _end_merge(self, key: tuple[Actor, Action]) -> None:
+        count, refusal = self._refusals.pop(key, (0, None))
         if refusal is not None and count:
             self._put(replace(refusal, count=count))
 
@@ -187,9 +192,13 @@ def recording(
     actor: Callable[[], Actor],
     *,
     decision: str = "",
+    is_recorded: bool = True,
     **objects: str,
 ) -> Iterator[None]:
-    """Record the act of a block and its outcome; nothing without an audit log."""
+    """Record the act of a block and its outcome; nothing without an audit log.
+
+    With `is_recorded=False`, it is recorded only if it is refused.
+    """
     if audit is None:
         yield
         return
@@ -200,7 +209,10 @@ def recording(
         outcome = outcome_of(error.reason) if isinstance(error, TrunklineError) else FAILED
         raise
     finally:
-        audit.record(action, actor(), outcome=outcome, decision=decision, **objects)
+        if outcome == DENIED:
+            audit.record_refusal(action, actor(), **objects)
+        elif is_recorded:
+            audit.record(action, actor(), outcome=outcome, decision=decision, **objects)
 
 
 @asynccontextmanager

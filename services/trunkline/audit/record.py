@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from trunkline.network import peer_host
 from trunkline.printable import escape_json_controls
+from trunkline.users import current_actor, current_user
 
 OK: Final = "ok"
 """The outcome of an act that was done."""
@@ -23,7 +24,7 @@ FAILED: Final = "INTERNAL"
 _TEXT_LIMIT: Final = 256
 # `json.dumps` would make an encoder for each record.
 _encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-_DENIED_REASONS: Final = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
+_DENIED_REASONS: Final = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED", "USER_NOT_PROVEN"})
 
 
 class Action(StrEnum):
@@ -45,9 +46,13 @@ class Action(StrEnum):
     WEBHOOK_GET = "webhook.get"
     WEBHOOK_LIST = "webhook.list"
     WEBHOOK_REPLAY = "webhook.replay"
+    FILE_CREATE = "file.create"
+    """A process stored a file with a task."""
     FILE_GET = "file.get"
     CARD_GET = "card.get"
     """The extended card. Public cards are not recorded."""
+    TOOL_CALL = "tool.call"
+    """A call that a person approved, or one that was refused."""
     AGENT_REGISTER = "agent.register"
     AGENT_DEREGISTER = "agent.deregister"
     JOURNAL_RELEASE = "journal.release"
@@ -100,7 +105,10 @@ class Actor:
     kind: ActorKind
     account: str = ""
     name: str = ""
-    """The name of the API key, the token's subject, or the name of the process or user."""
+    """The name of the API key, the token's subject, the SPIFFE id of a process, or the user of a
+    command."""
+    user: str = ""
+    """The user within the account for whom a process acts, by the signed statement of the call."""
     key_id: str = ""
     """Tells keys of the same name apart: the beginning of the key's hash, or a token's `kid`."""
     address: str = ""
@@ -139,6 +147,7 @@ class AuditRecord:
                     "kind": actor.kind.value,
                     "account": actor.account,
                     "name": actor.name,
+                    "user": actor.user,
                     "key_id": actor.key_id,
                     "address": actor.address,
                 }
@@ -159,12 +168,20 @@ def outcome_of(reason: str) -> str:
     return DENIED if reason in _DENIED_REASONS else reason
 
 
-def process_actor(peer: str, *, name: str = "", account: str = "") -> Actor:
-    """Return the actor of a call inside the mesh, from the name that gRPC gives to its peer.
+def process_actor(peer: str = "", *, account: str = "") -> Actor:
+    """Return the actor of the call that is being answered: a process, and the user it acts for.
 
-    `name` is the identity in the certificate of the process.
+    `peer` is gRPC's name of the caller's end. `account` is that of the request; the one that a
+    statement proves takes precedence.
     """
-    return Actor(kind=ActorKind.PROCESS, account=account, name=name, address=peer_host(peer))
+    user = current_user.get()
+    return Actor(
+        kind=ActorKind.PROCESS,
+        account=account if user is None else user.account,
+        name=current_actor.get(),
+        user="" if user is None else user.name,
+        address=peer_host(peer),
+    )
 
 
 def command_actor() -> Actor:

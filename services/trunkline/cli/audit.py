@@ -148,6 +148,7 @@ def _render_plain(entry: Mapping[str, Any]) -> str:
             str(actor.get("kind", "")),
             name,
             f"({actor['key_id']})" if actor.get("key_id") else "",
+            f"for {actor['user']}" if actor.get("user") else "",
             f"from {actor['address']}" if actor.get("address") else "",
         )
         if text

@@ -62,7 +62,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         if settings.default_agent not in names:
             problem = f"no such agent; there are: {', '.join(names)}"
             raise ConfigurationError(f"--default {settings.default_agent}", problem)
-        server = MeshServer(credentials, policy=settings.policy)
+        server = MeshServer(credentials, policy=settings.policy, audit=audit)
         await stack.enter_async_context(
             add_registry(server, settings, credentials, name="trunkline", audit=audit)
         )
@@ -72,7 +72,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
                 agents, directory=directory, settings=settings, readiness=readiness, audit=audit
             )
         )
-        add_host_services(server, host, audit)
+        add_host_services(server, host)
         (mesh_address, _) = server.bind(str(settings.mesh), unix_address)
         await stack.enter_async_context(add_identity_service(server, settings, credentials))
         dialed = dial_address(mesh_address)

@@ -44,7 +44,7 @@ async def serve_registry(settings: Settings) -> AsyncIterator[ServiceStatus]:
         audit = await stack.enter_async_context(open_audit_log(settings, process="registry"))
         settings = stack.enter_context(reserve_mesh_address(settings))
         credentials = await stack.enter_async_context(open_credentials(settings, runs_mesh=True))
-        server = MeshServer(credentials, policy=settings.policy)
+        server = MeshServer(credentials, policy=settings.policy, audit=audit)
         await stack.enter_async_context(
             add_registry(server, settings, credentials, name="registry", audit=audit)
         )

@@ -11,6 +11,7 @@ from trunkline.agents.plugins import (
     load_plugins,
     log_ignored_plugin,
 )
+from trunkline.audit import open_audit_log
 from trunkline.client import BreakerSettings, ChannelPool, Directory, RegistryClient
 from trunkline.client.artifacts import ArtifactClient
 from trunkline.errors import ConfigurationError
@@ -25,9 +26,11 @@ from trunkline.settings import (
     load_plugin_settings,
 )
 from trunkline.tools.adapter import ToolAdapter
+from trunkline.tools.approval_gate import ApprovalGate
 from trunkline.tools.config import AdapterSettings, McpConfig, agents_from_config, load_config
 from trunkline.tools.span_intake_servicer import SpanIntake
 from trunkline.tools.tool_servicer import SERVICE, ToolServicer
+from trunkline.tools.used_approvals import UsedApprovals
 from trunkline.traces import MeshTarget, configure_tracing
 from trunkline.v1 import registry_service_pb2, tool_service_pb2_grpc
 
@@ -39,16 +42,18 @@ async def serve_tools(settings: Settings) -> AsyncIterator[ServiceStatus]:
     """Serve the tool adapter in this process, and nothing else.
 
     Raises:
-        ConfigurationError: the address can't be listened on, or settings of a plugin are invalid.
+        ConfigurationError: the address can't be listened on, the data directory can't be used, or
+            settings of a plugin are invalid.
     """
     advertised = advertised_address(settings.listen, settings.advertise, mesh=settings.mesh)
     mesh = str(settings.mesh)
     async with AsyncExitStack() as stack:
+        audit = await stack.enter_async_context(open_audit_log(settings, process="tools"))
         credentials = await stack.enter_async_context(open_credentials(settings))
         stack.callback(configure_tracing("tools", mesh=MeshTarget(mesh, credentials)).shutdown)
         channels = ChannelPool.from_settings(settings, credentials)
         await stack.enter_async_context(channels)
-        server = MeshServer(credentials, policy=settings.policy)
+        server = MeshServer(credentials, policy=settings.policy, audit=audit)
         directory = Directory(channels, mesh)
         intake = await stack.enter_async_context(SpanIntake(credentials, channels.get(mesh)))
         adapter = add_tool_adapter(
@@ -137,11 +142,11 @@ def add_tool_adapter(
         tool_service_pb2_grpc.add_ToolServiceServicer_to_server,
         ToolServicer(
             adapter,
-            data_dir=settings.data_dir,
+            ApprovalGate(server.statements, UsedApprovals(settings.data_dir)),
             agents=_map_server_agents(config),
             options=settings.agent_options,
             artifacts=ArtifactClient(directory),
-            statements=server.statements,
+            audit=server.audit,
         ),
     )
     return adapter

@@ -167,7 +167,7 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
                     recording(
                         self._audit,
                         action,
-                        lambda: process_actor(context.peer(), name=str(caller.get())),
+                        lambda: process_actor(context.peer()),
                         agent=agent,
                         host=host_id,
                     )

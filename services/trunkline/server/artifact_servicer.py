@@ -9,6 +9,7 @@ import grpc
 
 from trunkline.artifacts import Blob, Reference, parse_reference
 from trunkline.artifacts.content import CHUNK_BYTES
+from trunkline.audit import Action, AuditLog, process_actor, recording
 from trunkline.errors import ArtifactNotFoundError, InvalidArgumentError
 from trunkline.tasks.content import part_content
 from trunkline.tasks.host import TaskHost
@@ -26,8 +27,10 @@ _TOKEN_DIGITS: Final = 9
 class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
     """Serves the content of a host's tasks to the tasks' accounts."""
 
-    def __init__(self, host: TaskHost) -> None:
+    def __init__(self, host: TaskHost, audit: AuditLog | None = None) -> None:
+        """Without an audit log, nothing is recorded."""
         self._host = host
+        self._audit = audit
 
     async def DownloadArtifact(
         self, request: artifact_service_pb2.DownloadArtifactRequest, _context: _Context
@@ -54,7 +57,7 @@ class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
     async def UploadArtifact(
         self,
         requests: AsyncIterator[artifact_service_pb2.UploadArtifactRequest],
-        _context: _Context,
+        context: _Context,
     ) -> artifact_service_pb2.UploadArtifactResponse:
         first_request = await anext(requests, None)
         if first_request is None:
@@ -75,7 +78,14 @@ class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
                 if request.data:
                     await writer.write(request.data, at=request.offset)
                 if request.sha256:
-                    await writer.finish(request.sha256)
+                    with recording(
+                        self._audit,
+                        Action.FILE_CREATE,
+                        lambda: process_actor(context.peer(), account=first_request.account),
+                        task=first_request.task_id,
+                        file=first_request.artifact_id,
+                    ):
+                        await writer.finish(request.sha256)
                     return _build_stored_response(await blobs.get(reference))
                 next_request = await anext(requests, None)
                 if next_request is None:

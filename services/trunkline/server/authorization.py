@@ -3,11 +3,12 @@
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import grpc
 from google.protobuf.message import Message
 
+from trunkline.audit import Action, AuditLog, process_actor
 from trunkline.errors import PermissionDeniedError, UnauthenticatedError, UserNotProvenError
 from trunkline.identity import Identity, MeshCredentials, Role, StatementVerifier
 from trunkline.server.policy import Policy
@@ -47,10 +48,37 @@ _ROLES: Final[Mapping[str, frozenset[Role]]] = {
     # Deliveries are the bridge's work.
     "trunkline.v1.WebhookService": frozenset({Role.MEMBER, Role.BRIDGE}),
 }
+_REFUSALS: Final = (PermissionDeniedError, UnauthenticatedError, UserNotProvenError)
+
 caller: ContextVar[Identity] = ContextVar("caller")
 """The process whose call is being answered."""
 
-_policy: ContextVar[Policy | None] = ContextVar("_policy", default=None)
+_Refusal: TypeAlias = PermissionDeniedError | UnauthenticatedError | UserNotProvenError
+
+
+class _Checks(NamedTuple):
+    """The checks of a request that depend on the server, and the record of a refusal."""
+
+    policy: Policy | None
+    audit: AuditLog | None
+    method: str
+    peer: str
+
+    def record_refusal(self, error: _Refusal, acting: str = "", **objects: str) -> None:
+        """Record that the call is refused.
+
+        `acting` is the account that a process of the mesh's owner names.
+        """
+        if self.audit is None:
+            return
+        is_known = isinstance(error, PermissionDeniedError)
+        action = Action.CALLER_AUTHORIZE if is_known else Action.CALLER_AUTHENTICATE
+        actor = process_actor(self.peer, account=acting)
+        self.audit.record_refusal(action, actor, method=self.method, **objects)
+
+
+_NO_CHECKS: Final = _Checks(None, None, "", "")
+_checks: ContextVar[_Checks] = ContextVar("_checks", default=_NO_CHECKS)
 
 Authorize: TypeAlias = Callable[[str, grpc.aio.ServicerContext[Any, Any]], Awaitable[None]]
 """Checks the peer and the user of a call to a method, and sets `caller` and `current_user`."""
@@ -60,12 +88,19 @@ class MeshAuthorizer:
     """Lets processes of one mesh call the methods of their roles."""
 
     def __init__(
-        self, credentials: MeshCredentials | None, policy: PolicySettings | None = None
+        self,
+        credentials: MeshCredentials | None,
+        policy: PolicySettings | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
-        """Without credentials, only this user's processes call, over a Unix socket."""
+        """Without credentials, only this user's processes call, over a Unix socket.
+
+        Refused calls are recorded unless there is no audit log.
+        """
         self._credentials = credentials
         rules = None if policy is None else Policy(policy)
         self._policy = None if rules is None or rules.is_empty else rules
+        self._audit = audit
         self._mesh = "local" if credentials is None else credentials.identity.mesh
         # Only this user's processes reach a Unix socket of ours: `MeshServer.bind` checks that.
         self._local = Identity(self._mesh, Role.MEMBER)
@@ -83,27 +118,37 @@ class MeshAuthorizer:
             UserNotProvenError: the statement of the user is not valid.
             PermissionDeniedError: the peer's role may not call the method.
         """
-        identity = self._identify(context)
+        try:
+            identity = self._identify(context)
+        except UnauthenticatedError as error:
+            _Checks(None, self._audit, method, context.peer()).record_refusal(error)
+            raise
         statement = ""
         for key, value in context.invocation_metadata() or ():
             if key == USER_METADATA and isinstance(value, str):
                 statement = value
-        await self.enter_call(identity, method, statement)
+        await self.enter_call(identity, method, statement, context.peer())
 
-    async def enter_call(self, identity: Identity, method: str, statement: str) -> None:
-        """Check a call of a known peer, and set the context of its handler.
+    async def enter_call(self, identity: Identity, method: str, statement: str, peer: str) -> None:
+        """Check a call of a known process, and set the context of its handler.
+
+        `peer` is gRPC's name of the caller's end.
 
         Raises:
-            UnauthenticatedError: the peer was revoked.
+            UnauthenticatedError: the process was revoked.
             UserNotProvenError: the statement of the user is not valid.
-            PermissionDeniedError: the peer's role may not call the method.
+            PermissionDeniedError: the role of the process may not call the method.
         """
-        self.check(identity, method)
         caller.set(identity)
         current_actor.set(str(identity))
-        current_user.set(await self._read_statement(statement))
-        if self._policy is not None:
-            _policy.set(self._policy)
+        checks = _Checks(self._policy, self._audit, method, peer)
+        _checks.set(checks)
+        try:
+            self.check(identity, method)
+            current_user.set(await self._read_statement(statement))
+        except _REFUSALS as error:
+            checks.record_refusal(error)
+            raise
 
     async def _read_statement(self, statement: str) -> User | None:
         if not statement:
@@ -167,13 +212,25 @@ def check_user(request: Message) -> None:
             forbids the call.
     """
     account = named_account(request)
-    peer = caller.get(None)
-    if account is None or peer is None:
+    identity = caller.get(None)
+    if account is None or identity is None:
         return
-    _compare_user(peer, account, request)
-    policy = _policy.get()
-    if policy is not None:
-        policy.check(peer, account, request)
+    checks = _checks.get()
+    try:
+        _compare_user(identity, account, request)
+        if checks.policy is not None:
+            checks.policy.check(identity, account, request)
+    except _REFUSALS as error:
+        is_owner = identity.role is Role.MEMBER
+        checks.record_refusal(error, account if is_owner else "", **_name_objects(request, account))
+        raise
+
+
+def _name_objects(request: Message, account: str) -> dict[str, str]:
+    """Return what a request names, by the kinds of objects of the audit log."""
+    # Not all requests have these fields, and a message may continue a task.
+    task_id = getattr(getattr(request, "message", request), "task_id", "")
+    return {"account": account, "agent": getattr(request, "agent", ""), "task": task_id}
 
 
 def _compare_user(peer: Identity, account: str, request: Message) -> None:

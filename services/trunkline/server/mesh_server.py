@@ -65,11 +65,20 @@ class MeshServer:
     """
 
     def __init__(
-        self, credentials: MeshCredentials | None = None, *, policy: PolicySettings | None = None
+        self,
+        credentials: MeshCredentials | None = None,
+        *,
+        policy: PolicySettings | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
-        """Without credentials, it listens on Unix sockets only. Without a policy, all may call."""
+        """Without credentials, it listens on Unix sockets only. Without a policy, all may call.
+
+        Acts over its services, and refused calls, are recorded unless there is no audit log.
+        """
         self._credentials = credentials
-        authorizer = MeshAuthorizer(credentials, policy)
+        self.audit: AuditLog | None = audit
+        """The audit log of the process."""
+        authorizer = MeshAuthorizer(credentials, policy, audit)
         self.statements: StatementVerifier | None = authorizer.statements
         """Verifies statements of users; None without credentials."""
         self._interceptor = CallInterceptor(authorizer)
@@ -90,14 +99,14 @@ class MeshServer:
         servicer = message_servicer.MessageServicer(host)
         self._add_to_trunk(message_servicer.SERVICE, servicer.handlers(), servicer.streams())
 
-    def add_task_service(self, host: TaskHost, audit: AuditLog | None = None) -> None:
+    def add_task_service(self, host: TaskHost) -> None:
         """Serve TaskService for the tasks of a host."""
-        servicer = task_servicer.TaskServicer(host, audit)
+        servicer = task_servicer.TaskServicer(host, self.audit)
         self._add_to_trunk(task_servicer.SERVICE, servicer.handlers(), servicer.streams())
 
-    def add_webhook_service(self, outbox: Outbox, audit: AuditLog | None = None) -> None:
+    def add_webhook_service(self, outbox: Outbox) -> None:
         """Serve WebhookService for the webhooks of a host."""
-        servicer = webhook_servicer.WebhookServicer(outbox, audit)
+        servicer = webhook_servicer.WebhookServicer(outbox, self.audit)
         self._add_to_trunk(webhook_servicer.SERVICE, servicer.handlers(), {})
 
     def add_artifact_service(self, host: TaskHost) -> None:
@@ -105,7 +114,7 @@ class MeshServer:
         self.add_service(
             artifact_servicer.SERVICE,
             artifact_service_pb2_grpc.add_ArtifactServiceServicer_to_server,
-            artifact_servicer.ArtifactServicer(host),
+            artifact_servicer.ArtifactServicer(host, self.audit),
         )
 
     def add_registry(self, servicer: registry_service_pb2_grpc.RegistryServiceServicer) -> None:

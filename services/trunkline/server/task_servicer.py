@@ -82,14 +82,21 @@ class TaskServicer:
         return task_service_pb2.AnswerApprovalResponse(approval=approval)
 
     async def SetPushNotificationConfig(
-        self, request: task_service_pb2.SetPushNotificationConfigRequest, _context: _Context
+        self, request: task_service_pb2.SetPushNotificationConfigRequest, context: UnaryContext
     ) -> task_service_pb2.SetPushNotificationConfigResponse:
-        config = await self._host.push_configs.set(
-            request.config,
-            account=request.account,
-            version=request.version,
-            request_id=request.request_id,
-        )
+        with recording(
+            self._audit,
+            Action.WEBHOOK_CREATE,
+            lambda: process_actor(context.peer(), account=request.account),
+            task=request.config.task_id,
+            webhook=request.config.id,
+        ):
+            config = await self._host.push_configs.set(
+                request.config,
+                account=request.account,
+                version=request.version,
+                request_id=request.request_id,
+            )
         return task_service_pb2.SetPushNotificationConfigResponse(config=config)
 
     async def GetPushNotificationConfig(
@@ -114,11 +121,18 @@ class TaskServicer:
         )
 
     async def DeletePushNotificationConfig(
-        self, request: task_service_pb2.DeletePushNotificationConfigRequest, _context: _Context
+        self, request: task_service_pb2.DeletePushNotificationConfigRequest, context: UnaryContext
     ) -> task_service_pb2.DeletePushNotificationConfigResponse:
-        await self._host.push_configs.delete(
-            request.task_id, request.config_id, account=request.account
-        )
+        with recording(
+            self._audit,
+            Action.WEBHOOK_DELETE,
+            lambda: process_actor(context.peer(), account=request.account),
+            task=request.task_id,
+            webhook=request.config_id,
+        ):
+            await self._host.push_configs.delete(
+                request.task_id, request.config_id, account=request.account
+            )
         return task_service_pb2.DeletePushNotificationConfigResponse()
 
     async def SetTaskAlias(

@@ -104,6 +104,7 @@ class TrunkServerConnection:
         """
         self._authorizer = authorizer
         self._caller = caller.get()
+        self._peer = context.peer()
         self._methods = methods
         self._context = context
         self._group = group
@@ -209,7 +210,7 @@ class TrunkServerConnection:
                 async with deadline:
                     self._check_room()
                     await self._authorizer.enter_call(
-                        self._caller, request.method, request.user_statement
+                        self._caller, request.method, request.user_statement, self._peer
                     )
                     # Here and not for all calls at once: one bad call ends alone.
                     check_values(request)

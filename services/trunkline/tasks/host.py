@@ -4,13 +4,14 @@ import asyncio
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.artifacts import BlobStore
-from trunkline.audit import Action, Actor, ActorKind, AuditLog
+from trunkline.audit import Action, AuditLog, process_actor
 from trunkline.errors import (
     JournalUnavailableError,
     PeerUnavailableError,
@@ -239,11 +240,9 @@ class TaskHost:
         """Record the approvals that a message answered, unless a parent passed the answers on."""
         if self._audit is None or submission.HasField("parent"):
             return
-        actor = Actor(
-            kind=ActorKind.PROCESS,
-            account=submission.account or ANONYMOUS_ACCOUNT,
-            name=submission.caller,
-        )
+        actor = process_actor(account=submission.account or ANONYMOUS_ACCOUNT)
+        if not actor.user:
+            actor = replace(actor, user=submission.caller)
         for answer in result.answers:
             self._audit.record(
                 Action.APPROVAL_ANSWER,

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from trunkline.errors import PermissionDeniedError
@@ -55,7 +56,7 @@ class ApprovalGate:
             await self._check_proof(request, label, digest)
         if tool.read_only or tool.idempotent:
             return
-        if not await asyncio.to_thread(self._used.use, digest):
+        if not await asyncio.to_thread(self._used.use, digest, datetime.now(UTC)):
             raise _refuse(request, label, "its approval was used; request another one")
 
     async def _check_proof(

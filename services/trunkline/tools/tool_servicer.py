@@ -3,23 +3,21 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import grpc
 from google.protobuf import json_format
 
+from trunkline.audit import Action, AuditLog, process_actor, recording
 from trunkline.client.artifacts import ArtifactClient
 from trunkline.client.services import remaining_s
 from trunkline.errors import InvalidArgumentError, ToolNotFoundError
-from trunkline.identity import StatementVerifier
 from trunkline.server.authorization import caller
 from trunkline.server.policy import find_acting_agents
 from trunkline.settings import AgentSettings
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.approval_gate import ApprovalGate
 from trunkline.tools.results import ContentUploader
-from trunkline.tools.used_approvals import UsedApprovals
 from trunkline.v1 import part_pb2, tool_service_pb2, tool_service_pb2_grpc
 
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
@@ -37,24 +35,25 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
     def __init__(
         self,
         adapter: ToolAdapter,
+        gate: ApprovalGate,
         *,
-        data_dir: Path,
         agents: Mapping[str, Sequence[str]] | None = None,
         options: Mapping[str, AgentSettings] | None = None,
         artifacts: ArtifactClient | None = None,
-        statements: StatementVerifier | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
-        """Serve the tools of `adapter`. The approvals of calls that were made are in `data_dir`.
+        """Serve the tools of `adapter`. `gate` checks the approvals of calls.
 
         `agents` lists the agents that use each server, by server name. `options`, by agent name,
         restrict the tools that an agent may call. `artifacts` stores content that is too large for
-        a result. `statements` checks the users' approvals of calls of processes that joined.
+        a result. Calls with an approval, and refused ones, are recorded in `audit`.
         """
         self._adapter = adapter
         self._agents = agents or {}
         self._options = options or {}
         self._artifacts = artifacts
-        self._gate = ApprovalGate(statements, UsedApprovals(data_dir))
+        self._audit = audit
+        self._gate = gate
 
     async def ListTools(
         self, request: tool_service_pb2.ListToolsRequest, _context: _Context
@@ -67,6 +66,23 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
     async def CallTool(  # type: ignore[override]
         self, request: tool_service_pb2.CallToolRequest, context: _Context
     ) -> None:
+        with recording(
+            self._audit,
+            Action.TOOL_CALL,
+            lambda: process_actor(context.peer(), account=request.account),
+            is_recorded=bool(request.approval_id),
+            tool=f"{request.server}/{request.tool}",
+            agent=request.agent,
+            task=request.task_id,
+            approval=request.approval_id,
+        ):
+            result = await self._call(request, context)
+        await context.write(tool_service_pb2.CallToolResponse(result=result))
+
+    async def _call(
+        self, request: tool_service_pb2.CallToolRequest, context: _Context
+    ) -> tool_service_pb2.ToolResult:
+        """Make a call, and write its progress."""
         self._check_agents(request)
         arguments, peer = _arguments(request), caller.get(None)
 
@@ -75,7 +91,7 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
 
         progress = _ProgressWriter(context.write)
         try:
-            result = await self._adapter.call(
+            return await self._adapter.call(
                 request.server,
                 request.tool,
                 arguments,
@@ -86,7 +102,6 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
             )
         finally:
             await progress.close()
-        await context.write(tool_service_pb2.CallToolResponse(result=result))
 
     async def WatchTools(
         self, request: tool_service_pb2.WatchToolsRequest, _context: _Context

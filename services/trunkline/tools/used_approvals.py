@@ -6,7 +6,7 @@ Tool adapters with the same data directory share the file.
 import contextlib
 import os
 import sqlite3
-import time
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +14,7 @@ from trunkline.errors import ConfigurationError
 from trunkline.journal.sqlite.connection import check_access, connect, translate_errors
 from trunkline.private_files import PRIVATE_FOLDER, create_private_folder
 
-RETENTION_S: Final = 25 * 3600
+RETENTION: Final = timedelta(hours=25)
 """The time for which a used approval is stored. The statement that proves it is valid for a day,
 and clocks of machines differ."""
 _SCHEMA: Final = """
@@ -36,8 +36,8 @@ class UsedApprovals:
         self.path: Path = data_dir / PRIVATE_FOLDER / "used-approvals.db"
         """The path of the file."""
 
-    def use(self, digest: str) -> bool:
-        """Record that an approval is used; return False if it was used before. Blocks.
+    def use(self, digest: str, now: datetime) -> bool:
+        """Record that an approval is used now; return False if it was used before. Blocks.
 
         The record is on the disk when this returns.
 
@@ -45,11 +45,11 @@ class UsedApprovals:
             ConfigurationError: the folder can't be used.
             JournalUnavailableError: the file can't be read or written.
         """
-        now = time.time()
+        ended = (now - RETENTION).timestamp()
         with translate_errors(self.path), contextlib.closing(self._open()) as database:
-            database.execute("DELETE FROM used_approvals WHERE used_at < ?", (now - RETENTION_S,))
+            database.execute("DELETE FROM used_approvals WHERE used_at < ?", (ended,))
             added = database.execute(
-                "INSERT OR IGNORE INTO used_approvals VALUES (?, ?)", (digest, now)
+                "INSERT OR IGNORE INTO used_approvals VALUES (?, ?)", (digest, now.timestamp())
             )
             return added.rowcount == 1
 

@@ -81,8 +81,8 @@ class SmallMesh:
         host = await self._stack.enter_async_context(
             open_host(agents, directory=self.directory, settings=host_settings, audit=self._audit)
         )
-        server = MeshServer(mesh_credentials())
-        add_host_services(server, host, self._audit)
+        server = MeshServer(mesh_credentials(), audit=self._audit)
+        add_host_services(server, host)
         # A reserved port: while the host is cut off, no other process may get it.
         (address,) = await server.start(free_address())
         joined = JoinedHost(host, server, address)
@@ -214,7 +214,7 @@ async def open_small_mesh(
             ChannelPool(mesh_credentials(), ping_s=PATIENCE_S)
         )
         registry = await stack.enter_async_context(RegistryServicer(lease_s, audit))
-        server = MeshServer(mesh_credentials())
+        server = MeshServer(mesh_credentials(), audit=audit)
         server.add_registry(registry)
         (address,) = await server.start("127.0.0.1:0")
         stack.push_async_callback(server.stop, 0)

@@ -115,12 +115,17 @@ async def test_what_can_not_be_written_at_the_end_is_logged(
     assert [record["count"] for record in lost] == [1]
 
 
+def refuse(log: AuditLog, address: str) -> None:
+    actor = Actor(kind=ActorKind.ANONYMOUS, address=address)
+    log.record_refusal(Action.CALLER_AUTHENTICATE, actor)
+
+
 async def test_repeated_refusals_of_an_address_are_two_records(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     async with open_log(path) as (log, _):
         for _ in range(500):
-            log.record_refusal("203.0.113.9", "UNAUTHENTICATED")
-        log.record_refusal("203.0.113.10", "UNAUTHENTICATED")
+            refuse(log, "203.0.113.9")
+        refuse(log, "203.0.113.10")
     records = [(entry["actor"]["address"], entry.get("count", 1)) for entry in entries(path)]
     assert records == [("203.0.113.9", 1), ("203.0.113.10", 1), ("203.0.113.9", 499)]
     assert {entry["outcome"] for entry in entries(path)} == {"denied"}
@@ -130,7 +135,7 @@ async def test_refusals_of_many_addresses_are_bounded(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     async with open_log(path) as (log, _):
         for number in range(5000):
-            log.record_refusal(f"2001:db8::{number:x}", "UNAUTHENTICATED")
+            refuse(log, f"2001:db8::{number:x}")
     assert len(entries(path)) <= 2 * 101
     assert sum(entry.get("count", 1) for entry in entries(path)) == 5000
 
