@@ -1,6 +1,6 @@
 """The user that the current code works for, and the accounts that requests of the mesh name."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -39,6 +39,18 @@ current_user: ContextVar[User | None] = ContextVar("current_user", default=None)
 
 current_actor: ContextVar[str] = ContextVar("current_actor", default="")
 """The SPIFFE id of the process whose call is being answered: provenance, never a permission."""
+
+
+approving_users: ContextVar[Sequence[User]] = ContextVar("approving_users", default=())
+"""The users whose answers to approvals a parent passes on, besides the current user."""
+
+
+def find_approving_user(call_digest: str) -> User | None:
+    """Return the user whose statement approves a call; the current user if none does."""
+    for user in approving_users.get():
+        if call_digest in user.approved:
+            return user
+    return current_user.get()
 
 
 def current_statement() -> str:

@@ -12,8 +12,13 @@ from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.agents.inline_agents import texts
 from harness.agents.shop import Orders, shop
 from harness.mesh.command_line import run_command
+from harness.mesh.identity import mesh_credentials
+from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.errors import ApprovalAnsweredError, TaskEndedError
+from trunkline.identity import StatementVerifier
+from trunkline.tasks.approvals import digest_answer
 from trunkline.tasks.lifecycle import State
+from trunkline.users import User, current_user
 from trunkline.v1 import event_pb2, snapshot_pb2, task_service_pb2
 from trunkline_bridge.settings import BridgeSettings
 
@@ -335,17 +340,30 @@ async def test_an_answer_while_another_child_works_takes_effect_after_it(shops: 
     slow.go.clear()
     await mesh.join(shop("plums", slow))
     await mesh.supervise()
-    task_id = await mesh.begin("order 3 apples and order 2 plums")
-    waiting = await mesh.until(task_id, lambda now: bool(now.approvals))
+    task_id = await mesh.begin("order 3 apples and order 4 pears and order 2 plums")
+    waiting = await mesh.until(task_id, lambda now: len(now.approvals) == 2)
     await slow.began.wait()
-    given = await shops.answer(waiting.approvals[0].requested.approval_id)
-    assert given.answered.turn == 2
-    assert shops.apples.orders == []
+    # Two users, each with a statement of their own.
+    for name, approval in zip(("ann", "ben"), waiting.approvals, strict=True):
+        answer = event_pb2.ApprovalAnswered(decision=APPROVED)
+        digest = digest_answer(approval.requested, answer)
+        current_user.set(User(ANONYMOUS_ACCOUNT, name, approved=frozenset({digest})))
+        answered = await shops.answer(approval.requested.approval_id, task_id=task_id)
+        assert answered.answered.turn == 2
+        assert answered.answered.user == name
+    current_user.set(None)
+    assert shops.apples.orders == shops.pears.orders == []
     slow.go.set()
     ended = await mesh.until(task_id, lambda now: now.task.status.state == DONE)
-    assert "Ordered 2 plums." in texts(ended)
-    assert texts(ended)[-1] == "Ordered 3 apples."
-    assert len(shops.apples.orders) == len(slow.orders) == 1
+    assert {"Ordered 2 plums.", "Ordered 3 apples.", "Ordered 4 pears."} <= set(texts(ended))
+    assert len(shops.apples.orders) == len(shops.pears.orders) == len(slow.orders) == 1
+    # Each call has the statement of the user who approved it.
+    approvers = []
+    for request in (*shops.apples.requests, *shops.pears.requests):
+        user = await StatementVerifier(mesh_credentials()).verify(request.approval_statement)
+        assert user.approved == {request.approval_digest}
+        approvers.append(user.name)
+    assert sorted(approvers) == ["ann", "ben"]
 
 
 async def test_a_step_that_needs_the_result_of_a_waiting_one_waits_too(shops: Shops) -> None:

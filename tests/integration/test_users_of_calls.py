@@ -3,13 +3,15 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
-from harness.agents.inline_agents import define, message
+from harness.agents.inline_agents import define, message, status_texts
+from harness.journal.host_death import kill_host
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.other_identities import NAME_OPTION, issue, other_authority
 from trunkline.audit import AuditLog, open_audit_log, read_records
@@ -17,11 +19,14 @@ from trunkline.client import ChannelPool, HostClient
 from trunkline.client.status import translate_errors
 from trunkline.errors import PermissionDeniedError, UserNotProvenError
 from trunkline.identity import MeshCredentials, Role, StatementSigner
+from trunkline.identity.statement_tokens import LIFETIME_S, sign_statement
 from trunkline.journal.journal import Journal
 from trunkline.server import MeshServer
 from trunkline.settings import AccountPolicy, PolicySettings, Settings
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
+from trunkline.tasks.lifecycle import State
+from trunkline.tasks.submission import SubmitResult
 from trunkline.users import USER_METADATA, User, current_statement, current_user
 from trunkline.v1 import (
     artifact_service_pb2,
@@ -30,11 +35,13 @@ from trunkline.v1 import (
     message_service_pb2,
     push_notification_pb2,
     snapshot_pb2,
+    task_pb2,
     task_service_pb2,
 )
 
 ALICE = User("acme", "alice")
 BOB = User("globex", "bob")
+FAILED = State.TASK_STATE_FAILED
 LOG = Path("private") / "audit.jsonl"
 POLICY = PolicySettings(accounts={"initech": AccountPolicy(agents=("another",))})
 
@@ -352,3 +359,42 @@ async def test_refused_calls_are_in_the_audit_log(tmp_path: Path, has_trunk: boo
     assert called[:2] == ("caller.authorize", here | {"name": str(tools.identity)})
     # The first refusal, and the number of the others.
     assert (more, entries[-1]["count"]) == (got, 2)
+
+
+@pytest.mark.parametrize(
+    ("age_s", "state"), [(60, State.TASK_STATE_COMPLETED), (LIFETIME_S + 600, FAILED)]
+)
+async def test_a_stored_statement_works_after_a_restart_until_it_ends(
+    meeting: Meeting, age_s: int, state: task_pb2.TaskState.ValueType
+) -> None:
+    reached = asyncio.Event()
+    path = meeting.folder / "parent.db"
+    certificate, key = mesh_credentials().read_pem()
+    signed_at = int(datetime.now(UTC).timestamp()) - age_s
+    statement = sign_statement(ALICE, certificate_pem=certificate, key_pem=key, issued_at=signed_at)
+    async with meeting.client(await meeting.credentials(Role.AGENTS, "parent")) as client:
+
+        async def call_others(task: TaskContext) -> None:
+            if task.attempt == 1:
+                await task.working()
+                reached.set()
+                await asyncio.Event().wait()
+            await send(client, ALICE)
+
+        parent = define(call_others, repeatable=True)
+        first = await TaskHost(Journal.open(path), [parent]).__aenter__()
+        user = current_user.set(User("acme", "alice", statement=statement))
+        accepted = await first.submit("tested", message("begin"), submission(ALICE))
+        assert isinstance(accepted, SubmitResult)
+        current_user.reset(user)
+        await reached.wait()
+        await kill_host(first)
+        async with TaskHost(Journal.open(path), [parent]) as second:
+            ended = await second.wait_turn(accepted.task_id)
+            second.journal.close()
+    assert ended.task.status.state == state
+    if state == FAILED:
+        assert "expired" in status_texts(ended)
+        assert meeting.statements == []
+    else:
+        assert meeting.statements == [statement]

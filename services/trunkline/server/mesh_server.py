@@ -96,7 +96,7 @@ class MeshServer:
 
     def add_message_service(self, host: TaskHost) -> None:
         """Serve MessageService for the agents of a host."""
-        servicer = message_servicer.MessageServicer(host)
+        servicer = message_servicer.MessageServicer(host, self.statements)
         self._add_to_trunk(message_servicer.SERVICE, servicer.handlers(), servicer.streams())
 
     def add_task_service(self, host: TaskHost) -> None:

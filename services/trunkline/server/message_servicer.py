@@ -1,27 +1,36 @@
 """The servicer of trunkline.v1.MessageService: submits messages to the agents of a host."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from trunkline.accounts import ANONYMOUS_ACCOUNT
+from trunkline.errors import InvalidArgumentError
+from trunkline.identity import StatementVerifier
 from trunkline.server.handlers import OpenStream, TaskStreamMethod, UnaryContext, unary_handler
 from trunkline.tasks.host import TaskHost
+from trunkline.users import approving_users
 from trunkline.v1 import message_pb2, message_service_pb2
 
 if TYPE_CHECKING:
     import grpc
 
+# Each costs a verification of a signature.
+_MAX_APPROVERS: Final = 100
 SERVICE = message_service_pb2.DESCRIPTOR.services_by_name["MessageService"].full_name
 
 
 class MessageServicer:
     """Submits messages to a host's agents. A task continues when its caller disconnects."""
 
-    def __init__(self, host: TaskHost) -> None:
+    def __init__(self, host: TaskHost, statements: StatementVerifier | None = None) -> None:
+        """`statements` verifies those of users who approved calls."""
         self._host = host
+        self._statements = statements
 
     async def SendMessage(
         self, request: message_service_pb2.SendMessageRequest, context: UnaryContext
     ) -> message_service_pb2.SendMessageResponse:
         submission = request.submission
+        await self._note_approving_users(submission)
         with_timeline = submission.with_timeline
         result = await self._host.submit(
             request.agent, request.message, submission, is_held=request.return_immediately
@@ -39,6 +48,7 @@ class MessageServicer:
 
     async def StreamMessage(self, request: message_service_pb2.StreamMessageRequest) -> OpenStream:
         submission = request.submission
+        await self._note_approving_users(submission)
         result = await self._host.submit(request.agent, request.message, submission, is_held=True)
         if isinstance(result, message_pb2.Message):
             reply = message_service_pb2.StreamMessageResponse(message=result)
@@ -54,6 +64,24 @@ class MessageServicer:
         snapshot = result.snapshot or await watch.snapshot(with_timeline=with_timeline)
         response = message_service_pb2.StreamMessageResponse(snapshot=snapshot)
         return OpenStream(response.SerializeToString(), watch, result.start)
+
+    async def _note_approving_users(self, submission: message_service_pb2.Submission) -> None:
+        """Set the users who gave the answers that a parent passes on.
+
+        Raises:
+            InvalidArgumentError: there are too many.
+            UserNotProvenError: a statement is not valid.
+        """
+        statements = submission.approval_statements
+        if not statements or self._statements is None:
+            return
+        if len(statements) > _MAX_APPROVERS:
+            raise InvalidArgumentError(
+                "submission.approval_statements", f"has more than {_MAX_APPROVERS} statements"
+            )
+        users = [await self._statements.verify(statement) for statement in statements]
+        account = submission.account or ANONYMOUS_ACCOUNT
+        approving_users.set([user for user in users if user.account == account])
 
     def streams(self) -> dict[str, TaskStreamMethod[Any]]:
         """Return the streaming methods by name."""

@@ -5,7 +5,12 @@ import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from trunkline.errors import TaskNotCancelableError, TaskNotFoundError, TrunklineError
+from trunkline.errors import (
+    TaskNotCancelableError,
+    TaskNotFoundError,
+    TrunklineError,
+    UserNotProvenError,
+)
 from trunkline.journal.journal import Journal
 from trunkline.journal.store import OrphanedChild
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -87,6 +92,10 @@ class OrphanedChildren:
                 await self._cancel_child(orphan.task_id, orphan.account)
         except (TaskNotFoundError, TaskNotCancelableError):
             pass  # The child was never created, or has ended.
+        except UserNotProvenError as error:
+            # The statement has ended and does not become valid again.
+            extra = {"task_id": orphan.task_id, "reason": error.reason}
+            logger.warning("child.not_canceled", extra=extra)
         except (TimeoutError, TrunklineError):
             if datetime.now(UTC).timestamp() < orphan.until_s:
                 return

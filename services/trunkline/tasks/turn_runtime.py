@@ -254,6 +254,18 @@ class TurnRuntime:
             submission.deadline.CopyFrom(self.snapshot.deadline)
         return submission
 
+    def statements_of_answers(self, child_id: str) -> Sequence[str]:
+        """Return the statements of the users who approved calls of a child for this turn.
+
+        That of the current user is not among them.
+        """
+        statements = {
+            approval.answered.user_statement
+            for approval in self.pending_approvals.all
+            if approval.requested.child_task_id == child_id and approval.answered.turn >= self.turn
+        }
+        return sorted(statements - {"", current_statement()})
+
     def continue_for_user(self) -> None:
         """Work for the task's user in the rest of this asyncio task, unless it does for one."""
         continue_for(self.account, self.caller, self.latest.user_statement)

@@ -6,7 +6,7 @@ from typing import Any, Final
 from trunkline.tasks import approvals
 from trunkline.tasks.content import to_struct
 from trunkline.tasks.lifecycle import TERMINAL
-from trunkline.users import current_user
+from trunkline.users import find_approving_user
 from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2
 
 
@@ -189,14 +189,14 @@ class PendingApprovals:
 
     def seal(self, answer: event_pb2.ApprovalAnswered, *, turn: int) -> None:
         """Record in a new answer who gave it, the digest of the call, and the turn to act on it."""
-        user = current_user.get()
         answer.turn = turn
         answer.account = self._task.account
-        if user is not None:
-            answer.user, answer.user_statement = user.name, user.statement
         approval = self._by_id.get(answer.approval_id)
         if approval is not None:
             answer.call_digest = approvals.digest_answer(approval.requested, answer)
+        user = find_approving_user(answer.call_digest)
+        if user is not None:
+            answer.user, answer.user_statement = user.name, user.statement
 
     def add_question(self, message: message_pb2.Message, accepted_modes: Sequence[str]) -> None:
         """Add the question for all pending approvals to a turn's last message."""

@@ -45,6 +45,7 @@ class Submission(_message.Message):
     IF_GENERATION_MATCH_FIELD_NUMBER: _builtins.int
     WITH_TIMELINE_FIELD_NUMBER: _builtins.int
     TREE_FIELD_NUMBER: _builtins.int
+    APPROVAL_STATEMENTS_FIELD_NUMBER: _builtins.int
     account: _builtins.str
     """Whom the caller belongs to."""
     caller: _builtins.str
@@ -93,6 +94,12 @@ class Submission(_message.Message):
         FAILED_PRECONDITION (TREE_LIMIT) if it is over a limit.
         """
 
+    @_builtins.property
+    def approval_statements(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Signed statements of the users who gave the answers in the message, if several users or
+        messages gave them. The statement of the call is not among them.
+        """
+
     def __init__(
         self,
         *,
@@ -110,10 +117,11 @@ class Submission(_message.Message):
         if_generation_match: _builtins.int | None = ...,
         with_timeline: _builtins.bool = ...,
         tree: _tree_pb2.TreePosition | None = ...,
+        approval_statements: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_if_generation_match", b"_if_generation_match", "deadline", b"deadline", "if_generation_match", b"if_generation_match", "metadata", b"metadata", "parent", b"parent", "push_notification_config", b"push_notification_config", "tree", b"tree"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_if_generation_match", b"_if_generation_match", "accepted_output_modes", b"accepted_output_modes", "account", b"account", "caller", b"caller", "deadline", b"deadline", "idempotent", b"idempotent", "if_generation_match", b"if_generation_match", "metadata", b"metadata", "parent", b"parent", "priority", b"priority", "push_notification_config", b"push_notification_config", "push_notification_version", b"push_notification_version", "task_id", b"task_id", "tree", b"tree", "with_timeline", b"with_timeline"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_if_generation_match", b"_if_generation_match", "accepted_output_modes", b"accepted_output_modes", "account", b"account", "approval_statements", b"approval_statements", "caller", b"caller", "deadline", b"deadline", "idempotent", b"idempotent", "if_generation_match", b"if_generation_match", "metadata", b"metadata", "parent", b"parent", "priority", b"priority", "push_notification_config", b"push_notification_config", "push_notification_version", b"push_notification_version", "task_id", b"task_id", "tree", b"tree", "with_timeline", b"with_timeline"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__if_generation_match: _TypeAlias = _typing.Literal["if_generation_match"]  # noqa: Y015
     _WhichOneofArgType__if_generation_match: _TypeAlias = _typing.Literal["_if_generation_match", b"_if_generation_match"]  # noqa: Y015

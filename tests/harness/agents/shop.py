@@ -40,6 +40,7 @@ class Orders:
 
     def __init__(self, **flags: bool) -> None:
         self.orders: list[dict[str, Any]] = []
+        self.requests: list[tool_service_pb2.CallToolRequest] = []
         self.began = asyncio.Event()
         self.go = asyncio.Event()
         self.go.set()
@@ -57,6 +58,7 @@ class Orders:
         """Order."""
         arguments = arguments_to_dict(request.arguments)
         self.orders.append(arguments)
+        self.requests.append(request)
         self.began.set()
         await self.go.wait()
         if self.error is not None:

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from harness.agents.inline_agents import OpenHost, define, message
 from harness.journal.host_death import kill_host, wait_until_slots_free
 from trunkline.errors import (
@@ -12,12 +14,14 @@ from trunkline.errors import (
     TaskNotCancelableError,
     TaskNotFoundError,
     TrunklineError,
+    UserNotProvenError,
 )
 from trunkline.journal.journal import Journal
 from trunkline.tasks.context import TaskContext, get_turn_runtime
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
+from trunkline.users import User, current_statement, current_user
 from trunkline.v1 import event_pb2, message_service_pb2
 
 UNREACHABLE = PeerUnavailableError("its host", "it is away")
@@ -31,11 +35,13 @@ class Children:
         """Set the results of the cancels, one for each attempt; the last one repeats."""
         self._answers = list(answers)
         self.cancels: list[tuple[str, str]] = []
+        self.statements: set[str] = set()
         self.is_called = asyncio.Event()
 
     async def cancel(self, task_id: str, account: str) -> None:
         """Cancel a child, or raise the scripted error."""
         self.cancels.append((task_id, account))
+        self.statements.add(current_statement())
         self.is_called.set()
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
         if answer is not None:
@@ -115,7 +121,9 @@ async def test_an_ended_or_unknown_child_is_not_orphaned(open_host: OpenHost) ->
 async def test_orphans_are_canceled_after_a_restart(open_host: OpenHost) -> None:
     unreachable = Children(UNREACHABLE)
     host = await open_host(PARENT, cancel_child=unreachable.cancel)
+    user = current_user.set(User("acme", "alice", statement="of alice"))
     task_id = await start_task(host, "wait")
+    current_user.reset(user)
     await wait_for(lambda: host.journal.head(task_id) > 2)
     await host.cancel(task_id, account="acme")
     await kill_host(host)
@@ -123,6 +131,19 @@ async def test_orphans_are_canceled_after_a_restart(open_host: OpenHost) -> None
     reopened = await open_host(PARENT, cancel_child=reachable.cancel)
     await wait_for(lambda: has_no_orphans(reopened.journal))
     assert reachable.cancels == [("c-1", "acme")]
+    # The statement of the user is stored: a process that joined the mesh has no other proof.
+    assert unreachable.statements == reachable.statements == {"of alice"}
+
+
+async def test_an_orphan_is_dropped_if_the_statement_of_its_user_has_ended(
+    open_host: OpenHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    children = Children(UNREACHABLE, UserNotProvenError("it has ended"))
+    host = await open_host(PARENT, cancel_child=children.cancel)
+    await host.wait_turn(await start_task(host, "leave"))
+    await wait_for(lambda: has_no_orphans(host.journal) and len(children.cancels) == 2)
+    (warning,) = [vars(record) for record in caplog.records if record.msg == "child.not_canceled"]
+    assert (warning["task_id"], warning["reason"]) == ("c-1", "USER_NOT_PROVEN")
 
 
 async def test_an_orphan_is_dropped_after_its_deadline(open_host: OpenHost) -> None:
