@@ -1,12 +1,13 @@
 """Names the user of an outgoing call by a signed statement."""
 
+from dataclasses import replace
 from typing import TypeAlias
 
 import grpc
 from google.protobuf.message import Message
 
 from trunkline.client.channels import MeshChannel
-from trunkline.identity import Role
+from trunkline.identity import Role, has_ended
 from trunkline.users import (
     USER_METADATA,
     User,
@@ -22,16 +23,20 @@ StatementMetadata: TypeAlias = tuple[tuple[str, str], ...]
 async def find_statement(channel: grpc.aio.Channel, request: Message) -> str:
     """Return the statement to send with a request; empty: none is needed.
 
-    A statement that this process works by is passed on. A bridge signs for each account that it
+    A statement that this process works by is passed on; if it has ended, a process that may sign
+    makes a new one. A bridge signs for each account that it
     calls for, and a member only for calls that start work: its own word is enough for the others.
 
     Raises:
         ConfigurationError: the key of this process can't sign.
     """
     user = current_user.get()
-    if user is not None and user.statement:
-        return user.statement
     signer = channel.signer if isinstance(channel, MeshChannel) else None
+    if user is not None and user.statement:
+        if signer is None or not has_ended(user.statement):
+            return user.statement
+        # The work outlasts the statement, or its host did not run for a day.
+        user = replace(user, statement="", approved=frozenset())
     account = named_account(request)
     if signer is None or account is None:
         return ""

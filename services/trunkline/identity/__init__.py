@@ -10,7 +10,7 @@ from trunkline.identity.lifecycle import (
 )
 from trunkline.identity.names import MESH_NAME, Identity, Role
 from trunkline.identity.revocation import RevocationList
-from trunkline.identity.statements import StatementSigner, StatementVerifier
+from trunkline.identity.statements import StatementSigner, StatementVerifier, has_ended
 
 __all__ = [
     "LIFETIME",
@@ -21,6 +21,7 @@ __all__ = [
     "Role",
     "StatementSigner",
     "StatementVerifier",
+    "has_ended",
     "identity_folder",
     "load_credentials",
     "open_credentials",
