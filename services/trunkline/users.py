@@ -37,6 +37,9 @@ class User:
 current_user: ContextVar[User | None] = ContextVar("current_user", default=None)
 """The user of the current call or task; None: the owner of the mesh, or no user at all."""
 
+requires_proof: ContextVar[bool] = ContextVar("requires_proof", default=False)
+"""True if the word of the calling process is no proof that a user approved a call."""
+
 current_actor: ContextVar[str] = ContextVar("current_actor", default="")
 """The SPIFFE id of the process whose call is being answered: provenance, never a permission."""
 
@@ -143,6 +146,13 @@ _READS: Final = (
 def changes_nothing(request: Message) -> bool:
     """Return True if a request that names an account only reads."""
     return isinstance(request, _READS)
+
+
+def sets_webhook(request: Message) -> bool:
+    """Return True if a message sets a webhook of its task."""
+    return isinstance(request, _SUBMISSIONS) and request.submission.HasField(
+        "push_notification_config"
+    )
 
 
 def starts_work(request: Message) -> bool:

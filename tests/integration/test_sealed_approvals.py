@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,12 @@ async def test_a_joined_agent_is_only_itself(tmp_path: Path, address: str) -> No
             await call(client, request(agent="echo"))
         with pytest.raises(PermissionDeniedError, match="names another"):
             await call(client, request(account="globex"))
+        reader = User("acme", "reader", is_read_only=True)
+        statement = await StatementSigner(mesh_credentials()).sign(reader)
+        token = current_user.set(replace(reader, statement=statement))
+        with pytest.raises(PermissionDeniedError, match="only read"):
+            await call(client, request())
+        current_user.reset(token)
         for name in ("math", ""):
             # Who names no agent has the rights that all of its agents have.
             with pytest.raises(ToolNotFoundError):

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from trunkline.identity.statement_tokens import LIFETIME_S, sign_statement
 from trunkline.journal.journal import Journal
 from trunkline.server import MeshServer
 from trunkline.settings import AccountPolicy, PolicySettings, Settings
+from trunkline.tasks.approvals import digest_call
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
@@ -93,6 +95,8 @@ async def open_meeting(folder: Path, audit: AuditLog | None = None) -> AsyncIter
 
     async def run(task: TaskContext) -> None:
         statements.append(current_statement())
+        if task.text == "pay" or task.turn > 1:
+            await task.request_approval("pay", {"n": 1})
         if task.text == "ask":
             await task.require_input("which?")
 
@@ -126,8 +130,7 @@ async def send(client: HostClient, user: User, text: str = "hello") -> snapshot_
 
 async def signed(user: User) -> User:
     """Return a user with the statement of another bridge's call, as an agent holds it."""
-    statement = await StatementSigner(mesh_credentials()).sign(user)
-    return User(user.account, user.name, user.is_read_only, statement=statement)
+    return replace(user, statement=await StatementSigner(mesh_credentials()).sign(user))
 
 
 async def test_a_bridge_signs_for_its_callers(meeting: Meeting) -> None:
@@ -164,15 +167,12 @@ def reads(client: HostClient, task_id: str, account: str) -> list[Awaitable[Any]
         client.get_task(task_id, account=account),
         watch(client, task_id, account),
         client.list_tasks(task_service_pb2.ListTasksRequest(account=account)),
-        client.get_push_config(task_id, "hook", account),
-        client.list_push_configs(task_id, account),
         client.resolve_task_alias(account, "alias"),
     ]
 
 
 def changes(client: HostClient, task_id: str, user: User) -> list[Awaitable[Any]]:
     """Return calls that change something for a user."""
-    config = push_notification_pb2.TaskPushNotificationConfig(task_id=task_id, id="hook")
     answer = task_service_pb2.AnswerApprovalRequest(
         task_id=task_id, account=user.account, approval_id=f"{task_id}.1"
     )
@@ -181,8 +181,6 @@ def changes(client: HostClient, task_id: str, user: User) -> list[Awaitable[Any]
         stream(client, user),
         client.cancel_task(task_id, account=user.account),
         client.answer_approval(answer),
-        client.set_push_config(config, account=user.account, version="1.0"),
-        client.delete_push_config(task_id, "hook", user.account),
         client.set_task_alias(user.account, "alias", task_id),
     ]
 
@@ -406,3 +404,52 @@ async def test_a_stored_statement_works_after_a_restart_until_it_ends(
     else:
         (received,) = meeting.statements
         assert (received == statement) == (role is Role.AGENTS)
+
+
+async def test_an_agent_sets_and_reads_no_webhooks(meeting: Meeting) -> None:
+    config = push_notification_pb2.TaskPushNotificationConfig(url="https://evil.example/hook")
+    async with meeting.client(await meeting.credentials(Role.AGENTS, "evil")) as client:
+        current_user.set(await signed(ALICE))
+        task_id = (await send(client, ALICE)).task.id
+        config.task_id = task_id
+        with_webhook = submission(ALICE)
+        with_webhook.push_notification_config.CopyFrom(config)
+        for attack in (
+            client.set_push_config(config, account="acme", version="1.0"),
+            client.get_push_config(task_id, "", "acme"),
+            client.list_push_configs(task_id, "acme"),
+            client.delete_push_config(task_id, "", "acme"),
+            client.send_message(agent="tested", message=message("hello"), submission=with_webhook),
+        ):
+            with pytest.raises(PermissionDeniedError):
+                await attack
+
+
+async def test_an_agent_passes_on_only_approvals_that_a_user_gave(meeting: Meeting) -> None:
+    async with meeting.client(mesh_credentials()) as owner:
+        task = await send(owner, ALICE, "pay")
+    (approval,) = task.approvals
+    approval_id, task_id = approval.requested.approval_id, task.task.id
+    answer = task_service_pb2.AnswerApprovalRequest(
+        task_id=task_id,
+        account="acme",
+        approval_id=approval_id,
+        decision=event_pb2.APPROVAL_DECISION_APPROVED,
+    )
+    digest = digest_call(approval_id, "pay", {"n": 1})
+    async with meeting.client(await meeting.credentials(Role.AGENTS, "evil")) as client:
+        for approved in ("", digest_call(approval_id, "pay", {"n": 2})):
+            current_user.set(await signed(replace(ALICE, approved=frozenset({approved}))))
+            for attack in (
+                client.answer_approval(answer),
+                client.send_message(
+                    agent="tested",
+                    message=message("approve", task_id=task_id),
+                    submission=submission(ALICE),
+                ),
+            ):
+                with pytest.raises(PermissionDeniedError, match="no statement of the user"):
+                    await attack
+        current_user.set(await signed(replace(ALICE, approved=frozenset({digest}))))
+        answered = (await client.answer_approval(answer)).answered
+    assert (answered.user, answered.call_digest) == ("alice", digest)

@@ -22,12 +22,15 @@ from trunkline.users import (
     is_child,
     named_account,
     named_user,
+    requires_proof,
+    sets_webhook,
 )
 
 _ALL: Final = frozenset(Role)
 _MEMBERS: Final = frozenset({Role.MEMBER})
 _HOSTS: Final = frozenset({Role.MEMBER, Role.AGENTS, Role.TOOLS})
 _CALLERS: Final = frozenset({Role.MEMBER, Role.BRIDGE, Role.AGENTS})
+_WEBHOOKS: Final = frozenset({Role.MEMBER, Role.BRIDGE})
 # By service or method; the longest matching key counts. What is not here is for members only.
 _ROLES: Final[Mapping[str, frozenset[Role]]] = {
     "grpc.health.v1.Health": _ALL,
@@ -41,12 +44,17 @@ _ROLES: Final[Mapping[str, frozenset[Role]]] = {
     "trunkline.v1.TrunkService": _ALL,
     "trunkline.v1.MessageService": _CALLERS,
     "trunkline.v1.TaskService": _CALLERS,
+    # Webhooks outlive the statement of the user.
+    "trunkline.v1.TaskService/SetPushNotificationConfig": _WEBHOOKS,
+    "trunkline.v1.TaskService/DeletePushNotificationConfig": _WEBHOOKS,
+    "trunkline.v1.TaskService/GetPushNotificationConfig": _WEBHOOKS,
+    "trunkline.v1.TaskService/ListPushNotificationConfigs": _WEBHOOKS,
     "trunkline.v1.ArtifactService": _CALLERS,
     # The tool adapter stores large results with the task.
     "trunkline.v1.ArtifactService/UploadArtifact": _ALL,
     "trunkline.v1.ToolService": frozenset({Role.MEMBER, Role.AGENTS}),
     # Deliveries are the bridge's work.
-    "trunkline.v1.WebhookService": frozenset({Role.MEMBER, Role.BRIDGE}),
+    "trunkline.v1.WebhookService": _WEBHOOKS,
 }
 _REFUSALS: Final = (PermissionDeniedError, UnauthenticatedError, UserNotProvenError)
 
@@ -141,6 +149,7 @@ class MeshAuthorizer:
         """
         caller.set(identity)
         current_actor.set(str(identity))
+        requires_proof.set(identity.role is Role.AGENTS)
         checks = _Checks(self._policy, self._audit, method, peer)
         _checks.set(checks)
         try:
@@ -234,6 +243,8 @@ def _name_objects(request: Message, account: str) -> dict[str, str]:
 
 
 def _compare_user(peer: Identity, account: str, request: Message) -> None:
+    if peer.role not in _WEBHOOKS and sets_webhook(request):
+        raise PermissionDeniedError(str(peer), "set a webhook")
     user = current_user.get()
     if user is None:
         if peer.role is not Role.MEMBER:

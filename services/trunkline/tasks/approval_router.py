@@ -138,8 +138,10 @@ class ApprovalRouter:
         """
         try:
             task = await self._journal.snapshot(task_id)
-            continue_for(task.account, task.caller, task.user_statement)
             for answered in answers_since(task.approvals, since=task.turn):
+                # Each answer is proven by the statement of the user who gave it.
+                current_user.set(None)
+                continue_for(task.account, answered.user, answered.user_statement)
                 request = task_service_pb2.AnswerApprovalRequest(
                     account=task.account,
                     approval_id=answered.approval_id,

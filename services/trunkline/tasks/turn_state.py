@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from trunkline.errors import PermissionDeniedError
 from trunkline.tasks import approvals
 from trunkline.tasks.content import to_struct
 from trunkline.tasks.lifecycle import TERMINAL
-from trunkline.users import find_approving_user
+from trunkline.users import current_actor, find_approving_user, requires_proof
 from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2
 
 
@@ -188,13 +189,22 @@ class PendingApprovals:
         return answers
 
     def seal(self, answer: event_pb2.ApprovalAnswered, *, turn: int) -> None:
-        """Record in a new answer who gave it, the digest of the call, and the turn to act on it."""
+        """Record in a new answer who gave it, the digest of the call, and the turn to act on it.
+
+        Raises:
+            PermissionDeniedError: a process that joined passes it on, and no statement of a user
+                approves the call.
+        """
         answer.turn = turn
         answer.account = self._task.account
         approval = self._by_id.get(answer.approval_id)
         if approval is not None:
             answer.call_digest = approvals.digest_answer(approval.requested, answer)
         user = find_approving_user(answer.call_digest)
+        is_proven = user is not None and answer.call_digest in user.approved
+        if requires_proof.get() and answer.call_digest and not is_proven:
+            action = f"approve {answer.approval_id}: no statement of the user proves it"
+            raise PermissionDeniedError(current_actor.get(), action)
         if user is not None:
             answer.user, answer.user_statement = user.name, user.statement
 
