@@ -152,7 +152,7 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         for journal_id, owner in released.items():
             logger.info("journal.released", extra={"journal": journal_id, "owner": owner})
             if self._audit is not None:
-                actor = process_actor(context.peer(), name=str(caller.get()))
+                actor = process_actor(context.peer())
                 self._audit.record(Action.JOURNAL_RELEASE, actor, journal=journal_id, owner=owner)
         return registry_service_pb2.ReleaseJournalsResponse(journal_ids=released)
 
