@@ -43,14 +43,14 @@ _MAX_TASKS_PER_SUMMARY = 50
 _MAX_PRUNED_PER_BATCH = 200
 _DEFAULT_PAGE_SIZE, _MAX_PAGE_SIZE = 50, 100
 
-_VERSION = 2
+_VERSION = 3
+# No identity has this byte.
+_END_OF_EXPORTER = b"\0"
 _DROP = "DROP TABLE IF EXISTS spans; DROP TABLE IF EXISTS traces; DROP TABLE IF EXISTS tasks;"
 _SCHEMA = """
--- spans: the spans of one trace from one batch; see trunkline.traces.spans
--- exporter: the identity of the process that sent them, if it joined by a token
-CREATE TABLE IF NOT EXISTS spans (
-    trace_id TEXT NOT NULL, spans BLOB NOT NULL, exporter TEXT NOT NULL
-);
+-- spans: the spans of one trace from one batch, after the identity of the process that sent them,
+-- if it joined by a token; see trunkline.traces.spans
+CREATE TABLE IF NOT EXISTS spans (trace_id TEXT NOT NULL, spans BLOB NOT NULL);
 CREATE INDEX IF NOT EXISTS spans_by_trace ON spans (trace_id);
 CREATE TABLE IF NOT EXISTS traces (
     trace_id TEXT PRIMARY KEY, start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL,
@@ -207,7 +207,7 @@ class SpanStore:
             raise InvalidArgumentError("trace_id", "give the id of a trace or of a task")
         with self._lock, self._convert_errors():
             lookup_id = trace_id.lower() or self._find_trace_id(task_id)
-            contents = self._contents(lookup_id)
+            contents = list(self._contents(lookup_id))
         if not contents:
             raise TraceNotFoundError(trace_id or task_id)
         spans = [
@@ -292,33 +292,33 @@ class SpanStore:
 
     def _write(self, new: Mapping[str, Sequence[SpanRecord]], exporter: str) -> None:
         """Write new spans, and update the summaries of their traces."""
-        contents: list[tuple[str, bytes, str]] = []
+        contents: list[tuple[str, bytes]] = []
         traces: list[tuple[str | int | bytes, ...]] = []
         tasks: list[tuple[str, str, int]] = []
         for trace_id, spans in new.items():
             update = _summarise(spans)
-            content = pack_records(spans)
+            content = exporter.encode() + _END_OF_EXPORTER + pack_records(spans)
             if self._cipher is not None:
                 content = self._cipher.encrypt(content, f"spans {trace_id}")
-            contents.append((trace_id, content, exporter))
+            contents.append((trace_id, content))
             times = (update.start_ns, update.end_ns)
             counts = (update.span_count, update.error_count)
             root = self._encrypt_root(trace_id, update.root_name, update.root_service)
             traces.append((trace_id, *times, *counts, *root, self._change))
             tasks += [(task_id, trace_id, weight) for task_id, weight in update.tasks.items()]
-        self._database.executemany("INSERT INTO spans VALUES (?, ?, ?)", contents)
+        self._database.executemany("INSERT INTO spans VALUES (?, ?)", contents)
         self._database.executemany(_UPSERT_TRACE, traces)
         self._database.executemany(_UPSERT_TASK, tasks)
 
-    def _contents(self, trace_id: str) -> list[tuple[bytes, str]]:
-        """Return the packed spans of a trace, with the identities of their exporters."""
-        rows = self._database.execute(
-            "SELECT spans, exporter FROM spans WHERE trace_id = ?", (trace_id,)
-        ).fetchall()
-        if self._cipher is None:
-            return rows
-        context = f"spans {trace_id}"
-        return [(self._cipher.decrypt(content, context), exporter) for content, exporter in rows]
+    def _contents(self, trace_id: str) -> Iterator[tuple[bytes, str]]:
+        """Yield the spans of a trace, each batch with the identity that exported it."""
+        rows = self._database.execute("SELECT spans FROM spans WHERE trace_id = ?", (trace_id,))
+        for (stored,) in rows:
+            content: bytes = stored
+            if self._cipher is not None:
+                content = self._cipher.decrypt(content, f"spans {trace_id}")
+            exporter, _, spans = content.partition(_END_OF_EXPORTER)
+            yield spans, exporter.decode()
 
     def _encrypt_root(self, trace_id: str, name: str, service: str) -> tuple[str | bytes, str]:
         """Return the names of a root span as they are stored. Without a root, both are empty."""

@@ -236,11 +236,13 @@ def test_traces_are_encrypted_once_a_key_is_set(tmp_path: Path) -> None:
     with SpanStore(path) as store:
         store.add([span(1, 1, name="from before")])
     with SpanStore(path, keyring=open_keyring(tmp_path, new_key())) as store:
-        store.add([span(2, 1, name=secret, note=secret), span(3, 1), span(1, 2, parent=1)])
+        spans = [span(2, 1, name=secret, note=secret), span(3, 1), span(1, 2, parent=1)]
+        store.add(spans, f"spiffe://mesh/agents/{secret}")
         stored = b"".join(file.read_bytes() for file in tmp_path.glob("traces.db*"))
         assert secret.encode() not in stored
         (read,) = store.get_trace(trace_id=f"{2:032x}")
         assert (read.name, read.attributes["note"]) == (secret, secret)
+        assert read.attributes[telemetry.EXPORTER] == f"spiffe://mesh/agents/{secret}"
         assert ids(store.get_trace(trace_id=f"{1:032x}")) == ["1", "2"]
         names = {trace.trace_id[-1]: trace.root_name for trace in store.list_traces().traces}
         assert names == {"1": "from before", "2": secret, "3": "span 1"}
