@@ -18,7 +18,7 @@ from harness.mesh.other_identities import NAME_OPTION, issue, other_authority
 from trunkline.audit import AuditLog, open_audit_log, read_records
 from trunkline.client import ChannelPool, HostClient
 from trunkline.client.status import translate_errors
-from trunkline.errors import PermissionDeniedError, UserNotProvenError
+from trunkline.errors import PermissionDeniedError, TaskNotFoundError, UserNotProvenError
 from trunkline.identity import MeshCredentials, Role, StatementSigner
 from trunkline.identity.statement_tokens import LIFETIME_S, sign_statement
 from trunkline.journal.journal import Journal
@@ -221,6 +221,10 @@ async def test_an_agent_acts_only_for_the_user_of_its_statement(
         for attack in attacks:
             with pytest.raises(PermissionDeniedError, match="names another"):
                 await attack
+        repeated = submission(ALICE)
+        repeated.task_id = theirs.task.id
+        with pytest.raises(TaskNotFoundError):
+            await client.send_message(agent="tested", message=message("x"), submission=repeated)
     assert len(meeting.statements) == 2
 
 

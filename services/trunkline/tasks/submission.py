@@ -200,6 +200,11 @@ class TaskCreation:
         self._gate = gate
         self.future: asyncio.Future[SubmitResult] = asyncio.get_running_loop().create_future()
 
+    def check_account(self, account: str) -> None:
+        """Raise TaskNotFoundError if the task is another account's."""
+        if self._new_task.created.account != account:
+            raise TaskNotFoundError(self._new_task.task_id)
+
     def begin(self) -> None:
         """Start the write. If a task with the same key exists, that task is the result."""
         new_task = self._new_task

@@ -87,14 +87,16 @@ class SubmitHandler:
         if not task_id.startswith(f"{self._journal.id}-"):
             raise InvalidArgumentError("submission.task_id", "is not of this host's journal")
         account = submission.account or ANONYMOUS_ACCOUNT
-        if self._budgets is not None and find_row(self._journal, task_id) is None:
+        is_new = self._find_own_row(task_id, account) is None
+        if self._budgets is not None and is_new:
             await self._budgets.check(account, submission.caller)
         # Comes first, because no await may separate the checks below from taking the slot.
         stored = await self._files.store_message(task_id, message)
         if submission.task_id:
-            if (existing := find_row(self._journal, task_id)) is not None:
+            if (existing := self._find_own_row(task_id, account)) is not None:
                 return SubmitResult(task_id, 1, existing.head, is_new=False)
             if (slot := self._slots.find(task_id)) is not None and slot.creation is not None:
+                slot.creation.check_account(account)
                 return await self._wait_for_outcome(slot, slot.creation)
         name = agent.card.name
         tree = admit_task(name, submission, self._settings.tree)
@@ -122,6 +124,16 @@ class SubmitHandler:
         if agent.direct_replies:
             return await self._run_direct_replier(agent, slot, new_task)
         return await self._create_and_run(agent, slot, new_task)
+
+    def _find_own_row(self, task_id: str, account: str) -> TaskRow | None:
+        """Return the row of a task, or None if there is none.
+
+        Raises:
+            TaskNotFoundError: the task is another account's.
+        """
+        if find_row(self._journal, task_id) is None:
+            return None
+        return get_account_row(self._journal, task_id, account)
 
     async def _create_and_run(
         self, agent: Agent, slot: TaskSlot, new_task: NewTask

@@ -12,6 +12,7 @@ from trunkline.errors import (
     MessageKeyReusedError,
     OverloadedError,
     PeerUnavailableError,
+    TaskNotFoundError,
 )
 from trunkline.journal.journal import Journal
 from trunkline.tasks.context import TaskContext
@@ -103,6 +104,25 @@ async def test_a_task_id_of_the_parent_is_accepted_and_idempotent(
         await host.submit(
             "tested", message(), message_service_pb2.Submission(task_id="elsewhere-1")
         )
+
+
+@pytest.mark.parametrize("direct_replies", [False, True])
+async def test_a_task_id_of_another_account_looks_nonexistent(
+    open_host: OpenHost, direct_replies: bool
+) -> None:
+    host = await open_host(define(quiet, direct_replies=direct_replies))
+    task_id = f"{host.journal.id}-child00000000001"
+    own = message_service_pb2.Submission(task_id=task_id, account="ours")
+    foreign = message_service_pb2.Submission(task_id=task_id, account="theirs")
+    async with asyncio.TaskGroup() as group:
+        creation = group.create_task(accept(host, message(), own))
+        await asyncio.sleep(0)
+        # While the task is being created, and when it exists.
+        with pytest.raises(TaskNotFoundError):
+            await host.submit("tested", message(), foreign)
+    assert creation.result().is_new
+    with pytest.raises(TaskNotFoundError):
+        await host.submit("tested", message(), foreign)
 
 
 async def test_a_full_queue_refuses_at_once_and_priority_decides_the_order(
