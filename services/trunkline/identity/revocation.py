@@ -12,6 +12,9 @@ from trunkline.identity.names import Identity
 
 # Clocks of machines differ.
 _TOLERANCE_S: Final = 300.0
+# Longer than a connection that was opened, and a statement that was signed, with a certificate are
+# valid after its end.
+_REMEMBERED_S: Final = 2 * 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ def record_certificate(folder: IdentityFolder, identity: Identity, *, lifetime_s
     """Record that a process that joined gets a certificate.
 
     Raises:
-        UnauthenticatedError: it is revoked.
+        UnauthenticatedError: it is revoked, or its key has joined for other agents.
         ConfigurationError: the file can't be read or written.
     """
     now = datetime.now(UTC).timestamp()
@@ -44,6 +47,9 @@ def record_certificate(folder: IdentityFolder, identity: Identity, *, lifetime_s
         )
         if process.is_revoked:
             raise UnauthenticatedError(f"{identity} is revoked")
+        if process.subject != identity.subject:
+            # A revocation by agents would miss one of the two.
+            raise UnauthenticatedError(f"the key of {identity} has joined as {process.subject}")
         processes[identity.instance] = replace(process, ends_at=now + lifetime_s)
         _write(folder, processes)
 
@@ -54,7 +60,9 @@ def list_joined(folder: IdentityFolder) -> list[JoinedProcess]:
     Raises:
         ConfigurationError: the file can't be read.
     """
-    return sorted(_read(folder).values(), key=lambda process: process.joined_at)
+    limit = datetime.now(UTC).timestamp() - _TOLERANCE_S
+    processes = [process for process in _read(folder).values() if process.ends_at > limit]
+    return sorted(processes, key=lambda process: process.joined_at)
 
 
 def revoke(folder: IdentityFolder, names: Sequence[str]) -> list[JoinedProcess]:
@@ -105,8 +113,8 @@ class RevocationList:
 
 
 def _read(folder: IdentityFolder) -> dict[str, JoinedProcess]:
-    """Return the processes whose certificates have not ended, by instance."""
-    limit = datetime.now(UTC).timestamp() - _TOLERANCE_S
+    """Return the processes that could still be let in if they were forgotten, by instance."""
+    limit = datetime.now(UTC).timestamp() - _REMEMBERED_S
     try:
         entries = json.loads(folder.joined.read_bytes())
         processes = [JoinedProcess(**entry) for entry in entries]
