@@ -41,6 +41,8 @@ STREAM_QUANTUM_BYTES: Final = 16 * 1024
 MAX_OPEN_CALLS: Final = 10_000
 # With more unsent responses than this, no further request is read.
 MAX_UNSENT_BYTES: Final = 1024 * 1024
+# One message may hold millions of calls. Other peers are served between so many.
+_ITEMS_AT_ONCE: Final = 100
 # Slightly below the largest message that a client accepts.
 MAX_RESPONSE_BYTES: Final = 63 * 1024 * 1024
 
@@ -157,27 +159,34 @@ class TrunkServerConnection:
                     raise unreadable_request()
                 if not isinstance(request, trunk_service_pb2.ConnectRequest):
                     break
-                self._dispatch(request)
+                await self._dispatch(request)
                 await self._has_room.wait()
         # The peer has left and reads no further response.
         self.close()
         self.drain()
 
-    def _dispatch(self, request: trunk_service_pb2.ConnectRequest) -> None:
-        for call in request.calls:
+    async def _dispatch(self, request: trunk_service_pb2.ConnectRequest) -> None:
+        for index, call in enumerate(request.calls, 1):
             # A second call with the same id is ignored: its answer would end the first.
             if call.call_id not in self._calls:
                 # A call must not inherit the context variables of the connection.
                 self._calls[call.call_id] = self._group.create_task(
                     self._answer(call), context=contextvars.Context()
                 )
-        for credit in request.credits:
+            if not index % _ITEMS_AT_ONCE:
+                await asyncio.sleep(0)
+                await self._has_room.wait()
+        for index, credit in enumerate(request.credits, 1):
             stream = self._calls.get(credit.call_id)
             if isinstance(stream, _Stream):
                 stream.credit_bytes += credit.bytes
                 self._wake(stream)
-        for call_id in request.leaves:
+            if not index % _ITEMS_AT_ONCE:
+                await asyncio.sleep(0)
+        for index, call_id in enumerate(request.leaves, 1):
             self._cancel(call_id)
+            if not index % _ITEMS_AT_ONCE:
+                await asyncio.sleep(0)
         if not (request.calls or request.credits or request.leaves):
             self._is_pinged = True
             self._has_work.set()

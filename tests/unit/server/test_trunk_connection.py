@@ -1,6 +1,7 @@
 """The order and the timing of a host's responses on a trunk."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -197,3 +198,27 @@ async def test_a_request_that_can_not_be_read_is_the_caller_s_error(
         await connect(peer)
         await peer.has_written.wait()
     assert peer.frames[0].end.reason == "INVALID_ARGUMENT"
+
+
+class FloodingPeer(Peer):
+    """A peer that sends many calls in one message."""
+
+    async def read(self) -> trunk_service_pb2.ConnectRequest:
+        request = await super().read()
+        for number in range(2, 1001):
+            request.calls.add(call_id=number, method="no/method")
+        return request
+
+
+async def test_others_run_between_the_calls_of_one_message(
+    connect: Callable[[Any], Awaitable[None]],
+) -> None:
+    peer = FloodingPeer("no/method", b"")
+    peer.may_write.set()
+    counts: list[int] = []
+    async with asyncio.timeout(LIMIT_S):
+        await connect(peer)
+        while len(peer.frames) < 1000:
+            await asyncio.sleep(0)
+            counts.append(len(peer.frames))
+    assert max(after - before for before, after in itertools.pairwise([0, *counts])) <= 300
