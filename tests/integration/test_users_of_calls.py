@@ -1,7 +1,7 @@
 """The user of a call is signed by the bridge, checked by every host, and passed on unchanged."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,8 +15,10 @@ from harness.agents.inline_agents import define, message, status_texts
 from harness.journal.host_death import kill_host
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.other_identities import NAME_OPTION, issue, other_authority
+from harness.mesh.small_mesh import PATIENCE_S
 from trunkline.audit import AuditLog, open_audit_log, read_records
 from trunkline.client import ChannelPool, HostClient
+from trunkline.client.statements import statement_metadata
 from trunkline.client.status import translate_errors
 from trunkline.errors import PermissionDeniedError, TaskNotFoundError, UserNotProvenError
 from trunkline.identity import MeshCredentials, Role, StatementSigner
@@ -60,6 +62,8 @@ class Meeting:
         self.address = address
         self.host = host
         self.statements: list[str] = []
+        self.is_waiting = asyncio.Event()
+        self.revoke: Callable[[set[str]], None] = lambda _: None
 
     @asynccontextmanager
     async def client(
@@ -92,16 +96,21 @@ async def meeting(tmp_path: Path) -> AsyncIterator[Meeting]:
 async def open_meeting(folder: Path, audit: AuditLog | None = None) -> AsyncIterator[Meeting]:
     journal = Journal.open(folder / "journal.db")
     statements: list[str] = []
+    is_waiting = asyncio.Event()
 
     async def run(task: TaskContext) -> None:
         statements.append(current_statement())
         if task.text == "pay" or task.turn > 1:
             await task.request_approval("pay", {"n": 1})
+        if task.text == "wait":
+            is_waiting.set()
+            await asyncio.Event().wait()
         if task.text == "ask":
             await task.require_input("which?")
 
     async with TaskHost(journal, [define(run)]) as host:
-        server = MeshServer(mesh_credentials(), policy=POLICY, audit=audit)
+        credentials = await asyncio.to_thread(issue, folder / "server", role=Role.MEMBER)
+        server = MeshServer(credentials, policy=POLICY, audit=audit)
         server.add_message_service(host)
         server.add_task_service(host)
         server.add_artifact_service(host)
@@ -109,6 +118,8 @@ async def open_meeting(folder: Path, audit: AuditLog | None = None) -> AsyncIter
         try:
             meeting = Meeting(folder, address, host)
             meeting.statements = statements
+            meeting.is_waiting = is_waiting
+            meeting.revoke = credentials.revoke
             yield meeting
         finally:
             await server.stop(0)
@@ -222,7 +233,7 @@ async def test_an_agent_acts_only_for_the_user_of_its_statement(
             with pytest.raises(PermissionDeniedError, match="names another"):
                 await attack
         repeated = submission(ALICE)
-        repeated.task_id = theirs.task.id
+        repeated.task_id = theirs
         with pytest.raises(TaskNotFoundError):
             await client.send_message(agent="tested", message=message("x"), submission=repeated)
     assert len(meeting.statements) == 2
@@ -264,6 +275,43 @@ async def test_files_belong_to_the_user_of_the_statement(meeting: Meeting) -> No
             ):
                 with pytest.raises(error), translate_errors("the host"):
                     await call
+
+
+@pytest.mark.parametrize("method", ["WatchTask", "SendMessage"])
+async def test_a_revoked_process_gets_nothing_more_on_open_calls(
+    meeting: Meeting, method: str
+) -> None:
+    evil = await asyncio.to_thread(issue, meeting.folder / "evil", agents=["evil"], instance="i-1")
+    statement = await StatementSigner(mesh_credentials()).sign(ALICE)
+    async with meeting.client(mesh_credentials()) as owner:
+        task = await send(owner, ALICE, "ask")
+    watch = task_service_pb2.WatchTaskRequest(task_id=task.task.id, account="acme")
+    waiting = message_service_pb2.SendMessageRequest(
+        agent="tested", message=message("wait"), submission=submission(ALICE)
+    )
+    # A plain call: those on a trunk end with it.
+    async with grpc.aio.secure_channel(
+        meeting.address, evil.channel_credentials(), options=NAME_OPTION
+    ) as channel:
+        call: Any = (
+            channel.unary_stream(
+                "/trunkline.v1.TaskService/WatchTask", lambda _: watch.SerializeToString(), bytes
+            )
+            if method == "WatchTask"
+            else channel.unary_unary(
+                "/trunkline.v1.MessageService/SendMessage",
+                lambda _: waiting.SerializeToString(),
+                bytes,
+            )
+        )(None, metadata=statement_metadata(statement))
+        async with asyncio.timeout(PATIENCE_S):
+            if method == "WatchTask":
+                await call.read()
+            else:
+                await meeting.is_waiting.wait()
+            meeting.revoke({"i-1"})
+            with pytest.raises(grpc.aio.AioRpcError, match="is revoked"):
+                await (call.read() if method == "WatchTask" else call)
 
 
 async def test_a_forged_statement_is_no_proof(meeting: Meeting) -> None:

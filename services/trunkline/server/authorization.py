@@ -155,6 +155,9 @@ class MeshAuthorizer:
         try:
             self.check(identity, method)
             current_user.set(await self._read_statement(statement))
+            if statement:
+                # It may have been revoked meanwhile.
+                self.check(identity, method)
         except _REFUSALS as error:
             checks.record_refusal(error)
             raise

@@ -1,7 +1,7 @@
 """The server interceptor: a span, our errors and a log line for every call."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Set
 from contextlib import (
     AbstractAsyncContextManager,
     aclosing,
@@ -17,9 +17,11 @@ from trunkline import telemetry
 from trunkline.errors import (
     PeerUnavailableError,
     TrunklineError,
+    UnauthenticatedError,
     UnsupportedOperationError,
 )
-from trunkline.server.authorization import Authorize
+from trunkline.identity import Identity
+from trunkline.server.authorization import Authorize, caller
 from trunkline.server.calls import ServerCall
 from trunkline.server.handlers import check_request, check_requests, make_deserializer
 from trunkline.server.status import abort
@@ -44,11 +46,19 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         """`authorize` is called before each handler."""
         self._authorize = authorize
         self._endless: set[asyncio.Timeout] = set()
+        # The open calls of processes that joined.
+        self._joined: dict[asyncio.Timeout, Identity] = {}
 
     def end_mesh_streams(self) -> None:
         """End the mesh's own endless streams; their callers reconnect."""
         for scope in self._endless:
             scope.reschedule(asyncio.get_running_loop().time())
+
+    def end_revoked(self, instances: Set[str]) -> None:
+        """End the calls of processes that are no longer accepted."""
+        for scope, identity in self._joined.items():
+            if identity.instance in instances:
+                scope.reschedule(asyncio.get_running_loop().time())
 
     async def intercept_service(
         self,
@@ -131,7 +141,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         try:
             with call.activate():
                 await self._authorize(method, context)
-                yield
+                async with self._until_revoked():
+                    yield
         except BaseException as exception:
             error = call.fail(
                 _convert_unimplemented(exception, method, context),
@@ -143,6 +154,27 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 raise
             raise error from exception
         call.succeed()
+
+    def _until_revoked(self) -> AbstractAsyncContextManager[None]:
+        identity = caller.get(None)
+        if identity is None or not identity.instance:
+            # The processes of this user can't be revoked.
+            return nullcontext()
+        return self._bound_joined(identity)
+
+    @asynccontextmanager
+    async def _bound_joined(self, identity: Identity) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(None) as scope:
+                self._joined[scope] = identity
+                try:
+                    yield
+                finally:
+                    del self._joined[scope]
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            raise UnauthenticatedError(f"{identity} is revoked") from None
 
     @asynccontextmanager
     async def _until_shutdown(self) -> AsyncIterator[None]:

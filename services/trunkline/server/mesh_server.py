@@ -171,6 +171,8 @@ class MeshServer:
         await self._server.stop(grace_s)
 
     def _end_revoked(self) -> None:
+        if self._credentials is not None:
+            self._interceptor.end_revoked(self._credentials.revoked)
         # Accepted peers watch again at once.
         self._interceptor.end_mesh_streams()
         self._trunks.end_revoked()

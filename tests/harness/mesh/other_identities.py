@@ -33,12 +33,13 @@ def issue(
     *,
     role: Role = Role.AGENTS,
     agents: Sequence[str] = (),
+    instance: str = "",
     authority: CertificateAuthority | None = None,
     lifetime: timedelta = timedelta(hours=1),
 ) -> MeshCredentials:
     """Write the certificate of another process to a folder; return its credentials."""
     authority = authority or mesh_authority()
-    identity = Identity(authority.mesh, role, frozenset(agents))
+    identity = Identity(authority.mesh, role, frozenset(agents), instance)
     certificate, roots = folder / "certificate.pem", folder / "roots.pem"
     write_private_file(certificate, b"".join(_issue(authority, identity, lifetime)))
     write_private_file(roots, authority.certificate_pem)
