@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Final
 
-from trunkline.errors import ConfigurationError, PermissionDeniedError
+from trunkline.errors import ConfigurationError, InvalidArgumentError, PermissionDeniedError
 from trunkline.identity import Identity, Role
 from trunkline.private_files import write_private_file
 from trunkline.v1 import registry_service_pb2
@@ -15,8 +15,16 @@ _SERVICES: Final = {
     Role.AGENTS: frozenset[str](),
     Role.TOOLS: frozenset({"trunkline.v1.ToolService"}),
 }
-# A journal that is older than so many others may be registered by another process.
-_MAX_JOURNALS: Final = 100_000
+# A journal that is older than so many others of its owner may be registered by another process.
+_MAX_JOURNALS: Final = 10_000
+# Limits of what processes that joined with the same role and agents register. All processes of the
+# mesh hold the list of all hosts.
+_MAX_HOSTS: Final = 100
+_MAX_HOST_BYTES: Final = 1024 * 1024
+_MAX_BYTES: Final = 4 * 1024 * 1024
+_MAX_AGENTS: Final = 100
+_MAX_HOST_JOURNALS: Final = 1000
+_MAX_ID_CHARS: Final = 200
 
 
 class OwnerTable:
@@ -69,6 +77,42 @@ class OwnerTable:
             if live.address == host.address or live.host_id in {host.host_id, *host.journal_ids}:
                 self.check_owner(live, identity)
 
+    def check_size(
+        self,
+        host: registry_service_pb2.Host,
+        identity: Identity,
+        live_hosts: Iterable[registry_service_pb2.Host],
+    ) -> None:
+        """Check that a host, and all that the same role and agents register, are of usual size.
+
+        Raises:
+            InvalidArgumentError: the host is too large.
+            PermissionDeniedError: together they are too large or too many.
+        """
+        if identity.role is Role.MEMBER:
+            return
+        size_bytes = host.ByteSize()
+        if size_bytes > _MAX_HOST_BYTES:
+            raise InvalidArgumentError("host", f"is larger than {_MAX_HOST_BYTES} bytes")
+        if len(host.agents) > _MAX_AGENTS:
+            raise InvalidArgumentError("host.agents", f"has more than {_MAX_AGENTS}")
+        if len(host.journal_ids) > _MAX_HOST_JOURNALS:
+            raise InvalidArgumentError("host.journal_ids", f"has more than {_MAX_HOST_JOURNALS}")
+        if max(map(len, (host.host_id, *host.journal_ids))) > _MAX_ID_CHARS:
+            problem = f"has an id of more than {_MAX_ID_CHARS} characters"
+            raise InvalidArgumentError("host", problem)
+        others = [
+            live
+            for live in live_hosts
+            if live.host_id != host.host_id
+            and Identity.parse(live.identity).subject == identity.subject
+        ]
+        if len(others) >= _MAX_HOSTS:
+            raise PermissionDeniedError(str(identity), f"register more than {_MAX_HOSTS} hosts")
+        if size_bytes + sum(live.ByteSize() for live in others) > _MAX_BYTES:
+            action = f"register hosts of more than {_MAX_BYTES} bytes together"
+            raise PermissionDeniedError(str(identity), action)
+
     def check_owner(self, host: registry_service_pb2.Host, identity: Identity) -> None:
         """Check that a process may replace, renew or remove a live registration.
 
@@ -89,8 +133,10 @@ class OwnerTable:
         if not new_ids:
             return
         self._owners |= dict.fromkeys(sorted(new_ids), identity.subject)
-        while len(self._owners) > _MAX_JOURNALS:
-            del self._owners[next(iter(self._owners))]
+        # Of the same owner, so that nobody can make the registry forget the journals of others.
+        own = [journal for journal, owner in self._owners.items() if owner == identity.subject]
+        for journal_id in own[:-_MAX_JOURNALS]:
+            del self._owners[journal_id]
         await self._save()
 
     async def release(self, names: Collection[str]) -> dict[str, str]:

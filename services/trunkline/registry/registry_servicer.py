@@ -81,9 +81,12 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
     ) -> registry_service_pb2.RegisterResponse:
         self._extend_if_frozen()
         host, identity = request.host, caller.get()
+        live_hosts = [live for live, _ in self._leases.list_live()]
+        # Before the records, of which there is one for each agent.
+        self._owners.check_size(host, identity, live_hosts)
         agents = [agent.card.name for agent in host.agents]
         with self._recording(Action.AGENT_REGISTER, context, host.host_id, agents):
-            self._owners.check(host, identity, [live for live, _ in self._leases.list_live()])
+            self._owners.check(host, identity, live_hosts)
             host.identity = str(identity)
             self._leases.register(host)
             await self._owners.record(host.journal_ids, identity)
