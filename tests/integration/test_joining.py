@@ -229,3 +229,19 @@ def _enter(phase: str, folder: IdentityFolder) -> None:
         times = {"switch_at": now, "drop_at": now + 3600 * (phase == "replaced")}
         folder.write(folder.rotation, json.dumps(times).encode())
     advance_rotation(folder)
+
+
+async def test_strangers_hold_a_limited_number_of_connections(mesh: RunningMesh) -> None:
+    host, _, port = mesh.join_address.rpartition(":")
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
+        strangers = [await asyncio.open_connection(host, int(port)) for _ in range(300)]
+        # They say nothing. The server sends nothing either, and closes those over its limit.
+        reads = [group.create_task(reader.read()) for reader, _ in strangers]
+        while sum(read.done() for read in reads) < 300 - 256:
+            await asyncio.wait(
+                [read for read in reads if not read.done()], return_when=asyncio.FIRST_COMPLETED
+            )
+        for _, writer in strangers:
+            writer.close()
+        for read in reads:
+            read.cancel()

@@ -10,6 +10,7 @@ from trunkline.errors import UnauthenticatedError
 from trunkline.identity import MeshCredentials
 from trunkline.server.authorization import admit_anybody
 from trunkline.server.interceptor import CallInterceptor
+from trunkline.server.mesh_server import HANDSHAKE_MS
 from trunkline.v1 import identity_service_pb2, identity_service_pb2_grpc
 
 _JOIN: Final = "/trunkline.v1.IdentityService/Join"
@@ -17,8 +18,10 @@ _OPTIONS: Final = (
     ("grpc.so_reuseport", 0),
     # A token and a signing request.
     ("grpc.max_receive_message_length", 64 * 1024),
-    # Anybody may connect.
+    # Anybody may connect. A connection that says nothing must not hold a file for two minutes.
     ("grpc.max_concurrent_streams", 4),
+    ("grpc.max_allowed_incoming_connections", 256),
+    ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
 )
 _CALLS: Final = 16
 _STOP_GRACE_S: Final = 1.0

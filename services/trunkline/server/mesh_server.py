@@ -2,11 +2,12 @@
 
 import errno
 import os
+import resource
 import socket
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -39,6 +40,10 @@ REGISTRY = "trunkline.v1.RegistryService"
 # Room for a public body of 4 MiB and what the mesh adds to it.
 RECEIVE_BYTES = 8 * 1024 * 1024
 
+_MAX_CONNECTIONS: Final = 10_000
+HANDSHAKE_MS: Final = 10_000
+"""The time in which a client must prove its identity. Until then, its connection costs a file."""
+
 _OPTIONS: tuple[tuple[str, int], ...] = (
     # Like trunks. Calls that are still open after the grace are the mesh's own watches.
     ("grpc.max_connection_age_ms", int(trunk_servicer.MAX_AGE_S * 1000)),
@@ -47,6 +52,7 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", RECEIVE_BYTES),
     ("grpc.max_send_message_length", -1),
+    ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
     # A peer that vanished costs only memory here, so servers ping less often than clients.
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 5_000),
@@ -82,7 +88,8 @@ class MeshServer:
         self.statements: StatementVerifier | None = authorizer.statements
         """Verifies statements of users; None without credentials."""
         self._interceptor = CallInterceptor(authorizer)
-        self._server = grpc.aio.server(interceptors=(self._interceptor,), options=_OPTIONS)
+        options = (*_OPTIONS, ("grpc.max_allowed_incoming_connections", _connection_limit()))
+        self._server = grpc.aio.server(interceptors=(self._interceptor,), options=options)
         self._health = health.HealthServicer()
         self._trunks = trunk_servicer.TrunkServicer(authorizer)
         self._services: list[str] = []
@@ -215,6 +222,12 @@ class MeshServer:
             raise ConfigurationError(address, _IN_USE) from error
         host, separator, _ = address.rpartition(":")
         return address if address.startswith("unix:") or not separator else f"{host}:{port}"
+
+
+def _connection_limit() -> int:
+    """Return half of the files that this process may open: strangers must leave it the others."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else min(soft // 2, _MAX_CONNECTIONS)
 
 
 _IN_USE = (
