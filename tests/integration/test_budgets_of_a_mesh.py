@@ -36,7 +36,7 @@ async def check_refused(client: httpx2.AsyncClient, mesh: MeshProcess) -> None:
         assert text.startswith("account 'anonymous' has used its budget of 30 tokens a month")
         assert "-01T00:00:00Z" in text
     asked = await run_command("ask", "--url", mesh.http_url, "--agent", "math", QUESTION)
-    assert asked.exit == 5
+    assert asked.exit == 6
     assert "budget of 30 tokens a month" in asked.err
 
 

@@ -479,7 +479,7 @@ async def test_without_a_file_servers_start_in_the_data_directory(
 
 def make_adapter(config: McpConfig, settings: Settings) -> ToolAdapter:
     """Return the adapter of a mesh without the rest of the mesh."""
-    server: Any = SimpleNamespace(add_service=lambda *_: None, statements=None)
+    server: Any = SimpleNamespace(add_service=lambda *_: None, statements=None, audit=None)
     directory: Any = None
     return add_tool_adapter(server, config, settings, directory)
 

@@ -163,8 +163,8 @@ async def test_the_state_is_an_enum_and_the_context_has_no_host_methods(
     assert texts(snapshot) == [
         "accepted_output_modes account agent approvals artifact attempt caller complete "
         "context_id deadline fail history id is_over message open plan progress read reject reply "
-        "request_approval require_auth require_input rewind settings state store text tool turn "
-        "working"
+        "report_usage request_approval require_auth require_input rewind settings state store text "
+        "tool turn working"
     ]
 
 
