@@ -363,9 +363,16 @@ def _read(path: Path) -> KeyringFile | None:
         return KeyringFile.from_json(read_private_file(path), where=str(path))
     except FileNotFoundError:
         return None
+    except NotADirectoryError as error:
+        raise _unusable_folder(path, error) from error
     except OSError as error:
         problem = f"can't be read: {error.strerror or error}"
         raise ConfigurationError(str(path), problem) from error
+
+
+def _unusable_folder(path: Path, error: OSError) -> ConfigurationError:
+    problem = f"can't be used: {error.strerror or error}; choose another with --data"
+    return ConfigurationError(f"data directory {path.parent.parent}", problem)
 
 
 def _stat(path: Path) -> tuple[int, int]:
@@ -388,8 +395,7 @@ def _lock(path: Path) -> Iterator[None]:
             0o600,
         )
     except OSError as error:
-        problem = f"can't be used: {error.strerror or error}; choose another with --data"
-        raise ConfigurationError(f"data directory {path.parent.parent}", problem) from error
+        raise _unusable_folder(path, error) from error
     try:
         lock_file(fd, timeout_s=_LOCK_TIMEOUT_S)
         yield
