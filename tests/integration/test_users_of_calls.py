@@ -293,7 +293,7 @@ async def test_a_revoked_process_gets_nothing_more_on_open_calls(
     async with grpc.aio.secure_channel(
         meeting.address, evil.channel_credentials(), options=NAME_OPTION
     ) as channel:
-        call: Any = (
+        start: Any = (
             channel.unary_stream(
                 "/trunkline.v1.TaskService/WatchTask", lambda _: watch.SerializeToString(), bytes
             )
@@ -303,7 +303,8 @@ async def test_a_revoked_process_gets_nothing_more_on_open_calls(
                 lambda _: waiting.SerializeToString(),
                 bytes,
             )
-        )(None, metadata=statement_metadata(statement))
+        )
+        call = start(None, metadata=statement_metadata(statement))
         async with asyncio.timeout(PATIENCE_S):
             if method == "WatchTask":
                 await call.read()

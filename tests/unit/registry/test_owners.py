@@ -1,6 +1,7 @@
 """No process that joined can make the registry forget others, or fill it."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ EVIL = replace(Identity.for_agents("mesh-1", ["evil"]), instance="i-2")
 
 
 def host(
-    host_id: str = "host", identity: Identity = EVIL, **fields: list[str]
+    host_id: str = "host", identity: Identity = EVIL, **fields: Any
 ) -> registry_service_pb2.Host:
     return registry_service_pb2.Host(
         host_id=host_id, address="127.0.0.1:1", identity=str(identity), **fields
