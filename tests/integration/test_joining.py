@@ -241,6 +241,7 @@ async def test_strangers_hold_a_limited_number_of_connections(mesh: RunningMesh)
             await asyncio.wait(
                 [read for read in reads if not read.done()], return_when=asyncio.FIRST_COMPLETED
             )
+        assert {read.result() for read in reads if read.done()} == {b""}
         for _, writer in strangers:
             writer.close()
         for read in reads:
