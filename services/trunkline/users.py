@@ -18,6 +18,9 @@ from trunkline.v1 import (
 USER_METADATA: Final = "trunkline-user"
 """The key of the user's signed statement in the metadata of a gRPC call."""
 
+STATEMENT_CHARS: Final = 6144
+"""The largest size of a statement: gRPC refuses more than 8 KiB of metadata."""
+
 
 @dataclass(frozen=True, slots=True)
 class User:
@@ -40,6 +43,10 @@ current_user: ContextVar[User | None] = ContextVar("current_user", default=None)
 requires_proof: ContextVar[bool] = ContextVar("requires_proof", default=False)
 """True if the word of the calling process is no proof that a user approved a call."""
 
+may_sign: ContextVar[bool] = ContextVar("may_sign", default=False)
+"""True in a process of the mesh's owner. It signs a new statement when it continues work later, so
+it stores none with tasks: they are ten times as large as a short message."""
+
 current_actor: ContextVar[str] = ContextVar("current_actor", default="")
 """The SPIFFE id of the process whose call is being answered: provenance, never a permission."""
 
@@ -60,6 +67,11 @@ def current_statement() -> str:
     """Return the signed statement of the current user, or an empty string."""
     user = current_user.get()
     return "" if user is None else user.statement
+
+
+def stored_statement() -> str:
+    """Return the statement that this process needs to continue the current work later, or ""."""
+    return "" if may_sign.get() else current_statement()
 
 
 def continue_for(account: str, name: str, statement: str) -> None:

@@ -57,7 +57,12 @@ def _commit() -> str:
 
 def table(rows: Sequence[tuple[Row, Results]], systems: Sequence[str]) -> str:
     """Return all rows as one table in Markdown; systems are its columns."""
-    columns = [name for name in COLUMNS if name in systems]
+    columns = [
+        name
+        for name in COLUMNS
+        if name in systems
+        or any(row.switched.get(name, ("",))[0] in results for row, results in rows)
+    ]
     lines = [
         "| shape | figure | " + " | ".join(columns) + " | aim |",
         "|" + "---|" * (len(columns) + 3),

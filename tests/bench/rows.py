@@ -17,11 +17,13 @@ from bench.systems import (
     FLOOR,
     NO_AUDIT,
     NO_JOURNAL,
+    NO_POLICY,
     NO_TLS,
     NO_TRACING,
     ONE_HOP,
     PEER,
     PEER_TRACED,
+    POLICY,
     SERVICES,
     TOGETHER,
     TWO_HOPS,
@@ -216,6 +218,7 @@ _ENCRYPTION = {SERVICES: (ENCRYPTED, SERVICES)}
 _TRACING = {SERVICES: (SERVICES, NO_TRACING), PEER: (PEER_TRACED, PEER)}
 _AUDIT = {SERVICES: (SERVICES, NO_AUDIT)}
 _TLS = {SERVICES: (SERVICES, NO_TLS)}
+_POLICY = {SERVICES: (POLICY, NO_POLICY)}
 ROWS = (
     Row("one hop, 16 at once", _unpaced(ONE_HOP), {CPU_EVENT: "≤ 20", RATE: "≥ 25x"}),
     Row("two hops, 16 at once", _unpaced(TWO_HOPS), {
@@ -234,6 +237,7 @@ ROWS = (
     Row("tracing on and off: one hop", _unpaced(ONE_HOP), {CPU_EVENT: "≤ 1.1x"}, switched=_TRACING),
     Row("tracing on and off: unary", _unary, {CPU_CALL: "≤ 1.6x"}, switched=_TRACING),
     Row("audit log on and off: unary", _unary, {CPU_CALL: "≤ 1.05x"}, switched=_AUDIT),
+    Row("policy on and off: unary", _unary, {CPU_CALL: "≤ 1.05x"}, switched=_POLICY),
     Row("mTLS on and off: paced", _paced, {CPU_EVENT: "≤ 1.1x"}, switched=_TLS),
     Row("mTLS on and off: unary", _unary, {CPU_CALL: "≤ 1.15x"}, switched=_TLS),
 )  # fmt: skip

@@ -23,6 +23,8 @@ NO_TRACING = "trunkline without tracing"
 NO_AUDIT = "trunkline without audit log"
 ENCRYPTED = "trunkline with encryption"
 NO_TLS = "trunkline without TLS"
+POLICY = "trunkline with a policy"
+NO_POLICY = "trunkline without policy and users"
 PEER_TRACED = "a2a-sdk with a tracer"
 # The path of each kind of request, in every system.
 ONE_HOP = "/agents/workload"
@@ -35,6 +37,17 @@ Opener: TypeAlias = Callable[[Path, Environment], AbstractAsyncContextManager[Sy
 _CLI = (sys.executable, "-m", "trunkline.cli")
 _NO_JOURNAL = (sys.executable, "-m", "bench.no_journal")
 _NO_TLS = (sys.executable, "-m", "bench.no_tls")
+_NO_POLICY = (sys.executable, "-m", "bench.no_policy")
+# Rules that each call of the workload is checked by, and passes.
+_RULES = """
+[policy.callers]
+echo = ["supervisor"]
+workload = ["supervisor"]
+
+[policy.accounts."*"]
+agents = ["supervisor", "echo", "workload"]
+methods = ["SendMessage", "StreamMessage", "GetTask", "WatchTask"]
+"""
 _FREE = "127.0.0.1:0"
 _AGENT = "bench.workload_agent:workload"
 
@@ -128,6 +141,18 @@ def without_tls(folder: Path, environment: Environment) -> AbstractAsyncContextM
     return _services(folder, environment, NO_TLS, _NO_TLS, others=_NO_TLS)
 
 
+def with_policy(folder: Path, environment: Environment) -> AbstractAsyncContextManager[System]:
+    """Start the same services with rules that limit callers and accounts."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "trunkline.toml").write_text(_RULES)
+    return _services(folder, environment, POLICY)
+
+
+def without_policy(folder: Path, environment: Environment) -> AbstractAsyncContextManager[System]:
+    """Start the same services without rules, without users' statements and their checks."""
+    return _services(folder, environment, NO_POLICY, _NO_POLICY, others=_NO_POLICY)
+
+
 def without_tracing(folder: Path, environment: Environment) -> AbstractAsyncContextManager[System]:
     """Start the same services with OpenTelemetry's own switch turned off."""
     return _services(folder, {**environment, "OTEL_SDK_DISABLED": "true"}, NO_TRACING)
@@ -200,5 +225,7 @@ OPENERS: Mapping[str, Opener] = {
     NO_AUDIT: without_audit,
     ENCRYPTED: encrypted,
     NO_TLS: without_tls,
+    POLICY: with_policy,
+    NO_POLICY: without_policy,
     PEER_TRACED: peer_traced,
 }

@@ -15,6 +15,7 @@ from trunkline.errors import (
     TrunklineError,
     UnsupportedOperationError,
 )
+from trunkline.trunk_statements import StatementNumbers
 from trunkline.v1 import trunk_service_pb2
 
 logger = logging.getLogger(__name__)
@@ -222,6 +223,7 @@ class TrunkClientConnection:
         self._new_calls: dict[int, trunk_service_pb2.TrunkCall] = {}
         self._next = trunk_service_pb2.ConnectRequest()
         self._must_ping = False
+        self._statements = StatementNumbers()
         self._has_work = asyncio.Event()
         self._quiet_s = ping_s * _QUIET_PART
         self._check_s = (ping_s - self._quiet_s) / _CHECKS
@@ -366,6 +368,8 @@ class TrunkClientConnection:
             if request.calls and size > _MESSAGE_BYTES:
                 return request
             del self._new_calls[call_id]
+            # Not before: a call that is canceled until now is never sent.
+            self._statements.number(call)
             request.calls.append(call)
         if request.calls or request.credits or request.leaves:
             return request

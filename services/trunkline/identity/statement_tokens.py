@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
 from trunkline.identity.names import SIGNERS, Identity
-from trunkline.users import User
+from trunkline.users import STATEMENT_CHARS, User
 
 LIFETIME_S: Final = 24 * 3600
 """The lifetime of a statement: the longest turn of a task that calls others."""
@@ -26,8 +26,6 @@ _TYPE: Final = "trunkline-user+jwt"
 _CLAIMS: Final = ("iss", "aud", "sub", "account", "iat", "exp")
 # The only value of the claim `scope`; without it, the user is not limited.
 _READ_ONLY: Final = "read"
-# gRPC refuses more than 8 KiB of metadata.
-LIMIT_CHARS: Final = 6144
 _MAX_CHAIN: Final = 4
 
 
@@ -57,7 +55,7 @@ def sign_statement(user: User, *, certificate_pem: bytes, key_pem: bytes, issued
     headers = {"typ": _TYPE, "x5c": [_encode(certificate) for certificate in chain]}
     algorithm = _algorithm(key.public_key())
     token = jwt.encode(claims, key, algorithm=algorithm, headers=headers)
-    if len(token) > LIMIT_CHARS:
+    if len(token) > STATEMENT_CHARS:
         raise ValueError("the statement is too long")
     return token
 
@@ -76,7 +74,7 @@ def verify_statement(
         ValueError: the statement is malformed, of another mesh, not signed by a bridge or a member,
             or not valid now.
     """
-    if len(token) > LIMIT_CHARS:
+    if len(token) > STATEMENT_CHARS:
         raise ValueError("it is too long")
     try:
         header = jwt.get_unverified_header(token)

@@ -20,6 +20,7 @@ from trunkline.users import (
     current_actor,
     current_user,
     is_child,
+    may_sign,
     named_account,
     named_user,
     requires_proof,
@@ -115,8 +116,10 @@ class MeshAuthorizer:
         self._parse = lru_cache(maxsize=1024)(self._parse_uri)
         self.statements: StatementVerifier | None = None
         """Verifies statements of users; None without credentials."""
+        self._may_sign = False
         if credentials is not None:
             self.statements = StatementVerifier(credentials)
+            self._may_sign = credentials.identity.role is Role.MEMBER
 
     async def __call__(self, method: str, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         """Check the peer and the user of a call, and set `caller` and `current_user`.
@@ -150,6 +153,7 @@ class MeshAuthorizer:
         caller.set(identity)
         current_actor.set(str(identity))
         requires_proof.set(identity.role is Role.AGENTS)
+        may_sign.set(self._may_sign)
         checks = _Checks(self._policy, self._audit, method, peer)
         _checks.set(checks)
         try:

@@ -32,6 +32,7 @@ from trunkline.server.handlers import (
 from trunkline.server.request_values import check_values
 from trunkline.server.status import to_trunk_end
 from trunkline.tasks.watch import TaskWatch
+from trunkline.trunk_statements import NumberedStatements, check_statement
 from trunkline.v1 import trunk_service_pb2
 
 # Limits of one message, and of one stream's part of a message.
@@ -111,6 +112,7 @@ class TrunkServerConnection:
         self._context = context
         self._group = group
         self._calls: dict[int, asyncio.Task[None] | _Stream] = {}
+        self._statements = NumberedStatements()
         # Streams that may have batches, in the order of their turns.
         self._ready: dict[_Stream, None] = {}
         self._unsent: deque[_UnsentFrame] = deque()
@@ -167,6 +169,7 @@ class TrunkServerConnection:
 
     async def _dispatch(self, request: trunk_service_pb2.ConnectRequest) -> None:
         for index, call in enumerate(request.calls, 1):
+            self._statements.fill_in(call)
             # A second call with the same id is ignored: its answer would end the first.
             if call.call_id not in self._calls:
                 # A call must not inherit the context variables of the connection.
@@ -218,6 +221,7 @@ class TrunkServerConnection:
             with call.activate():
                 async with deadline:
                     self._check_room()
+                    check_statement(request)
                     await self._authorizer.enter_call(
                         self._caller, request.method, request.user_statement, self._peer
                     )

@@ -22,7 +22,7 @@ from trunkline.journal.fold import set_create_time
 from trunkline.journal.journal import CreateResult, Journal, TaskRow
 from trunkline.journal.store import WebhookRow
 from trunkline.tasks.approvals import is_approval_answer
-from trunkline.users import current_actor, current_statement, current_user
+from trunkline.users import current_actor, current_user, stored_statement
 from trunkline.v1 import (
     agent_card_pb2,
     event_pb2,
@@ -76,7 +76,7 @@ def build_task_created(
         accepted_output_modes=submission.accepted_output_modes,
         priority=submission.priority,
         traceparent=telemetry.current_traceparent(),
-        user_statement=current_statement(),
+        user_statement=stored_statement(),
         actor=current_actor.get(),
     )
     created.message.task_id = task_id

@@ -40,7 +40,7 @@ from trunkline.tasks.task_tree import TaskTree
 from trunkline.tasks.turn_state import IdAllocator, OpenChildren, PendingApprovals
 from trunkline.tasks.usage_meter import UsageMeter
 from trunkline.tasks.writers import ArtifactWriter, PlanWriter, ToolCall
-from trunkline.users import User, continue_for, current_statement, current_user
+from trunkline.users import User, continue_for, current_statement, current_user, stored_statement
 from trunkline.v1 import (
     event_pb2,
     message_pb2,
@@ -566,7 +566,7 @@ class TurnRuntime:
         check_transition(self.agent, self._state, State.TASK_STATE_WORKING)
         self._note_approved([*answers, *self.pending_approvals.answers(since=self.turn + 1)])
         started = event_pb2.TurnStarted(
-            message=message, turn=self.turn + 1, user_statement=current_statement()
+            message=message, turn=self.turn + 1, user_statement=stored_statement()
         )
         started.message.context_id = self.context_id
         self._state = State.TASK_STATE_WORKING

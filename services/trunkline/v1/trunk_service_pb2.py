@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n trunkline/v1/trunk_service.proto\x12\x0ctrunkline.v1\x1a\x1egoogle/protobuf/duration.proto\"t\n\x0e\x43onnectRequest\x12&\n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32\x17.trunkline.v1.TrunkCall\x12\x0e\n\x06leaves\x18\x02 \x03(\x04\x12*\n\x07\x63redits\x18\x03 \x03(\x0b\x32\x19.trunkline.v1.TrunkCredit\"\xc0\x01\n\tTrunkCall\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\x12\x0e\n\x06method\x18\x02 \x01(\t\x12\x0f\n\x07request\x18\x03 \x01(\x0c\x12*\n\x07timeout\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x0btraceparent\x18\x05 \x01(\t\x12\x12\n\ntracestate\x18\x06 \x01(\t\x12\x14\n\x0c\x63redit_bytes\x18\x07 \x01(\r\x12\x16\n\x0euser_statement\x18\x08 \x01(\t\"-\n\x0bTrunkCredit\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\x12\r\n\x05\x62ytes\x18\x02 \x01(\r\";\n\x0f\x43onnectResponse\x12(\n\x06\x66rames\x18\x01 \x03(\x0b\x32\x18.trunkline.v1.TrunkFrame\"w\n\nTrunkFrame\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\x12\x15\n\x08response\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x12\x0f\n\x07\x62\x61tches\x18\x03 \x03(\x0c\x12#\n\x03\x65nd\x18\x04 \x01(\x0b\x32\x16.trunkline.v1.TrunkEndB\x0b\n\t_response\"\xa2\x01\n\x08TrunkEnd\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x36\n\x08metadata\x18\x04 \x03(\x0b\x32$.trunkline.v1.TrunkEnd.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x32Z\n\x0cTrunkService\x12J\n\x07\x43onnect\x12\x1c.trunkline.v1.ConnectRequest\x1a\x1d.trunkline.v1.ConnectResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n trunkline/v1/trunk_service.proto\x12\x0ctrunkline.v1\x1a\x1egoogle/protobuf/duration.proto\"t\n\x0e\x43onnectRequest\x12&\n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32\x17.trunkline.v1.TrunkCall\x12\x0e\n\x06leaves\x18\x02 \x03(\x04\x12*\n\x07\x63redits\x18\x03 \x03(\x0b\x32\x19.trunkline.v1.TrunkCredit\"\xdf\x01\n\tTrunkCall\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\x12\x0e\n\x06method\x18\x02 \x01(\t\x12\x0f\n\x07request\x18\x03 \x01(\x0c\x12*\n\x07timeout\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x0btraceparent\x18\x05 \x01(\t\x12\x12\n\ntracestate\x18\x06 \x01(\t\x12\x14\n\x0c\x63redit_bytes\x18\x07 \x01(\r\x12\x16\n\x0euser_statement\x18\x08 \x01(\t\x12\x1d\n\x15user_statement_number\x18\t \x01(\r\"-\n\x0bTrunkCredit\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\x12\r\n\x05\x62ytes\x18\x02 \x01(\r\";\n\x0f\x43onnectResponse\x12(\n\x06\x66rames\x18\x01 \x03(\x0b\x32\x18.trunkline.v1.TrunkFrame\"w\n\nTrunkFrame\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\x12\x15\n\x08response\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x12\x0f\n\x07\x62\x61tches\x18\x03 \x03(\x0c\x12#\n\x03\x65nd\x18\x04 \x01(\x0b\x32\x16.trunkline.v1.TrunkEndB\x0b\n\t_response\"\xa2\x01\n\x08TrunkEnd\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x36\n\x08metadata\x18\x04 \x03(\x0b\x32$.trunkline.v1.TrunkEnd.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x32Z\n\x0cTrunkService\x12J\n\x07\x43onnect\x12\x1c.trunkline.v1.ConnectRequest\x1a\x1d.trunkline.v1.ConnectResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,17 +37,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CONNECTREQUEST']._serialized_start=82
   _globals['_CONNECTREQUEST']._serialized_end=198
   _globals['_TRUNKCALL']._serialized_start=201
-  _globals['_TRUNKCALL']._serialized_end=393
-  _globals['_TRUNKCREDIT']._serialized_start=395
-  _globals['_TRUNKCREDIT']._serialized_end=440
-  _globals['_CONNECTRESPONSE']._serialized_start=442
-  _globals['_CONNECTRESPONSE']._serialized_end=501
-  _globals['_TRUNKFRAME']._serialized_start=503
-  _globals['_TRUNKFRAME']._serialized_end=622
-  _globals['_TRUNKEND']._serialized_start=625
-  _globals['_TRUNKEND']._serialized_end=787
-  _globals['_TRUNKEND_METADATAENTRY']._serialized_start=740
-  _globals['_TRUNKEND_METADATAENTRY']._serialized_end=787
-  _globals['_TRUNKSERVICE']._serialized_start=789
-  _globals['_TRUNKSERVICE']._serialized_end=879
+  _globals['_TRUNKCALL']._serialized_end=424
+  _globals['_TRUNKCREDIT']._serialized_start=426
+  _globals['_TRUNKCREDIT']._serialized_end=471
+  _globals['_CONNECTRESPONSE']._serialized_start=473
+  _globals['_CONNECTRESPONSE']._serialized_end=532
+  _globals['_TRUNKFRAME']._serialized_start=534
+  _globals['_TRUNKFRAME']._serialized_end=653
+  _globals['_TRUNKEND']._serialized_start=656
+  _globals['_TRUNKEND']._serialized_end=818
+  _globals['_TRUNKEND_METADATAENTRY']._serialized_start=771
+  _globals['_TRUNKEND_METADATAENTRY']._serialized_end=818
+  _globals['_TRUNKSERVICE']._serialized_start=820
+  _globals['_TRUNKSERVICE']._serialized_end=910
 # @@protoc_insertion_point(module_scope)

@@ -69,6 +69,7 @@ class TrunkCall(_message.Message):
     TRACESTATE_FIELD_NUMBER: _builtins.int
     CREDIT_BYTES_FIELD_NUMBER: _builtins.int
     USER_STATEMENT_FIELD_NUMBER: _builtins.int
+    USER_STATEMENT_NUMBER_FIELD_NUMBER: _builtins.int
     call_id: _builtins.int
     """Chosen by the caller, unique on the trunk."""
     method: _builtins.str
@@ -83,7 +84,11 @@ class TrunkCall(_message.Message):
     """Of a stream: how much the caller can take to begin with, in bytes of batches."""
     user_statement: _builtins.str
     """Signed statement of the user that the call is for, as `trunkline-user` is in the metadata of a
-    call of its own. Empty: none.
+    call of its own. Empty: none, or the one of `user_statement_number`.
+    """
+    user_statement_number: _builtins.int
+    """From 1 to 256; unset: none. With `user_statement`, the number stands for that statement in later
+    calls of the trunk. Without it, the call has the statement that the number stands for.
     """
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
@@ -100,10 +105,11 @@ class TrunkCall(_message.Message):
         tracestate: _builtins.str = ...,
         credit_bytes: _builtins.int = ...,
         user_statement: _builtins.str = ...,
+        user_statement_number: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "credit_bytes", b"credit_bytes", "method", b"method", "request", b"request", "timeout", b"timeout", "traceparent", b"traceparent", "tracestate", b"tracestate", "user_statement", b"user_statement"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "credit_bytes", b"credit_bytes", "method", b"method", "request", b"request", "timeout", b"timeout", "traceparent", b"traceparent", "tracestate", b"tracestate", "user_statement", b"user_statement", "user_statement_number", b"user_statement_number"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
