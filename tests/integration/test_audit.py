@@ -1,6 +1,8 @@
 """The audit log of meshes: every act of a caller over any wire, with who it was, and no content."""
 
 import json
+import os
+import subprocess
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,7 +16,7 @@ from a2a.types import a2a_pb2
 from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.a2a.grpc_client import GrpcMesh, open_bridge_grpc, send_request
 from harness.agents.shop import Orders, shop
-from harness.mesh.command_line import run_command
+from harness.mesh.command_line import COMMAND, run_command
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import running_mesh
 from harness.remote.token_issuer import SigningKey, key_set, token_settings
@@ -321,3 +323,20 @@ async def test_a_log_with_a_damaged_line_is_shown_and_reported(tmp_path: Path) -
     assert "1 lines are no records" in shown.err
     assert shown.out.count("\n") == 1
     assert "\x1b" not in shown.out
+
+
+def test_a_closed_pipe_is_no_error_of_the_log(tmp_path: Path) -> None:
+    path = tmp_path / "private" / "audit.jsonl"
+    path.parent.mkdir(mode=0o700)
+    path.write_bytes(b'{"time":"x","action":"task.cancel","outcome":"ok"}\n')
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = subprocess.run(
+        [*COMMAND, "audit", "--data", str(tmp_path)],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        check=False,
+        timeout=60,
+    )
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (1, b"")

@@ -94,6 +94,9 @@ def show_audit(data: Path | None, query: AuditQuery, *, follow: bool, as_json: b
             for followed in follow_records(path):
                 if followed is not None:
                     damaged += _print(followed, query, render)
+    except BrokenPipeError:
+        # The reader of the output, such as `head`, has left.
+        raise
     except OSError as error:
         problem = f"can't be read: {error.strerror or error}"
         raise ConfigurationError(str(path), problem) from error
