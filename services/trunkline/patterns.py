@@ -64,6 +64,10 @@ class Pattern(Protocol):
         """Return the match of a whole text."""
         ...
 
+    def sub(self, replacement: str, text: str, /) -> str:
+        """Return a text with each match replaced."""
+        ...
+
 
 def compile_pattern(pattern: str) -> Pattern:
     """Compile a pattern.

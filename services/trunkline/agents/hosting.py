@@ -23,6 +23,7 @@ from trunkline.settings import (
     advertised_address,
     dial_address,
 )
+from trunkline.span_content import ContentCapture
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.host import TaskHost
@@ -71,6 +72,9 @@ def task_settings(settings: Settings) -> TaskSettings:
         limits=settings.limits,
         tree=settings.tree,
         models=settings.models,
+        content=(
+            ContentCapture.create(settings.capture_redact) if settings.capture_content else None
+        ),
         webhook_retry=RetryPolicy(give_up_s=settings.webhook_give_up_s),
     )
 

@@ -29,6 +29,7 @@ from trunkline.reasoning.tool_results import list_result_files, quote_sources, r
 from trunkline.reasoning.turn import ReasoningState, ReasoningTurn, check_message_limit
 from trunkline.reasoning.turn_result import ResultStatus
 from trunkline.redaction import redact_addresses
+from trunkline.span_content import record_tool
 from trunkline.tasks.content import exact_json
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import tool_service_pb2
@@ -93,6 +94,7 @@ async def _call(
             await turn.task.flush()
         with telemetry.span(f"{telemetry.EXECUTE_TOOL} {tool.name}", attributes=attributes) as span:
             message = await _execute(turn, tool, call, span, approval_id)
+            record_tool(span, call["args"], message.text)
         record.is_error = message.status == "error"
         record.summary = " ".join(message.text.split())[:SUMMARY_CHARS]
     return message

@@ -86,6 +86,9 @@ class ModelSettings:
     """The price of a million tokens that it reads, in US dollars. None: 0."""
     output_price: Annotated[float, Between(0, 1_000_000)] | None = None
     """The price of a million tokens that it writes, in US dollars. None: 0."""
+    traceparent: bool | None = None
+    """False: requests don't carry the trace's `traceparent` (W3C Trace Context). None: they do.
+    Google's client never sends it, and Anthropic's has a variable of its own."""
     extra: Mapping[str, object] = field(default_factory=dict)
     """Further arguments of the provider's LangChain class, passed on unchanged."""
 

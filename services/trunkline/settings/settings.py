@@ -196,6 +196,11 @@ class Settings:
     """The number of traces to keep. The oldest are deleted first."""
     trace_age_s: Annotated[float, Between(1, 3650 * DAY_S)] = 7 * DAY_S
     """The time for which traces are retained."""
+    capture_content: bool = False
+    """True: spans have the messages, answers, and arguments and results of tools, up to 8,192
+    characters each, without usual forms of secrets."""
+    capture_redact: Texts = ()
+    """Further patterns (RE2) of what must not be in the spans."""
     allow_webhook: Texts = ()
     """Hosts, as HOST or HOST:PORT, that webhooks may reach although they are not public or do not
     serve https."""

@@ -26,6 +26,7 @@ from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, state_name
 from trunkline.tasks.orphaned_children import OrphanedChildren
 from trunkline.tasks.outbox import PushConfigs
 from trunkline.tasks.recovery import Recovery
+from trunkline.tasks.runner import TurnRunner
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.slots import TaskSlot, TaskSlots
 from trunkline.tasks.submission import find_row, get_account_row
@@ -75,7 +76,8 @@ class JournalHost:
         )
         self.deadlines: DeadlineTimer = DeadlineTimer(self._expire)
         """The deadlines of the running tasks."""
-        self.slots: TaskSlots = TaskSlots(self._admissions, on_release=self._on_release)
+        runner = TurnRunner(journal, settings.content)
+        self.slots: TaskSlots = TaskSlots(self._admissions, runner, on_release=self._on_release)
         self.files: JournalFiles = JournalFiles(journal, open_remote)
         self._turns = TurnFactory(
             journal, self.flush_scheduler, self._settings, checkpoint_path, self.files, budgets

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeAlias
 
 from opentelemetry.trace import Span
 
@@ -13,8 +14,11 @@ from trunkline.errors import (
     JournalUnavailableError,
     TrunklineError,
 )
+from trunkline.journal.journal import Journal
 from trunkline.redaction import redact_addresses
+from trunkline.span_content import ContentCapture, record_agent, use_capture
 from trunkline.tasks.agent import Agent
+from trunkline.tasks.content import message_text
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.turn_runtime import TurnRuntime
 
@@ -23,9 +27,42 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+ReadAnswer: TypeAlias = Callable[[str], Awaitable[str]]
+"""Reads the answer of the task with an id, for its span."""
 
-async def run_turn(agent: Agent, task: TurnRuntime) -> None:
+
+class TurnRunner:
+    """Runs the turns of a journal's tasks."""
+
+    def __init__(self, journal: Journal, capture: ContentCapture | None = None) -> None:
+        """With `capture`, the spans of turns and of all below them have their content."""
+        self._journal = journal
+        self._capture = capture
+
+    async def run(self, agent: Agent, task: TurnRuntime) -> None:
+        """Run a turn; see `run_turn`."""
+        if self._capture is None:
+            await run_turn(agent, task)
+            return
+        with use_capture(self._capture):
+            await run_turn(agent, task, read_answer=self._read_answer)
+
+    async def _read_answer(self, task_id: str) -> str:
+        """Return the text of a task's last artifact, else of its status; "" if it can't be read."""
+        try:
+            task = (await self._journal.snapshot(task_id)).task
+        except TrunklineError:
+            return ""
+        texts = (
+            "".join(part.text for part in artifact.parts) for artifact in reversed(task.artifacts)
+        )
+        return next(filter(None, texts), message_text(task.status.message))
+
+
+async def run_turn(agent: Agent, task: TurnRuntime, read_answer: ReadAnswer | None = None) -> None:
     """Run the turn until it has ended or is stopped.
+
+    `read_answer` reads what the turn's span gets as its answer.
 
     If the agent returns and the turn has not ended, the task is completed, or waits for its open
     approvals. If the agent raises, the task fails. A cancellation, by a deadline for example, is
@@ -50,6 +87,8 @@ async def run_turn(agent: Agent, task: TurnRuntime) -> None:
             logger.error("task.lost", extra={"task_id": task.id, "reason": lost.reason})
             error = lost
         _record_approvals(span, task)
+        if read_answer is not None:
+            record_agent(span, task.text, await read_answer(task.id))
         if error is not None or task.state == State.TASK_STATE_FAILED:
             telemetry.mark_error(span, error or "failed")
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from trunkline.settings import LimitSettings, ModelSettings, TreeSettings
+from trunkline.span_content import ContentCapture
 from trunkline.tasks.outbox.delivery import RetryPolicy
 
 
@@ -66,5 +67,7 @@ class TaskSettings:
     """Limits of a request and of all tasks that agents start for it."""
     models: Mapping[str, ModelSettings] = field(default_factory=dict)
     """Settings of models by `provider:name` or provider, which have their prices."""
+    content: ContentCapture | None = None
+    """Captures content in spans; None by default: it is not recorded."""
     webhook_retry: RetryPolicy = field(default_factory=RetryPolicy)
     """Retry policy of webhooks; by default pauses of 1 s to an hour, and retries for a day."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from trunkline.tasks.admission import Admission, AdmissionControl
 from trunkline.tasks.agent import Agent
-from trunkline.tasks.runner import run_turn
+from trunkline.tasks.runner import TurnRunner
 from trunkline.tasks.turn_runtime import TurnRuntime
 
 if TYPE_CHECKING:
@@ -66,11 +66,13 @@ class TaskSlots:
     def __init__(
         self,
         admissions: AdmissionControl,
+        runner: TurnRunner,
         *,
         on_release: Callable[[TaskSlot], None],
     ) -> None:
         """`on_release` is called whenever a slot is released."""
         self._admissions = admissions
+        self._turn_runner = runner
         self._on_release = on_release
         self._slots: dict[str, TaskSlot] = {}
         # Not in a task group, which would wait forever for code that ignores its cancellation.
@@ -125,7 +127,7 @@ class TaskSlots:
                 return
             if agent is not None and slot.runtime is not None and slot.admission is not None:
                 async with slot.admission.enter(slot.runtime.snapshot.priority):
-                    await run_turn(agent, slot.runtime)
+                    await self._turn_runner.run(agent, slot.runtime)
         except asyncio.CancelledError:
             # The terminator journals the end of a stopped slot. Otherwise the host is stopping.
             if not slot.is_stopped:

@@ -1,10 +1,11 @@
 """Calls one model once: streams its reply, applies its time limits, records a span."""
 
 import asyncio
+import json
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from opentelemetry.trace import Span, SpanKind
 
@@ -19,6 +20,7 @@ from trunkline.reasoning.models.replies import (
 )
 from trunkline.reasoning.turn_result import STATUS_KEY, ResultStatus
 from trunkline.settings import ModelSettings
+from trunkline.span_content import SpokenText, current_capture, record_chat
 
 if TYPE_CHECKING:
     from langchain_core.language_models.base import LanguageModelInput
@@ -50,6 +52,7 @@ class ModelClient:
         self._make = make
         self._provider = provider
         self._chat: BaseChatModel | None = None
+        self._sends_traceparent = options.traceparent is not False
 
     async def load(self) -> "BaseChatModel":
         """Return the chat model, created at the first call.
@@ -91,9 +94,13 @@ class ModelClient:
             try:
                 chat = await self.load()
                 bound = chat.bind_tools(tools, tool_choice=tool_choice) if tools else chat
+                if provider is not None and provider.takes_headers and self._sends_traceparent:
+                    bound = bound.bind(extra_headers=telemetry.inject_span(span))
                 await self._stream(bound, messages, chunks, on_text, on_chunk)
                 reply = join_chunks(chunks)
                 _describe(span, reply)
+                if current_capture() is not None:
+                    record_chat(span, [_spoken(message) for message in messages], _shown(reply))
                 if provider is not None:
                     check_reply(reply, max_tokens=self.options.max_tokens)
             except ModelCallError as error:
@@ -176,3 +183,17 @@ def _describe(span: Span, reply: "AIMessage") -> None:
     if usage := reply.usage_metadata:
         span.set_attribute(telemetry.GEN_AI_USAGE_INPUT_TOKENS, usage["input_tokens"])
         span.set_attribute(telemetry.GEN_AI_USAGE_OUTPUT_TOKENS, usage["output_tokens"])
+
+
+_ROLES: Final = {"human": "user", "ai": "assistant"}
+
+
+def _spoken(message: "BaseMessage") -> SpokenText:
+    return SpokenText(_ROLES.get(message.type, message.type), _shown(message))
+
+
+def _shown(message: "BaseMessage") -> str:
+    """Return the text of a message, and the tools that it calls."""
+    calls = getattr(message, "tool_calls", ())
+    lines = [str(message.text), *(f"{call['name']}({json.dumps(call['args'])})" for call in calls)]
+    return "\n".join(filter(None, lines))

@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from trunkline import telemetry
 from trunkline.errors import ModelUnavailableError
 from trunkline.reasoning.models.model_errors import ModelCallError
 from trunkline.settings import ModelSettings
 
 if TYPE_CHECKING:
+    import httpx
     from langchain_core.language_models.chat_models import BaseChatModel
 
 # A placeholder, because clients require a key even for servers that need none.
@@ -33,6 +35,8 @@ class Provider:
     """Environment variables for its address, which its client reads itself."""
     client_options: Callable[[ModelSettings], Mapping[str, Any]]
     """Converts our options to the client's arguments. Turns off its retries, because we retry."""
+    takes_headers: bool = False
+    """True if a call of its client takes `extra_headers`."""
 
     def key_variable(self, options: ModelSettings) -> str:
         """Return the variable that holds the key, preferring one that is set; "" without a key."""
@@ -104,8 +108,18 @@ def _google_options(options: ModelSettings) -> Mapping[str, Any]:
 
 
 def _ollama_options(options: ModelSettings) -> Mapping[str, Any]:
-    arguments = {"timeout": options.timeout_s}
-    return {"client_kwargs": arguments, "num_predict": options.max_tokens}
+    arguments: dict[str, Any] = {
+        "client_kwargs": {"timeout": options.timeout_s},
+        "num_predict": options.max_tokens,
+    }
+    if options.traceparent is not False:
+        # A call of this client takes no headers.
+        arguments["async_client_kwargs"] = {"event_hooks": {"request": [_add_traceparent]}}
+    return arguments
+
+
+async def _add_traceparent(request: "httpx.Request") -> None:
+    request.headers.update(telemetry.inject())
 
 
 _SUPPORTED: Final = (
@@ -117,6 +131,7 @@ _SUPPORTED: Final = (
         key_variables=("OPENAI_API_KEY",),
         url_variables=("OPENAI_API_BASE", "OPENAI_BASE_URL"),
         client_options=_openai_options,
+        takes_headers=True,
     ),
     Provider(
         name="anthropic",
@@ -125,6 +140,7 @@ _SUPPORTED: Final = (
         trace_name="anthropic",
         key_variables=("ANTHROPIC_API_KEY",),
         url_variables=("ANTHROPIC_API_URL", "ANTHROPIC_BASE_URL"),
+        # Its client sends the trace context of a span of its own.
         client_options=_anthropic_options,
     ),
     Provider(

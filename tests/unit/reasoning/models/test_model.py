@@ -1,6 +1,7 @@
 """Models with the real clients of each provider, against a server that answers in their formats."""
 
 import asyncio
+import json
 import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from trunkline.errors import ModelUnavailableError, TreeLimitError
 from trunkline.reasoning.models import Model, ModelChoice, count_tokens, open_model, truncation_note
 from trunkline.reasoning.models import model as model_module
 from trunkline.settings import ModelSettings, TreeSettings
+from trunkline.span_content import ContentCapture, use_capture
 from trunkline.tasks.task_tree import TaskTree
 from trunkline.tasks.usage_meter import UsageMeter
 from trunkline.v1 import snapshot_pb2
@@ -445,3 +447,41 @@ async def test_the_tokens_of_a_reply_count_for_the_request_and_end_at_its_limit(
     assert (tree.usage.tokens, tree.usage.cost_micros) == (18, 11 * 2 + 7 * 4)
     with pytest.raises(TreeLimitError, match="tested is over the limit of tokens"):
         await model.ask(QUESTION, meter=meter)
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic", "ollama"])
+async def test_a_request_carries_the_trace(
+    server: ModelServer, provider: str, exporter: InMemorySpanExporter
+) -> None:
+    server.script(*[say("yes")] * (1 if provider == "anthropic" else 2))
+    await Recorder().ask(open_test_model(server, f"{provider}:m"))
+    (chat,) = chat_spans(exporter)
+    _, trace_id, span_id, _ = server.requests[-1].headers["traceparent"].split("-")
+    assert chat.context is not None
+    assert trace_id == f"{chat.context.trace_id:032x}"
+    below = {span.context.span_id for span in exporter.get_finished_spans() if span.context}
+    assert int(span_id, 16) in below
+    if provider != "anthropic":
+        await Recorder().ask(open_test_model(server, f"{provider}:m", traceparent=False))
+        assert "traceparent" not in server.requests[-1].headers
+
+
+async def test_content_is_in_the_span_only_if_it_is_captured(
+    server: ModelServer, exporter: InMemorySpanExporter
+) -> None:
+    server.script(say("The password is hunter2secret."), say("other"))
+    model = open_test_model(server, "openai:m")
+    with use_capture(ContentCapture.create(["Ada +[a-z]+"])):
+        await Recorder().ask(model, SystemMessage("Be brief."), HumanMessage("I am Ada Lovelace."))
+    await Recorder().ask(model, HumanMessage("not captured"))
+    captured, plain = map(get_attributes, chat_spans(exporter))
+    assert json.loads(captured["gen_ai.input.messages"]) == [
+        {"role": "system", "parts": [{"type": "text", "content": "Be brief."}]},
+        {"role": "user", "parts": [{"type": "text", "content": "I am [redacted]."}]},
+    ]
+    assert captured["input.value"] == "I am [redacted]."
+    assert captured["openinference.span.kind"] == "LLM"
+    assert "hunter2" not in str(captured)
+    assert captured["output.value"].startswith("The [redacted]")
+    assert "captured" not in str(plain)
+    assert "other" not in str(plain)
