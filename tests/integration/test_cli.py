@@ -97,15 +97,30 @@ async def test_a_question_is_answered_on_stdout_and_nothing_else_is_printed(
     assert await ask(mesh, "what is 1+2") == CompletedCommand(0, "3\n", "")
 
 
+async def test_an_answer_with_a_part_missing_is_printed_once_and_exits_with_5(
+    mesh: MeshProcess,
+) -> None:
+    question = "what is 2+2, and who is the king of France, then echo done"
+    result = await ask(mesh, question)
+    as_json = await ask(mesh, question, "--json")
+    lines = result.out.splitlines()
+    assert (lines[0], lines[-1], len(lines), result.exit) == ("4", "done", 3, 5)
+    assert lines[1].startswith("Could not answer")
+    assert (as_json.json["outcome"], as_json.json["agent"]) == ("partial", "math, echo")
+    assert as_json.exit == 5
+
+
 async def test_json_output_names_the_agent_and_the_reason(mesh: MeshProcess) -> None:
     result = await ask(mesh, "what is 1+2", "--json")
     assert result.exit == 0
     assert result.out.count("\n") == 1
     answer = result.json
     assert list(answer) == [
-        "state", "answer", "agent", "confidence", "reasons", "task_id", "context_id", "trace_id"
+        "state", "outcome", "answer", "agent", "confidence", "reasons", "task_id", "context_id",
+        "trace_id",
     ]  # fmt: skip
     assert (answer["state"], answer["answer"], answer["agent"]) == ("completed", "3", "math")
+    assert answer["outcome"] == "complete"
     assert 0 < answer["confidence"] <= 1
     assert answer["reasons"]
     assert re.fullmatch(r"[0-9a-f]{32}", answer["trace_id"])

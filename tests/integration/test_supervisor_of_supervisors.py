@@ -7,13 +7,14 @@ import pytest
 
 from harness.a2a.bridged_mesh import BridgedMesh, Event, Json, open_bridged_mesh
 from harness.agents.inline_agents import status_texts, texts
-from harness.mesh.small_mesh import SmallMesh
+from harness.mesh.small_mesh import PATIENCE_S, SmallMesh
 from trunkline.agents import FunctionAgent, agent
 from trunkline.agents.plugins import load_plugins
+from trunkline.client import Directory
 from trunkline.errors import ConfigurationError
 from trunkline.journal.fold import Fold
 from trunkline.mesh.agents import build_agents
-from trunkline.settings import Settings, SupervisorSettings
+from trunkline.settings import AgentSettings, Settings, SupervisorSettings
 from trunkline.supervisor.recovery import recover_state
 from trunkline.tasks.context import TaskContext
 from trunkline.tools.config import McpConfig
@@ -60,8 +61,10 @@ def updates(events: list[Event]) -> list[Json]:
 async def test_a_supervisor_asks_only_its_agents(mesh: SmallMesh) -> None:
     await open_tree(mesh)
 
-    unrouted = await mesh.ask("something red")
-    routed = await mesh.ask("team: something red now, and something green now")
+    await mesh.join(counting("blue"))
+
+    unrouted = await mesh.ask("something blue")
+    routed = await mesh.ask("@team something red now, and something green now")
 
     assert unrouted.task.status.state == State.TASK_STATE_INPUT_REQUIRED
     assert "team" in status_texts(unrouted)
@@ -77,7 +80,7 @@ async def test_the_root_shows_the_text_of_the_lowest_agents_under_its_own_step(
     await open_tree(bridged.mesh)
     caller = bridged.at("/")
 
-    text = "echo hello, and ask the team for red now, and green now"
+    text = "@echo echo hello @team red now, and green now"
     async with caller.streamed(text) as stream:
         events = await stream.rest()
     task = await caller.call("GetTask", {"id": events[0].result["task"]["id"]})
@@ -134,7 +137,7 @@ async def test_a_file_from_below_stays_the_child_s_after_a_resume_from_the_journ
     assert len(ended.task.artifacts[0].parts[0].raw) == 100
     assert ended.artifacts[0].origin.path == ["team", "echo"]
     assert state is not None
-    assert state["outcomes"]["step-1"].has_files
+    assert state["outcomes"]["step-1"].files
 
 
 async def test_supervisors_that_may_ask_each_other_do_not_loop(mesh: SmallMesh) -> None:
@@ -150,16 +153,70 @@ async def test_supervisors_that_may_ask_each_other_do_not_loop(mesh: SmallMesh) 
     assert "echo" in status_texts(ended)
 
 
-def test_a_supervisor_of_itself_or_with_a_taken_name_is_refused(tmp_path: Path) -> None:
-    def add_supervisor(name: str, *agents: str) -> None:
-        supervisors = {name: SupervisorSettings(agents=agents)}
-        settings = Settings(data_dir=tmp_path, supervisors=supervisors)
+async def test_a_request_reaches_an_agent_through_supervisors_that_inherit_its_skills(
+    mesh: SmallMesh,
+) -> None:
+    await mesh.supervise(name="front", agents=["office"])
+    await mesh.supervise(name="office", agents=["red"])
+    joined = await mesh.join(counting("red"))
+
+    def has_inherited(known: Directory) -> bool:
+        skills = known.get_agent("front").card.skills
+        return any(skill.id.startswith("red:") for skill in skills)
+
+    await mesh.directory.wait_until(has_inherited, timeout_s=PATIENCE_S)
+    answered = await mesh.ask("something red", agent="front")
+
+    assert await _names_down(mesh, answered) == ["front", "office", "red"]
+    joined.withdraw_agents()
+    await mesh.directory.wait_until(lambda known: not has_inherited(known), timeout_s=PATIENCE_S)
+
+
+async def test_a_supervisor_asks_an_agent_itself_and_not_one_over_it(mesh: SmallMesh) -> None:
+    await mesh.join(counting("red"))
+    await mesh.supervise(name="team", agents=["red"], description="Counts in colours.")
+    await mesh.supervise()
+    await mesh.directory.wait_until(
+        lambda known: len(known.get_agent("team").card.skills) > 1, timeout_s=PATIENCE_S
+    )
+
+    answered = await mesh.ask("something red")
+
+    assert await _names_down(mesh, answered) == ["supervisor", "red"]
+
+
+@pytest.mark.parametrize(
+    ("tables", "problem"),
+    [
+        ({"team": ["team"]}, r"\[supervisor.team\] agents: it can't ask itself"),
+        ({"a": ["b"], "b": ["c"], "c": ["a"]}, "(?=.*a asks b)(?=.*remove one of these)"),
+        ({"echo": ["supervisor"]}, "an installed agent has this name"),
+        ({"team": ["mth"]}, r"\[supervisor.team\] agents: there is no agent 'mth'.*joining = "),
+        ({"team": ["guest"]}, ""),
+    ],
+)
+def test_circles_and_unknown_names_in_the_settings_are_refused(
+    tables: dict[str, list[str]], problem: str, tmp_path: Path
+) -> None:
+    supervisors = {
+        name: SupervisorSettings(agents=tuple(agents)) for name, agents in tables.items()
+    }
+    settings = Settings(data_dir=tmp_path, supervisors=supervisors, joining=("guest",))
+
+    def build() -> None:
         build_agents(settings, McpConfig({}), None, plugins=load_plugins())  # type: ignore[arg-type]
 
-    with pytest.raises(ConfigurationError, match="it can't ask itself"):
-        add_supervisor("team", "team")
-    with pytest.raises(ConfigurationError, match="an installed agent has this name"):
-        add_supervisor("echo", "supervisor")
+    if not problem:
+        build()
+        return
+    with pytest.raises(ConfigurationError, match=problem):
+        build()
+
+
+def test_a_table_of_an_unknown_agent_is_refused(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path, agent_options={"mth": AgentSettings(timeout_s=1)})
+    with pytest.raises(ConfigurationError, match=r"\[agent.mth\]: there is no agent 'mth'"):
+        build_agents(settings, McpConfig({}), None, plugins=load_plugins())  # type: ignore[arg-type]
 
 
 async def _names_down(mesh: SmallMesh, snapshot: snapshot_pb2.TaskSnapshot) -> list[str]:

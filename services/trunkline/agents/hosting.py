@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from typing import Protocol, runtime_checkable
 
 from trunkline.agents.authoring import FunctionAgent
 from trunkline.agents.journals import JournalFolder
@@ -32,6 +33,14 @@ from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.usage_store import UsageStore
 from trunkline.traces import MeshTarget, configure_tracing
 from trunkline.v1 import registry_service_pb2, snapshot_pb2, task_service_pb2
+
+
+@runtime_checkable
+class AgentWithChangingCard(Protocol):
+    """An agent whose card depends on the other agents of the mesh."""
+
+    async def follow_card(self, on_change: Callable[[], None]) -> None:
+        """Keep the card up to date, and call `on_change` after each change; never returns."""
 
 
 class AgentReadiness:
@@ -182,9 +191,15 @@ def apply_options(agent: Agent, settings: Settings) -> Agent:
 async def _run_lifespans(
     agents: Sequence[Agent], settings: Settings, readiness: AgentReadiness
 ) -> AsyncIterator[None]:
-    """Run the lifespans of the agents that have one, for the length of a block."""
+    """Run the lifespans of the agents that have one, for the length of a block.
+
+    Agents whose cards change meanwhile are registered again.
+    """
     async with AsyncExitStack() as stack:
         for agent in agents:
+            if isinstance(agent, AgentWithChangingCard):
+                following = agent.follow_card(partial(readiness.mark_changed, agent.card.name))
+                await stack.enter_async_context(run_in_background(following))
             if isinstance(agent, FunctionAgent) and agent.lifespan is not None:
                 name = agent.card.name
                 readiness.mark_absent(name)

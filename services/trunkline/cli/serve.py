@@ -122,8 +122,10 @@ async def up(flags: Mapping[str, object], *, is_attached: bool, as_json: bool) -
 
 def _load_attached(flags: Mapping[str, object]) -> Settings:
     settings = load_command_settings(flags, uses=None)
+    # A folder that is not trusted may have tables of agents that it does not load.
+    joining = (*settings.joining, *settings.agent_options)
     # The other command is on this machine, and the certificate has other names.
-    return replace(settings, tls=TlsSettings())
+    return replace(settings, tls=TlsSettings(), joining=joining)
 
 
 async def _serve(

@@ -11,6 +11,7 @@ from trunkline.agents.plugins import AgentPlugin, ReasoningAgentSpec, load_plugi
 from trunkline.agents.process import load_agent
 from trunkline.client import Directory, run_in_background
 from trunkline.errors import ConfigurationError
+from trunkline.mesh.supervisor_names import check_circles, check_names
 from trunkline.mesh.tools import load_mcp_config
 from trunkline.reasoning import (
     AllowedTools,
@@ -26,6 +27,7 @@ from trunkline.settings import AgentSettings, Settings, SupervisorSettings
 from trunkline.supervisor import ChildLimits, Planner, Supervisor
 from trunkline.tasks.agent import Agent
 from trunkline.tools.config import McpConfig, agents_from_config
+from trunkline.v1.registry_service_pb2 import AgentRegistration
 
 SUPERVISOR: Final = "supervisor"
 
@@ -65,11 +67,12 @@ def build_agents(
     """Build the named agents, or all if `names` is None; then those of the settings; then `others`.
 
     Raises:
-        ConfigurationError: an agent is unknown, two agents have the same name, or there are no
-            agents.
+        ConfigurationError: an agent is unknown, two agents have the same name, there are no agents,
+            supervisors ask in a circle, or, without `names`, the settings name an unknown agent.
     """
+    check_circles(settings)
     builders = _list_builders(settings, config, directory, plugins)
-    agents = []
+    agents: list[Agent] = []
     for name in builders if names is None else dict.fromkeys(names):
         if name not in builders:
             problem = f"no such agent; there are: {', '.join(builders)}; --agent loads others"
@@ -83,7 +86,24 @@ def build_agents(
             raise ConfigurationError(f"agent {name!r}", "there are two of this name; rename one")
     if not agents:
         raise ConfigurationError("agents", f"name some of: {', '.join(builders)}; or give --agent")
+    if names is None:
+        # A plugin whose tools are not configured may have a table.
+        check_names(settings, {*all_names, *plugins})
+    inherit_skills_of(agents)
     return agents
+
+
+def inherit_skills_of(agents: Sequence[Agent]) -> None:
+    """Give supervisors the skills of the agents of this process before they are registered."""
+    supervisors = [agent for agent in agents if isinstance(agent, Supervisor)]
+    # Skills rise by one level of supervisors each time.
+    for _ in supervisors:
+        known = {
+            agent.card.name: AgentRegistration(card=agent.card, routable=agent.routable)
+            for agent in agents
+        }
+        for supervisor in supervisors:
+            supervisor.inherit(known)
 
 
 async def prewarm(agents: Sequence[Agent]) -> None:
@@ -164,9 +184,6 @@ def _return_agent(agent: Agent) -> Agent:
 
 def _build_supervisor(settings: Settings, directory: Directory, name: str) -> Supervisor:
     options = settings.supervisors.get(name, SupervisorSettings())
-    if name in options.agents:
-        problem = "it can't ask itself; name other agents"
-        raise ConfigurationError(f"[supervisor.{name}] agents", problem)
     # If a child's host is lost, another takes the child over within two leases, or the child fails.
     limits = ChildLimits(patience_s=2.5 * settings.lease_s)
     agent_options = settings.agent_options.get(name, AgentSettings())

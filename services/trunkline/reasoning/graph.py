@@ -15,7 +15,6 @@ from trunkline.reasoning.continuation import decode_continuation, find_open_call
 from trunkline.reasoning.conversation import ConversationHistory
 from trunkline.reasoning.model_nodes import call_model, check_answer
 from trunkline.reasoning.tool_node import call_tools
-from trunkline.reasoning.tool_results import render_sources
 from trunkline.reasoning.turn import (
     MESSAGE_LIMIT,
     ReasoningState,
@@ -86,12 +85,7 @@ async def run_turn(graph: ReasoningGraph, turn: ReasoningTurn, prompt: str) -> T
         raise
     result = _read_result(end)
     if result.status == ResultStatus.COMPLETED:
-        messages = [*turn.earlier_messages, *end["messages"]]
-        if sources := render_sources(
-            messages, turn.streamed_text, earlier=len(turn.earlier_messages)
-        ):
-            await turn.append_answer(sources)
-        await turn.finish_answer()
+        await turn.finish_answer(end["messages"])
     # A turn that waits for approval is not a finished exchange yet.
     if conversation is not None and not find_open_calls(end["messages"]):
         conversation.append(_build_final_messages(end["messages"], result))

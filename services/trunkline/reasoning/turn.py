@@ -12,6 +12,7 @@ from trunkline.errors import StepLimitError
 from trunkline.reasoning.checkpoint_files import TurnCheckpoints
 from trunkline.reasoning.message_repair import build_feedback, repair_messages
 from trunkline.reasoning.models import Model
+from trunkline.reasoning.tool_results import render_sources
 from trunkline.reasoning.tool_source import ToolSource
 from trunkline.reasoning.toolbox import Toolbox, ToolSpec
 from trunkline.reasoning.turn_result import RESULT_TOOLS, STATUS_KEY, ResultStatus
@@ -51,6 +52,8 @@ class ReasoningTurn:
     parts: list[part_pb2.Part] = field(default_factory=list)
     """Tool content that is not text."""
     _answer: ArtifactWriter | None = None
+    is_finished: bool = False
+    """True once readers have the whole answer, closed."""
 
     def model_messages(self, state: "ReasoningState") -> list[BaseMessage]:
         """Return the messages to send to the model, repaired."""
@@ -107,12 +110,31 @@ class ReasoningTurn:
         else:
             await self.close_answer()
 
-    async def finish_answer(self) -> None:
-        """Append the parts that are not text, and close the artifact."""
+    async def finish_answer(self, messages: Sequence[BaseMessage] = ()) -> None:
+        """Append the sources in the turn's messages and the parts that are not text, and close it.
+
+        Does nothing if the answer is finished.
+        """
+        if self.is_finished:
+            return
+        self.is_finished = True
         answer = self._open_artifact()
+        sources = render_sources(
+            [*self.earlier_messages, *messages],
+            self.streamed_text,
+            earlier=len(self.earlier_messages),
+        )
+        if messages and sources:
+            await answer.append(sources)
         for part in self.parts:
             await answer.append(part)
         await answer.close()
+
+    async def withdraw_answer(self) -> None:
+        """Empty the finished answer, because the model answers anew under the same id."""
+        self.is_finished = False
+        self.streamed_text = ""
+        await self._open_artifact().replace(artifact_pb2.Artifact(name=_ANSWER))
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore the position of a checkpoint, to which the answer has been rewound."""

@@ -4,29 +4,42 @@ A turn that lost its host resumes from the journal, which holds the plan, the ca
 their answers. It needs no other checkpoint.
 """
 
+import asyncio
 import contextlib
 import importlib
+import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from trunkline import runtime
 from trunkline.client import Directory
 from trunkline.errors import PeerError
 from trunkline.settings import SupervisorSettings
 from trunkline.supervisor.child import ChildLimits
+from trunkline.supervisor.inheritance import (
+    DEFAULT_TAGS,
+    OWN_SKILL_ID,
+    drop_inherited,
+    inherit_skills,
+)
 from trunkline.supervisor.nodes import begin_turn
 from trunkline.supervisor.recovery import recover_state
 from trunkline.supervisor.router import Router
 from trunkline.supervisor.step_runner import SupervisorTurn
 from trunkline.supervisor.steps import Step, SupervisorState, describe_files
 from trunkline.tasks.turn_runtime import TurnRuntime
-from trunkline.v1 import agent_card_pb2, event_pb2
+from trunkline.v1 import agent_card_pb2, event_pb2, registry_service_pb2
 
 if TYPE_CHECKING:
     from trunkline.supervisor.graph import SupervisorGraph
     from trunkline.supervisor.planner import Planner
+
+logger = logging.getLogger(__name__)
+
+# The time for the processes of a mesh to start, before their agents count as absent.
+_ABSENCE_S: Final = 30.0
 
 
 class Supervisor:
@@ -55,6 +68,7 @@ class Supervisor:
         """
         options = options or SupervisorSettings()
         self.card = build_supervisor_card(name, options)
+        self._own_skills = tuple(self.card.skills)
         self.routable = bool(options.description or options.tags)
         self._options = options
         self._planner = planner
@@ -69,6 +83,47 @@ class Supervisor:
         await self._load_graph()
         if self._planner is not None:
             await self._planner.load()
+
+    def inherit(self, agents: Mapping[str, registry_service_pb2.AgentRegistration]) -> bool:
+        """Update the card by the skills of the agents behind it; return whether it changed.
+
+        `agents` are those that are available, by name.
+        """
+        cards = [agent.card for agent in self._allowed(agents)]
+        skills = [*self._own_skills, *inherit_skills(self.card.name, cards, agents.keys())]
+        if skills == list(self.card.skills):
+            return False
+        del self.card.skills[:]
+        self.card.skills.extend(skills)
+        return True
+
+    async def follow_card(self, on_change: Callable[[], None]) -> None:
+        """Keep the card up to date while agents come and go; never returns.
+
+        `on_change` is called after each change. Named agents that are not there some time after the
+        registry has been read are logged.
+        """
+        revision = await self._directory.wait_for_change(0)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._report_absent())
+            while True:
+                agents = self._directory.list_agents()
+                # Before it is registered itself, the other agents of its process are missing, too.
+                if self.card.name in agents and self.inherit(agents):
+                    on_change()
+                revision = await self._directory.wait_for_change(revision)
+
+    async def _report_absent(self) -> None:
+        """Log the names of agents that the settings have, and that nobody runs."""
+        with contextlib.suppress(PeerError):
+            await self._directory.wait_until(self._has_named_agents, timeout_s=_ABSENCE_S)
+        if absent := sorted(set(self._options.agents) - self._directory.list_agents().keys()):
+            problem = "no process runs these agents; start them, or mend the names"
+            extra = {"agent": self.card.name, "absent": ", ".join(absent), "problem": problem}
+            logger.warning("supervisor.agents_absent", extra=extra)
+
+    def _has_named_agents(self, mesh: Directory) -> bool:
+        return mesh.list_agents().keys() >= set(self._options.agents)
 
     async def run(self, task: TurnRuntime) -> None:
         """Run one turn, or resume one whose host was lost."""
@@ -105,7 +160,7 @@ class Supervisor:
         required = {step.agent for step in steps}
 
         def is_settled(mesh: Directory) -> bool:
-            available = {card.name for card in self._allowed_cards(mesh)}
+            available = {agent.card.name for agent in self._allowed(mesh.list_agents())}
             return bool(available) and required <= available
 
         with contextlib.suppress(PeerError):
@@ -123,18 +178,20 @@ class Supervisor:
         revision, router = self._router
         if revision != self._directory.revision:
             revision = self._directory.revision
-            cards = self._allowed_cards(self._directory)
-            router = Router(cards, default=self._options.default_agent)
+            cards = [agent.card for agent in self._allowed(self._directory.list_agents())]
+            router = Router(list(drop_inherited(cards)), default=self._options.default_agent)
             self._router = (revision, router)
         return router
 
-    def _allowed_cards(self, mesh: Directory) -> list[agent_card_pb2.AgentCard]:
-        """Return the cards of the available agents that it may ask."""
-        allowed = self._options.agents
+    def _allowed(
+        self, agents: Mapping[str, registry_service_pb2.AgentRegistration]
+    ) -> list[registry_service_pb2.AgentRegistration]:
+        """Return the agents that it may ask."""
+        named = self._options.agents
         return [
-            agent.card
-            for name, agent in mesh.list_agents().items()
-            if (name in allowed if allowed else agent.routable)
+            agent
+            for name, agent in agents.items()
+            if name != self.card.name and (name in named if named else agent.routable)
         ]
 
 
@@ -161,13 +218,13 @@ def build_supervisor_card(name: str, options: SupervisorSettings) -> agent_card_
     """Build the card of a supervisor."""
     whom = f"the agents {', '.join(options.agents)}" if options.agents else "the other agents"
     skill = agent_card_pb2.AgentSkill(
-        id="route-and-combine",
+        id=OWN_SKILL_ID,
         name="Route and combine",
         description=(
             "Chooses the agents that fit, gives each its part of the request, and puts their "
             "answers together."
         ),
-        tags=options.tags or ("supervisor", "routing", "planning", "orchestration"),
+        tags=options.tags or DEFAULT_TAGS,
         examples=options.examples or (() if options.agents else (_EXAMPLE,)),
     )
     default = f"Answers by asking {whom} of the mesh, several at once if need be."

@@ -9,9 +9,20 @@ from typing import Any, TypeVar
 
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import free_address
-from trunkline.agents.hosting import add_host_services, describe_host, open_host
+from trunkline.agents.hosting import (
+    AgentReadiness,
+    add_host_services,
+    describe_host,
+    open_host,
+)
 from trunkline.audit import AuditLog
-from trunkline.client import ChannelPool, Directory, HostClient, RegistryClient
+from trunkline.client import (
+    ChannelPool,
+    Directory,
+    HostClient,
+    RegistryClient,
+    run_in_background,
+)
 from trunkline.errors import PeerUnavailableError
 from trunkline.registry import Membership, RegistryServicer
 from trunkline.server import MeshServer
@@ -40,6 +51,14 @@ class JoinedHost:
     host: TaskHost
     server: MeshServer
     address: str
+    membership: Membership | None = None
+
+    def withdraw_agents(self) -> None:
+        """Register the host without its agents."""
+        assert self.membership is not None
+        member = describe_host(self.host, address=self.address)
+        del member.agents[:]
+        self.membership.update(member)
 
     async def cut(self) -> None:
         """Close every connection to it; its tasks keep running."""
@@ -78,8 +97,15 @@ class SmallMesh:
     async def join(self, *agents: Agent, **settings: Any) -> JoinedHost:
         """Add a host with these agents; return when every directory lists them."""
         host_settings = Settings(data_dir=self._folder, **settings)
+        readiness = AgentReadiness()
         host = await self._stack.enter_async_context(
-            open_host(agents, directory=self.directory, settings=host_settings, audit=self._audit)
+            open_host(
+                agents,
+                directory=self.directory,
+                settings=host_settings,
+                readiness=readiness,
+                audit=self._audit,
+            )
         )
         server = MeshServer(mesh_credentials(), audit=self._audit)
         add_host_services(server, host)
@@ -87,16 +113,25 @@ class SmallMesh:
         (address,) = await server.start(free_address())
         joined = JoinedHost(host, server, address)
         self._stack.push_async_callback(joined.cut)
-        await self.register(describe_host(host, address=address))
+        membership = await self.register(describe_host(host, address=address))
+        joined.membership = membership
+
+        async def register_changes() -> None:
+            while True:
+                await readiness.wait_for_change()
+                membership.update(describe_host(host, address=address))
+
+        await self._stack.enter_async_context(run_in_background(register_changes()))
         return joined
 
-    async def register(self, member: registry_service_pb2.Host) -> None:
+    async def register(self, member: registry_service_pb2.Host) -> Membership:
         """Put a host on the mesh; return when every directory lists it."""
-        await self._stack.enter_async_context(Membership(self._registry, member))
+        membership = await self._stack.enter_async_context(Membership(self._registry, member))
         await self.directory.wait_until(
             lambda known: any(host.host_id == member.host_id for host in known.hosts),
             timeout_s=PATIENCE_S,
         )
+        return membership
 
     async def supervise(
         self,

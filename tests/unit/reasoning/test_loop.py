@@ -137,6 +137,7 @@ class LoopAgent:
     checker: Step | None = None
     result: TurnResult | None = None
     error: StepLimitError | None = None
+    turn: ReasoningTurn | None = None
     card: agent_card_pb2.AgentCard = field(
         default_factory=lambda: agent_card_pb2.AgentCard(
             name="loop", default_input_modes=["text/plain"]
@@ -162,6 +163,7 @@ class LoopAgent:
             tools=Toolbox(listing.tools),
             source=self.tools,
         )
+        self.turn = turn
         try:
             self.result = await run_turn(build_graph(), turn, "prompt")
         except StepLimitError as error:
@@ -298,6 +300,21 @@ async def test_a_rejected_answer_is_discarded_and_replaced(tmp_path: Path) -> No
     assert agent.result == TurnResult(ResultStatus.COMPLETED, "a better one ")
     (artifact,) = snapshot.task.artifacts
     assert "".join(part.text for part in artifact.parts) == "a better one "
+    assert snapshot.artifacts[0].closed
+
+
+async def test_an_answer_is_whole_for_its_readers_while_it_is_checked(tmp_path: Path) -> None:
+    """The check asks another model, which may take long."""
+    finished: list[bool] = []
+
+    def judge(_: Sequence[BaseMessage]) -> AIMessage:
+        assert agent.turn is not None
+        finished.append(agent.turn.is_finished)
+        return AIMessage("Y")
+
+    agent = LoopAgent(lambda _: AIMessage("an answer"), checker=judge)
+    snapshot = await run(agent, tmp_path)
+    assert finished == [True]
     assert snapshot.artifacts[0].closed
 
 
