@@ -63,6 +63,11 @@ def _read_secret(variable: str, where: str) -> str:
     if not secret:
         problem = f"the variable {variable}, which holds its credentials, is not set"
         raise ConfigurationError(where, problem)
-    if not secret.isascii() or not secret.isprintable():
-        raise ConfigurationError(where, f"the value of {variable} can't be sent in a header")
+    check_header_value(secret, where, f"the value of {variable}")
     return secret
+
+
+def check_header_value(value: str, where: str, name: str) -> None:
+    """Raise ConfigurationError if a value can't be sent in a header."""
+    if not value.isascii() or not value.isprintable():
+        raise ConfigurationError(where, f"{name} can't be sent in a header")

@@ -15,7 +15,7 @@ from trunkline.errors import (
     PeerUnavailableError,
     TrunklineError,
 )
-from trunkline.task_states import TERMINAL
+from trunkline.task_states import INTERRUPTED, TERMINAL
 from trunkline.v1 import task_pb2
 from trunkline_bridge.client.a2a_client import A2AClient
 from trunkline_bridge.client.errors import ConnectionLostError, NotProcessedError
@@ -68,6 +68,8 @@ class TurnFollower(ABC):
         self._event_id = ""
         # Events may have been missed or seen twice, so the task is read again at the end.
         self._may_have_gaps = False
+        # The task as it was read after it had ended, while its last events may be missing.
+        self._ended_task: task_pb2.Task | None = None
         # The peer can't stream a running task, so its state is polled.
         self._polls_only = False
         self._may_have_arrived = may_have_arrived
@@ -176,11 +178,14 @@ class TurnFollower(ABC):
             try:
                 options = self._call_options()._replace(last_event_id=self._event_id)
                 async with self._peer.subscribe_to_task(task_id, options) as events:
-                    await self._read(events)
-                    return
+                    has_events = await self._read(events)
             except PeerRefusedError:
                 # The cursor is past retention, or the task has ended: read the task.
                 self._event_id = ""
+            else:
+                if not has_events:
+                    await self._end_without_events()
+                return
         self._may_have_gaps = True
         if self._peer.card.supports_streaming and not self._polls_only:
             with contextlib.suppress(PeerRefusedError):
@@ -201,9 +206,24 @@ class TurnFollower(ABC):
         if self._view.change_count != before:
             self._idle_timeout.resume()
 
-    async def _read(self, events: RemoteEvents, *, is_beginning: bool = False) -> None:
-        """Apply events until the turn is over or the stream ends."""
-        is_first = is_beginning
+    async def _end_without_events(self) -> None:
+        """End the turn of a task that has ended and has no events after the last one.
+
+        The stream was empty. If the task has ended by now, the next stream is opened after its end,
+        so that events are missing from neither.
+        """
+        ended, self._ended_task = self._ended_task, None
+        if ended is not None:
+            await self._apply_event(_end_event(ended), is_first=False)
+            return
+        task = await self._peer.get_task(self._view.task_id)
+        self._last_heard_s = self._now()
+        if task.status.state in TERMINAL | INTERRUPTED:
+            self._ended_task = task
+
+    async def _read(self, events: RemoteEvents, *, is_beginning: bool = False) -> bool:
+        """Apply events until the turn is over or the stream ends; return whether there were any."""
+        is_first, has_events = is_beginning, False
         while not self._view.is_over:
             try:
                 # Before the first event, the agent may be thinking.
@@ -213,9 +233,10 @@ class TurnFollower(ABC):
                 problem = f"nothing came for {_STREAM_IDLE_S:g} s"
                 raise PeerTimeoutError(self._peer.name, problem) from None
             if event is None:
-                return
+                break
             await self._apply(event, is_first=is_first)
-            is_first = False
+            is_first, has_events = False, True
+        return has_events
 
     async def _apply(self, event: RemoteEvent, *, is_first: bool = False) -> None:
         # A slow reader of ours must not count as idle time of the peer.
@@ -241,6 +262,13 @@ class TurnFollower(ABC):
 
 def _snapshot_event(task: task_pb2.Task) -> RemoteEvent:
     return RemoteEvent(a2a_pb2.StreamResponse(task=task))
+
+
+def _end_event(task: task_pb2.Task) -> RemoteEvent:
+    update = a2a_pb2.TaskStatusUpdateEvent(
+        task_id=task.id, context_id=task.context_id, status=task.status, metadata=task.metadata
+    )
+    return RemoteEvent(a2a_pb2.StreamResponse(status_update=update))
 
 
 def _is_terminal(response: a2a_pb2.StreamResponse) -> bool:
