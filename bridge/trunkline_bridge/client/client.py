@@ -19,7 +19,6 @@ from urllib.parse import quote, urlsplit
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.client import Backoff
-from trunkline.client.breaker import BreakerSettings
 from trunkline.errors import (
     ConfigurationError,
     InvalidArgumentError,
@@ -38,7 +37,13 @@ from trunkline_bridge.client.errors import ConnectionLostError
 from trunkline_bridge.client.json_reader import parse_task
 from trunkline_bridge.client.operations import LIST_TASKS
 from trunkline_bridge.client.refusals import CREDENTIALS_REFUSALS, mesh_errors
-from trunkline_bridge.client.settings import RemoteSettings, check_header_value
+from trunkline_bridge.client.settings import (
+    MAX_STREAMED_BYTES,
+    NO_BREAKER,
+    STREAM_IDLE_S,
+    RemoteSettings,
+    check_header_value,
+)
 from trunkline_bridge.client.tls import ClientTls
 from trunkline_bridge.client.transport import CallOptions
 from trunkline_bridge.errors import INVALID_PARAMS
@@ -47,11 +52,6 @@ from trunkline_bridge.protocol import V1_0
 ClientContent: TypeAlias = str | part_pb2.Part | Mapping[str, Any]
 """A text, a part, or a JSON object."""
 
-STREAM_IDLE_S: Final = 60.0
-"""Time without a byte, heartbeats included, after which a stream is broken."""
-# A breaker that never opens: each call is a decision of the caller.
-NO_BREAKER: Final = BreakerSettings(failures=1_000_000_000)
-_MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
 # How often a read is tried when its connection breaks.
 _READ_ATTEMPTS: Final = 4
 _DATA_TYPE: Final = "application/json"
@@ -141,7 +141,7 @@ class Client:
             ssl_context=None if tls is None else tls.ssl_context(),
             channel_security=None if tls is None else tls.channel_security(""),
             stream_idle_s=STREAM_IDLE_S,
-            max_event_bytes=_MAX_EVENT_BYTES,
+            max_event_bytes=MAX_STREAMED_BYTES,
         )
         self._has_card = False
         self._card_lock = asyncio.Lock()

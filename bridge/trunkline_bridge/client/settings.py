@@ -4,7 +4,7 @@ import logging
 import os
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from trunkline.client.breaker import DEFAULT_SETTINGS, BreakerSettings
 from trunkline.errors import ConfigurationError
@@ -12,6 +12,14 @@ from trunkline.network import is_this_machine
 from trunkline.settings import RemoteAgentSettings, RemoteEndpointSettings
 
 logger = logging.getLogger(__name__)
+
+# Of clients that act for a person or a program, which decides about each call.
+NO_BREAKER: Final = BreakerSettings(failures=1_000_000_000)
+"""A circuit breaker that never opens."""
+STREAM_IDLE_S: Final = 60.0
+"""A stream without events and heartbeats for so long is taken as broken."""
+MAX_STREAMED_BYTES: Final = 64 * 1024 * 1024
+"""Limit of one event."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
