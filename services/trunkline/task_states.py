@@ -1,10 +1,12 @@
-"""The states of a task, and those that end it, interrupt it, or end its turn.
+"""The states of a task, those that end it, interrupt it, or end its turn, and its outcome.
 
 `trunkline.tasks.lifecycle` says which state may follow which.
 """
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
+
+from google.protobuf import struct_pb2
 
 from trunkline.v1 import task_pb2
 
@@ -55,6 +57,35 @@ TURN_END: Final[frozenset[StateValue]] = TERMINAL | {task_pb2.TASK_STATE_INPUT_R
 `auth-required` is not among them: the credentials may come from elsewhere, and then the task
 continues without a message.
 """
+
+
+OUTCOME_KEY: Final = "trunkline/outcome"
+"""The key of a task's outcome in its metadata, and in that of its last status."""
+
+
+class TaskOutcome(StrEnum):
+    """The outcome of a task that has ended."""
+
+    COMPLETE = "complete"
+    PARTIAL = "partial"
+    """It completed, and a part of the answer is missing."""
+    FAILED = "failed"
+    """It failed, or was rejected or canceled."""
+
+
+def find_outcome(state: StateValue, metadata: struct_pb2.Struct) -> TaskOutcome | None:
+    """Return the outcome of a task in a state; None: it has not ended.
+
+    `metadata` is the task's or that of its last status. It only tells `partial` from `complete`:
+    agents write nothing else there.
+    """
+    if state not in TERMINAL:
+        return None
+    if state != task_pb2.TASK_STATE_COMPLETED:
+        return TaskOutcome.FAILED
+    fields = metadata.fields
+    is_partial = OUTCOME_KEY in fields and fields[OUTCOME_KEY].string_value == TaskOutcome.PARTIAL
+    return TaskOutcome.PARTIAL if is_partial else TaskOutcome.COMPLETE
 
 
 def state_name(state: StateValue) -> str:

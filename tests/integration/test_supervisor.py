@@ -303,16 +303,35 @@ async def test_the_questions_of_several_agents_are_asked_one_after_the_other(
     assert third.task.status.state == State.TASK_STATE_COMPLETED
 
 
-async def test_files_are_forwarded_unchanged_and_without_added_text(mesh: SmallMesh) -> None:
+async def test_files_are_forwarded_unchanged_and_the_answer_has_them_too(mesh: SmallMesh) -> None:
     await mesh.join(echo)
     await mesh.supervise()
 
     snapshot = await mesh.ask("@echo file 1000")
 
-    (artifact,) = snapshot.task.artifacts
-    assert len(artifact.parts[0].raw) == 1000
+    forwarded_file, answer = snapshot.task.artifacts
+    assert len(forwarded_file.parts[0].raw) == 1000
+    assert list(answer.parts) == list(forwarded_file.parts)
     assert snapshot.artifacts[0].origin.agent == "echo"
     assert snapshot.task.status.state == State.TASK_STATE_COMPLETED
+
+
+async def test_an_answer_with_a_part_missing_is_partial_and_names_who_answered(
+    mesh: SmallMesh,
+) -> None:
+    await mesh.join(echo)
+    await mesh.supervise(name="office", agents=["echo"], tags=["accounts"])
+    await mesh.supervise(agents=["office"])
+
+    partial = await mesh.ask("@office echo one, and who is the king of France")
+    complete = await mesh.ask("@office echo one")
+
+    # The nested supervisor hands it upward.
+    assert partial.task.metadata["trunkline/outcome"] == "partial"
+    assert [child.finished.partial for child in partial.children] == [True]
+    assert partial.task.artifacts[-1].metadata["trunkline/agents"] == ["office"]
+    assert partial.task.status.state == State.TASK_STATE_COMPLETED
+    assert "trunkline/outcome" not in complete.task.metadata.fields
 
 
 async def test_a_direct_reply_is_the_answer(mesh: SmallMesh) -> None:

@@ -134,7 +134,7 @@ async def test_a_file_from_below_stays_the_child_s_after_a_resume_from_the_journ
     assert len(ended.task.artifacts[0].parts[0].raw) == 100
     assert ended.artifacts[0].origin.path == ["team", "echo"]
     assert state is not None
-    assert state["outcomes"]["step-1"].has_files
+    assert state["outcomes"]["step-1"].files
 
 
 async def test_supervisors_that_may_ask_each_other_do_not_loop(mesh: SmallMesh) -> None:

@@ -9,7 +9,13 @@ from trunkline.client import HostClient
 from trunkline.errors import TaskNotFoundError, TrunklineError
 from trunkline.v1 import snapshot_pb2, task_pb2, task_service_pb2
 from trunkline_bridge.edge.caller import Caller
-from trunkline_bridge.projection import AnyTask, FileLinks, core_task, project_versioned_task
+from trunkline_bridge.projection import (
+    AnyTask,
+    FileLinks,
+    core_task,
+    project_versioned_task,
+    set_task_outcome,
+)
 
 # Limit on the tasks of a page that are read in parallel.
 _MAX_PARALLEL_READS = 8
@@ -100,6 +106,7 @@ def _task_from_summary(summary: snapshot_pb2.TaskSummary) -> task_pb2.Task:
     task = task_pb2.Task(id=summary.task_id, context_id=summary.context_id, status=summary.status)
     if summary.HasField("metadata"):
         task.metadata.CopyFrom(summary.metadata)
+    set_task_outcome(task)
     return task
 
 

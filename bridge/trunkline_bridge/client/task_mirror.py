@@ -12,9 +12,10 @@ from google.protobuf import json_format, struct_pb2
 from trunkline import ArtifactWriter, TurnRuntime
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerProtocolError
-from trunkline.task_states import INTERRUPTED, TERMINAL
+from trunkline.task_states import INTERRUPTED, OUTCOME_KEY, TERMINAL, TaskOutcome, find_outcome
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, task_pb2
 from trunkline_bridge.client.artifact_content import ArtifactContent, is_plain_text
+from trunkline_bridge.projection.roles import artifact_kind
 
 # The key of the task's metadata that holds the remote task's ids, for the next turn and for a
 # takeover.
@@ -169,7 +170,9 @@ class TaskMirror:
         if message is not None:
             _check_parts(self, message.parts)
             self._count_bytes(message.parts)
-        extra = _foreign_metadata(metadata) or None
+        extra = _foreign_metadata(metadata)
+        if metadata is not None and (find_outcome(status.state, metadata) is TaskOutcome.PARTIAL):
+            extra[OUTCOME_KEY] = TaskOutcome.PARTIAL.value
         if status.state in _ACTIVE_STATES:
             self._is_working = self._is_working or status.state == task_pb2.TASK_STATE_WORKING
             # A repeated status without anything new, as in each snapshot, is skipped.
@@ -177,7 +180,7 @@ class TaskMirror:
             if is_new or extra:
                 self.change_count += 1
                 await self._task.enter(
-                    task_pb2.TASK_STATE_WORKING, message if is_new else None, metadata=extra
+                    task_pb2.TASK_STATE_WORKING, message if is_new else None, metadata=extra or None
                 )
             return
         self.change_count += 1
@@ -189,7 +192,7 @@ class TaskMirror:
             task_id=self._child_id, agent=self._task.agent, state=status.state
         )
         await self._task.record(event_pb2.Event(child_finished=finished))
-        await self._task.enter(status.state, content, metadata=extra)
+        await self._task.enter(status.state, content, metadata=extra or None)
 
     def _is_new_message(self, message: message_pb2.Message) -> bool:
         """Return whether a message was not seen yet; one without an id counts as new."""
@@ -250,6 +253,7 @@ class TaskMirror:
             description=artifact.description,
             metadata=_to_dict(artifact.metadata) if artifact.HasField("metadata") else None,
             extensions=artifact.extensions,
+            kind=artifact_kind(artifact),
         )
         mirrored = _MirroredArtifact(writer, ArtifactContent(), is_closed=False)
         self._artifacts[artifact.artifact_id] = mirrored

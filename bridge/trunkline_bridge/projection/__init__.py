@@ -1,6 +1,7 @@
 """The projection of a task's journal to A2A wire events: pure functions, no I/O."""
 
 from trunkline_bridge.projection.links import RELATIVE_LINKS, FileLinks
+from trunkline_bridge.projection.roles import ROLE_KEY, ArtifactRole, set_task_outcome
 from trunkline_bridge.projection.snapshot import (
     AnyTask,
     GenerationParameters,
@@ -21,7 +22,9 @@ from trunkline_bridge.projection.wire_events import (
 
 __all__ = [
     "RELATIVE_LINKS",
+    "ROLE_KEY",
     "AnyTask",
+    "ArtifactRole",
     "ArtifactView",
     "EventId",
     "FileLinks",
@@ -34,5 +37,6 @@ __all__ = [
     "count_final_events",
     "project_task",
     "project_versioned_task",
+    "set_task_outcome",
     "snapshot_event",
 ]

@@ -6,6 +6,7 @@ A2A has no events for these, so the projection shows them as artifacts with fixe
 from collections.abc import Iterable, Mapping
 
 from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2
+from trunkline_bridge.projection.roles import ArtifactRole, set_role
 
 PLAN_STREAMING = "execution_plan_streaming"
 PLAN_UPDATE = "execution_plan_update"
@@ -29,8 +30,9 @@ def artifact_head(
     kind: event_pb2.ArtifactKind.ValueType,
     origin: event_pb2.Origin | None,
     steps: Mapping[str, str],
+    role: ArtifactRole,
 ) -> artifact_pb2.Artifact:
-    """Return an artifact without parts, with its id and name on the wire.
+    """Return an artifact without parts, with its id, name and role on the wire.
 
     An artifact that a child task wrote is named `streaming_result`, and its id includes the child
     task's. A supervisor's synthesis is `partial_result`, its draft `streaming_result`. All others
@@ -46,7 +48,8 @@ def artifact_head(
         head.metadata.CopyFrom(artifact.metadata)
     if origin is not None:
         head.artifact_id = f"{origin.task_id}.{artifact.artifact_id}"
-        head.name = STREAMING_RESULT
+        if role == ArtifactRole.STREAM:
+            head.name = STREAMING_RESULT
         head.metadata[AGENT_KEY] = origin.agent
         if step := steps.get(origin.child_task_id or origin.task_id):
             head.metadata[STEP_KEY] = step
@@ -54,7 +57,12 @@ def artifact_head(
         head.name = PARTIAL_RESULT
     elif kind == event_pb2.ARTIFACT_KIND_DRAFT:
         head.name = STREAMING_RESULT
-    return head
+    return set_role(head, role)
+
+
+def plan_artifact(plan_id: str, name: str) -> artifact_pb2.Artifact:
+    """Return the artifact of a plan, without its text."""
+    return set_role(artifact_pb2.Artifact(artifact_id=plan_id, name=name), ArtifactRole.PLAN)
 
 
 def is_shown(kind: event_pb2.ArtifactKind.ValueType, origin: event_pb2.Origin | None) -> bool:
@@ -91,7 +99,7 @@ def tool_start_artifact(event: event_pb2.ToolStarted) -> artifact_pb2.Artifact:
     artifact_id = f"{event.call_id}{_START}"
     notification = artifact_pb2.Artifact(artifact_id=artifact_id, name=TOOL_START)
     notification.parts.add(text=f"Calling {event.tool}…")
-    return notification
+    return set_role(notification, ArtifactRole.NOTICE)
 
 
 def tool_complete_artifact(event: event_pb2.ToolFinished) -> artifact_pb2.Artifact:
@@ -100,7 +108,7 @@ def tool_complete_artifact(event: event_pb2.ToolFinished) -> artifact_pb2.Artifa
     notification = artifact_pb2.Artifact(artifact_id=artifact_id, name=TOOL_COMPLETE)
     default = f"{event.tool} failed" if event.is_error else f"{event.tool} is done"
     notification.parts.add(text=event.summary or default)
-    return notification
+    return set_role(notification, ArtifactRole.NOTICE)
 
 
 def tool_complete_id(started_id: str) -> str:
@@ -112,4 +120,4 @@ def current_result_artifact() -> artifact_pb2.Artifact:
     """Return the empty artifact that marks the answer as complete."""
     result = artifact_pb2.Artifact(artifact_id=CURRENT_RESULT, name=CURRENT_RESULT)
     result.parts.add(text="")
-    return result
+    return set_role(result, ArtifactRole.NOTICE)

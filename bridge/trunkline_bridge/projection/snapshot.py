@@ -8,6 +8,7 @@ from trunkline.a2a.v1_1 import a2a_pb2 as v1_1_pb2
 from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2, task_pb2
 from trunkline_bridge.projection import named_artifacts as views
 from trunkline_bridge.projection.links import RELATIVE_LINKS, FileLinks
+from trunkline_bridge.projection.roles import RoleAssigner, set_task_outcome
 from trunkline_bridge.projection.wire_events import FullEvent
 
 AnyTask: TypeAlias = task_pb2.Task | v1_1_pb2.Task
@@ -102,6 +103,7 @@ def _project(
     task.history.extend([] if history_length == 0 else history)
     if source.HasField("metadata"):
         task.metadata.CopyFrom(source.metadata)
+    set_task_outcome(task)
     task.artifacts.extend(shown.artifact for shown in artifacts)
     return links.task_to_urls(task)
 
@@ -175,11 +177,13 @@ def _shown_artifacts(snapshot: snapshot_pb2.TaskSnapshot) -> list[_ShownArtifact
 def _written_artifacts(snapshot: snapshot_pb2.TaskSnapshot) -> Iterator[_ShownArtifact]:
     """Yield the artifacts that agents wrote."""
     steps = views.child_steps(snapshot)
+    roles = RoleAssigner()
     for source, info in zip(snapshot.task.artifacts, snapshot.artifacts, strict=True):
         origin = info.origin if info.HasField("origin") else None
         if not views.is_shown(info.kind, origin):
             continue
-        artifact = views.artifact_head(source, info.kind, origin, steps)
+        role = roles.assign(info.kind, origin, info.turn)
+        artifact = views.artifact_head(source, info.kind, origin, steps, role)
         artifact.parts.extend(source.parts)
         if not artifact.parts:
             # A2A requires at least one part.
@@ -191,12 +195,11 @@ def _written_artifacts(snapshot: snapshot_pb2.TaskSnapshot) -> Iterator[_ShownAr
 
 def _plan_artifacts(snapshot: snapshot_pb2.TaskSnapshot) -> Iterator[_ShownArtifact]:
     for plan in snapshot.plans:
-        artifact = artifact_pb2.Artifact(artifact_id=plan.plan_id)
+        name = views.PLAN_UPDATE if plan.steps else views.PLAN_STREAMING
+        artifact = views.plan_artifact(plan.plan_id, name)
         if plan.steps:
-            artifact.name = views.PLAN_UPDATE
             artifact.parts.add(text=views.whole_plan(plan.text, plan.steps))
         else:
-            artifact.name = views.PLAN_STREAMING
             artifact.parts.add(text=views.PLAN_OPENING + plan.text)
         yield _ShownArtifact(
             plan.first_sequence, artifact, plan.start_generation, plan.end_generation

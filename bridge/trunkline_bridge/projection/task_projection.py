@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.task_states import OUTCOME_KEY, find_outcome
 from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2, task_pb2
 from trunkline_bridge.projection import named_artifacts as views
 from trunkline_bridge.projection.links import RELATIVE_LINKS, FileLinks
+from trunkline_bridge.projection.roles import ArtifactRole, RoleAssigner
 from trunkline_bridge.projection.snapshot import has_answer
 from trunkline_bridge.projection.wire_events import ArtifactView, FullEvent, TextDelta, WireEvent
 
@@ -48,6 +50,8 @@ class TaskProjection:
         self._artifacts: dict[tuple[str, str], ArtifactView] = {}
         self._plans: dict[str, _PlanView] = {}
         self._steps: dict[str, str] = {}
+        self._roles = RoleAssigner()
+        self._turn = 1
         self._has_answer = False
         # The generation of the next wire event, minus its sequence and index. None: the host of the
         # snapshot does not count. It changes only where an event has not one wire event for each
@@ -105,7 +109,9 @@ class TaskProjection:
         for artifact, info in zip(snapshot.task.artifacts, snapshot.artifacts, strict=True):
             origin = info.origin if info.HasField("origin") else None
             key = (info.origin.task_id, info.artifact_id)
-            self._artifacts[key] = self._artifact_view(artifact, info.kind, origin)
+            role = self._roles.assign(info.kind, origin, info.turn)
+            self._artifacts[key] = self._artifact_view(artifact, info.kind, origin, role)
+        self._turn = snapshot.turn
         for plan in snapshot.plans:
             self._plans[plan.plan_id] = _PlanView(
                 self._plan_view(plan.plan_id, views.PLAN_STREAMING),
@@ -164,7 +170,13 @@ class TaskProjection:
         origin = _find_origin(header)
         if origin is None and start.kind == event_pb2.ARTIFACT_KIND_ANSWER:
             self._has_answer = True
-        return self._artifact_view(artifact, start.kind, origin)
+        # A turn that runs again may create an empty artifact a second time.
+        previous = self._artifacts.get((header.origin.task_id, delta.artifact_id))
+        if previous is None:
+            role = self._roles.assign(start.kind, origin, self._turn)
+        else:
+            role = previous.role
+        return self._artifact_view(artifact, start.kind, origin, role)
 
     def _plan(
         self, sequence: int, change: event_pb2.PlanChanged, wire_events: list[WireEvent]
@@ -244,6 +256,9 @@ class TaskProjection:
             update.status.timestamp.CopyFrom(header.time)
         if changed.HasField("metadata"):
             update.metadata.CopyFrom(changed.metadata)
+        outcome = find_outcome(changed.status.state, changed.metadata)
+        if outcome is not None:
+            update.metadata[OUTCOME_KEY] = outcome.value
         yield self._links.event_to_urls(a2a_pb2.StreamResponse(status_update=update))
 
     def _rewound(
@@ -252,8 +267,13 @@ class TaskProjection:
         remains = event.rewound.remains
         key = (header.origin.task_id, remains.artifact_id)
         previous = self._artifacts.get(key)
-        kind = previous.kind if previous is not None else event_pb2.ARTIFACT_KIND_UNSPECIFIED
-        view = self._artifacts[key] = self._artifact_view(remains, kind, _find_origin(header))
+        origin = _find_origin(header)
+        if previous is None:
+            kind = event_pb2.ARTIFACT_KIND_UNSPECIFIED
+            role = self._roles.assign(kind, origin, self._turn)
+        else:
+            kind, role = previous.kind, previous.role
+        view = self._artifacts[key] = self._artifact_view(remains, kind, origin, role)
         if not view.is_shown:
             return
         response = view.update(append=False, last_chunk=False)
@@ -268,6 +288,13 @@ class TaskProjection:
     ) -> Iterator[a2a_pb2.StreamResponse]:
         """Store the child's plan step for its artifacts. The start has no wire event."""
         self._steps[event.child_started.task_id] = event.child_started.step_id
+        return iter(())
+
+    def _turn_started(
+        self, _header: event_pb2.BatchHeader, event: event_pb2.Event
+    ) -> Iterator[a2a_pb2.StreamResponse]:
+        """Store the turn, which may have an answer. Clients get no event for their own message."""
+        self._turn = event.turn_started.turn
         return iter(())
 
     def _tool_started(
@@ -289,16 +316,19 @@ class TaskProjection:
         artifact: artifact_pb2.Artifact,
         kind: event_pb2.ArtifactKind.ValueType,
         origin: event_pb2.Origin | None,
+        role: ArtifactRole,
     ) -> ArtifactView:
-        head = views.artifact_head(artifact, kind, origin, self._steps)
+        head = views.artifact_head(artifact, kind, origin, self._steps, role)
         is_shown = views.is_shown(kind, origin)
-        return ArtifactView(self._task_id, self._context_id, head, kind, is_shown=is_shown)
+        return ArtifactView(
+            self._task_id, self._context_id, head, kind, role=role, is_shown=is_shown
+        )
 
     def _view(self, head: artifact_pb2.Artifact) -> ArtifactView:
         return ArtifactView(self._task_id, self._context_id, head)
 
     def _plan_view(self, plan_id: str, name: str) -> ArtifactView:
-        return self._view(artifact_pb2.Artifact(artifact_id=plan_id, name=name))
+        return self._view(views.plan_artifact(plan_id, name))
 
     _handlers: ClassVar[Mapping[str, "_Handler"]] = {
         "created": _created,
@@ -307,6 +337,7 @@ class TaskProjection:
         "child_started": _child_started,
         "tool_started": _tool_started,
         "tool_finished": _tool_finished,
+        "turn_started": _turn_started,
     }
 
 

@@ -7,6 +7,7 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.a2a.v1_1 import a2a_pb2 as v1_1_pb2
 from trunkline.task_states import TURN_END
 from trunkline.v1 import artifact_pb2, event_pb2, task_pb2
+from trunkline_bridge.projection.roles import ArtifactRole
 
 V0_1_TURN_END = TURN_END | {task_pb2.TASK_STATE_AUTH_REQUIRED}
 """The states that end a turn in A2A v0.1, which has no state `auth-required`."""
@@ -45,7 +46,7 @@ class ArtifactView:
     A stream has one object for each artifact, which renderers use as a key.
     """
 
-    __slots__ = ("context_id", "head", "is_shown", "kind", "task_id")
+    __slots__ = ("context_id", "head", "is_shown", "kind", "role", "task_id")
 
     def __init__(
         self,
@@ -54,12 +55,15 @@ class ArtifactView:
         head: artifact_pb2.Artifact,
         kind: event_pb2.ArtifactKind.ValueType = event_pb2.ARTIFACT_KIND_UNSPECIFIED,
         *,
+        role: ArtifactRole = ArtifactRole.STREAM,
         is_shown: bool = True,
     ) -> None:
+        """`head` has the role in its metadata."""
         self.task_id = task_id
         self.context_id = context_id
         self.head = head
         self.kind = kind
+        self.role = role
         self.is_shown = is_shown
 
     def update(

@@ -28,6 +28,7 @@ from trunkline.errors import (
     TaskNotCancelableError,
     TrunklineError,
 )
+from trunkline.task_states import TaskOutcome
 
 # The mesh ends a task at its deadline. The command waits this much longer for the status.
 TIMEOUT_GRACE_S = 5.0
@@ -42,17 +43,26 @@ _EXIT_CODES = {
     "input-required": ExitCode.INPUT_REQUIRED,
     "auth-required": ExitCode.INPUT_REQUIRED,
 }
+# For servers that do not say the outcome.
+_OUTCOMES = {
+    "completed": TaskOutcome.COMPLETE,
+    "failed": TaskOutcome.FAILED,
+    "rejected": TaskOutcome.FAILED,
+    "canceled": TaskOutcome.FAILED,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class TurnReport:
     """The result of a turn. `--json` prints its fields.
 
-    `agent`, `confidence` and `reasons` are the route that the mesh chose. Ids are "" if the server
-    did not send them.
+    `agent` names all agents that answered, with commas. `confidence` and `reasons` are of the first
+    route that the mesh chose. Ids are "" if the server did not send them.
     """
 
     state: str
+    outcome: str
+    """complete, partial or failed. Empty: the task has not ended."""
     answer: str
     agent: str
     confidence: float | None
@@ -63,8 +73,8 @@ class TurnReport:
 
     @property
     def exit_code(self) -> ExitCode:
-        """The exit code: 0 only if the task completed."""
-        return _EXIT_CODES.get(self.state, ExitCode.FAILED)
+        """The exit code: 0 only if the task completed, with nothing missing."""
+        return _find_exit_code(self.state, self.outcome)
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as a JSON object."""
@@ -116,8 +126,9 @@ async def build_report(
         route = task.get("metadata", {}).get("trunkline/route", {})
     return TurnReport(
         state=turn_state(answer),
+        outcome=answer.outcome or _OUTCOMES.get(turn_state(answer), ""),
         answer=answer.text,
-        agent=route.get("agent") or agent or "",
+        agent=", ".join(answer.agents) or route.get("agent") or agent or "",
         confidence=route.get("confidence"),
         reasons=list(route.get("reasons", [])),
         task_id=answer.task_id,
@@ -143,7 +154,13 @@ def show_end(answer: StreamedAnswer) -> None:
 
 def turn_exit_code(answer: StreamedAnswer) -> ExitCode:
     """Return the exit code for the end of a turn."""
-    return _EXIT_CODES.get(turn_state(answer), ExitCode.FAILED)
+    return _find_exit_code(turn_state(answer), answer.outcome)
+
+
+def _find_exit_code(state: str, outcome: str) -> ExitCode:
+    code = _EXIT_CODES.get(state, ExitCode.FAILED)
+    is_partial = outcome == TaskOutcome.PARTIAL
+    return ExitCode.PARTIAL if code is ExitCode.OK and is_partial else code
 
 
 def turn_state(answer: StreamedAnswer) -> str:

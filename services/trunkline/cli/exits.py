@@ -34,6 +34,8 @@ class ExitCode(IntEnum):
     """The task waits for another message."""
     UNREACHABLE = 4
     """The mesh, or a host of it, did not answer or failed."""
+    PARTIAL = 5
+    """The task completed, and a part of the answer is missing."""
     LIMITED = 6
     """A limit or a budget refused the request, or a queue is full."""
     CANCELED = 130

@@ -7,14 +7,23 @@ until the artifacts before it are complete.
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+
+from trunkline.task_states import OUTCOME_KEY
 
 # Artifact names that the bridge uses for progress, and the marks around a plan.
 _PLAN_BRACKETS = "⟦⟧"
 _PROGRESS = ("execution_plan_", "tool_notification_", "current_result")
 # The name of the artifact with the merged answers of all steps. It replaces the other artifacts.
 _MERGED_ANSWER = "partial_result"
+# The metadata key of an artifact's role, and the roles of progress. Servers other than Trunkline
+# have no roles, but may have the names above.
+_ROLE_KEY = "trunkline/role"
+_PROGRESS_ROLES = frozenset(("plan", "notice"))
+# The metadata key of the agents that answered, in the artifact with the merged answers.
+_AGENTS_KEY = "trunkline/agents"
 # The metadata key of a data part that requests approvals. A text part says the same.
 _APPROVALS_KEY = "trunkline/approvals"
 # The metadata key of an artifact's step in the plan: `step-1`, `step-2`, ….
@@ -41,6 +50,10 @@ class StreamedAnswer:
         """The state in wire form, or "" before the first status."""
         self.status_text = ""
         """The text of the status message, or of the direct reply."""
+        self.outcome = ""
+        """The task's outcome: complete, partial or failed; "" if the server does not say it."""
+        self.agents: list[str] = []
+        """The agents that answered, if a supervisor named them."""
         self._out = _Printer(write)
         self._print_progress = print_progress
         self._skips_earlier = continues
@@ -50,7 +63,7 @@ class StreamedAnswer:
         self._order: list[_Artifact] = []
         self._current = 0
         self._last_step = 0
-        self._merged: str | None = None
+        self._merged: _Artifact | None = None
 
     @property
     def text(self) -> str:
@@ -60,7 +73,7 @@ class StreamedAnswer:
         preferred one is empty, it is the other one.
         """
         if self._merged is not None:
-            content = self._merged
+            content = self._merged.text
         else:
             content = _join_lines(artifact.text for artifact in self._order)
         if self.is_completed:
@@ -70,7 +83,8 @@ class StreamedAnswer:
     @property
     def files(self) -> list[Mapping[str, Any]]:
         """The file parts of the answer, in order."""
-        return [part for artifact in self._order for part in artifact.files]
+        artifacts = self._order if self._merged is None else [self._merged]
+        return [part for artifact in artifacts for part in artifact.files]
 
     @property
     def is_completed(self) -> bool:
@@ -88,6 +102,7 @@ class StreamedAnswer:
             self._show()
         elif "statusUpdate" in result:
             self._handle_ids(result["statusUpdate"])
+            self._handle_outcome(result["statusUpdate"])
             self._handle_status(result["statusUpdate"]["status"])
         elif "message" in result:
             self._handle_ids(result["message"])
@@ -95,11 +110,13 @@ class StreamedAnswer:
 
     def finish(self) -> None:
         """Print the rest of the answer and end the line. The turn must have ended."""
-        for artifact in self._order:
-            artifact.complete()
-            self._show_one(artifact)
         if self._merged is not None:
-            self._out.replace_with(self._merged)
+            # It has the texts that were not printed yet, in its own order.
+            self._out.replace_with(self._merged.text)
+        else:
+            for artifact in self._order:
+                artifact.complete()
+                self._show_one(artifact)
         if self.is_completed and not self._out.text:
             self._out.write(self.status_text)
         self._out.end_line()
@@ -111,6 +128,7 @@ class StreamedAnswer:
     def _handle_task(self, task: Mapping[str, Any]) -> None:
         self.task_id = task.get("id", "")
         self.context_id = task.get("contextId", "")
+        self._handle_outcome(task)
         self._handle_status(task.get("status", {}))
         for artifact in task.get("artifacts", ()):
             self._handle_artifact(artifact, appends=False, is_last=False)
@@ -118,12 +136,16 @@ class StreamedAnswer:
             self._artifacts.clear()
             self._order.clear()
             self._merged = None
+            self.agents = []
             self._skips_earlier = False
         self._show()
 
     def _handle_ids(self, event: Mapping[str, Any]) -> None:
         self.task_id = event.get("taskId") or self.task_id
         self.context_id = event.get("contextId") or self.context_id
+
+    def _handle_outcome(self, holder: Mapping[str, Any]) -> None:
+        self.outcome = str((holder.get("metadata") or {}).get(OUTCOME_KEY, ""))
 
     def _handle_status(self, status: Mapping[str, Any]) -> None:
         self.state = status.get("state", "")
@@ -134,9 +156,12 @@ class StreamedAnswer:
     def _handle_artifact(self, update: Mapping[str, Any], *, appends: bool, is_last: bool) -> None:
         key, name, parts = update["artifactId"], update.get("name", ""), update.get("parts", ())
         if name == _MERGED_ANSWER:
-            self._merged = render_parts(parts)
+            if self._merged is None or not appends:
+                self._merged = _Artifact(step=0)
+                self.agents = list(_metadata(update).get(_AGENTS_KEY, ()))
+            self._merged.add(parts)
             return
-        if name.startswith(_PROGRESS):
+        if _metadata(update).get(_ROLE_KEY) in _PROGRESS_ROLES or name.startswith(_PROGRESS):
             # Progress may arrive in pieces. Only a complete text is shown.
             if is_last and (text := render_parts(parts).strip(_PLAN_BRACKETS).rstrip()):
                 self._show_progress(text)
@@ -151,13 +176,10 @@ class StreamedAnswer:
             self._order[self._current :] = sorted(
                 self._order[self._current :], key=lambda artifact: artifact.step
             )
-        if not appends:
-            artifact.files.clear()
-        artifact.files += [part for part in parts if "raw" in part or "url" in part]
         if appends:
-            artifact.append(render_parts(parts, at_line_start=artifact.ends_line))
+            artifact.add(parts)
         else:
-            artifact.replace(render_parts(parts))
+            artifact.replace(parts)
         if is_last:
             artifact.complete()
 
@@ -211,7 +233,11 @@ class _Artifact:
     def text(self) -> str:
         return "".join([*self._written, *self._unwritten])
 
-    def append(self, text: str) -> None:
+    def add(self, parts: Iterable[Mapping[str, Any]]) -> None:
+        self.files += _find_files(parts)
+        self._append(render_parts(parts, at_line_start=self.ends_line))
+
+    def _append(self, text: str) -> None:
         if not text:
             return
         self.ends_line = text.endswith("\n")
@@ -226,7 +252,9 @@ class _Artifact:
         if text:
             self._unwritten.append(text)
 
-    def replace(self, text: str) -> None:
+    def replace(self, parts: Iterable[Mapping[str, Any]]) -> None:
+        self.files = _find_files(parts)
+        text = render_parts(parts)
         shown = "".join(self._written) + self._expected
         self._written, self._unwritten, self._expected = [], [], ""
         if shown.startswith(text):
@@ -272,16 +300,27 @@ class _Printer:
             self._pieces.append(text)
 
     def replace_with(self, text: str) -> None:
-        """Print the rest of `text`, if the printed text is its beginning.
+        """Print what `text` has beyond the printed text, no line twice.
 
-        Otherwise print all of it on a new line, unless the printed text ends with it.
+        If printed lines are not in `text`, it is another text: print all of it on a new line,
+        unless the printed text ends with it.
         """
         printed = self.text
         if text.startswith(printed):
             self.write(text[len(printed) :])
-        elif not f"\n{printed.rstrip()}".endswith(f"\n{text.rstrip()}"):
-            self.end_line()
+            return
+        if f"\n{printed.rstrip()}".endswith(f"\n{text.rstrip()}"):
+            return
+        self.end_line()
+        printed_lines = Counter(printed.splitlines())
+        if printed_lines - Counter(text.splitlines()):
             self.write(text)
+            return
+        for line in text.splitlines():
+            if printed_lines[line]:
+                printed_lines[line] -= 1
+            else:
+                self.write(f"{line}\n")
 
     @property
     def is_at_line_start(self) -> bool:
@@ -307,9 +346,18 @@ def render_parts(parts: Iterable[Mapping[str, Any]], *, at_line_start: bool = Tr
     return text
 
 
+def _metadata(artifact: Mapping[str, Any]) -> Mapping[str, Any]:
+    metadata: Mapping[str, Any] = artifact.get("metadata") or {}
+    return metadata
+
+
+def _find_files(parts: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [part for part in parts if "raw" in part or "url" in part]
+
+
 def _parse_step(artifact: Mapping[str, Any]) -> int:
     """Return the number of the plan's step, or 0."""
-    number = str(artifact.get("metadata", {}).get(_STEP_KEY, "")).rpartition("-")[2]
+    number = str(_metadata(artifact).get(_STEP_KEY, "")).rpartition("-")[2]
     return int(number) if number.isascii() and number.isdecimal() else 0
 
 

@@ -36,10 +36,12 @@ class ArtifactFold:
             self._texts = [parts.pop().text]
 
     @classmethod
-    def empty(cls, artifact_id: str, first_sequence: int, origin: event_pb2.Origin | None) -> Self:
+    def empty(
+        cls, artifact_id: str, first_sequence: int, origin: event_pb2.Origin | None, *, turn: int
+    ) -> Self:
         """Return an artifact without content."""
         info = snapshot_pb2.ArtifactInfo(
-            artifact_id=artifact_id, first_sequence=first_sequence, origin=origin
+            artifact_id=artifact_id, first_sequence=first_sequence, origin=origin, turn=turn
         )
         return cls(artifact_pb2.Artifact(artifact_id=artifact_id), info)
 
@@ -348,7 +350,10 @@ class Fold:
         if delta.HasField("start"):
             if artifact is None:
                 artifact = self._artifacts[key] = ArtifactFold.empty(
-                    delta.artifact_id, self._sequence + 1, self._origin()
+                    delta.artifact_id,
+                    self._sequence + 1,
+                    self._origin(),
+                    turn=self._snapshot.turn,
                 )
             elif not artifact.can_restart:
                 raise self._defect(f"artifact {delta.artifact_id!r} was created twice")
@@ -488,6 +493,7 @@ class _PlanFold:
         if change.revision != info.revision:
             info.revision = change.revision
             info.end_generation = 0
+            info.rewritten = False
             self._texts = []
             self._is_streaming = False
             del info.steps[:]
@@ -499,6 +505,7 @@ class _PlanFold:
         if change.steps:
             del info.steps[:]
             info.steps.extend(change.steps)
+            info.rewritten = change.rewritten
             # A plan that was streamed is first closed.
             generation += 2 if self._is_streaming else 1
             self._is_streaming = False

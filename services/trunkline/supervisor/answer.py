@@ -1,7 +1,7 @@
 """Combines the outcomes of the steps into one answer, and delivers it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from trunkline.printable import to_plain_line
@@ -9,13 +9,16 @@ from trunkline.supervisor.request_splitter import MAX_STEPS
 from trunkline.supervisor.router import SEARCHED_CHARS, Router, top_agents
 from trunkline.supervisor.step_runner import SupervisorTurn
 from trunkline.supervisor.steps import Outcome, Step, failed_outcome
-from trunkline.task_states import StateValue
+from trunkline.task_states import OUTCOME_KEY, StateValue, TaskOutcome
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.turn_runtime import TurnRuntime
-from trunkline.v1 import agent_card_pb2, artifact_pb2, event_pb2
+from trunkline.v1 import agent_card_pb2, artifact_pb2, event_pb2, part_pb2
 
 EXAMPLES_INTRODUCTION: Final = "These would work:"
 """The line before examples of cards, to the end of a question. Planners read it again as data."""
+
+AGENTS_KEY: Final = "trunkline/agents"
+"""The key of the agents that answered in the metadata of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,12 @@ class CombinedAnswer:
     """The answer text. Empty if there is none."""
     status_text: str = ""
     """The text of the final status: a question, or the reason for a failure."""
+    files: tuple[part_pb2.Part, ...] = field(default=(), repr=False)
+    """The parts that are not text."""
+    agents: tuple[str, ...] = ()
+    """The agents that answered, in the plan's order."""
+    is_partial: bool = False
+    """True if it is completed, and a part of it is missing."""
 
 
 def combine_outcomes(steps: Sequence[Step], outcomes: Mapping[str, Outcome]) -> CombinedAnswer:
@@ -41,23 +50,26 @@ def combine_outcomes(steps: Sequence[Step], outcomes: Mapping[str, Outcome]) -> 
         if not outcome.is_waiting
     ]
     text = "\n".join(line for line in lines if line)
-    has_answer = any(outcome.is_answer for _, outcome in results)
+    answers = [outcome for _, outcome in results if outcome.is_answer]
+    whole = CombinedAnswer(
+        State.TASK_STATE_COMPLETED,
+        text,
+        files=tuple(part for outcome in answers for part in outcome.files),
+        agents=tuple(dict.fromkeys(outcome.agent for outcome in answers)),
+        is_partial=len(answers) < len(results) or any(outcome.is_partial for outcome in answers),
+    )
     questions = [outcome for _, outcome in results if outcome.is_waiting]
     if questions:
         # An outcome without text waits for approvals, which the task describes itself.
         question = next((outcome for outcome in questions if outcome.text), questions[0])
-        if has_answer:
-            return CombinedAnswer(question.state, text, question.text)
+        if answers:
+            return replace(whole, state=question.state, status_text=question.text, is_partial=False)
         return CombinedAnswer(question.state, "", "\n".join(filter(None, (text, question.text))))
-    if not has_answer:
+    if not answers:
         return CombinedAnswer(State.TASK_STATE_FAILED, "", text)
-    if not any(outcome.text for _, outcome in results if outcome.is_answer):
-        failures = text
-        if not any(outcome.has_files for _, outcome in results):
-            names = " and ".join(outcome.agent for _, outcome in results if outcome.is_answer)
-            return CombinedAnswer(State.TASK_STATE_COMPLETED, failures, f"{names} left no answer.")
-        return CombinedAnswer(State.TASK_STATE_COMPLETED, failures)
-    return CombinedAnswer(State.TASK_STATE_COMPLETED, text)
+    if not whole.files and not any(outcome.text for outcome in answers):
+        return replace(whole, status_text=f"{' and '.join(whole.agents)} left no answer.")
+    return whole
 
 
 def list_failures(steps: Sequence[Step], outcomes: Mapping[str, Outcome]) -> list[str]:
@@ -180,17 +192,25 @@ async def rewrite_answer(
 async def deliver_answer(turn: SupervisorTurn, answer: CombinedAnswer) -> None:
     """Write the answer as one artifact, and end the turn."""
     task = turn.task
-    if answer.text:
+    starts = range(0, len(answer.text), _PIECE_CHARS)
+    pieces: list[str | part_pb2.Part] = [
+        answer.text[start : start + _PIECE_CHARS] for start in starts
+    ]
+    pieces += answer.files
+    if pieces:
         artifact = task.artifact(
-            _NAME, id=f"answer-{task.turn}", kind=event_pb2.ARTIFACT_KIND_SYNTHESIS
+            _NAME,
+            id=f"answer-{task.turn}",
+            metadata={AGENTS_KEY: list(answer.agents)},
+            kind=event_pb2.ARTIFACT_KIND_SYNTHESIS,
         )
-        for start in range(0, len(answer.text), _PIECE_CHARS):
-            end = start + _PIECE_CHARS
-            await artifact.append(answer.text[start:end], last=end >= len(answer.text))
+        for number, piece in enumerate(pieces, start=1):
+            await artifact.append(piece, last=number == len(pieces))
     remember_turn(turn, "\n".join(filter(None, (answer.text, answer.status_text))))
     status_text = answer.status_text or None
     if answer.state == State.TASK_STATE_COMPLETED:
-        await task.complete(status_text)
+        metadata = {OUTCOME_KEY: TaskOutcome.PARTIAL.value} if answer.is_partial else None
+        await task.enter(answer.state, status_text, metadata=metadata)
     elif answer.state == State.TASK_STATE_INPUT_REQUIRED:
         await task.require_input(status_text)
     elif answer.state == State.TASK_STATE_AUTH_REQUIRED:

@@ -264,7 +264,9 @@ class ChildTask:
         files = [part for part in message.parts if not part.HasField("text")]
         if files:
             # It has its own id, because a repeated turn numbers its artifacts anew.
-            artifact = self._task.artifact(self._agent, id=f"reply-{self.id}")
+            artifact = self._task.artifact(
+                self._agent, id=f"reply-{self.id}", kind=event_pb2.ARTIFACT_KIND_PROGRESS
+            )
             for part in files:
                 await artifact.append(part, last=part is files[-1])
         text = message_text(message)
@@ -273,7 +275,7 @@ class ChildTask:
             self._agent,
             State.TASK_STATE_COMPLETED,
             text,
-            has_files=bool(files),
+            tuple(files),
             child_id=self.id,
             is_status_text=True,
         )

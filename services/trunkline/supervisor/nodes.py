@@ -145,7 +145,12 @@ async def _write_plan(
         written_text = ""
     plan_id, revision = turn.plan.id, turn.plan.revision
     tokens = _TOKEN.findall(text[len(written_text) :])
-    plan = event_pb2.PlanChanged(plan_id=plan_id, revision=revision, steps=build_plan_steps(steps))
+    plan = event_pb2.PlanChanged(
+        plan_id=plan_id,
+        revision=revision,
+        steps=build_plan_steps(steps),
+        rewritten=turn.planner is not None and len(steps) > 1,
+    )
     await turn.task.record(
         *([plan_event(plan_id, revision, tokens)] if tokens else ()),
         event_pb2.Event(plan=plan),

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from trunkline.supervisor.steps import Outcome, Step, SupervisorState, shorten
-from trunkline.supervisor.transcript import MAX_TEXT_CHARS
+from trunkline.supervisor.transcript import MAX_TEXT_CHARS, NEWS_KINDS
 from trunkline.tasks import approvals
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State
 from trunkline.v1 import event_pb2, part_pb2, snapshot_pb2
@@ -204,29 +204,32 @@ def _build_outcome(
     agent, child_id = end.agent, end.task_id
     if end.state != State.TASK_STATE_COMPLETED:
         return Outcome(agent, end.state, end.text, child_id=child_id)
-    artifacts = [
+    pairs = [
         (artifact, info)
         for artifact, info in zip(latest.task.artifacts, latest.artifacts, strict=True)
         if (info.origin.child_task_id or info.origin.task_id) == child_id
         and (info.origin.task_id, info.artifact_id) not in earlier_artifacts
+        and info.kind not in NEWS_KINDS
     ]
     syntheses = [
-        pair
-        for pair in artifacts
-        if pair[1].kind == event_pb2.ARTIFACT_KIND_SYNTHESIS and pair[1].origin.task_id == child_id
+        artifact
+        for artifact, info in pairs
+        if info.kind == event_pb2.ARTIFACT_KIND_SYNTHESIS and info.origin.task_id == child_id
     ]
-    texts = (_join_text(artifact.parts) for artifact, _ in syntheses or artifacts)
+    artifacts = syntheses or [artifact for artifact, _ in pairs]
+    texts = (_join_text(artifact.parts) for artifact in artifacts)
     text = "\n".join(text for text in texts if text)
     text = shorten(text, len(text), MAX_TEXT_CHARS, agent)
-    has_files = any(
-        not part.HasField("text") for artifact, _ in artifacts for part in artifact.parts
+    files = tuple(
+        part for artifact in artifacts for part in artifact.parts if not part.HasField("text")
     )
-    is_status_text = not text and not has_files
+    is_status_text = not text and not files
     return Outcome(
         agent,
         end.state,
         end.text if is_status_text else text,
-        has_files=has_files,
+        files,
+        is_partial=end.partial,
         child_id=child_id,
         is_status_text=is_status_text,
     )

@@ -163,7 +163,12 @@ def _build_finished_event(
     step: Step, child_id: str, outcome: Outcome, text: str = ""
 ) -> event_pb2.Event:
     end = event_pb2.ChildFinished(
-        task_id=child_id, agent=step.agent, state=outcome.state, text=text, usage=outcome.usage
+        task_id=child_id,
+        agent=step.agent,
+        state=outcome.state,
+        text=text,
+        usage=outcome.usage,
+        partial=outcome.is_partial,
     )
     return event_pb2.Event(child_finished=end)
 

@@ -1,7 +1,7 @@
 """The steps of a plan, and their outcomes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypedDict
 from urllib.parse import unquote, urlsplit
 
@@ -80,8 +80,10 @@ class Outcome:
     state: StateValue
     text: str = ""
     """The answer, the question, or the reason."""
-    has_files: bool = False
-    """True if its artifacts have content that is not text."""
+    files: tuple[part_pb2.Part, ...] = field(default=(), repr=False)
+    """The parts of its answer that are not text."""
+    is_partial: bool = False
+    """True if it completed with a part of its answer missing."""
     child_id: str = ""
     is_status_text: bool = False
     """True if its text came as the last status or a direct reply, and is in no artifact."""

@@ -3,19 +3,36 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from google.protobuf import struct_pb2
 from google.protobuf.message import DecodeError
 
 from trunkline.errors import InvalidArgumentError, PeerProtocolError
 from trunkline.journal.events import EventKind, event_count, event_kind
 from trunkline.supervisor.steps import Outcome, shorten
-from trunkline.task_states import INTERRUPTED, TERMINAL, StateValue, state_name
+from trunkline.task_states import (
+    INTERRUPTED,
+    TERMINAL,
+    StateValue,
+    TaskOutcome,
+    find_outcome,
+    state_name,
+)
 from trunkline.tasks.approvals import is_approval_question, other_text, pending_approvals
 from trunkline.tasks.content import message_text
 from trunkline.tasks.lifecycle import State
-from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, snapshot_pb2, tree_pb2
+from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, snapshot_pb2, tree_pb2
 
 MAX_TEXT_CHARS = 256 * 1024
 """The size of a child's text in the answer. The child's own artifacts have the whole text."""
+
+NEWS_KINDS: Final = frozenset(
+    (
+        event_pb2.ARTIFACT_KIND_PROGRESS,
+        event_pb2.ARTIFACT_KIND_PLAN,
+        event_pb2.ARTIFACT_KIND_NOTICE,
+    )
+)
+"""The kinds of artifacts that are shown while an agent works, and are no part of its answer."""
 
 # Nearly all events are deltas, and looking up an enum member is slow.
 _DELTA_BIT: Final = EventKind.DELTA.bit
@@ -27,11 +44,13 @@ class _Artifact:
     """It began before this turn."""
     is_synthesis: bool = False
     """It is the combined answer of the child, and replaces the texts of other artifacts."""
+    is_answer: bool = True
+    """It may be a part of the answer. Plans and other news of a remote agent are not."""
     is_closed: bool = False
     is_empty: bool = True
-    has_files: bool = False
     chars: int = 0
     texts: list[str] = field(default_factory=list)
+    files: list[part_pb2.Part] = field(default_factory=list)
 
     def add(self, texts: list[str], limit: int) -> int:
         """Store texts up to `limit` characters. Returns the number of characters stored."""
@@ -47,8 +66,12 @@ class _Artifact:
     def clear(self) -> int:
         """Drop the texts. Returns the number of characters that were stored."""
         size = sum(map(len, self.texts))
-        self.has_files, self.chars, self.texts = False, 0, []
+        self.chars, self.texts, self.files = 0, [], []
         return size
+
+
+def _is_partial(state: StateValue, metadata: struct_pb2.Struct) -> bool:
+    return find_outcome(state, metadata) is TaskOutcome.PARTIAL
 
 
 class Transcript:
@@ -82,6 +105,7 @@ class Transcript:
         self._has_started = snapshot is not None
         self.approval_events: list[event_pb2.Event] = []
         """Its approval requests and their answers. The caller handles them and empties the list."""
+        self._is_partial = False
         self._status_text = ""
         self._requests_approval = False
         # Ids of open approvals. The child of a remote agent has none: it asks by text alone.
@@ -96,6 +120,7 @@ class Transcript:
             self._open_approvals = {
                 approval.requested.approval_id for approval in pending_approvals(snapshot.approvals)
             }
+            self._is_partial = _is_partial(self.state, snapshot.task.metadata)
             self._read_status(snapshot.task.status.message)
             for info in snapshot.artifacts:
                 self._artifacts[info.origin.task_id, info.artifact_id] = _Artifact(
@@ -139,6 +164,7 @@ class Transcript:
                 self.state = event.status.status.state
                 if event.status.HasField("usage"):
                     self.usage = event.status.usage
+                self._is_partial = _is_partial(self.state, event.status.metadata)
                 self._read_status(event.status.status.message)
             elif kind in (EventKind.APPROVAL_REQUESTED, EventKind.APPROVAL_ANSWERED):
                 self._on_approval(event)
@@ -160,23 +186,29 @@ class Transcript:
             )
             text = shorten(text, len(text), MAX_TEXT_CHARS, agent)
             return Outcome(agent, self.state, text, child_id=self._task_id, usage=self.usage)
-        artifacts = [artifact for artifact in self._artifacts.values() if not artifact.is_earlier]
-        syntheses = [artifact for artifact in artifacts if artifact.is_synthesis]
-        texts = ["".join(artifact.texts) for artifact in syntheses or artifacts]
-        chars = sum(artifact.chars for artifact in syntheses or artifacts)
+        artifacts = [
+            artifact
+            for artifact in self._artifacts.values()
+            if artifact.is_answer and not artifact.is_earlier
+        ]
+        # A synthesis has the texts and the files of all others.
+        artifacts = [artifact for artifact in artifacts if artifact.is_synthesis] or artifacts
+        texts = ["".join(artifact.texts) for artifact in artifacts]
+        chars = sum(artifact.chars for artifact in artifacts)
         text = "\n".join(text for text in texts if text)
         if chars > sum(map(len, texts)):
             text = shorten(text, chars, MAX_TEXT_CHARS, agent)
-        has_files = any(artifact.has_files for artifact in artifacts)
-        is_status_text = not text and not has_files
+        files = tuple(part for artifact in artifacts for part in artifact.files)
+        is_status_text = not text and not files
         if is_status_text:
             text = shorten(self._status_text, len(self._status_text), MAX_TEXT_CHARS, agent)
         return Outcome(
             agent,
             self.state,
             text,
-            has_files,
-            self._task_id,
+            files,
+            is_partial=self._is_partial,
+            child_id=self._task_id,
             is_status_text=is_status_text,
             usage=self.usage,
         )
@@ -230,7 +262,9 @@ class Transcript:
             elif artifact.is_closed or not artifact.is_empty:
                 raise self._artifact_error(delta, "was created twice")
             is_own = writer in ("", self._task_id)
-            artifact.is_synthesis = is_own and delta.start.kind == event_pb2.ARTIFACT_KIND_SYNTHESIS
+            kind = delta.start.kind
+            artifact.is_synthesis = is_own and kind == event_pb2.ARTIFACT_KIND_SYNTHESIS
+            artifact.is_answer = kind not in NEWS_KINDS
         elif artifact is None:
             raise self._artifact_error(delta, "was appended to before its create")
         if artifact.is_closed:
@@ -257,7 +291,8 @@ class Transcript:
             self._collect(artifact, [delta.part.text])
         else:
             artifact.is_empty = False
-            artifact.has_files = True
+            if not artifact.is_earlier:
+                artifact.files.append(delta.part)
 
     def _collect(self, artifact: _Artifact, texts: list[str]) -> None:
         artifact.is_empty = False

@@ -13,7 +13,7 @@ from trunkline.tasks.content import Content
 from trunkline.tasks.files import READ_LIMIT_BYTES, FileSource
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.tasks.writers import ArtifactWriter, PlanWriter, ToolCall
-from trunkline.v1 import message_pb2, part_pb2, snapshot_pb2
+from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -187,14 +187,25 @@ class TaskContext(Generic[SettingsT]):
         description: str = "",
         metadata: Mapping[str, Any] | None = None,
         extensions: Sequence[str] = (),
+        is_answer: bool = True,
     ) -> ArtifactWriter:
         """Return an artifact to write to. It exists from its first append on.
 
         The `id` of an artifact that an earlier turn wrote continues that one. In a turn that runs
-        again, the same calls return the same artifacts.
+        again, the same calls return the same artifacts. With `is_answer=False` it is shown while
+        the agent works, and is no part of its answer.
         """
         return self._turn.artifact(
-            name, id=id, description=description, metadata=metadata, extensions=extensions
+            name,
+            id=id,
+            description=description,
+            metadata=metadata,
+            extensions=extensions,
+            kind=(
+                event_pb2.ARTIFACT_KIND_UNSPECIFIED
+                if is_answer
+                else event_pb2.ARTIFACT_KIND_PROGRESS
+            ),
         )
 
     def plan(self) -> PlanWriter:

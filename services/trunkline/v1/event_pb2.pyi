@@ -40,6 +40,12 @@ class _ArtifactKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Artifact
     """The whole answer that a supervisor put together."""
     ARTIFACT_KIND_DRAFT: _ArtifactKind.ValueType  # 3
     """The same answer while it was being written; the synthesis follows when it is whole."""
+    ARTIFACT_KIND_PROGRESS: _ArtifactKind.ValueType  # 4
+    """Shown while the agent works, and not a part of its answer."""
+    ARTIFACT_KIND_PLAN: _ArtifactKind.ValueType  # 5
+    """A plan that came as an artifact, from a remote agent."""
+    ARTIFACT_KIND_NOTICE: _ArtifactKind.ValueType  # 6
+    """News of a tool call that came as an artifact, from a remote agent."""
 
 class ArtifactKind(_ArtifactKind, metaclass=_ArtifactKindEnumTypeWrapper):
     """What an artifact is for. Meaning is typed here and never taken from names."""
@@ -52,6 +58,12 @@ ARTIFACT_KIND_SYNTHESIS: ArtifactKind.ValueType  # 2
 """The whole answer that a supervisor put together."""
 ARTIFACT_KIND_DRAFT: ArtifactKind.ValueType  # 3
 """The same answer while it was being written; the synthesis follows when it is whole."""
+ARTIFACT_KIND_PROGRESS: ArtifactKind.ValueType  # 4
+"""Shown while the agent works, and not a part of its answer."""
+ARTIFACT_KIND_PLAN: ArtifactKind.ValueType  # 5
+"""A plan that came as an artifact, from a remote agent."""
+ARTIFACT_KIND_NOTICE: ArtifactKind.ValueType  # 6
+"""News of a tool call that came as an artifact, from a remote agent."""
 Global___ArtifactKind: _TypeAlias = ArtifactKind  # noqa: Y015
 
 class _ApprovalDecision:
@@ -621,10 +633,13 @@ class PlanChanged(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     TEXTS_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
+    REWRITTEN_FIELD_NUMBER: _builtins.int
     plan_id: _builtins.str
     """One id for the plan's whole life."""
     revision: _builtins.int
     """Counts up when the plan is made anew."""
+    rewritten: _builtins.bool
+    """With steps: a model rewrites their answers, so that none of them is a part of the answer."""
     @_builtins.property
     def texts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """A run of text deltas: each covers one sequence. Never together with steps."""
@@ -640,10 +655,11 @@ class PlanChanged(_message.Message):
         revision: _builtins.int = ...,
         texts: _abc.Iterable[_builtins.str] | None = ...,
         steps: _abc.Iterable[Global___PlanStep] | None = ...,
+        rewritten: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan_id", b"plan_id", "revision", b"revision", "steps", b"steps", "texts", b"texts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan_id", b"plan_id", "revision", b"revision", "rewritten", b"rewritten", "steps", b"steps", "texts", b"texts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -862,6 +878,7 @@ class ChildFinished(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
+    PARTIAL_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """The child."""
     agent: _builtins.str
@@ -870,6 +887,8 @@ class ChildFinished(_message.Message):
     """The state it stopped in."""
     text: _builtins.str
     """What it said."""
+    partial: _builtins.bool
+    """It completed with a part of its answer missing."""
     @_builtins.property
     def usage(self) -> _tree_pb2.TreeUsage:
         """All that it and the tasks below it have used, as it reported."""
@@ -882,10 +901,11 @@ class ChildFinished(_message.Message):
         state: _task_pb2.TaskState.ValueType = ...,
         text: _builtins.str = ...,
         usage: _tree_pb2.TreeUsage | None = ...,
+        partial: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "state", b"state", "task_id", b"task_id", "text", b"text", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "partial", b"partial", "state", b"state", "task_id", b"task_id", "text", b"text", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

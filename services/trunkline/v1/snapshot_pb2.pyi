@@ -218,6 +218,7 @@ class ArtifactInfo(_message.Message):
     FIRST_SEQUENCE_FIELD_NUMBER: _builtins.int
     START_GENERATION_FIELD_NUMBER: _builtins.int
     END_GENERATION_FIELD_NUMBER: _builtins.int
+    TURN_FIELD_NUMBER: _builtins.int
     artifact_id: _builtins.str
     """Id in `task.artifacts`, as its writer gave it."""
     kind: _event_pb2.ArtifactKind.ValueType
@@ -230,6 +231,8 @@ class ArtifactInfo(_message.Message):
     """The task's generation at its first event."""
     end_generation: _builtins.int
     """The task's generation at the event that closed it; 0: it is open."""
+    turn: _builtins.int
+    """The turn that began it; 0: an older host wrote it."""
     @_builtins.property
     def origin(self) -> _event_pb2.Origin:
         """Unset for the task's own."""
@@ -244,10 +247,11 @@ class ArtifactInfo(_message.Message):
         first_sequence: _builtins.int = ...,
         start_generation: _builtins.int = ...,
         end_generation: _builtins.int = ...,
+        turn: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["origin", b"origin"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact_id", b"artifact_id", "closed", b"closed", "end_generation", b"end_generation", "first_sequence", b"first_sequence", "kind", b"kind", "origin", b"origin", "start_generation", b"start_generation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact_id", b"artifact_id", "closed", b"closed", "end_generation", b"end_generation", "first_sequence", b"first_sequence", "kind", b"kind", "origin", b"origin", "start_generation", b"start_generation", "turn", b"turn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -266,6 +270,7 @@ class PlanInfo(_message.Message):
     FIRST_SEQUENCE_FIELD_NUMBER: _builtins.int
     START_GENERATION_FIELD_NUMBER: _builtins.int
     END_GENERATION_FIELD_NUMBER: _builtins.int
+    REWRITTEN_FIELD_NUMBER: _builtins.int
     plan_id: _builtins.str
     """Its id."""
     revision: _builtins.int
@@ -278,6 +283,8 @@ class PlanInfo(_message.Message):
     """The task's generation at its first event."""
     end_generation: _builtins.int
     """The task's generation when it was whole; 0: it is not."""
+    rewritten: _builtins.bool
+    """A model rewrites the answers of its steps."""
     @_builtins.property
     def steps(self) -> _containers.RepeatedCompositeFieldContainer[_event_pb2.PlanStep]:
         """Its steps, once it is whole."""
@@ -292,10 +299,11 @@ class PlanInfo(_message.Message):
         first_sequence: _builtins.int = ...,
         start_generation: _builtins.int = ...,
         end_generation: _builtins.int = ...,
+        rewritten: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_generation", b"end_generation", "first_sequence", b"first_sequence", "plan_id", b"plan_id", "revision", b"revision", "start_generation", b"start_generation", "steps", b"steps", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_generation", b"end_generation", "first_sequence", b"first_sequence", "plan_id", b"plan_id", "revision", b"revision", "rewritten", b"rewritten", "start_generation", b"start_generation", "steps", b"steps", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -110,7 +110,7 @@ def test_the_answers_of_a_plan_are_shown_in_the_order_of_its_steps() -> None:
             piece("whole", "one\ntwo\nfour", name="partial_result", append=False, last=True),
         ]
     )
-    assert screen.writes == ["on", "e", "\n", "two", "\n", "four", "\n"]
+    assert screen.writes == ["on", "e", "\n", "two", "\nfour", "\n"]
     assert answer.text == "one\ntwo\nfour"
 
 
@@ -152,6 +152,43 @@ def test_an_answer_that_streamed_after_its_parts_is_not_written_twice() -> None:
     screen, answer = show(results)
     assert screen.out == "36 and 33\nIt is 69\n"
     assert answer.text == answer_text
+
+
+@pytest.mark.parametrize("order", [("4", "done"), ("done", "4")])
+def test_a_missing_part_is_named_and_no_line_is_printed_twice(order: tuple[str, str]) -> None:
+    """The first answers may arrive in another order than that of the plan."""
+    streams = [
+        first(f"s-{number}", text, name="streaming_result", last=True)
+        for number, text in enumerate(order)
+    ]
+    whole = "4\nCould not answer it.\ndone"
+    screen, answer = show(
+        [*streams, first("p", whole, name="partial_result", last=True), COMPLETED]
+    )
+    assert sorted(screen.out.splitlines()) == sorted(whole.splitlines())
+    assert answer.text == whole
+
+
+def test_a_whole_answer_in_pieces_is_whole() -> None:
+    pieces = [first("p", "one ", name="partial_result"), piece("p", "two", name="partial_result")]
+    screen, answer = show([*pieces, COMPLETED])
+    assert (screen.out, answer.text) == ("one two\n", "one two")
+
+
+def test_the_outcome_and_the_agents_come_from_the_metadata() -> None:
+    whole = first("p", "4", name="partial_result", last=True)
+    whole["artifactUpdate"]["artifact"]["metadata"] = {"trunkline/agents": ["math", "echo"]}
+    ended = status("COMPLETED")
+    ended["statusUpdate"]["metadata"] = {"trunkline/outcome": "partial"}
+    _, answer = show([whole, ended])
+    assert (answer.outcome, answer.agents) == ("partial", ["math", "echo"])
+
+
+def test_progress_is_known_by_its_role() -> None:
+    plan = first("x", "1. math", name="how it is done", last=True)
+    plan["artifactUpdate"]["artifact"]["metadata"] = {"trunkline/role": "plan"}
+    screen, answer = show([plan, first("a", "3", last=True), COMPLETED])
+    assert (screen.out, screen.notes, answer.text) == ("3\n", ["1. math"], "3")
 
 
 def test_status_texts_are_noted_and_never_part_of_the_answer() -> None:

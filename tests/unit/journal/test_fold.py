@@ -156,6 +156,7 @@ def test_the_first_delta_describes_its_artifact() -> None:
         kind=event_pb2.ARTIFACT_KIND_ANSWER,
         first_sequence=3,
         start_generation=3,
+        turn=1,
     )
 
 
