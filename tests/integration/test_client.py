@@ -202,7 +202,7 @@ async def test_a_question_is_answered_in_the_same_task(mesh: PublicMesh) -> None
     async with mesh.client() as client:
         waiting = await client.ask("ask which one?")
         assert (waiting.state, waiting.text) == (TaskState.INPUT_REQUIRED, "which one?")
-        assert waiting.outcome == ""
+        assert waiting.outcome is None
         events, answer = await collect(client.stream("this", task_id=waiting.task_id))
         assert answer.text == shown(events) == "turn 2: this"
         assert answer.task_id == waiting.task_id

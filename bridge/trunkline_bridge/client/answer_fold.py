@@ -23,13 +23,13 @@ from trunkline_bridge.client.answers import (
     answer_artifacts,
     artifact_role,
     artifact_text,
-    is_answer_role,
-    is_progress_role,
+    is_progress,
     read_answer,
     reply_answer,
 )
 from trunkline_bridge.client.artifact_content import ArtifactContent, is_plain_text
 from trunkline_bridge.client.streamed_text import ShownChunk, StreamedText
+from trunkline_bridge.projection.roles import ArtifactRole
 
 EmitEvent: TypeAlias = Callable[[ClientEvent], Awaitable[None]]
 
@@ -226,7 +226,7 @@ class AnswerFold:
             folded.content.add(part)
         if is_last or not all(map(is_plain_text, artifact.parts)):
             self._pending.append(ArtifactChange(folded.build(), is_last))
-        if is_progress_role(artifact_role(folded.header)):
+        if is_progress(folded.header):
             return
         if has_earlier_text:
             text = artifact_text(folded.content.parts())
@@ -242,7 +242,7 @@ class AnswerFold:
         folded = self._start_artifact(artifact)
         folded.content = content
         self._pending.append(ArtifactChange(folded.build(), is_complete))
-        if not is_progress_role(artifact_role(folded.header)):
+        if not is_progress(folded.header):
             artifact_id, text = artifact.artifact_id, artifact_text(artifact.parts)
             self._add_text(artifact_id, self._text.replace(artifact_id, text))
 
@@ -267,7 +267,7 @@ class AnswerFold:
             known = self._artifacts[artifact.artifact_id] = _FoldedArtifact(header)
             if earlier is not None:
                 known.content = ArtifactContent(earlier.parts)
-        if is_answer_role(artifact_role(header)):
+        if artifact_role(header) == ArtifactRole.ANSWER:
             self._text.choose_answer(artifact.artifact_id)
         return known
 

@@ -5,22 +5,19 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from trunkline.errors import PeerProtocolError
-from trunkline.task_states import TaskState
-from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, task_pb2
+from trunkline.task_states import TaskOutcome, TaskState, find_outcome
+from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, task_pb2
+from trunkline_bridge.projection.roles import ROLE_KEY, ArtifactRole, artifact_kind
 from trunkline_bridge.versions.json_values import struct_json, value_json
 
-_ROLE_KEY: Final = "trunkline/role"
-_OUTCOME_KEY: Final = "trunkline/outcome"
 _APPROVALS_KEY: Final = "trunkline/approvals"
-_ANSWER: Final = "answer"
 # Artifacts that report progress.
-_PROGRESS_ROLES: Final = frozenset({"plan", "notice"})
-# Of agents that declare no outcome.
-_OUTCOMES: Final[Mapping[TaskState, str]] = {
-    TaskState.COMPLETED: "complete",
-    TaskState.FAILED: "failed",
-    TaskState.REJECTED: "failed",
-    TaskState.CANCELED: "failed",
+_PROGRESS_ROLES: Final = frozenset({ArtifactRole.PLAN, ArtifactRole.NOTICE})
+# Of agents whose artifacts have our names and no roles.
+_ROLES: Final[Mapping[int, str]] = {
+    event_pb2.ARTIFACT_KIND_PLAN: ArtifactRole.PLAN,
+    event_pb2.ARTIFACT_KIND_NOTICE: ArtifactRole.NOTICE,
+    event_pb2.ARTIFACT_KIND_SYNTHESIS: ArtifactRole.ANSWER,
 }
 
 
@@ -51,18 +48,17 @@ class ClientAnswer:
         return TaskState.from_proto(self.task.status.state)
 
     @property
-    def outcome(self) -> str:
-        """`complete`, `partial` or `failed`; empty while the task has not ended.
+    def outcome(self) -> TaskOutcome | None:
+        """`complete`, `partial` or `failed`; None while the task has not ended.
 
-        An agent that does not declare it has `complete` if the task completed.
+        A task that completed is complete unless its agent says that a part is missing.
         """
-        declared = self.metadata.get(_OUTCOME_KEY)
-        return declared if isinstance(declared, str) else _OUTCOMES.get(self.state, "")
+        return find_outcome(self.task.status.state, self.task.metadata)
 
     @property
     def text(self) -> str:
-        """The text of the answer's artifacts, one per line; without any, the status text."""
-        return join_lines(artifact_text(each.parts) for each in self.artifacts) or self.status_text
+        """The text of the answer; without any, the text of the status."""
+        return join_lines(artifact_text(each.parts) for each in self._answer()) or self.status_text
 
     @property
     def status_text(self) -> str:
@@ -71,16 +67,13 @@ class ClientAnswer:
 
     @property
     def artifacts(self) -> Sequence[artifact_pb2.Artifact]:
-        """The artifacts of the answer.
-
-        They are those of the role `answer`; of an agent that declares no roles, all.
-        """
-        return answer_artifacts(self.task.artifacts)
+        """The artifacts of the turn, those with files and with progress included."""
+        return self.task.artifacts
 
     @property
     def parts(self) -> Sequence[part_pb2.Part]:
-        """The parts of the answer's artifacts; without any, those of the status."""
-        parts = [part for artifact in self.artifacts for part in artifact.parts]
+        """The parts of the answer; without any, those of the status."""
+        parts = [part for artifact in self._answer() for part in artifact.parts]
         return parts or list(self.task.status.message.parts)
 
     @property
@@ -107,6 +100,9 @@ class ClientAnswer:
     def context_id(self) -> str:
         """The conversation's id."""
         return self.task.context_id
+
+    def _answer(self) -> Sequence[artifact_pb2.Artifact]:
+        return answer_artifacts(self.task.artifacts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +146,7 @@ class ArtifactChange:
 
     @property
     def role(self) -> str:
-        """`answer`, `stream`, `plan` or `notice`; empty if the agent declares none."""
+        """`answer`, `stream`, `plan` or `notice`; empty without roles."""
         return artifact_role(self.artifact)
 
 
@@ -172,28 +168,29 @@ def read_answer(task: task_pb2.Task, *, peer: str, trace_id: str = "") -> Client
 
 
 def artifact_role(artifact: artifact_pb2.Artifact) -> str:
-    """Return the declared role of an artifact; empty without one."""
+    """Return the role of an artifact, declared or by its name; empty without one."""
     fields = artifact.metadata.fields
-    return fields[_ROLE_KEY].string_value if _ROLE_KEY in fields else ""
+    if ROLE_KEY in fields:
+        return fields[ROLE_KEY].string_value
+    return _ROLES.get(artifact_kind(artifact), "")
 
 
-def is_answer_role(role: str) -> bool:
-    """Return whether artifacts of a role replace all others as the answer."""
-    return role == _ANSWER
-
-
-def is_progress_role(role: str) -> bool:
-    """Return whether artifacts of a role are no part of any answer."""
-    return role in _PROGRESS_ROLES
+def is_progress(artifact: artifact_pb2.Artifact) -> bool:
+    """Return whether an artifact is no part of any answer."""
+    return artifact_role(artifact) in _PROGRESS_ROLES
 
 
 def answer_artifacts(
     artifacts: Iterable[artifact_pb2.Artifact],
-) -> list[artifact_pb2.Artifact]:
-    """Return the artifacts of the answer among all artifacts of a task."""
-    candidates = [each for each in artifacts if not is_progress_role(artifact_role(each))]
-    declared = [each for each in candidates if is_answer_role(artifact_role(each))]
-    return declared or candidates
+) -> Sequence[artifact_pb2.Artifact]:
+    """Return the answer among the artifacts of a task.
+
+    It is the last one with the role of an answer: each turn has one. Of an agent without roles, it
+    is all artifacts but those that report progress.
+    """
+    candidates = [each for each in artifacts if not is_progress(each)]
+    declared = [each for each in candidates if artifact_role(each) == ArtifactRole.ANSWER]
+    return declared[-1:] or candidates
 
 
 def artifact_text(parts: Iterable[part_pb2.Part]) -> str:
