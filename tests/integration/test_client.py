@@ -189,6 +189,21 @@ async def test_another_client_resumes_after_the_cursor(mesh: PublicMesh) -> None
         assert (shown(events), again.text) == ("", answer.text)
 
 
+@pytest.mark.parametrize("wire", ["JSONRPC 1.0", "HTTP+JSON 0.3", "GRPC 1.0"])
+async def test_from_every_cursor_the_rest_is_the_same(mesh: PublicMesh, wire: str) -> None:
+    async with mesh.client(wire, agent="leaf") as client:
+        stream = client.stream("4")
+        taken: list[ClientEvent] = []
+        seen: dict[str, str] = {}
+        async for event in stream:
+            taken.append(event)
+            seen[stream.cursor] = shown(taken)
+        assert len(seen) > 5
+        for cursor, before in seen.items():
+            events, answer = await collect(client.resume(stream.task_id, after=cursor))
+            assert shown(events, before) == answer.text, cursor
+
+
 async def test_without_a_cursor_the_first_chunk_replaces_all_text(mesh: PublicMesh) -> None:
     async with mesh.client() as client:
         answer = await client.ask("count 5")

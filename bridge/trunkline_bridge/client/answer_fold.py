@@ -23,7 +23,7 @@ from trunkline_bridge.client.answers import (
     answer_artifacts,
     artifact_role,
     artifact_text,
-    is_progress,
+    is_progress_role,
     read_answer,
     reply_answer,
 )
@@ -33,6 +33,8 @@ from trunkline_bridge.projection.roles import ArtifactRole
 
 EmitEvent: TypeAlias = Callable[[ClientEvent], Awaitable[None]]
 
+SNAPSHOT_CURSOR: Final = "snapshot"
+"""The cursor while text waits for its place: resuming there begins with a snapshot."""
 _MIB: Final = 1024 * 1024
 
 
@@ -42,6 +44,7 @@ class _FoldedArtifact:
 
     header: artifact_pb2.Artifact
     """The artifact without its parts."""
+    role: str
     content: ArtifactContent = field(default_factory=ArtifactContent)
 
     def build(self) -> artifact_pb2.Artifact:
@@ -101,12 +104,15 @@ class AnswerFold:
             self._earlier = {each.artifact_id: each for each in before.artifacts}
             self._earlier_messages = {before.status.message.message_id} - {""}
         self._continues = before is not None
+        # Of artifacts that began before the cursor. Only their first events have roles.
+        self._headers: dict[str, artifact_pb2.Artifact] = {}
         self._is_working = False
 
-    def follow_task(self, task_id: str) -> None:
-        """Follow a task whose id is known."""
+    def follow_task(self, task_id: str, artifacts: Iterable[artifact_pb2.Artifact] = ()) -> None:
+        """Follow a known task. `artifacts` may have begun before the events of this fold."""
         self._task.id = self.task_id = task_id
         self.is_known = True
+        self._headers = {each.artifact_id: _copy_header(each) for each in artifacts}
 
     def has_message(self, message_id: str, task: task_pb2.Task) -> bool:
         """See `RemoteTaskView`."""
@@ -226,13 +232,9 @@ class AnswerFold:
             folded.content.add(part)
         if is_last or not all(map(is_plain_text, artifact.parts)):
             self._pending.append(ArtifactChange(folded.build(), is_last))
-        if is_progress(folded.header):
-            return
         if has_earlier_text:
             text = artifact_text(folded.content.parts())
-            self._add_text(artifact_id, self._text.replace(artifact_id, text))
-        else:
-            self._add_text(artifact_id, self._text.append(artifact_id, text))
+        self._show(folded, text, replaces=has_earlier_text, is_complete=is_last)
 
     def _replace_artifact(
         self, artifact: artifact_pb2.Artifact, content: ArtifactContent, *, is_complete: bool
@@ -242,32 +244,41 @@ class AnswerFold:
         folded = self._start_artifact(artifact)
         folded.content = content
         self._pending.append(ArtifactChange(folded.build(), is_complete))
-        if not is_progress(folded.header):
-            artifact_id, text = artifact.artifact_id, artifact_text(artifact.parts)
-            self._add_text(artifact_id, self._text.replace(artifact_id, text))
+        text = artifact_text(artifact.parts)
+        self._show(folded, text, replaces=True, is_complete=is_complete)
+
+    def _show(
+        self, artifact: _FoldedArtifact, text: str, *, replaces: bool, is_complete: bool
+    ) -> None:
+        """Add the chunk for new text of an artifact, or for its text, which `replaces` another."""
+        if is_progress_role(artifact.role):
+            return
+        artifact_id = artifact.header.artifact_id
+        change = self._text.replace if replaces else self._text.append
+        chunk = change(artifact_id, text, waits=artifact.role == ArtifactRole.STREAM)
+        rest = self._text.complete(artifact_id) if is_complete else None
+        if chunk is not None and rest is not None:
+            # In one event, so that its cursor covers both.
+            chunk, rest = chunk._replace(text=chunk.text + rest.text), None
+        self._add_text(artifact_id, chunk or rest)
 
     def _start_artifact(self, artifact: artifact_pb2.Artifact) -> _FoldedArtifact:
         """Return the folded artifact with the header of an event. It keeps its place and role."""
-        header = artifact_pb2.Artifact()
         earlier = self._earlier.pop(artifact.artifact_id, None)
         known = self._artifacts.get(artifact.artifact_id)
-        if known is not None:
-            header.CopyFrom(known.header)
-        elif earlier is not None:
-            header.CopyFrom(earlier)
-            del header.parts[:]
-        update = artifact_pb2.Artifact()
-        update.CopyFrom(artifact)
-        del update.parts[:]
+        before = known.header if known is not None else earlier
+        before = before or self._headers.get(artifact.artifact_id) or artifact_pb2.Artifact()
+        header = _copy_header(before)
         del header.extensions[:]
-        header.MergeFrom(update)
+        header.MergeFrom(_copy_header(artifact))
+        role = artifact_role(header)
         if known is not None:
-            known.header = header
+            known.header, known.role = header, role
         else:
-            known = self._artifacts[artifact.artifact_id] = _FoldedArtifact(header)
+            known = self._artifacts[artifact.artifact_id] = _FoldedArtifact(header, role)
             if earlier is not None:
                 known.content = ArtifactContent(earlier.parts)
-        if artifact_role(header) == ArtifactRole.ANSWER:
+        if role == ArtifactRole.ANSWER:
             self._text.choose_answer(artifact.artifact_id)
         return known
 
@@ -282,6 +293,8 @@ class AnswerFold:
 
     async def _emit_pending(self, cursor: str) -> None:
         pending, self._pending = self._pending, []
+        if cursor and self._text.has_waiting:
+            cursor = SNAPSHOT_CURSOR
         if pending and cursor:
             pending[-1] = replace(pending[-1], cursor=cursor)
         for event in pending:
@@ -292,3 +305,11 @@ class AnswerFold:
         if self._remaining_bytes < 0:
             limit = self._content_bytes / _MIB
             raise PeerProtocolError(self._peer, f"it sent more than {limit:.3g} MiB in one turn")
+
+
+def _copy_header(artifact: artifact_pb2.Artifact) -> artifact_pb2.Artifact:
+    """Return an artifact without its parts."""
+    header = artifact_pb2.Artifact()
+    header.CopyFrom(artifact)
+    del header.parts[:]
+    return header

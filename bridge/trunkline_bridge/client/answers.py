@@ -175,9 +175,9 @@ def artifact_role(artifact: artifact_pb2.Artifact) -> str:
     return _ROLES.get(artifact_kind(artifact), "")
 
 
-def is_progress(artifact: artifact_pb2.Artifact) -> bool:
-    """Return whether an artifact is no part of any answer."""
-    return artifact_role(artifact) in _PROGRESS_ROLES
+def is_progress_role(role: str) -> bool:
+    """Return whether artifacts of a role are no part of any answer."""
+    return role in _PROGRESS_ROLES
 
 
 def answer_artifacts(
@@ -188,8 +188,9 @@ def answer_artifacts(
     It is the last one with the role of an answer: each turn has one. Of an agent without roles, it
     is all artifacts but those that report progress.
     """
-    candidates = [each for each in artifacts if not is_progress(each)]
-    declared = [each for each in candidates if artifact_role(each) == ArtifactRole.ANSWER]
+    roles = [(each, artifact_role(each)) for each in artifacts]
+    declared = [each for each, role in roles if role == ArtifactRole.ANSWER]
+    candidates = [each for each, role in roles if not is_progress_role(role)]
     return declared[-1:] or candidates
 
 

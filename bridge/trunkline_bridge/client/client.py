@@ -231,7 +231,7 @@ class Client:
         async def run(emit: EmitEvent) -> ClientAnswer:
             with self._errors(task_id):
                 await self._connect()
-                turn = open_resumed_turn(
+                turn = await open_resumed_turn(
                     self._peer, emit, task_id, cursor=after, timeout_s=timeout_s
                 )
                 return await turn.run()

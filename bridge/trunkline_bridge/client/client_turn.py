@@ -10,7 +10,7 @@ from trunkline.errors import PeerTimeoutError, TaskEndedError
 from trunkline.task_states import TERMINAL, state_name
 from trunkline.v1 import message_pb2, task_pb2
 from trunkline_bridge.client.a2a_client import A2AClient
-from trunkline_bridge.client.answer_fold import AnswerFold, EmitEvent
+from trunkline_bridge.client.answer_fold import SNAPSHOT_CURSOR, AnswerFold, EmitEvent
 from trunkline_bridge.client.answers import ClientAnswer
 from trunkline_bridge.client.transport import CallOptions, RemoteEvent
 from trunkline_bridge.client.turn_follower import TurnFollower
@@ -119,12 +119,18 @@ async def open_turn(
     return ClientTurn(peer, fold, message=message, timeout_s=timeout_s)
 
 
-def open_resumed_turn(
+async def open_resumed_turn(
     peer: A2AClient, emit: EmitEvent, task_id: str, *, cursor: str, timeout_s: float | None
 ) -> ClientTurn:
-    """Prepare to follow a task's current turn."""
+    """Prepare to follow a task's current turn.
+
+    Raises:
+        TaskNotFoundError: There is no such task.
+        TrunklineError: The task can't be read.
+    """
+    cursor = "" if cursor == SNAPSHOT_CURSOR else cursor
     fold = _open_fold(peer, emit, is_resumed=True)
-    fold.follow_task(task_id)
+    fold.follow_task(task_id, (await peer.get_task(task_id)).artifacts if cursor else ())
     message = message_pb2.Message(task_id=task_id)
     return ClientTurn(peer, fold, message=message, cursor=cursor, timeout_s=timeout_s)
 

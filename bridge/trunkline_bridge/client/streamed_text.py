@@ -33,7 +33,9 @@ class StreamedText:
     """Converts changes of artifacts to chunks.
 
     Text that an artifact repeats after it was cut back, as by an agent that runs again, is not
-    shown again. If it differs from what was shown, one chunk replaces everything.
+    shown again. If it differs from what was shown, one chunk replaces everything. Artifacts that
+    are written at the same time are shown one after the other if their agent says when each is
+    complete.
     """
 
     def __init__(self, read: Callable[[], dict[str, str]], *, is_resumed: bool) -> None:
@@ -50,10 +52,22 @@ class StreamedText:
         self._last_id = ""
         # The artifact that is the answer. Others were shown only until it came.
         self._answer_id = ""
+        # The artifact that must be complete before those that wait are shown, in their order.
+        self._open_id = ""
+        self._waiting: dict[str, None] = {}
+        self._complete: set[str] = set()
 
-    def append(self, artifact_id: str, text: str) -> ShownChunk | None:
-        """Return the chunk for text at the end of an artifact; None if it adds none."""
-        if self._is_superseded(artifact_id):
+    @property
+    def has_waiting(self) -> bool:
+        """Some text has arrived and is not shown yet."""
+        return bool(self._waiting)
+
+    def append(self, artifact_id: str, text: str, *, waits: bool = False) -> ShownChunk | None:
+        """Return the chunk for text at the end of an artifact; None if it adds none.
+
+        An artifact that `waits` is shown after those before it are complete.
+        """
+        if self._is_held(artifact_id, waits=waits):
             return None
         shown = self._shown.setdefault(artifact_id, _ShownText())
         if shown.repeated is not None:
@@ -67,9 +81,9 @@ class StreamedText:
                 shown.repeated = None
         return self._show(artifact_id, shown, text)
 
-    def replace(self, artifact_id: str, text: str) -> ShownChunk | None:
+    def replace(self, artifact_id: str, text: str, *, waits: bool = False) -> ShownChunk | None:
         """Return the chunk for an artifact whose text is this now; None if it adds none."""
-        if self._is_superseded(artifact_id):
+        if self._is_held(artifact_id, waits=waits):
             return None
         if not self._is_start_known:
             return self._start_over()
@@ -83,11 +97,31 @@ class StreamedText:
             return None
         return self._start_over()
 
+    def complete(self, artifact_id: str) -> ShownChunk | None:
+        """Note that an artifact is complete; return the chunk of those that waited for it."""
+        self._complete.add(artifact_id)
+        if artifact_id != self._open_id:
+            return None
+        self._open_id = ""
+        texts = self._read() if self._waiting else {}
+        chunks: list[ShownChunk] = []
+        while self._waiting and not self._open_id:
+            waiting_id = next(iter(self._waiting))
+            del self._waiting[waiting_id]
+            if waiting_id not in self._complete:
+                self._open_id = waiting_id
+            shown = self._shown.setdefault(waiting_id, _ShownText())
+            if chunk := self._show(waiting_id, shown, texts.get(waiting_id, "")):
+                chunks.append(chunk)
+        return ShownChunk("".join(chunk.text for chunk in chunks)) if chunks else None
+
     def choose_answer(self, artifact_id: str) -> None:
         """Take an artifact as the answer; it is expected to begin with what was shown."""
         if not self._answer_id:
             self._answer_id = self._last_id = artifact_id
             self._shown = {artifact_id: _ShownText(["".join(self._pieces)], 0)}
+            self._open_id = ""
+            self._waiting.clear()
 
     def finish(self, text: str) -> ShownChunk | None:
         """Return the chunk that completes the text; None if all of it was shown."""
@@ -98,8 +132,17 @@ class StreamedText:
             return ShownChunk(text[len(shown) :]) if len(text) > len(shown) else None
         return ShownChunk(text, replaces=True)
 
-    def _is_superseded(self, artifact_id: str) -> bool:
-        return bool(self._answer_id) and artifact_id != self._answer_id
+    def _is_held(self, artifact_id: str, *, waits: bool) -> bool:
+        """Return whether an artifact is not shown now."""
+        if self._answer_id:
+            return artifact_id != self._answer_id
+        if not waits or artifact_id in self._shown:
+            return False
+        if self._open_id:
+            self._waiting[artifact_id] = None
+            return True
+        self._open_id = artifact_id
+        return False
 
     def _show(self, artifact_id: str, shown: _ShownText, text: str) -> ShownChunk | None:
         if not text:
@@ -115,6 +158,8 @@ class StreamedText:
         """Show the whole text again."""
         texts = self._read()
         self._is_start_known = True
+        self._open_id = ""
+        self._waiting.clear()
         self._shown = {artifact_id: _ShownText([text]) for artifact_id, text in texts.items()}
         text = join_lines(texts.values())
         self._pieces = [text]

@@ -19,7 +19,7 @@ from trunkline import (
 )
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerProtocolError
-from trunkline.v1 import task_pb2
+from trunkline.v1 import artifact_pb2, task_pb2
 from trunkline_bridge.client.answer_fold import AnswerFold
 
 PIECES = st.sampled_from(["", "a", "b", "ab", "\n", "a\n", "xyz"])
@@ -133,6 +133,43 @@ async def test_an_answer_that_differs_from_its_stream_replaces_it() -> None:
     )
     assert reader.shown == answer.text == "math: four"
     assert reader.replaced == 1
+
+
+async def test_streams_at_the_same_time_are_shown_one_after_the_other() -> None:
+    reader = Reader()
+    answer = await reader.read(
+        task(),
+        in_role("stream", "one ", artifact_id="a"),
+        in_role("stream", "three ", artifact_id="b"),
+        in_role("stream", "two", artifact_id="a", append=True),
+        in_role("stream", "four", artifact_id="b", append=True, lastChunk=True),
+        in_role("stream", "five ", artifact_id="c"),
+        in_role("stream", "", artifact_id="a", append=True, lastChunk=True),
+        in_role("stream", "six", artifact_id="c", append=True, lastChunk=True),
+        in_role("answer", "one two\nthree four\nfive six", artifact_id="r", lastChunk=True),
+        DONE,
+    )
+    texts = [event.text for event in reader.of(TextChunk)]
+    assert texts == ["one ", "two", "\nthree four\nfive ", "six"]
+    assert reader.shown == answer.text
+    # A cursor must not skip text that waits.
+    assert [event.cursor for event in reader.of(TextChunk)] == ["2", "snapshot", "7", "8"]
+
+
+async def test_a_resumed_turn_knows_the_roles_of_what_began_before() -> None:
+    reader = Reader(is_resumed=True)
+    whole = [in_role("plan", "ask math", artifact_id="p"), in_role("answer", "4", artifact_id="r")]
+    artifacts = [
+        json_format.ParseDict(each["artifactUpdate"]["artifact"], artifact_pb2.Artifact())
+        for each in whole
+    ]
+    reader.fold.follow_task("t-1", artifacts)
+    await reader.read(
+        chunk(" math", artifact_id="p", append=True),
+        chunk("4", artifact_id="r", append=True),
+        DONE,
+    )
+    assert (reader.shown, reader.replaced) == ("4", 0)
 
 
 async def test_snapshots_add_what_is_missing_once() -> None:
