@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
-from harness.a2a.grpc_client import open_bridge_grpc
+from harness.a2a.grpc_client import open_bridge_grpc, wait_until_open
 from harness.agents.fuzz_agents import leaf, texts_of
 from harness.agents.partner_agent import partner
 from harness.mesh.small_mesh import PATIENCE_S
@@ -65,6 +65,20 @@ async def payer(task: TaskContext) -> None:
     await artifact.append(part, last=True)
 
 
+@agent(description="Counts in red.", tags=["red"])
+async def red(_: TaskContext) -> AsyncIterator[str]:
+    for number in range(5):
+        await asyncio.sleep(0)
+        yield f"red {number} "
+
+
+@agent(description="Counts in blue.", tags=["blue"])
+async def blue(_: TaskContext) -> AsyncIterator[str]:
+    for number in range(5):
+        await asyncio.sleep(0)
+        yield f"blue {number} "
+
+
 @dataclass(frozen=True, slots=True)
 class PublicMesh:
     """A mesh whose public addresses are those of relays."""
@@ -100,7 +114,8 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Publ
         edge = await stack.enter_async_context(open_bridge_grpc(bridged))
         http.target, grpc.target = bridged.url.removeprefix("http://"), edge.address
         bridged.bridge.addresses.grpc = grpc.address
-        await bridged.mesh.join(partner, leaf, payer)
+        await bridged.mesh.join(partner, leaf, payer, red, blue)
+        await bridged.mesh.supervise()
         yield PublicMesh(bridged, http, grpc)
 
 
@@ -202,6 +217,17 @@ async def test_from_every_cursor_the_rest_is_the_same(mesh: PublicMesh, wire: st
         for cursor, before in seen.items():
             events, answer = await collect(client.resume(stream.task_id, after=cursor))
             assert shown(events, before) == answer.text, cursor
+
+
+async def test_the_text_of_a_supervisor_is_shown_once(mesh: PublicMesh) -> None:
+    async with mesh.client(agent="supervisor") as client:
+        events, answer = await collect(client.stream("count in red, and count in blue"))
+    assert answer.outcome == "complete", answer
+    expected = [" ".join(f"{name} {number}" for number in range(5)) for name in ("red", "blue")]
+    assert [line.strip() for line in answer.text.splitlines()] == expected
+    assert shown(events) == answer.text
+    roles = {event.role for event in events if isinstance(event, ArtifactChange)}
+    assert roles == {"plan", "notice", "stream", "answer"}
 
 
 async def test_without_a_cursor_the_first_chunk_replaces_all_text(mesh: PublicMesh) -> None:
@@ -329,14 +355,16 @@ async def test_a_repeated_message_id_attaches_to_its_task(mesh: PublicMesh) -> N
     assert first.text == second.text == "1 2 "
 
 
-async def test_leaving_a_stream_closes_its_connection_and_no_task(mesh: PublicMesh) -> None:
-    async with mesh.client() as client:
+async def test_leaving_a_stream_closes_its_connection_and_not_the_task(mesh: PublicMesh) -> None:
+    async with mesh.client("GRPC 1.0") as client:
         stream = client.stream("wait")
         async for event in stream:
             if isinstance(event, StatusChange) and event.text == "waiting":
                 break
         task_id = stream.task_id
+        assert len(mesh.bridged.bridge.grpc) == 1
         del stream
+        await wait_until_open(mesh.bridged.bridge.grpc, 0)
         assert (await client.get(task_id)).state is TaskState.WORKING
         await client.cancel(task_id)
 

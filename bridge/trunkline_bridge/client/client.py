@@ -70,11 +70,11 @@ class Client:
     the block, does not cancel the task.
 
     Calls raise TrunklineErrors only: InvalidArgumentError and the others of RequestError if the
-    caller must change the request, PeerUnavailableError if the agent can't be reached for
-    `patience_s`, PeerTimeoutError if it took too long, PeerRefusedError if it refused, and
-    PeerProtocolError if it does not keep to A2A. It is not known whether a message arrived if the
-    connection broke before the answer began, and the agent has no resume extension:
-    PeerUnavailableError then says so.
+    caller must change the request, PeerUnavailableError if the agent can't be reached (turns try
+    again for `patience_s`), PeerTimeoutError if it took too long, PeerRefusedError if it refused,
+    and PeerProtocolError if it does not keep to A2A. PeerUnavailableError also says that a message
+    may have arrived: the connection broke before the answer began, and the agent has no resume
+    extension.
     """
 
     def __init__(  # noqa: PLR0913  options of a client, each by name

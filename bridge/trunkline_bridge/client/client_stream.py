@@ -50,6 +50,7 @@ class ClientStream:
         if self._stop is None:
             task = self._start(_pump(self._run, self._queue))
             self._stop = weakref.finalize(self, task.cancel)
+            self._stop.atexit = False
         event = await self._queue.get()
         match event:
             case Exception():
