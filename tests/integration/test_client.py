@@ -204,10 +204,19 @@ async def test_another_client_resumes_after_the_cursor(mesh: PublicMesh) -> None
         assert (shown(events), again.text) == ("", answer.text)
 
 
-@pytest.mark.parametrize("wire", ["JSONRPC 1.0", "HTTP+JSON 0.3", "GRPC 1.0"])
-async def test_from_every_cursor_the_rest_is_the_same(mesh: PublicMesh, wire: str) -> None:
-    async with mesh.client(wire, agent="leaf") as client:
-        stream = client.stream("4")
+@pytest.mark.parametrize(
+    ("wire", "name", "text"),
+    [
+        ("JSONRPC 1.0", "leaf", "4"),
+        ("GRPC 1.0", "leaf", "4"),
+        ("HTTP+JSON 0.3", "supervisor", "count in red, and count in blue"),
+    ],
+)
+async def test_from_every_cursor_the_rest_is_the_same(
+    mesh: PublicMesh, wire: str, name: str, text: str
+) -> None:
+    async with mesh.client(wire, agent=name) as client:
+        stream = client.stream(text)
         taken: list[ClientEvent] = []
         seen: dict[str, str] = {}
         async for event in stream:
@@ -226,6 +235,7 @@ async def test_the_text_of_a_supervisor_is_shown_once(mesh: PublicMesh) -> None:
     expected = [" ".join(f"{name} {number}" for number in range(5)) for name in ("red", "blue")]
     assert [line.strip() for line in answer.text.splitlines()] == expected
     assert shown(events) == answer.text
+    assert not any(isinstance(event, TextChunk) and event.replaces for event in events)
     roles = {event.role for event in events if isinstance(event, ArtifactChange)}
     assert roles == {"plan", "notice", "stream", "answer"}
 

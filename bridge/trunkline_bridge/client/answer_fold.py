@@ -22,6 +22,7 @@ from trunkline_bridge.client.answers import (
     TextChunk,
     answer_artifacts,
     artifact_role,
+    artifact_step,
     artifact_text,
     is_progress_role,
     read_answer,
@@ -255,7 +256,8 @@ class AnswerFold:
             return
         artifact_id = artifact.header.artifact_id
         change = self._text.replace if replaces else self._text.append
-        chunk = change(artifact_id, text, waits=artifact.role == ArtifactRole.STREAM)
+        step = artifact_step(artifact.header) if artifact.role == ArtifactRole.STREAM else None
+        chunk = change(artifact_id, text, step=step)
         rest = self._text.complete(artifact_id) if is_complete else None
         if chunk is not None and rest is not None:
             # In one event, so that its cursor covers both.

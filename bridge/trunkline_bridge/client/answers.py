@@ -11,6 +11,8 @@ from trunkline_bridge.projection.roles import ROLE_KEY, ArtifactRole, artifact_k
 from trunkline_bridge.versions.json_values import struct_json, value_json
 
 _APPROVALS_KEY: Final = "trunkline/approvals"
+# The step of an artifact in the plan: `step-1`, `step-2`, ….
+_STEP_KEY: Final = "trunkline/step"
 # Artifacts that report progress.
 _PROGRESS_ROLES: Final = frozenset({ArtifactRole.PLAN, ArtifactRole.NOTICE})
 # Of agents whose artifacts have our names and no roles.
@@ -173,6 +175,13 @@ def artifact_role(artifact: artifact_pb2.Artifact) -> str:
     if ROLE_KEY in fields:
         return fields[ROLE_KEY].string_value
     return _ROLES.get(artifact_kind(artifact), "")
+
+
+def artifact_step(artifact: artifact_pb2.Artifact) -> int:
+    """Return the number of the plan's step that an artifact belongs to; 0 without one."""
+    fields = artifact.metadata.fields
+    number = fields[_STEP_KEY].string_value.rpartition("-")[2] if _STEP_KEY in fields else ""
+    return int(number) if number.isascii() and number.isdecimal() else 0
 
 
 def is_progress_role(role: str) -> bool:

@@ -33,9 +33,8 @@ class StreamedText:
     """Converts changes of artifacts to chunks.
 
     Text that an artifact repeats after it was cut back, as by an agent that runs again, is not
-    shown again. If it differs from what was shown, one chunk replaces everything. Artifacts that
-    are written at the same time are shown one after the other if their agent says when each is
-    complete.
+    shown again. If it differs from what was shown, one chunk replaces everything. Artifacts of the
+    steps of a plan, which are written at the same time, are shown in the order of the steps.
     """
 
     def __init__(self, read: Callable[[], dict[str, str]], *, is_resumed: bool) -> None:
@@ -52,22 +51,23 @@ class StreamedText:
         self._last_id = ""
         # The artifact that is the answer. Others were shown only until it came.
         self._answer_id = ""
-        # The artifact that must be complete before those that wait are shown, in their order.
+        # The artifact that must be complete before those that wait, with their steps, are shown.
         self._open_id = ""
-        self._waiting: dict[str, None] = {}
+        self._waiting: dict[str, int] = {}
         self._complete: set[str] = set()
+        self._last_step = 0
 
     @property
     def has_waiting(self) -> bool:
         """Some text has arrived and is not shown yet."""
         return bool(self._waiting)
 
-    def append(self, artifact_id: str, text: str, *, waits: bool = False) -> ShownChunk | None:
+    def append(self, artifact_id: str, text: str, *, step: int | None = None) -> ShownChunk | None:
         """Return the chunk for text at the end of an artifact; None if it adds none.
 
-        An artifact that `waits` is shown after those before it are complete.
+        An artifact with a step is shown after those of earlier steps are complete.
         """
-        if self._is_held(artifact_id, waits=waits):
+        if self._is_held(artifact_id, step):
             return None
         shown = self._shown.setdefault(artifact_id, _ShownText())
         if shown.repeated is not None:
@@ -81,9 +81,9 @@ class StreamedText:
                 shown.repeated = None
         return self._show(artifact_id, shown, text)
 
-    def replace(self, artifact_id: str, text: str, *, waits: bool = False) -> ShownChunk | None:
+    def replace(self, artifact_id: str, text: str, *, step: int | None = None) -> ShownChunk | None:
         """Return the chunk for an artifact whose text is this now; None if it adds none."""
-        if self._is_held(artifact_id, waits=waits):
+        if self._is_held(artifact_id, step):
             return None
         if not self._is_start_known:
             return self._start_over()
@@ -106,13 +106,15 @@ class StreamedText:
         texts = self._read() if self._waiting else {}
         chunks: list[ShownChunk] = []
         while self._waiting and not self._open_id:
-            waiting_id = next(iter(self._waiting))
-            del self._waiting[waiting_id]
-            if waiting_id not in self._complete:
-                self._open_id = waiting_id
+            waiting_id = min(self._waiting, key=self._waiting.__getitem__)
+            if self._waiting[waiting_id] > self._last_step + 1:
+                break
+            self._open(waiting_id, self._waiting.pop(waiting_id))
             shown = self._shown.setdefault(waiting_id, _ShownText())
             if chunk := self._show(waiting_id, shown, texts.get(waiting_id, "")):
                 chunks.append(chunk)
+            if waiting_id in self._complete:
+                self._open_id = ""
         return ShownChunk("".join(chunk.text for chunk in chunks)) if chunks else None
 
     def choose_answer(self, artifact_id: str) -> None:
@@ -132,17 +134,22 @@ class StreamedText:
             return ShownChunk(text[len(shown) :]) if len(text) > len(shown) else None
         return ShownChunk(text, replaces=True)
 
-    def _is_held(self, artifact_id: str, *, waits: bool) -> bool:
+    def _is_held(self, artifact_id: str, step: int | None) -> bool:
         """Return whether an artifact is not shown now."""
         if self._answer_id:
             return artifact_id != self._answer_id
-        if not waits or artifact_id in self._shown:
+        if step is None or artifact_id in self._shown or not self._is_start_known:
             return False
-        if self._open_id:
-            self._waiting[artifact_id] = None
+        # An earlier step may not have begun.
+        if self._open_id or step > self._last_step + 1:
+            self._waiting[artifact_id] = step
             return True
-        self._open_id = artifact_id
+        self._open(artifact_id, step)
         return False
+
+    def _open(self, artifact_id: str, step: int) -> None:
+        self._open_id = artifact_id
+        self._last_step = max(self._last_step, step)
 
     def _show(self, artifact_id: str, shown: _ShownText, text: str) -> ShownChunk | None:
         if not text:

@@ -156,6 +156,26 @@ async def test_streams_at_the_same_time_are_shown_one_after_the_other() -> None:
     assert [event.cursor for event in reader.of(TextChunk)] == ["2", "snapshot", "7", "8"]
 
 
+async def test_streams_are_shown_in_the_order_of_the_steps() -> None:
+    def of_step(number: int, text: str, **more: Any) -> dict[str, Any]:
+        event = in_role("stream", text, artifact_id=f"s{number}", **more)
+        event["artifactUpdate"]["artifact"]["metadata"]["trunkline/step"] = f"step-{number}"
+        return event
+
+    reader = Reader()
+    await reader.read(
+        task(),
+        of_step(3, "three", lastChunk=True),
+        of_step(2, "tw"),
+        of_step(1, "one", lastChunk=True),
+        of_step(2, "o", append=True, lastChunk=True),
+        in_role("answer", "one\ntwo\nthree", artifact_id="r", lastChunk=True),
+        DONE,
+    )
+    texts = [event.text for event in reader.of(TextChunk)]
+    assert texts == ["one\ntw", "o\nthree"]
+
+
 async def test_a_resumed_turn_knows_the_roles_of_what_began_before() -> None:
     reader = Reader(is_resumed=True)
     whole = [in_role("plan", "ask math", artifact_id="p"), in_role("answer", "4", artifact_id="r")]
