@@ -1,6 +1,7 @@
 """`trunkline.Client` with agents that are not Trunkline's: no resume, no streams, and faults."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -23,6 +24,7 @@ from harness.remote.scripted_agent import (
 )
 from trunkline import Client, ClientAnswer, ClientEvent, TaskState, TextChunk
 from trunkline.errors import (
+    LimitExceededError,
     PeerProtocolError,
     PeerRefusedError,
     PeerTimeoutError,
@@ -155,6 +157,21 @@ async def test_refusals_are_errors_of_the_taxonomy(
             await client.get("t-1")
     headers = scripted.find_requests("GetTask")[0].headers
     assert (headers["authorization"], headers["x-team"]) == ("Bearer t", "blue")
+
+
+async def test_a_full_agent_is_asked_again_unless_it_takes_too_long(
+    scripted: ScriptedAgent,
+) -> None:
+    limit = {"limit": "the budget is used up", "retryAfterS": "50"}
+    body = json.dumps({"error": {"code": -32000, "data": [{"metadata": limit}]}})
+    busy = http("429 Too Many Requests", body, more="retry-after: 0\r\n")
+    spent = http("429 Too Many Requests", body, more="retry-after: 50\r\n")
+    answers = stream(task(), chunk("one"), status("COMPLETED"))
+    scripted.on(STREAM, busy, answers, spent)
+    async with Client(scripted.url) as client:
+        assert (await client.ask("hello")).text == "one"
+        with pytest.raises(LimitExceededError, match="used up; try again in 50 s"):
+            await client.ask("hello")
 
 
 async def test_a_read_is_tried_again_when_its_connection_breaks(scripted: ScriptedAgent) -> None:

@@ -271,7 +271,9 @@ class AnswerFold:
         before = known.header if known is not None else earlier
         before = before or self._headers.get(artifact.artifact_id) or artifact_pb2.Artifact()
         header = _copy_header(before)
-        del header.extensions[:]
+        if artifact.extensions:
+            # Merging would add them to those that are known.
+            del header.extensions[:]
         header.MergeFrom(_copy_header(artifact))
         role = artifact_role(header)
         if known is not None:

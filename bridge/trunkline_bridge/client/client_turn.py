@@ -12,6 +12,8 @@ from trunkline.v1 import message_pb2, task_pb2
 from trunkline_bridge.client.a2a_client import A2AClient
 from trunkline_bridge.client.answer_fold import SNAPSHOT_CURSOR, AnswerFold, EmitEvent
 from trunkline_bridge.client.answers import ClientAnswer
+from trunkline_bridge.client.errors import ServerBusyError
+from trunkline_bridge.client.refusals import to_mesh_error
 from trunkline_bridge.client.transport import CallOptions, RemoteEvent
 from trunkline_bridge.client.turn_follower import TurnFollower
 
@@ -81,6 +83,14 @@ class ClientTurn(TurnFollower):
     @property
     def _is_first_turn(self) -> bool:
         return not self._message.task_id
+
+    async def _attempt(self) -> None:
+        try:
+            await super()._attempt()
+        except ServerBusyError as busy:
+            if busy.retry_after_s > self._peer.settings.patience_s:
+                raise to_mesh_error(busy, peer=self._peer.name) from busy
+            raise
 
     async def _build_request(self) -> a2a_pb2.SendMessageRequest:
         return a2a_pb2.SendMessageRequest(message=self._message)
