@@ -160,9 +160,11 @@ class Client:
     ) -> None:
         for stream in self._running:
             stream.cancel()
-        # Without the error of the block, which the group would wrap.
-        await self._streams.__aexit__(None, None, None)
-        await self._peer.__aexit__(exc_type, exc_val, exc_tb)
+        try:
+            # Without the error of the block, which the group would wrap.
+            await self._streams.__aexit__(None, None, None)
+        finally:
+            await self._peer.__aexit__(exc_type, exc_val, exc_tb)
 
     async def ask(
         self,
