@@ -48,6 +48,16 @@ if TYPE_CHECKING:
     from trunkline.v1.event_pb2 import PlanStep
     from trunkline.v1.message_pb2 import Message
     from trunkline.v1.part_pb2 import Part
+    from trunkline_bridge.client.answers import (
+        ArtifactChange,
+        ClientAnswer,
+        ClientEvent,
+        RequestedApproval,
+        StatusChange,
+        TextChunk,
+    )
+    from trunkline_bridge.client.client import Client
+    from trunkline_bridge.client.client_stream import ClientStream
 
 __version__: str
 
@@ -57,7 +67,12 @@ __all__ = [
     "AgentSkill",
     "ApprovalAnswer",
     "ApprovalDecision",
+    "ArtifactChange",
     "ArtifactWriter",
+    "Client",
+    "ClientAnswer",
+    "ClientEvent",
+    "ClientStream",
     "FunctionAgent",
     "InvalidArgumentError",
     "McpServer",
@@ -72,8 +87,11 @@ __all__ = [
     "PluginContext",
     "ReasoningAgentSpec",
     "RequestError",
+    "RequestedApproval",
+    "StatusChange",
     "TaskContext",
     "TaskState",
+    "TextChunk",
     "ToolCall",
     "TrunklineError",
     "TurnRuntime",
@@ -92,7 +110,12 @@ _MODULES = {
     "AgentSkill": "trunkline.v1.agent_card_pb2",
     "ApprovalAnswer": "trunkline.tasks.approvals",
     "ApprovalDecision": "trunkline.tasks.approvals",
+    "ArtifactChange": "trunkline_bridge.client.answers",
     "ArtifactWriter": "trunkline.tasks.writers",
+    "Client": "trunkline_bridge.client.client",
+    "ClientAnswer": "trunkline_bridge.client.answers",
+    "ClientEvent": "trunkline_bridge.client.answers",
+    "ClientStream": "trunkline_bridge.client.client_stream",
     "FunctionAgent": "trunkline.agents.authoring",
     "InvalidArgumentError": "trunkline.errors",
     "McpServer": "trunkline.agents.plugins",
@@ -107,8 +130,11 @@ _MODULES = {
     "PluginContext": "trunkline.agents.plugins",
     "ReasoningAgentSpec": "trunkline.agents.plugins",
     "RequestError": "trunkline.errors",
+    "RequestedApproval": "trunkline_bridge.client.answers",
+    "StatusChange": "trunkline_bridge.client.answers",
     "TaskContext": "trunkline.tasks.context",
     "TaskState": "trunkline.task_states",
+    "TextChunk": "trunkline_bridge.client.answers",
     "ToolCall": "trunkline.tasks.writers",
     "TrunklineError": "trunkline.errors",
     "TurnRuntime": "trunkline.tasks.turn_runtime",

@@ -342,6 +342,8 @@ def light_modules() -> list[str]:
     packages = {path.stem for path in home.iterdir()}
     return [
         "trunkline",
+        # `trunkline.Client`, for programs that run no mesh.
+        "trunkline_bridge.client.client",
         *(f"trunkline.{package}" for package in LIGHT_PACKAGES if package in packages),
     ]
 

@@ -1,4 +1,4 @@
-"""TLS of the bridge over HTTP and gRPC: renewal, and certificates of callers."""
+"""TLS of the bridge over HTTP and gRPC: renewal, certificates of callers, and our client."""
 
 import asyncio
 import logging
@@ -20,8 +20,8 @@ from harness.journal.manual_clock import ManualClock
 from harness.mesh.small_mesh import PATIENCE_S, open_small_mesh
 from harness.remote.certificates import CertificateAuthority
 from harness.remote.token_issuer import write_api_keys
-from trunkline import TaskContext, agent
-from trunkline.errors import ConfigurationError
+from trunkline import Client, TaskContext, TaskState, agent
+from trunkline.errors import ConfigurationError, PeerUnavailableError, TaskNotFoundError
 from trunkline.settings import TlsSettings
 from trunkline_bridge.app import Bridge
 from trunkline_bridge.bindings.grpc_server import serve_grpc
@@ -367,3 +367,32 @@ async def test_changed_roots_hold_for_the_next_connection(tmp_path: Path) -> Non
                 else:
                     with pytest.raises(httpx2.TransportError):
                         await client.post("/", json=LIST)
+
+
+async def test_the_client_library_has_a_certificate_or_a_key(tmp_path: Path) -> None:
+    certificate, key = CLIENT_ROOT.issue("ann").write(tmp_path, "ann")
+    root = tmp_path / "root.pem"
+    root.write_bytes(ROOT.certificate)
+    keys = write_api_keys(tmp_path / "keys.toml", [("ci", "acme", KEY)])
+    trusted: dict[str, Any] = {
+        "authority": root,
+        "certificate": certificate,
+        "certificate_key": key,
+    }
+    async with open_edge(tmp_path, roots=True, is_required=True, api_keys_file=keys) as edge:
+        task_ids: dict[str, str] = {}
+        for binding in ("JSONRPC", "GRPC"):
+            async with Client(edge.url, bindings=[binding], **trusted) as client:
+                answer = await client.ask("hi")
+                assert answer.state is TaskState.INPUT_REQUIRED
+                task_ids[binding] = answer.task_id
+        async with Client(edge.url, **trusted) as same:
+            assert (await same.get(task_ids["GRPC"])).task_id == task_ids["GRPC"]
+        async with Client(edge.url, key=KEY, **trusted) as other:
+            with pytest.raises(TaskNotFoundError):
+                await other.get(task_ids["GRPC"])
+        async with Client(edge.url, authority=root) as unknown:
+            with pytest.raises(PeerUnavailableError):
+                await unknown.card()
+    with pytest.raises(ConfigurationError, match="TLS"):
+        Client("https://127.0.0.1:1", authority=tmp_path / "missing.pem")

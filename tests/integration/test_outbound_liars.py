@@ -31,7 +31,7 @@ from trunkline.client.breaker import BreakerSettings
 from trunkline.errors import PeerProtocolError
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import message_service_pb2, snapshot_pb2
-from trunkline_bridge.client import remote_turn as turn
+from trunkline_bridge.client import turn_follower
 from trunkline_bridge.client.remote_agent import connect_remote_agent
 from trunkline_bridge.client.settings import RemoteSettings
 from trunkline_bridge.protocol import RESUME_EXTENSION
@@ -488,7 +488,7 @@ async def test_a_remote_task_that_continued_on_its_own_is_read_as_ended(
 async def test_a_silent_stream_is_reopened(
     mesh: SmallMesh, scripted: ScriptedAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turn, "_STREAM_IDLE_S", 0.1)
+    monkeypatch.setattr(turn_follower, "_STREAM_IDLE_S", 0.1)
     scripted.on(STREAM, stream(task(), chunk("one "), then=asyncio.Event()))
     known = task(artifacts=[artifact("one ")])
     scripted.on("SubscribeToTask", stream(known, chunk("two", append=True), status("COMPLETED")))

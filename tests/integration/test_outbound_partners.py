@@ -1,4 +1,4 @@
-"""Agents built with the reference SDK, of A2A v1.0 and v0.3, as agents of a mesh."""
+"""Agents built with the reference SDK, of A2A v1.0 and v0.3: on a mesh, and asked by a client."""
 
 import sys
 from collections.abc import AsyncIterator
@@ -11,6 +11,7 @@ from harness.a2a.sdk_processes import PYTHON_V0_3, make_environment
 from harness.agents.inline_agents import status_texts, texts
 from harness.mesh.processes import read_line, running_process
 from harness.mesh.small_mesh import SmallMesh, open_small_mesh
+from trunkline import Client, StatusChange, TaskState, TextChunk
 from trunkline.tasks.lifecycle import State
 from trunkline_bridge.client.remote_agent import connect_remote_agent
 from trunkline_bridge.client.settings import RemoteSettings
@@ -80,3 +81,28 @@ async def test_our_cancel_cancels_its_task(mesh: SmallMesh) -> None:
     await mesh.until(task_id, lambda task: status_texts(task) == "waiting")
     canceled = await mesh.directory.client_for_task(task_id).cancel_task(task_id, account="")
     assert canceled.task.status.state == State.TASK_STATE_CANCELED
+
+
+@pytest.mark.parametrize("binding", BINDINGS)
+async def test_a_client_asks_streams_continues_and_cancels(partner: str, binding: str) -> None:
+    expected = "".join(f"{number} " for number in range(1, 101))
+    async with Client(partner, bindings=[binding]) as client:
+        events = [event async for event in client.stream("count 100")]
+        chunks = [event for event in events if isinstance(event, TextChunk)]
+        assert "".join(chunk.text for chunk in chunks) == expected
+        assert len(chunks) > 1
+        waiting = await client.ask("ask which one?")
+        assert (waiting.state, waiting.text) == (TaskState.INPUT_REQUIRED, "which one?")
+        answer = await client.ask("this one", task_id=waiting.task_id)
+        assert (answer.state, answer.text) == (TaskState.COMPLETED, "answer: this one")
+        failed = await client.ask("fail no crates")
+        assert (failed.state, failed.outcome, failed.text) == (
+            TaskState.FAILED,
+            "failed",
+            "no crates",
+        )
+        stream = client.stream("wait")
+        async for event in stream:
+            if isinstance(event, StatusChange) and event.text == "waiting":
+                break
+        assert (await client.cancel(stream.task_id)).state is TaskState.CANCELED

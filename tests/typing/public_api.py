@@ -14,13 +14,19 @@ from pydantic import BaseModel
 from trunkline import (
     ApprovalAnswer,
     ApprovalDecision,
+    ArtifactChange,
     ArtifactWriter,
+    Client,
+    ClientAnswer,
+    ClientEvent,
     FunctionAgent,
     Message,
     Part,
     PlanWriter,
+    StatusChange,
     TaskContext,
     TaskState,
+    TextChunk,
     ToolCall,
     agent,
     from_a2a,
@@ -138,3 +144,23 @@ async def check_mesh() -> None:
 
 
 assert_type(check_mesh(), None)
+
+
+async def call() -> None:
+    async with Client("http://127.0.0.1:8000", agent="math") as client:
+        answer = await client.ask("what is 2+2", Part(text="?"), {"exact": True})
+        assert_type(answer, ClientAnswer)
+        assert_type(answer.state, TaskState)
+        assert_type(answer.parts, Sequence[Part])
+        stream = client.stream("what is 2+2")
+        async for event in stream:
+            assert_type(event, ClientEvent)
+            match event:
+                case TextChunk(text=chunk):
+                    assert_type(chunk, str)
+                case StatusChange(state=state):
+                    assert_type(state, TaskState)
+                case ArtifactChange() | ClientAnswer():
+                    pass
+        assert_type(await client.resume(stream.task_id, after=stream.cursor).answer(), ClientAnswer)
+        await client.ask(1)  # type: ignore[arg-type]

@@ -3,10 +3,12 @@
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
+
+from google.protobuf.message import Message
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.client.breaker import Breaker
@@ -24,8 +26,10 @@ from trunkline_bridge.client.errors import WRONG_VERSION_REASONS, RpcError
 from trunkline_bridge.client.http import MAX_EVENT_BYTES, HttpClient
 from trunkline_bridge.client.interfaces import Interface, InterfaceSelector, ProtocolBinding
 from trunkline_bridge.client.jsonrpc import JsonRpcTransport
+from trunkline_bridge.client.operations import RemoteOperation
 from trunkline_bridge.client.rest import RestTransport
 from trunkline_bridge.client.settings import RemoteSettings
+from trunkline_bridge.client.tls import ChannelSecurity
 from trunkline_bridge.client.transport import (
     CALL_TIMEOUT_S,
     CallOptions,
@@ -33,7 +37,9 @@ from trunkline_bridge.client.transport import (
     RemoteEvents,
     Transport,
 )
+from trunkline_bridge.client.wire_observer import WireObserver
 from trunkline_bridge.protocol import V1_0, VERSION_HEADER
+from trunkline_bridge.versions.json_values import Json
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -57,7 +63,7 @@ class A2AClient:
     raises PeerUnavailableError at once.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  independent options, each by name
         self,
         settings: RemoteSettings,
         *,
@@ -65,6 +71,9 @@ class A2AClient:
         ssl_context: ssl.SSLContext | None = None,
         stream_idle_s: float | None = None,
         max_event_bytes: int = MAX_EVENT_BYTES,
+        query: Mapping[str, str] | None = None,
+        channel_security: ChannelSecurity | None = None,
+        observer: WireObserver | None = None,
     ) -> None:
         """Prepare a client; nothing is sent yet.
 
@@ -74,6 +83,9 @@ class A2AClient:
             ssl_context: Trusted certificates for HTTPS; the system's if None.
             stream_idle_s: Time without a byte after which an HTTP stream is broken; None: no limit.
             max_event_bytes: Limit of one server-sent event.
+            query: Parameters of every URL over HTTP; they hold credentials.
+            channel_security: Trusted certificates for gRPC; the system's if None.
+            observer: Receives what is sent and received, for diagnostics.
         """
         self.settings = settings
         self.name = f"remote agent {settings.name!r}" if settings.name else settings.url
@@ -85,7 +97,11 @@ class A2AClient:
             ssl_context=ssl_context,
             stream_idle_s=stream_idle_s,
             max_event_bytes=max_event_bytes,
+            query=query,
+            observer=observer,
         )
+        self._channel_security = channel_security
+        self._observer = observer
         self._breaker = Breaker(
             self.name,
             failures=settings.breaker.failures,
@@ -244,6 +260,20 @@ class A2AClient:
         """Cancel a task and return it."""
         return await self._transport().cancel(task_id)
 
+    async def call(
+        self,
+        operation: RemoteOperation,
+        request: Message,
+        options: CallOptions,
+        *,
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> Json:
+        """Call an operation of v1.0 and return the JSON of its response, unchanged.
+
+        The agent is called even while the circuit breaker is open.
+        """
+        return await self._transport().call(operation, request, options, timeout_s=timeout_s)
+
     async def download(self, url: str, *, is_resumed: bool = False) -> AsyncGenerator[bytes]:
         """Yield the bytes of a file at the agent's own address, fetched with its credentials.
 
@@ -323,8 +353,10 @@ class A2AClient:
 
         channel = self._channels.get(interface.url)
         if channel is None:
-            channel = self._channels[interface.url] = open_channel(interface)
-        return GrpcTransport(self.name, channel, interface, self.settings.headers)
+            channel = self._channels[interface.url] = open_channel(
+                interface, security=self._channel_security
+            )
+        return GrpcTransport(self.name, channel, interface, self.settings.headers, self._observer)
 
 
 class _TurnProgress:

@@ -20,6 +20,8 @@ from trunkline.v1 import task_pb2
 from trunkline_bridge.client.errors import ConnectionLostError, NotProcessedError, refusal_error
 from trunkline_bridge.client.http import CONNECT_TIMEOUT_S, MAX_BODY_BYTES
 from trunkline_bridge.client.interfaces import Interface
+from trunkline_bridge.client.operations import RemoteOperation
+from trunkline_bridge.client.tls import ChannelSecurity
 from trunkline_bridge.client.transport import (
     CALL_TIMEOUT_S,
     CallOptions,
@@ -28,7 +30,9 @@ from trunkline_bridge.client.transport import (
     call_span,
     service_headers,
 )
+from trunkline_bridge.client.wire_observer import WireObserver, proto_text
 from trunkline_bridge.protocol import EVENT_ID_KEY, V0_3, V1_0
+from trunkline_bridge.versions.json_values import Json
 from trunkline_bridge.versions.v0_3 import proto_reader
 
 _STATUS_DETAILS_KEY = "grpc-status-details-bin"
@@ -121,10 +125,10 @@ _SERVICES: Final = {
 
 
 def open_channel(
-    interface: Interface, *, credentials: grpc.ChannelCredentials | None = None
+    interface: Interface, *, security: ChannelSecurity | None = None
 ) -> grpc.aio.Channel:
-    """Open a channel to an address."""
-    options: list[tuple[str, int]] = [
+    """Open a channel to an address; `security` replaces the system's trusted certificates."""
+    options: list[tuple[str, int | str]] = [
         ("grpc.max_receive_message_length", MAX_BODY_BYTES),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_reconnect_backoff_ms", 2_000),
@@ -132,8 +136,10 @@ def open_channel(
     if is_this_machine(interface.url):
         options.append(("grpc.enable_http_proxy", 0))
     if interface.is_secure:
-        trusted = credentials or grpc.ssl_channel_credentials()
-        return grpc.aio.secure_channel(interface.url, trusted, options=options)
+        security = security or ChannelSecurity(grpc.ssl_channel_credentials())
+        if security.server_name:
+            options.append(("grpc.ssl_target_name_override", security.server_name))
+        return grpc.aio.secure_channel(interface.url, security.credentials, options=options)
     return grpc.aio.insecure_channel(interface.url, options=options)
 
 
@@ -146,8 +152,10 @@ class GrpcTransport:
         channel: grpc.aio.Channel,
         interface: Interface,
         headers: Mapping[str, str],
+        observer: WireObserver | None = None,
     ) -> None:
         """`headers` are sent with every call; they hold credentials."""
+        self._observer = observer
         self._peer = peer
         self._channel = channel
         self._interface = interface
@@ -187,6 +195,22 @@ class GrpcTransport:
         """See Transport."""
         return await self._task("CancelTask", task_id)
 
+    async def call(
+        self,
+        operation: RemoteOperation,
+        request: Message,
+        options: CallOptions,
+        *,
+        timeout_s: float,
+    ) -> Json:
+        """See Transport."""
+        message: Any = type(request)()
+        message.CopyFrom(request)
+        message.tenant = self._interface.tenant
+        parse = operation.parse
+        response = await self._unary(operation.name, message, parse, options, timeout_s)
+        return operation.write(response)
+
     async def _task(self, method: str, task_id: str) -> task_pb2.Task:
         message = self._service.build_task_request(method, task_id, self._interface.tenant)
         parse = self._service.parse_task
@@ -203,13 +227,15 @@ class GrpcTransport:
         with call_span(method, self._interface):
             await self._connect()
             stub: Any = self._channel.unary_unary(self._service.path + method)
+            metadata = self._metadata(options)
+            self._observe_request(method, request, metadata)
             try:
-                data = await stub(
-                    request.SerializeToString(), metadata=self._metadata(options), timeout=timeout_s
-                )
+                data = await stub(request.SerializeToString(), metadata=metadata, timeout=timeout_s)
             except grpc.aio.AioRpcError as error:
                 raise self._error(error) from None
-            return self._parse(parse, data)
+            response = self._parse(parse, data)
+            self._observe_response(response)
+            return response
 
     @asynccontextmanager
     async def _stream(
@@ -218,7 +244,9 @@ class GrpcTransport:
         with call_span(method, self._interface):
             await self._connect()
             stub: Any = self._channel.unary_stream(self._service.path + method)
-            call = stub(request.SerializeToString(), metadata=self._metadata(options))
+            metadata = self._metadata(options)
+            self._observe_request(method, request, metadata)
+            call = stub(request.SerializeToString(), metadata=metadata)
             try:
                 yield self._events(call)
             finally:
@@ -228,9 +256,21 @@ class GrpcTransport:
         try:
             async for data in call:
                 response = self._parse(self._service.parse_event, data)
+                self._observe_response(response)
                 yield RemoteEvent(response, _take_event_id(response))
         except grpc.aio.AioRpcError as error:
             raise self._error(error) from None
+
+    def _observe_request(
+        self, method: str, request: Message, metadata: tuple[tuple[str, str], ...]
+    ) -> None:
+        if self._observer is not None:
+            target = f"gRPC {self._interface.url}{self._service.path}{method}"
+            self._observer.request(target, dict(metadata), proto_text(request))
+
+    def _observe_response(self, response: object) -> None:
+        if self._observer is not None and isinstance(response, Message):
+            self._observer.data(proto_text(response))
 
     async def _connect(self) -> None:
         """Connect before sending, so that a failure here means the request was not sent."""
@@ -253,6 +293,8 @@ class GrpcTransport:
     def _error(self, error: grpc.aio.AioRpcError) -> Exception:
         code, text = error.code(), error.details() or ""
         reason = _parse_error_reason(error)
+        if self._observer is not None:
+            self._observer.response(f"{code.name}: {text}", {})
         match code:
             case grpc.StatusCode.UNAVAILABLE if reason:
                 return NotProcessedError(self._peer, "it is not available")

@@ -19,6 +19,7 @@ from trunkline_bridge.client.errors import (
     NotProcessedError,
     http_status_error,
 )
+from trunkline_bridge.client.wire_observer import WireObserver
 
 CONNECT_TIMEOUT_S: Final = 5.0
 WRITE_TIMEOUT_S: Final = 30.0
@@ -73,7 +74,7 @@ class HttpStream:
 class HttpClient:
     """Sends requests with one remote agent's credentials. Call `close` at the end."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  independent options, each by name
         self,
         peer: str,
         url: str,
@@ -82,6 +83,8 @@ class HttpClient:
         ssl_context: ssl.SSLContext | None = None,
         stream_idle_s: float | None = None,
         max_event_bytes: int = MAX_EVENT_BYTES,
+        query: Mapping[str, str] | None = None,
+        observer: WireObserver | None = None,
     ) -> None:
         """Prepare a client for the peer at `url`.
 
@@ -92,8 +95,11 @@ class HttpClient:
             ssl_context: Trusted certificates; the system's if None.
             stream_idle_s: Time without a byte after which a stream is broken; None: no limit.
             max_event_bytes: Limit of one server-sent event.
+            query: Parameters of every URL; they hold credentials.
+            observer: Receives what is sent and received.
         """
         self.peer = peer
+        self._observer = observer
         self._stream_idle_s = stream_idle_s
         self._max_event_bytes = max_event_bytes
         is_local = is_this_machine(url)
@@ -104,6 +110,7 @@ class HttpClient:
             # A compressed body can expand to a thousand times the bytes received.
             headers={"accept-encoding": "identity", "user-agent": "Trunkline", **headers},
             limits=httpx2.Limits(max_connections=_MAX_CONNECTIONS, keepalive_expiry=_KEEPALIVE_S),
+            params=dict(query or {}),
             verify=ssl_context or True,
             follow_redirects=False,
             trust_env=not is_local,
@@ -188,21 +195,26 @@ class HttpClient:
         timeout = httpx2.Timeout(
             timeout_s, connect=CONNECT_TIMEOUT_S, write=WRITE_TIMEOUT_S, pool=CONNECT_TIMEOUT_S
         )
+        headers = {**headers, **telemetry.inject()}
         with self._translate_errors():
             async with self._client.stream(
-                method,
-                url,
-                content=body,
-                headers={**headers, **telemetry.inject()},
-                timeout=timeout,
+                method, url, content=body, headers=headers, timeout=timeout
             ) as response:
+                if self._observer is not None:
+                    request = response.request
+                    self._observer.request(
+                        f"{method} {request.url}", dict(request.headers), body or b""
+                    )
+                    self._observer.response(f"HTTP {response.status_code}", dict(response.headers))
                 await self._check_response(response)
                 yield response
 
     async def _check_response(self, response: httpx2.Response) -> None:
         status = response.status_code
         if status in STATUS_ERRORS:
-            error = ErrorObject.from_body(await _read_error_body(response))
+            body = await _read_error_body(response)
+            self._observe(body)
+            error = ErrorObject.from_body(body)
             raise http_status_error(self.peer, status, response.headers, error)
         if 300 <= status < 400:
             problem = f"it redirects (HTTP {status}), which isn't followed; give its new address"
@@ -216,7 +228,9 @@ class HttpClient:
         with self._translate_errors():
             async for event in httpx2.EventSource(response, self._max_event_bytes):
                 if event.data:
-                    yield StreamItem(event.data.encode(), event.id, event.event == "error")
+                    item = StreamItem(event.data.encode(), event.id, event.event == "error")
+                    self._observe(item.data)
+                    yield item
 
     async def _whole_body(self, response: httpx2.Response) -> AsyncGenerator[StreamItem]:
         with self._translate_errors():
@@ -231,7 +245,13 @@ class HttpClient:
                 problem = f"its answer is over {MAX_BODY_BYTES // 1024 // 1024} MiB"
                 raise PeerProtocolError(self.peer, problem)
             pieces.append(piece)
-        return b"".join(pieces)
+        body = b"".join(pieces)
+        self._observe(body)
+        return body
+
+    def _observe(self, content: bytes) -> None:
+        if self._observer is not None:
+            self._observer.data(content)
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:

@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final, NamedTuple
 
+from google.protobuf.message import Message
+
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerProtocolError
 from trunkline.v1 import task_pb2
@@ -13,6 +15,7 @@ from trunkline_bridge.client.errors import ConnectionLostError, jsonrpc_refusal
 from trunkline_bridge.client.http import HttpClient, HttpStream
 from trunkline_bridge.client.interfaces import Interface
 from trunkline_bridge.client.json_reader import parse_stream_response, parse_task
+from trunkline_bridge.client.operations import RemoteOperation
 from trunkline_bridge.client.transport import (
     CALL_TIMEOUT_S,
     CallOptions,
@@ -88,6 +91,20 @@ class JsonRpcTransport:
         """See Transport."""
         return await self._task(self._methods.cancel, task_id)
 
+    async def call(
+        self,
+        operation: RemoteOperation,
+        request: Message,
+        options: CallOptions,
+        *,
+        timeout_s: float,
+    ) -> Json:
+        """See Transport."""
+        params = {**operation.params(request), **self._tenant()}
+        with call_span(operation.name, self._interface):
+            result = await self._call(operation.name, params, options, timeout_s=timeout_s)
+            return result if isinstance(result, dict) else {}
+
     async def _task(self, method: str, task_id: str) -> task_pb2.Task:
         with call_span(method, self._interface):
             params = {"id": task_id, **self._tenant()}
@@ -127,8 +144,8 @@ class JsonRpcTransport:
 
     async def _events(self, stream: HttpStream) -> AsyncGenerator[RemoteEvent]:
         async for item in stream.items:
-            response = self._read(self._result(item.data, stream.status))
-            yield RemoteEvent(response, item.id, stream.trace_id)
+            value = self._result(item.data, stream.status)
+            yield RemoteEvent(self._read(value), item.id, stream.trace_id, value)
 
     def _read(self, result: object) -> a2a_pb2.StreamResponse:
         try:

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 from google.protobuf import json_format
+from google.protobuf.message import Message
 
 from trunkline.a2a.v0_3 import a2a_pb2 as v0_3_pb2
 from trunkline.a2a.v0_3 import task_pb2 as v0_3_task_pb2
@@ -22,6 +23,7 @@ from trunkline_bridge.client.errors import (
 from trunkline_bridge.client.http import HttpClient, HttpResponse, HttpStream
 from trunkline_bridge.client.interfaces import Interface
 from trunkline_bridge.client.json_reader import parse_stream_response, parse_task
+from trunkline_bridge.client.operations import RemoteOperation
 from trunkline_bridge.client.transport import (
     CALL_TIMEOUT_S,
     CallOptions,
@@ -31,7 +33,7 @@ from trunkline_bridge.client.transport import (
     service_headers,
 )
 from trunkline_bridge.protocol import V0_3
-from trunkline_bridge.versions.json_values import dumps
+from trunkline_bridge.versions.json_values import Json, dumps
 from trunkline_bridge.versions.v0_3 import proto_reader
 from trunkline_bridge.versions.v0_3.proto_json import proto_message_json
 from trunkline_bridge.versions.v1_0 import json_writer as v1_json
@@ -111,6 +113,31 @@ class RestTransport:
         path = f"/tasks/{quote(task_id, safe='')}:cancel"
         return await self._task("CancelTask", "POST", path, b"{}")
 
+    async def call(
+        self,
+        operation: RemoteOperation,
+        request: Message,
+        options: CallOptions,
+        *,
+        timeout_s: float,
+    ) -> Json:
+        """See Transport."""
+        path, content = operation.http_target(operation.params(request))
+        is_post = operation.http_method == "POST"
+        with call_span(operation.name, self._interface):
+            answer = await self._http.request(
+                operation.http_method,
+                self._base + path,
+                body=dumps(content).encode() if is_post else None,
+                headers=self._headers(options),
+                timeout_s=timeout_s,
+            )
+            # Deleting answers without content.
+            if answer.status < 300 and not answer.body:
+                return {}
+            value = self._json(answer)
+            return value if isinstance(value, dict) else {}
+
     async def _task(
         self, name: str, method: str, path: str, body: bytes | None = None
     ) -> task_pb2.Task:
@@ -144,7 +171,7 @@ class RestTransport:
             value = self._json(HttpResponse(400 if item.is_error else 200, "", item.data))
             if isinstance(value, dict) and isinstance(value.get("error"), dict):
                 raise self._refusal(400, value)
-            yield RemoteEvent(self._event(value), item.id, stream.trace_id)
+            yield RemoteEvent(self._event(value), item.id, stream.trace_id, value)
 
     def _event(self, value: object) -> a2a_pb2.StreamResponse:
         return self._parse(self._read_response, value)

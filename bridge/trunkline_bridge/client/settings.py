@@ -4,7 +4,7 @@ import logging
 import os
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from trunkline.client.breaker import DEFAULT_SETTINGS, BreakerSettings
 from trunkline.errors import ConfigurationError
@@ -12,6 +12,14 @@ from trunkline.network import is_this_machine
 from trunkline.settings import RemoteAgentSettings, RemoteEndpointSettings
 
 logger = logging.getLogger(__name__)
+
+# Of clients that act for a person or a program, which decides about each call.
+NO_BREAKER: Final = BreakerSettings(failures=1_000_000_000)
+"""A circuit breaker that never opens."""
+STREAM_IDLE_S: Final = 60.0
+"""A stream without events and heartbeats for so long is taken as broken."""
+MAX_STREAMED_BYTES: Final = 64 * 1024 * 1024
+"""Limit of one event."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,6 +71,11 @@ def _read_secret(variable: str, where: str) -> str:
     if not secret:
         problem = f"the variable {variable}, which holds its credentials, is not set"
         raise ConfigurationError(where, problem)
-    if not secret.isascii() or not secret.isprintable():
-        raise ConfigurationError(where, f"the value of {variable} can't be sent in a header")
+    check_header_value(secret, where, f"the value of {variable}")
     return secret
+
+
+def check_header_value(value: str, where: str, name: str) -> None:
+    """Raise ConfigurationError if a value can't be sent in a header."""
+    if not value.isascii() or not value.isprintable():
+        raise ConfigurationError(where, f"{name} can't be sent in a header")

@@ -5,12 +5,14 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
+from google.protobuf.message import Message
 from opentelemetry.trace import SpanKind
 
 from trunkline import telemetry
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import task_pb2
 from trunkline_bridge.client.interfaces import Interface, ProtocolBinding
+from trunkline_bridge.client.operations import RemoteOperation
 from trunkline_bridge.protocol import (
     EXTENSIONS_HEADER,
     LAST_EVENT_ID_HEADER,
@@ -21,6 +23,7 @@ from trunkline_bridge.protocol import (
     V0_3,
     VERSION_HEADER,
 )
+from trunkline_bridge.versions.json_values import Json
 
 if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
@@ -43,6 +46,8 @@ class RemoteEvent(NamedTuple):
     """The event id, to resume after this event; empty if the peer sent none."""
     trace_id: str = ""
     """The trace of the request, from the response header `traceresponse`; empty without it."""
+    value: Json | None = None
+    """The event's JSON as it came, in the version of the interface; None over gRPC."""
 
 
 RemoteEvents: TypeAlias = AsyncIterator[RemoteEvent]
@@ -59,6 +64,8 @@ class CallOptions(NamedTuple):
     """Seconds until the task's deadline; only Trunkline's own bridge reads it."""
     tree: str = ""
     """The value of Trunkline-Tree for a new task; empty: it is not sent."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """More service parameters. They replace the client's own of the same name."""
 
 
 class Transport(Protocol):
@@ -90,6 +97,16 @@ class Transport(Protocol):
     async def cancel(self, task_id: str) -> task_pb2.Task:
         """Cancel a task and return it."""
 
+    async def call(
+        self,
+        operation: RemoteOperation,
+        request: Message,
+        options: CallOptions,
+        *,
+        timeout_s: float,
+    ) -> Json:
+        """Call an operation of v1.0 and return the JSON of its response, unchanged."""
+
 
 def service_headers(version: str, options: CallOptions) -> Mapping[str, str]:
     """Return the headers of a call; over gRPC they are its metadata."""
@@ -104,6 +121,7 @@ def service_headers(version: str, options: CallOptions) -> Mapping[str, str]:
         headers[TREE_HEADER.lower()] = options.tree
     if options.timeout_s is not None:
         headers[TIMEOUT_HEADER.lower()] = f"{options.timeout_s:.3f}"
+    headers.update((name.lower(), value) for name, value in options.headers)
     return headers
 
 

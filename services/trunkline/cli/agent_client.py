@@ -10,37 +10,29 @@ from urllib.parse import urlsplit
 from google.protobuf import json_format
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.client.breaker import BreakerSettings
 from trunkline.errors import (
-    AgentNotFoundError,
-    InternalError,
     InvalidArgumentError,
-    LimitExceededError,
-    OverloadedError,
     PeerProtocolError,
     PeerRefusedError,
     PeerTimeoutError,
     PeerUnavailableError,
-    TaskNotCancelableError,
-    TaskNotFoundError,
-    TreeLimitError,
     TrunklineError,
 )
 from trunkline.v1 import message_pb2, part_pb2
-from trunkline_bridge import errors as kinds
 from trunkline_bridge.client.a2a_client import A2AClient
-from trunkline_bridge.client.errors import NotProcessedError, RpcError, ServerBusyError
+from trunkline_bridge.client.errors import NotProcessedError, RpcError
 from trunkline_bridge.client.interfaces import Interface, ProtocolBinding
-from trunkline_bridge.client.settings import RemoteSettings
+from trunkline_bridge.client.refusals import CREDENTIALS_REFUSALS, to_mesh_error
+from trunkline_bridge.client.settings import (
+    MAX_STREAMED_BYTES,
+    NO_BREAKER,
+    STREAM_IDLE_S,
+    RemoteSettings,
+)
 from trunkline_bridge.client.transport import CallOptions
 from trunkline_bridge.protocol import V1_0
 from trunkline_bridge.versions.v1_0 import json_writer
 
-STREAM_IDLE_S: Final = 60.0
-"""A stream without events and heartbeats for so long is taken as broken."""
-MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
-# A circuit breaker that never opens: a person starts each attempt.
-_NO_BREAKER: Final = BreakerSettings(failures=1_000_000_000)
 _START_A_MESH: Final = "no mesh answers there; start one with `trunkline up`, or give another --url"
 
 
@@ -56,10 +48,10 @@ class AgentClient:
         """The trace id of the last message, or "" if the server did not send it."""
         headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         self._client = A2AClient(
-            RemoteSettings(url=url, headers=headers, breaker=_NO_BREAKER),
+            RemoteSettings(url=url, headers=headers, breaker=NO_BREAKER),
             interface=Interface(ProtocolBinding.JSONRPC, V1_0, url),
             stream_idle_s=STREAM_IDLE_S,
-            max_event_bytes=MAX_EVENT_BYTES,
+            max_event_bytes=MAX_STREAMED_BYTES,
         )
 
     async def __aenter__(self) -> Self:
@@ -152,43 +144,19 @@ class AgentClient:
 
 def _terminal_error(url: str, error: TrunklineError, task_id: str) -> TrunklineError:
     """Convert an error of the A2A client to one that says what to do at a terminal."""
-    match error:
+    converted = to_mesh_error(error, peer=url, task_id=task_id)
+    match converted:
+        case RpcError(refusal=reason) if reason in CREDENTIALS_REFUSALS:
+            text = converted.error.text or converted.problem
+            return InvalidArgumentError("--api-key or TRUNKLINE_API_KEY", text)
         case RpcError():
-            return _rpc_error(url, error, task_id)
+            return InvalidArgumentError("the request", converted.error.text or converted.problem)
         case PeerRefusedError():
-            return InvalidArgumentError("the request", error.problem)
-        case ServerBusyError(status=429):
-            metadata = error.error.metadata
-            retry_after_s = metadata.get("retryAfterS", "a few")
-            if limit := metadata.get("limit"):
-                return LimitExceededError(limit, retry_after_s)
-            return OverloadedError(agent=metadata.get("agent", url), retry_after_s=retry_after_s)
-        case ServerBusyError():
-            return PeerUnavailableError(url, error.error.text or error.problem)
+            return InvalidArgumentError("the request", converted.problem)
         case NotProcessedError():
             return PeerUnavailableError(url, _START_A_MESH)
         case PeerTimeoutError():
             return PeerUnavailableError(url, "silent for too long")
         case PeerUnavailableError():
-            return PeerUnavailableError(url, error.problem)
-    return error
-
-
-def _rpc_error(url: str, error: RpcError, task_id: str) -> TrunklineError:
-    text, metadata = error.error.text or error.problem, error.error.metadata
-    if error.refusal in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
-        return InvalidArgumentError("--api-key or TRUNKLINE_API_KEY", text)
-    if error.refusal == TreeLimitError.reason:
-        return TreeLimitError.from_metadata(dict(metadata))
-    match error.error.code:
-        case kinds.TASK_NOT_FOUND.rpc_code:
-            return TaskNotFoundError(task_id)
-        case kinds.TASK_NOT_CANCELABLE.rpc_code:
-            return TaskNotCancelableError(task_id, metadata.get("state", "?"))
-        case kinds.INTERNAL_ERROR.rpc_code if metadata.get("traceId"):
-            return InternalError(metadata["traceId"])
-        case kinds.INVALID_PARAMS.rpc_code if list(metadata) == ["agent"]:
-            return AgentNotFoundError(metadata["agent"])
-        case kinds.UNAVAILABLE.rpc_code:
-            return PeerUnavailableError(url, text)
-    return InvalidArgumentError("the request", text)
+            return PeerUnavailableError(url, converted.problem)
+    return converted

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trunkline.v1.part_pb2 import Part
-from trunkline_bridge.client.task_mirror import ArtifactContent
+from trunkline_bridge.client.artifact_content import ArtifactContent
 
 
 def text_parts(*texts: str) -> list[Part]:

@@ -1,0 +1,131 @@
+"""The operations with one response, as a client calls them over each binding of A2A v1.0."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, urlencode
+
+from google.protobuf import json_format
+from google.protobuf.message import Message
+
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline.v1 import agent_card_pb2, push_notification_pb2, task_pb2
+from trunkline_bridge.versions.json_values import Json
+from trunkline_bridge.versions.v1_0 import json_writer
+
+
+class RemoteOperation(NamedTuple):
+    """An operation with one response."""
+
+    name: str
+    """The JSON-RPC method and the gRPC method."""
+    http_method: str
+    path: str
+    """The path over HTTP+JSON, with fields of the request in braces."""
+    parse: Callable[[bytes], Any]
+    """Parses the response over gRPC."""
+    write: Callable[[Any], Json]
+    """Converts the response over gRPC to the JSON of the other bindings."""
+    is_slow: bool = False
+    """The agent may work for as long as it likes before it responds."""
+
+    def params(self, request: Message) -> Json:
+        """Return the parameters of a request as JSON, without the tenant."""
+        if isinstance(request, a2a_pb2.SendMessageRequest):
+            return json_writer.send_params_json(request)
+        if isinstance(request, push_notification_pb2.TaskPushNotificationConfig):
+            return json_writer.push_config_json(request)
+        return json_format.MessageToDict(request)
+
+    def http_target(self, params: Mapping[str, Any]) -> tuple[str, Json]:
+        """Return the path and query for the parameters, and those that the body has."""
+        rest = dict(params)
+        path = self.path
+        for name in params:
+            if f"{{{name}}}" in path:
+                path = path.replace(f"{{{name}}}", quote(str(rest.pop(name)), safe=""))
+        if self.http_method == "POST":
+            return path, rest
+        query = {name: _query_text(value) for name, value in rest.items()}
+        return (f"{path}?{urlencode(query)}" if query else path), {}
+
+
+def _query_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _empty(_: bytes) -> None:
+    return None
+
+
+def _list_tasks_json(response: a2a_pb2.ListTasksResponse) -> Json:
+    return {
+        "tasks": [json_writer.task_json(task) for task in response.tasks],
+        "nextPageToken": response.next_page_token,
+        "pageSize": response.page_size,
+        "totalSize": response.total_size,
+    }
+
+
+def _list_push_configs_json(response: a2a_pb2.ListTaskPushNotificationConfigsResponse) -> Json:
+    result: Json = {"configs": [json_writer.push_config_json(entry) for entry in response.configs]}
+    if response.next_page_token:
+        result["nextPageToken"] = response.next_page_token
+    return result
+
+
+_TASK: Final = "/tasks/{id}"
+_CONFIGS: Final = "/tasks/{taskId}/pushNotificationConfigs"
+_parse_task: Final = task_pb2.Task.FromString
+_parse_config: Final = push_notification_pb2.TaskPushNotificationConfig.FromString
+
+SEND_MESSAGE: Final = RemoteOperation(
+    "SendMessage",
+    "POST",
+    "/message:send",
+    # SendMessageResponse has the first two members of StreamResponse, with the same numbers.
+    a2a_pb2.StreamResponse.FromString,
+    json_writer.stream_response_json,
+    is_slow=True,
+)
+GET_TASK: Final = RemoteOperation("GetTask", "GET", _TASK, _parse_task, json_writer.task_json)
+CANCEL_TASK: Final = RemoteOperation(
+    "CancelTask", "POST", f"{_TASK}:cancel", _parse_task, json_writer.task_json
+)
+LIST_TASKS: Final = RemoteOperation(
+    "ListTasks", "GET", "/tasks", a2a_pb2.ListTasksResponse.FromString, _list_tasks_json
+)
+CREATE_PUSH_CONFIG: Final = RemoteOperation(
+    "CreateTaskPushNotificationConfig",
+    "POST",
+    _CONFIGS,
+    _parse_config,
+    json_writer.push_config_json,
+)
+GET_PUSH_CONFIG: Final = RemoteOperation(
+    "GetTaskPushNotificationConfig",
+    "GET",
+    f"{_CONFIGS}/{{id}}",
+    _parse_config,
+    json_writer.push_config_json,
+)
+LIST_PUSH_CONFIGS: Final = RemoteOperation(
+    "ListTaskPushNotificationConfigs",
+    "GET",
+    _CONFIGS,
+    a2a_pb2.ListTaskPushNotificationConfigsResponse.FromString,
+    _list_push_configs_json,
+)
+DELETE_PUSH_CONFIG: Final = RemoteOperation(
+    "DeleteTaskPushNotificationConfig",
+    "DELETE",
+    f"{_CONFIGS}/{{id}}",
+    _empty,
+    lambda _: {},
+)
+GET_EXTENDED_CARD: Final = RemoteOperation(
+    "GetExtendedAgentCard",
+    "GET",
+    "/extendedAgentCard",
+    agent_card_pb2.AgentCard.FromString,
+    json_writer.agent_card_json,
+)
