@@ -140,15 +140,17 @@ async def _serve(
     settings = load(flags)
     configure_logging(level=settings.log_level, log_format=settings.log_format)
 
-    def print_state(state: str, addresses: Mapping[str, str]) -> None:
-        if as_json:
-            print_json(addresses if state == "ready" else {**addresses, "state": state})
-        else:
-            print(runtime.format_state(state, addresses), end="", flush=True)
-
     return await runtime.serve(
         service(settings),
-        on_state=print_state,
+        on_state=partial(print_state, as_json=as_json),
         on_waiting=lambda: print_stderr(runtime.format_waiting(settings.mesh)),
         parent_pipe=parent_pipe,
     )
+
+
+def print_state(state: str, addresses: Mapping[str, str], *, as_json: bool) -> None:
+    """Print the addresses of what is ready, or on standby."""
+    if as_json:
+        print_json(addresses if state == "ready" else {**addresses, "state": state})
+    else:
+        print(runtime.format_state(state, addresses), end="", flush=True)

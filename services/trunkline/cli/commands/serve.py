@@ -11,6 +11,7 @@ from trunkline.cli.options import (
     AdvertiseOption,
     AgentSpecsOption,
     AllowWebhookOption,
+    ApiKeyOption,
     DataOption,
     DefaultOption,
     HttpOption,
@@ -19,6 +20,9 @@ from trunkline.cli.options import (
     ListenOption,
     McpFileOption,
     MeshOption,
+    UrlOption,
+    resolve_api_key,
+    resolve_base_url,
 )
 from trunkline.cli.plugins import AgentNamesCommand
 
@@ -107,6 +111,43 @@ def serve_bridge(
         "insecure": insecure or None,
     }
     _run_service(command.serve_bridge(flags, as_json=json))
+
+
+@serve.command("mcp")
+def serve_mcp(
+    url: UrlOption = None,
+    key: ApiKeyOption = None,
+    *,
+    mesh: MeshOption = None,
+    agent: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Offer this agent; may be repeated. [default: all agents of the mesh]",
+            show_default=False,
+        ),
+    ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Serve here, at /mcp. [default: stdio]"),
+    ] = None,
+    insecure: InsecureOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Offer the agents of a running mesh as tools to MCP clients."""
+    from trunkline.cli import mcp_server as command
+
+    _run_service(
+        command.serve_mcp(
+            url=resolve_base_url(url),
+            mesh=mesh,
+            names=agent or (),
+            api_key=resolve_api_key(key),
+            http=http,
+            insecure=bool(insecure),
+            as_json=json,
+        )
+    )
 
 
 @serve.command("tools")

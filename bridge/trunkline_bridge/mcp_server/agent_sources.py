@@ -1,0 +1,54 @@
+"""The agents that an MCP server offers: those of a mesh as they come and go, or named ones."""
+
+import asyncio
+from collections.abc import Sequence
+
+from trunkline.client import Directory
+from trunkline_bridge.mcp_server.agent_clients import AgentClients, Credentials
+from trunkline_bridge.mcp_server.agent_tools import AgentInfo
+
+
+class MeshAgents:
+    """All agents of a mesh."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+
+    def list_agents(self) -> Sequence[AgentInfo]:
+        """Return the agents, sorted by name."""
+        agents = self._directory.list_agents()
+        return [AgentInfo(name, agent.card) for name, agent in agents.items()]
+
+    async def wait_for_change(self) -> None:
+        """Wait until agents have come or gone since the last call."""
+        names = [agent.name for agent in self.list_agents()]
+        while names == [agent.name for agent in self.list_agents()]:
+            await self._directory.wait_for_change(self._directory.revision)
+
+
+class NamedAgents:
+    """Certain agents, by the cards that they have at the start."""
+
+    def __init__(self, agents: Sequence[AgentInfo]) -> None:
+        self._agents = agents
+
+    @classmethod
+    async def read(cls, names: Sequence[str], clients: AgentClients) -> "NamedAgents":
+        """Read the cards of agents.
+
+        Raises:
+            TrunklineError: a card can't be read.
+        """
+        agents = []
+        for name in sorted(set(names)):
+            async with clients.client(name, Credentials()) as client:
+                agents.append(AgentInfo(name, await client.card()))
+        return cls(agents)
+
+    def list_agents(self) -> Sequence[AgentInfo]:
+        """Return the agents, sorted by name."""
+        return self._agents
+
+    async def wait_for_change(self) -> None:
+        """Wait forever."""
+        await asyncio.Event().wait()

@@ -1,0 +1,204 @@
+"""The MCP server: agents as tools, over stdio and streamable HTTP."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any, Final, Protocol, TypeVar
+
+import mcp_types as types
+from mcp import MCPError
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.stdio import stdio_server
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+from starlette.applications import Starlette
+
+from trunkline.errors import TaskNotFoundError, TrunklineError
+from trunkline_bridge.client.client import Client
+from trunkline_bridge.client.client_stream import ClientStream
+from trunkline_bridge.mcp_server.agent_clients import AgentClients, Credentials
+from trunkline_bridge.mcp_server.agent_tools import AgentInfo
+from trunkline_bridge.mcp_server.calls import DETACH_S, AgentCall, CallResult, RequestContext
+from trunkline_bridge.mcp_server.tasks import (
+    TASKS_EXTENSION,
+    TaskHandle,
+    TaskParams,
+    UpdateTaskParams,
+    cancel_task,
+    get_task,
+    update_task,
+)
+
+_NAME: Final = "trunkline"
+_INSTRUCTIONS: Final = (
+    "Each tool is an agent. Send it a request in plain words. If it asks a question, answer with "
+    "the task_id of the result; to go on with the same subject later, pass its context_id."
+)
+_CANCEL_TIMEOUT_S: Final = 5.0
+_Result = TypeVar("_Result")
+
+
+class AgentSource(Protocol):
+    """The agents that are offered."""
+
+    def list_agents(self) -> Sequence[AgentInfo]:
+        """Return the agents, sorted by name."""
+        ...
+
+    async def wait_for_change(self) -> None:
+        """Wait until agents have come or gone since the last call."""
+        ...
+
+
+class AgentServer:
+    """Serves agents as tools. Enter it before a transport is served."""
+
+    def __init__(
+        self, agents: AgentSource, clients: AgentClients, *, detach_s: float = DETACH_S
+    ) -> None:
+        """A call that takes longer than `detach_s` seconds becomes a task, if the client knows."""
+        self._detach_s = detach_s
+        self._agents = agents
+        self._clients = clients
+        self._bus = InMemorySubscriptionBus()
+        self._listeners = ListenHandler(self._bus)
+        self._group = asyncio.TaskGroup()
+        server: Server[Any] = Server(
+            _NAME,
+            version=version("trunkline"),
+            instructions=_INSTRUCTIONS,
+            on_list_tools=self._list_tools,
+            # The signature of a call knows no results of extensions.
+            on_call_tool=self._call_tool,  # type: ignore[arg-type]
+            on_subscriptions_listen=self._listeners,
+        )
+        server.extensions[TASKS_EXTENSION] = {}
+        server.add_request_handler("tasks/get", TaskParams, self._get_task)
+        server.add_request_handler("tasks/update", UpdateTaskParams, self._update_task)
+        server.add_request_handler("tasks/cancel", TaskParams, self._cancel_task)
+        self.protocol_server = server
+        """The server of the SDK, for a client in the same process."""
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["AgentServer"]:
+        """Watch the agents, and end cancellations, for the time of a block."""
+        async with self._group:
+            watch = self._group.create_task(self._watch())
+            try:
+                yield self
+            finally:
+                watch.cancel()
+                self._listeners.close()
+
+    async def serve_stdio(self) -> None:
+        """Serve one client over stdin and stdout until stdin ends."""
+        async with stdio_server() as (read_stream, write_stream):
+            options = self.protocol_server.create_initialization_options(
+                NotificationOptions(tools_changed=True)
+            )
+            await self.protocol_server.run(read_stream, write_stream, options)
+
+    @asynccontextmanager
+    async def http_app(self, host: str) -> AsyncIterator[Starlette]:
+        """Yield the application that serves `/mcp` to any number of clients.
+
+        On a loopback address, it serves requests for hosts and from pages of loopback only.
+        """
+        app = self.protocol_server.streamable_http_app(host=host)
+        async with app.router.lifespan_context(app):
+            yield app
+
+    async def _watch(self) -> None:
+        while True:
+            await self._agents.wait_for_change()
+            await self._bus.publish(ToolsListChanged())
+
+    async def _list_tools(
+        self, _context: RequestContext, _params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        return types.ListToolsResult(
+            tools=[agent.to_tool() for agent in self._agents.list_agents()]
+        )
+
+    async def _call_tool(
+        self, context: RequestContext, params: types.CallToolRequestParams
+    ) -> CallResult:
+        name = params.name
+        known = [agent.name for agent in self._agents.list_agents()]
+        if name not in known:
+            names = ", ".join(known) or "none"
+            raise MCPError(types.INVALID_PARAMS, f"there is no agent {name!r}; there are: {names}")
+        credentials = _read_credentials(context)
+        try:
+            async with self._clients.client(name, credentials) as client:
+                call = AgentCall(name, client, context, detach_s=self._detach_s)
+                try:
+                    return await call.run(params)
+                except asyncio.CancelledError:
+                    if call.running is not None:
+                        self._group.create_task(self._cancel_later(name, credentials, call.running))
+                    raise
+        except TrunklineError as error:
+            return types.CallToolResult(
+                content=[types.TextContent(text=_explain(error))], is_error=True
+            )
+
+    async def _cancel_later(
+        self, agent: str, credentials: Credentials, stream: ClientStream
+    ) -> None:
+        """Cancel the task of a call that the client has canceled, once its id is known."""
+        try:
+            async with (
+                asyncio.timeout(_CANCEL_TIMEOUT_S),
+                self._clients.client(agent, credentials) as client,
+            ):
+                while not stream.task_id:
+                    await anext(stream)
+                await stream.aclose()
+                await cancel_task(client, TaskHandle.create(agent, stream.task_id))
+        except StopAsyncIteration:
+            return  # It answered without a task.
+        except (TimeoutError, TrunklineError):
+            # The client was told nothing more about it; the task has its own deadline.
+            return
+
+    async def _get_task(self, context: RequestContext, params: TaskParams) -> dict[str, Any]:
+        return await self._at_task(context, params.task_id, get_task)
+
+    async def _update_task(
+        self, context: RequestContext, params: UpdateTaskParams
+    ) -> dict[str, Any]:
+        async def update(client: Client, handle: TaskHandle) -> None:
+            await update_task(client, handle, params.input_responses)
+
+        await self._at_task(context, params.task_id, update)
+        return {}
+
+    async def _cancel_task(self, context: RequestContext, params: TaskParams) -> dict[str, Any]:
+        await self._at_task(context, params.task_id, cancel_task)
+        return {}
+
+    async def _at_task(
+        self,
+        context: RequestContext,
+        task_id: str,
+        work: Callable[[Client, TaskHandle], Awaitable[_Result]],
+    ) -> _Result:
+        try:
+            handle = TaskHandle.parse(task_id)
+            async with self._clients.client(handle.agent, _read_credentials(context)) as client:
+                return await work(client, handle)
+        except TaskNotFoundError as error:
+            raise MCPError(types.INVALID_PARAMS, _explain(error)) from None
+        except TrunklineError as error:
+            raise MCPError(types.INTERNAL_ERROR, _explain(error)) from None
+
+
+def _read_credentials(context: RequestContext) -> Credentials:
+    # Over stdio there is no request.
+    headers = getattr(context.request, "headers", None)
+    return Credentials() if headers is None else Credentials.from_headers(headers)
+
+
+def _explain(error: TrunklineError) -> str:
+    return f"{error}; {error.hint}" if error.hint else str(error)

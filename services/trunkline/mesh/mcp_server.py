@@ -1,0 +1,74 @@
+"""The agents of a mesh as an MCP server."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final
+
+from trunkline.client import ChannelPool, Directory
+from trunkline.identity import open_credentials
+from trunkline.runtime import ServiceStatus
+from trunkline.settings import HostPort, Settings, check_exposure
+from trunkline.traces import MeshTarget, configure_tracing
+from trunkline_bridge.edge.http_server import serve_http
+from trunkline_bridge.mcp_server.agent_clients import AgentClients, Credentials
+from trunkline_bridge.mcp_server.agent_sources import MeshAgents, NamedAgents
+from trunkline_bridge.mcp_server.server import AgentServer
+
+# The time for calls in flight when the server stops.
+_GRACE_S: Final = 2
+_JOIN_TIMEOUT_S: Final = 10.0
+
+
+@asynccontextmanager
+async def open_agent_server(
+    settings: Settings, *, url: str, names: Sequence[str], api_key: str
+) -> AsyncIterator[AgentServer]:
+    """Open an MCP server for the agents behind the bridge at `url`.
+
+    Without names, all agents of the mesh `settings.mesh` are offered, as they come and go. The key
+    is for callers without credentials of their own.
+
+    Raises:
+        PeerUnavailableError: the mesh can't be reached.
+        TrunklineError: the card of a named agent can't be read.
+    """
+    own = Credentials((("authorization", f"Bearer {api_key}"),) if api_key else ())
+    async with AsyncExitStack() as stack:
+        clients = await stack.enter_async_context(AgentClients(url, own))
+        source: MeshAgents | NamedAgents
+        if names:
+            source = await NamedAgents.read(names, clients)
+        else:
+            mesh = str(settings.mesh)
+            credentials = await stack.enter_async_context(open_credentials(settings))
+            tracing = configure_tracing("mcp-server", mesh=MeshTarget(mesh, credentials))
+            stack.callback(tracing.shutdown)
+            channels = ChannelPool.from_settings(settings, credentials)
+            await stack.enter_async_context(channels)
+            directory = await stack.enter_async_context(Directory(channels, mesh))
+            await directory.wait_until(
+                lambda known: bool(known.list_agents()), timeout_s=_JOIN_TIMEOUT_S
+            )
+            source = MeshAgents(directory)
+        yield await stack.enter_async_context(AgentServer(source, clients).running())
+
+
+@asynccontextmanager
+async def serve_agents_over_http(
+    settings: Settings, http: HostPort, *, url: str, names: Sequence[str], api_key: str
+) -> AsyncIterator[ServiceStatus]:
+    """Serve MCP over streamable HTTP at `/mcp` of an address.
+
+    Raises:
+        ConfigurationError: the address is public and `insecure` is not set, or can't be used.
+        TrunklineError: see `open_agent_server`.
+    """
+    check_exposure("http", http, is_allowed=settings.insecure)
+    async with (
+        open_agent_server(settings, url=url, names=names, api_key=api_key) as server,
+        server.http_app(http.host) as app,
+        serve_http(app, host=http.host, port=http.port, grace_s=_GRACE_S) as address,
+    ):
+        serving = ServiceStatus([{"mcp": f"{address}/mcp"}])
+        serving.joined.set()
+        yield serving

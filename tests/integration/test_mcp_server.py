@@ -1,0 +1,373 @@
+"""The agents of a mesh as tools of MCP clients: in this process, over stdio and over HTTP."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import httpx2
+import mcp_types as types
+import pytest
+import pytest_asyncio
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.extension import advertise
+from mcp.client.streamable_http import streamable_http_client
+from mcp.server.subscriptions import ToolsListChanged
+from pydantic import ConfigDict
+
+from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
+from harness.agents.shop import Orders, shop
+from harness.mesh.command_line import COMMAND, run_command
+from harness.mesh.processes import MeshProcess, read_line, running_mesh, running_process
+from trunkline import TaskContext, agent
+from trunkline_agents.echo.agent import echo
+from trunkline_bridge.edge.api_keys import ApiKey, hash_key, save_keys
+from trunkline_bridge.mcp_server.agent_clients import AgentClients, Credentials
+from trunkline_bridge.mcp_server.agent_sources import MeshAgents
+from trunkline_bridge.mcp_server.server import AgentServer
+from trunkline_bridge.mcp_server.tasks import TASKS_EXTENSION, TaskParams, UpdateTaskParams
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LIMIT_S = 100.0
+TASKS = [advertise(TASKS_EXTENSION)]
+
+
+class GetTask(types.Request[TaskParams, Literal["tasks/get"]]):
+    method: Literal["tasks/get"] = "tasks/get"
+    params: TaskParams
+
+
+class UpdateTask(types.Request[UpdateTaskParams, Literal["tasks/update"]]):
+    method: Literal["tasks/update"] = "tasks/update"
+    params: UpdateTaskParams
+
+
+class CancelTask(types.Request[TaskParams, Literal["tasks/cancel"]]):
+    method: Literal["tasks/cancel"] = "tasks/cancel"
+    params: TaskParams
+
+
+class AnyResult(types.Result):
+    model_config = ConfigDict(extra="allow")
+
+
+@agent(name="gate", description="Waits until the test lets it go on.")
+async def gate(task: TaskContext) -> str:
+    await task.working("Waiting")
+    async with GATE.waiting(task.text):
+        await GATE.wait()
+    return "It went on."
+
+
+@dataclass
+class Gate:
+    opened: asyncio.Event = field(default_factory=asyncio.Event)
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+    canceled: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def wait(self) -> None:
+        self.reached.set()
+        await self.opened.wait()
+
+    @asynccontextmanager
+    async def waiting(self, _text: str) -> AsyncIterator[None]:
+        try:
+            yield
+        except asyncio.CancelledError:
+            self.canceled.set()
+            raise
+
+
+GATE = Gate()
+
+
+@dataclass(frozen=True)
+class Served:
+    mesh: BridgedMesh
+    server: AgentServer
+    orders: Orders
+
+    def client(self, **options: Any) -> Client:
+        return Client(self.server.protocol_server, **options)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    orders = Orders()
+    async with (
+        open_bridged_mesh(tmp_path_factory.mktemp("mesh")) as mesh,
+        AgentClients(mesh.url, Credentials()) as clients,
+    ):
+        await mesh.mesh.join(echo, gate, shop("apples", orders))
+        agents = MeshAgents(mesh.mesh.directory)
+        async with AgentServer(agents, clients, detach_s=0.05).running() as server:
+            yield Served(mesh, server, orders)
+
+
+@pytest.fixture(autouse=True)
+def closed_gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    opened = Gate()
+    monkeypatch.setattr(sys.modules[__name__], "GATE", opened)
+    return opened
+
+
+def text_of(result: types.CallToolResult) -> str:
+    (block, *_) = result.content
+    assert isinstance(block, types.TextContent)
+    return block.text
+
+
+async def test_agents_are_tools_with_their_descriptions_and_schemas(served: Served) -> None:
+    async with served.client() as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+    assert set(tools) == {"apples", "echo", "gate"}
+    assert "Examples:\n- echo hello" in (tools["echo"].description or "")
+    assert tools["echo"].input_schema["required"] == ["message"]
+
+
+async def test_an_answer_has_text_and_structured_content_and_streams_as_progress(
+    served: Served,
+) -> None:
+    texts: list[str] = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        assert progress
+        assert total is None
+        texts.append(message or "")
+
+    async with served.client() as client:
+        result = await client.call_tool(
+            "echo", {"message": "count 3"}, progress_callback=on_progress
+        )
+    assert (text_of(result), result.is_error) == ("1 2 3 ", False)
+    content = result.structured_content
+    assert content is not None
+    assert (content["state"], content["outcome"], content["text"]) == (
+        "completed",
+        "complete",
+        "1 2 3 ",
+    )
+    assert content["task_id"]
+    assert "".join(texts).startswith("1 ")
+
+
+async def test_a_failure_and_wrong_arguments_are_results_of_the_tool(served: Served) -> None:
+    async with served.client() as client:
+        failed = await client.call_tool("echo", {"message": "fail no ink"})
+        wrong = await client.call_tool("echo", {"message": "hi", "mesage": "x"})
+        empty = await client.call_tool("echo", {"message": " "})
+        with pytest.raises(MCPError, match="there is no agent 'nobody'; there are: apples, echo"):
+            await client.call_tool("nobody", {"message": "hi"})
+    assert (text_of(failed), failed.is_error) == ("no ink", True)
+    assert wrong.is_error
+    assert "mesage" in text_of(wrong)
+    assert empty.is_error
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_question_goes_to_the_user_of_the_client(served: Served, mode: Any) -> None:
+    asked: list[str] = []
+
+    async def answer(_context: Any, params: Any) -> types.ElicitResult:
+        asked.append(params.message)
+        return types.ElicitResult(action="accept", content={"answer": "Ada"})
+
+    async with served.client(mode=mode, elicitation_callback=answer) as client:
+        result = await client.call_tool("echo", {"message": "ask What is your name?"})
+    assert asked == ["What is your name?"]
+    assert text_of(result) == "answer: Ada"
+
+
+async def test_without_elicitation_the_result_says_how_to_go_on(served: Served) -> None:
+    async with served.client() as client:
+        asked = await client.call_tool("echo", {"message": "ask Which city?"})
+        content = asked.structured_content
+        assert content is not None
+        assert content["state"] == "input-required"
+        assert f"task_id '{content['task_id']}'" in text_of(asked)
+        result = await client.call_tool("echo", {"message": "Rome", "task_id": content["task_id"]})
+    assert text_of(result) == "answer: Rome"
+
+
+@pytest.mark.parametrize("decision", ["approve", "reject"])
+async def test_an_approval_is_asked_for_and_kept(served: Served, decision: str) -> None:
+    served.orders.orders.clear()
+    asked: list[str] = []
+
+    async def answer(_context: Any, params: Any) -> types.ElicitResult:
+        asked.append(params.message)
+        return types.ElicitResult(action="accept", content={"decision": decision})
+
+    async with served.client(elicitation_callback=answer) as client:
+        await client.call_tool("apples", {"message": "order 3 crates"})
+    assert len(asked) == 1
+    assert "apples/order" in asked[0]
+    assert served.orders.orders == ([{"n": 3, "item": "crates"}] if decision == "approve" else [])
+
+
+async def test_a_canceled_call_cancels_the_task(served: Served, closed_gate: Gate) -> None:
+    async with served.client() as client, asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:
+        call = group.create_task(client.call_tool("gate", {"message": "go"}))
+        await closed_gate.reached.wait()
+        call.cancel()
+        await closed_gate.canceled.wait()
+    assert call.cancelled()
+    assert not closed_gate.opened.is_set()
+
+
+async def call_for_task(client: Client, name: str, message: str) -> dict[str, Any]:
+    """Call a tool that becomes a task; return the task's description."""
+    params = types.CallToolRequestParams(name=name, arguments={"message": message})
+    result = await client.session.send_request(types.CallToolRequest(params=params), AnyResult)
+    return result.model_dump(by_alias=True)
+
+
+async def read_task(client: Client, task_id: str) -> dict[str, Any]:
+    request = GetTask(params=TaskParams(task_id=task_id))
+    return (await client.session.send_request(request, AnyResult)).model_dump(by_alias=True)
+
+
+async def wait_for_end(client: Client, task_id: str) -> dict[str, Any]:
+    """Poll a task, as clients of the extension do, until it is not working."""
+    while True:
+        state = await read_task(client, task_id)
+        if state["status"] != "working":
+            return state
+
+
+async def test_a_long_call_becomes_a_task_that_another_server_knows(
+    served: Served, closed_gate: Gate
+) -> None:
+    async with served.client(extensions=TASKS) as client, asyncio.timeout(LIMIT_S):
+        task = await call_for_task(client, "gate", "go")
+        assert (task["resultType"], task["status"]) == ("task", "working")
+        assert (await read_task(client, task["taskId"]))["status"] == "working"
+        closed_gate.opened.set()
+    # The state of the task is the mesh's: a server that was restarted has it, too.
+    async with (
+        AgentClients(served.mesh.url, Credentials()) as clients,
+        AgentServer(MeshAgents(served.mesh.mesh.directory), clients).running() as restarted,
+        Client(restarted.protocol_server, extensions=TASKS) as client,
+        asyncio.timeout(LIMIT_S),
+    ):
+        state = await wait_for_end(client, task["taskId"])
+    assert state["status"] == "completed"
+    assert state["result"]["content"][0]["text"] == "It went on."
+    assert state["createdAt"] == task["createdAt"]
+
+
+async def test_a_task_that_asks_is_updated_and_one_is_canceled(
+    served: Served, closed_gate: Gate
+) -> None:
+    async with served.client(extensions=TASKS) as client, asyncio.timeout(LIMIT_S):
+        asked = await client.call_tool("echo", {"message": "ask Which city?"})
+        assert asked.structured_content is not None
+        task_id = f"echo:1:{asked.structured_content['task_id']}"
+        waiting = await read_task(client, task_id)
+        assert waiting["status"] == "input_required"
+        ((key, request),) = waiting["inputRequests"].items()
+        assert request["params"]["message"] == "Which city?"
+        responses = {
+            "unknown": {"action": "accept", "content": {"answer": "Oslo"}},
+            key: {"action": "accept", "content": {"answer": "Rome"}},
+        }
+        update = UpdateTask(params=UpdateTaskParams(task_id=task_id, input_responses=responses))
+        await client.session.send_request(update, AnyResult)
+        state = await wait_for_end(client, task_id)
+        assert state["result"]["content"][0]["text"] == "answer: Rome"
+
+        task = await call_for_task(client, "gate", "go")
+        cancel = CancelTask(params=TaskParams(task_id=task["taskId"]))
+        await client.session.send_request(cancel, AnyResult)
+        await closed_gate.canceled.wait()
+        state = await wait_for_end(client, task["taskId"])
+        assert state["status"] == "cancelled"
+        # A task that has ended stays as it is, and an unknown one is an error.
+        await client.session.send_request(cancel, AnyResult)
+        for wrong in ("echo:1:missing", "nonsense", "../../x:1:y"):
+            with pytest.raises(MCPError):
+                await read_task(client, wrong)
+
+
+async def test_clients_hear_of_agents_that_come(served: Served) -> None:
+    @agent(name="late", description="Comes late.")
+    async def late(_task: TaskContext) -> str:
+        return "here"
+
+    async with served.client() as client, asyncio.timeout(LIMIT_S):
+        async with client.listen(tools_list_changed=True) as changes:
+            await served.mesh.mesh.join(late)
+            assert isinstance(await anext(aiter(changes)), ToolsListChanged)
+        names = [tool.name for tool in (await client.list_tools()).tools]
+    assert "late" in names
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def up(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MeshProcess]:
+    folder = tmp_path_factory.mktemp("up")
+    key = ApiKey(name="ci", account="acme", sha256=hash_key("secret-key"))
+    save_keys(folder / "keys.toml", [key])
+    async with running_mesh(
+        folder, environment={"TRUNKLINE_API_KEYS_FILE": str(folder / "keys.toml")}
+    ) as mesh:
+        yield mesh
+
+
+async def test_over_stdio_an_editor_starts_it_as_a_command(up: MeshProcess) -> None:
+    command, *arguments = (*COMMAND, "serve", "mcp", "--url", up.http_url)
+    parameters = StdioServerParameters(
+        command=command,
+        args=[*arguments, "--mesh", up.mesh_address],
+        env={**os.environ, "TRUNKLINE_API_KEY": "secret-key"},
+    )
+    async with asyncio.timeout(LIMIT_S), Client(parameters) as client:
+        names = [tool.name for tool in (await client.list_tools()).tools]
+        result = await client.call_tool("echo", {"message": "hello"})
+    assert {"echo", "math", "supervisor"} <= set(names)
+    assert text_of(result) == "hello"
+
+
+async def test_over_http_each_caller_has_credentials_of_its_own(
+    up: MeshProcess, tmp_path: Path
+) -> None:
+    command = (
+        *COMMAND, "serve", "mcp", "--url", up.http_url, "--mesh", up.mesh_address,
+        "--http", "127.0.0.1:0",
+    )  # fmt: skip
+    async with running_process(*command, cwd=tmp_path) as process, asyncio.timeout(LIMIT_S):
+        url = (await read_line(process, "ready "))["mcp"]
+        async with Client(url) as stranger:
+            refused = await stranger.call_tool("echo", {"message": "hello"})
+        headers = {"authorization": "Bearer secret-key"}
+        async with (
+            httpx2.AsyncClient(headers=headers, trust_env=False) as http,
+            Client(streamable_http_client(url, http_client=http)) as caller,
+        ):
+            result = await caller.call_tool("echo", {"message": "hello"})
+        async with httpx2.AsyncClient(trust_env=False) as http:
+            rebound = await http.post(url, headers={"host": "evil.example"}, json={})
+    assert refused.is_error
+    assert "credentials" in text_of(refused)
+    assert text_of(result) == "hello"
+    assert rebound.status_code == 421
+
+
+async def test_a_public_address_is_refused_without_insecure(tmp_path: Path) -> None:
+    result = await run_command(
+        "serve", "mcp", "--url", "http://127.0.0.1:9", "--http", "0.0.0.0:0", folder=tmp_path
+    )
+    assert result.exit == 1
+    assert "--insecure" in result.err
+
+
+async def test_without_a_mesh_it_says_what_to_do(tmp_path: Path) -> None:
+    result = await run_command(
+        "serve", "mcp", "--url", "http://127.0.0.1:9", "--agent", "echo", folder=tmp_path
+    )
+    assert (result.exit, result.out) == (4, "")
+    assert "127.0.0.1:9" in result.err
