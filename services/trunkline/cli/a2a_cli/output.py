@@ -29,9 +29,9 @@ class ResultPrinter:
             context.reference, is_verbose=bool(context.configuration.get("verbose"))
         )
 
-    def task(self, task: Json) -> None:
+    def task(self, task: Json, *, has_history: bool = False) -> None:
         """Print a task, and warn if it did not complete."""
-        self._print(task, self._text.task(task))
+        self._print(task, self._text.task(task, has_history=has_history))
         self._warn_about(task)
 
     def response(self, response: Json) -> None:
@@ -48,8 +48,8 @@ class ResultPrinter:
         """Repeat the identifiers and the state as text. JSON has them in its last event."""
         if not self._is_json and progress.task_id:
             ids = (progress.task_id, progress.context_id, progress.state)
-            self._console.write_text(task_fields(*ids))
-            self._console.write_text(resume_command(self._agent, *ids))
+            text = task_fields(*ids) + resume_command(self._agent, *ids)
+            self._console.write_text(text)
         self._warn_about({"status": {"state": progress.state}})
 
     def card(self, card: Json, notes: Mapping[str, str]) -> None:

@@ -39,7 +39,7 @@ async def get(context: CommandContext, task_id: str, *, history: int | None) -> 
                 task = await poll_task(session, task_id, progress, history)
         else:
             task = await get_task(session, task_id, history)
-        ResultPrinter(context).task(task)
+        ResultPrinter(context).task(task, has_history=history is not None)
 
 
 async def cancel(context: CommandContext, task_id: str) -> None:

@@ -67,8 +67,8 @@ class TextFormat:
         self._agent = agent
         self._is_verbose = is_verbose
 
-    def task(self, task: Json) -> str:
-        """Render a task with its artifacts, and its history if it has one."""
+    def task(self, task: Json, *, has_history: bool = False) -> str:
+        """Render a task with its artifacts, and with its history if that was asked for."""
         status = _object(task.get("status"))
         state = str(status.get("state", "TASK_STATE_UNSPECIFIED"))
         task_id, context_id = str(task.get("id", "")), str(task.get("contextId", ""))
@@ -77,7 +77,7 @@ class TextFormat:
         for artifact in _objects(task.get("artifacts")):
             text += self._artifact(artifact)
         text += self._status_message(status)
-        for message in _objects(task.get("history")):
+        for message in _objects(task.get("history")) if has_history or self._is_verbose else ():
             text += field_line("History", message.get("role", ""))
             text += self._parts(message.get("parts"), "Message")
         if self._is_verbose:
