@@ -115,7 +115,9 @@ async def test_a2acli_send_005(cli: StandardCli, tmp_path: Path) -> None:
         explicit, inferred = (
             call.params["message"]["parts"] for call in scripted.find_requests("SendMessage")
         )
-        misplaced = await line.run("send", "--media-type", "text/plain", "--text", "x", "-o", "json")
+        misplaced = await line.run(
+            "send", "--media-type", "text/plain", "--text", "x", "-o", "json"
+        )
     assert [part["mediaType"] for part in explicit] == ["text/plain", "text/markdown"]
     assert inferred[0]["mediaType"] == "text/csv"
     assert misplaced.exit == 2
@@ -239,9 +241,10 @@ async def test_a2acli_task_poll_001(agent: StandardCli, system: System) -> None:
     once = await agent.run("task", "get", task_id)
     assert once.field("State") in ("TASK_STATE_SUBMITTED", "TASK_STATE_WORKING")
     for flag in ("--wait", "--watch"):
-        waiting = asyncio.create_task(agent.run("task", "get", task_id, flag))
-        system.agent.release(task_id)
-        assert (await waiting).field("State") == "TASK_STATE_COMPLETED"
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(agent.run("task", "get", task_id, flag))
+            system.agent.release(task_id)
+        assert waiting.result().field("State") == "TASK_STATE_COMPLETED"
     paused = (await agent.run("send", "tck-input-required", "--async")).field("Task")
     shown = await agent.run("task", "get", "--wait", paused)
     assert shown.field("State") == "TASK_STATE_INPUT_REQUIRED"

@@ -132,7 +132,9 @@ class CardResolver:
             return await asyncio.to_thread(path.read_bytes)
         except OSError as error:
             raise CommandError(
-                LocalCode.CARD_NOT_FOUND, f"{path} can't be read: {error.strerror}"
+                LocalCode.CARD_NOT_FOUND,
+                f"{path} can't be read: {error.strerror}",
+                "give the host of the agent, or the URL or file of its card",
             ) from error
 
     async def _fetch_first(self, reference: str, urls: Sequence[str]) -> tuple[str, bytes]:

@@ -102,7 +102,7 @@ class CommandError(Exception):
 
 def usage(message: str, hint: str | None = None) -> CommandError:
     """Return the failure for wrong arguments."""
-    return CommandError(LocalCode.USAGE, message, hint)
+    return CommandError(LocalCode.USAGE, message, hint or "see `trunkline a2a help`")
 
 
 def capability_missing(name: str, capability: str) -> CommandError:
