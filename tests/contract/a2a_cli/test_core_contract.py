@@ -203,7 +203,7 @@ async def test_a2acli_auth_001(cli: StandardCli) -> None:
         line = cli.at(scripted.url)
 
         async def headers(*flags: str, **variables: str) -> Mapping[str, str]:
-            sent = await line.run("send", "hi", *flags, **variables)
+            sent = await line.at(scripted.url, **variables).run("send", "hi", *flags)
             assert sent.exit == 0, sent
             return scripted.find_requests("SendMessage")[-1].headers
 
@@ -310,7 +310,7 @@ async def test_a2acli_tx_002(agent: StandardCli, cli: StandardCli, system: Syste
     file.write_text(json.dumps({**card, "supportedInterfaces": [unknown, *offered]}))
 
     async def selected(*flags: str, **variables: str) -> str:
-        shown = await cli.run("card", "get", "-a", str(file), *flags, **variables)
+        shown = await cli.at(str(file), **variables).run("card", "get", *flags)
         return shown.field("Selected").split()[0]
 
     assert await selected() == "JSONRPC"

@@ -8,6 +8,7 @@ import json
 import stat
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -316,12 +317,12 @@ async def test_a2acli_push_001(agent: StandardCli, system: System) -> None:
     for transport in TRANSPORTS:
         task_id = (await agent.run("send", "tck-input-required")).field("Task")
 
-        async def push(*words: str, where: str = transport) -> StandardCli:
+        async def push(*words: str, where: str = transport) -> Any:
             done = await agent.run(
                 "task", "push-config", *words, "-o", "json", "--transport", where
             )
             assert done.exit == 0, done
-            return done.json  # type: ignore[no-any-return]
+            return done.json
 
         flags = ("--id", "c-1", "--token", "notify-token", "--auth", "Bearer hook-secret")
         created = await push("create", task_id, hook, *flags)
@@ -342,6 +343,7 @@ async def test_a2acli_push_001(agent: StandardCli, system: System) -> None:
 async def test_help_imports_no_code_of_servers() -> None:
     probe = """
 import sys
+from typing import Any
 sys.argv = ["trunkline", "a2a", "--help"]
 from trunkline.cli.app import run_command
 assert run_command() == 0

@@ -1,7 +1,6 @@
 """Runs a command of `trunkline a2a`: parses, configures, dispatches, and reports the failure."""
 
 import asyncio
-import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,8 +17,8 @@ from trunkline.cli.a2a_cli.options import OPTIONS
 from trunkline.cli.a2a_cli.output import ResultPrinter
 from trunkline.cli.a2a_cli.parser import HelpRequest, ParsedCommand, parse_arguments
 from trunkline.cli.a2a_cli.session import CommandContext
+from trunkline.cli.exits import ExitCode, discard_stdout
 
-_INTERRUPTED: Final = 130
 _VERSION_FLAGS: Final = frozenset({"-v", "--version"})
 
 
@@ -29,10 +28,9 @@ def main(argv: Sequence[str]) -> int:
     try:
         return asyncio.run(run(argv, console))
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return ExitCode.CANCELED
     except BrokenPipeError:
-        # The reader of the output has gone; the interpreter would fail to flush it.
-        sys.stdout = None
+        discard_stdout()
         return StandardExit.FAILED
 
 

@@ -1,9 +1,11 @@
 """A session with one agent: its card, the selected interface, and the A2A client."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import Message
@@ -94,11 +96,15 @@ class CommandContext:
             key=get("client_key"),
         )
 
+    async def ssl_context(self) -> ssl.SSLContext:
+        """Return the context of HTTPS."""
+        return await asyncio.to_thread(_build_ssl_context, self.tls)
+
     @asynccontextmanager
     async def anonymous_http(self) -> AsyncIterator[HttpClient]:
         """Open an HTTP client that sends no credentials."""
         url = self.reference if self.reference.startswith("https:") else ""
-        context = await asyncio.to_thread(self.tls.ssl_context)
+        context = await self.ssl_context()
         http = HttpClient(
             self.reference or "the agent",
             url,
@@ -167,7 +173,7 @@ async def open_session(context: CommandContext) -> AsyncIterator[AgentSession]:
                     idle_s=configuration.get("timeout"),
                 ),
                 interface=interface,
-                ssl_context=await asyncio.to_thread(context.tls.ssl_context),
+                ssl_context=await context.ssl_context(),
                 stream_idle_s=STREAM_IDLE_S,
                 max_event_bytes=_MAX_EVENT_BYTES,
                 query=credentials.query,
@@ -184,6 +190,12 @@ async def open_session(context: CommandContext) -> AsyncIterator[AgentSession]:
             raise
         except Exception as error:
             raise session.failure(error) from error
+
+
+@lru_cache(maxsize=1)
+def _build_ssl_context(tls: ClientTls) -> ssl.SSLContext:
+    """Return the context, which several clients share: reading the system's roots is slow."""
+    return tls.ssl_context()
 
 
 def select_interface(card: ResolvedCard, preferred: list[str]) -> Interface:
