@@ -193,8 +193,8 @@ async def test_a2acli_interact_002(agent: StandardCli) -> None:
         ("--task-id", task_id, "--context-id", "another-context"),
     )
     for flags in rejected:
-        for more in ((), ("--stream",)):
-            refused = await agent.run("send", "again", *flags, *more, "-o", "json")
+        for delivery in ((), ("--stream",)):
+            refused = await agent.run("send", "again", *flags, *delivery, "-o", "json")
             assert refused.exit == 1
             assert not refused.error["code"].startswith("A2ACLI_ERR_")
             assert "--debug" in refused.error["hint"]

@@ -408,15 +408,15 @@ async def test_a2acli_cli_001(cli: StandardCli) -> None:
         shown = await cli.run(*words)
         assert shown.exit == 0
         assert "task push-config create" in shown.out
-    for words in (("help", "task", "get"), ("task", "get", "--help"), ("task", "get", "-h")):
-        shown = await cli.run(*words, A2ACLI_POLL_INTERVAL="7s")
+    for line in ("help task get", "task get --help", "task get -h"):
+        shown = await cli.run(*line.split(), A2ACLI_POLL_INTERVAL="7s")
         assert shown.exit == 0
         assert shown.out.startswith("usage: trunkline a2a task get")
         assert "--history" in shown.out
         assert "7s, from A2ACLI_POLL_INTERVAL" in shown.out
     assert "task list" in (await cli.run("task", "--help")).out
-    for words in (("-v",), ("--version",)):
-        shown = await cli.run(*words)
+    for flag in ("-v", "--version"):
+        shown = await cli.run(flag)
         assert shown.exit == 0
         assert re.fullmatch(r"\d+\.\d+\.\d+\S*\n", shown.out)
     assert (await cli.run()).exit == 2
@@ -448,6 +448,7 @@ async def test_a_file_with_a_secret_is_stored_private(agent: StandardCli) -> Non
     store.path.chmod(0o644)
     refused = await agent.run("send", "hi", "-o", "json")
     assert refused.exit == 1
+    assert refused.error["code"] == "A2ACLI_ERR_INTERNAL"
     assert "chmod" in refused.error["message"]
 
 

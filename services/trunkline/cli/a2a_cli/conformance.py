@@ -13,8 +13,8 @@ _SCRIPT: Final = "run_tck.py"
 _HINT: Final = "clone github.com/a2aproject/a2a-tck, run `uv sync` there, and give it by --tck"
 
 
-async def check_agent(context: CommandContext, tck: str, category: str) -> None:
-    """Run one category of the TCK's tests against the agent. Its output goes to stderr.
+async def check_agent(context: CommandContext, tck: str, level: str) -> None:
+    """Run the TCK's tests of a level: `must`, `should` or `may`. Its output goes to stderr.
 
     Raises:
         CommandError: there is no TCK, or a test fails.
@@ -27,7 +27,7 @@ async def check_agent(context: CommandContext, tck: str, category: str) -> None:
         raise usage(f"--tck: {script} does not exist", _HINT)
     async with open_session(context) as session:
         origin = session.card.url.partition("/.well-known/")[0] or session.interface.url
-    arguments = (str(script), "--sut-url", origin, "--category", category)
+    arguments = (str(script), "--sut-host", origin, "--level", level)
     context.note(f"running {' '.join(arguments)}")
     process = await asyncio.create_subprocess_exec(
         _python_of(script.parent),
@@ -50,15 +50,15 @@ async def check_agent(context: CommandContext, tck: str, category: str) -> None:
     if process.returncode:
         raise CommandError(
             LocalCode.INTERNAL,
-            f"the TCK found failures in {category!r} (exit {process.returncode})",
+            f"the TCK found failures at level {level!r} (exit {process.returncode})",
             "its report is on stderr",
         )
     fields: list[tuple[str, object]] = [
         ("Agent", origin),
-        ("Category", category),
+        ("Level", level),
         ("Conformance", "passed"),
     ]
-    ResultPrinter(context).fields({"agent": origin, "category": category, "passed": True}, fields)
+    ResultPrinter(context).fields({"agent": origin, "level": level, "passed": True}, fields)
 
 
 def _python_of(folder: Path) -> str:

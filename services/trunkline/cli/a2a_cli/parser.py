@@ -12,7 +12,7 @@ from trunkline.cli.a2a_cli.options import OPTIONS, OptionSpec
 from trunkline.cli.a2a_cli.text_format import PROGRAM
 
 SHELLS: Final = ("bash", "zsh", "fish")
-_CATEGORIES: Final = ("mandatory", "capabilities", "quality", "features", "all")
+_LEVELS: Final = ("must", "should", "may")
 _ONLY_HELP: Final = argparse.SUPPRESS
 
 
@@ -186,7 +186,7 @@ def _demo_server(parser: argparse.ArgumentParser) -> None:
 
 def _conformance(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tck", default="", metavar="DIR", help="a checkout of the TCK")
-    parser.add_argument("--category", default="mandatory", choices=_CATEGORIES)
+    parser.add_argument("--level", default="must", choices=_LEVELS, help="(default: must)")
 
 
 def _completion(parser: argparse.ArgumentParser) -> None:
@@ -314,7 +314,7 @@ def format_help(words: tuple[str, ...], effective: Mapping[str, str]) -> str:
         usage="%(prog)s COMMAND [ARGUMENTS] [OPTIONS]",
         description="The command line of A2A's standard, for any A2A 1.x agent.",
         epilog="\n".join(
-            ["commands:", *(f"  {' '.join(spec.words):26}{spec.help}" for spec in members)]
+            ["Commands:", *(f"  {' '.join(spec.words):26}{spec.help}" for spec in members)]
         ),
     )
     _add_options(parser, effective)

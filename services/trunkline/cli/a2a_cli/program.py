@@ -107,7 +107,7 @@ async def _special(command: ParsedCommand, context: CommandContext) -> None:
         case ("conformance",):
             from trunkline.cli.a2a_cli.conformance import check_agent
 
-            await check_agent(context, arguments.tck, arguments.category)
+            await check_agent(context, arguments.tck, arguments.level)
         case _:
             from trunkline.cli.a2a_cli.demo_server import run_demo_server
 
