@@ -5,7 +5,6 @@ Each test is named after the requirement that it covers.
 
 import json
 import signal
-import ssl
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,12 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from harness.a2a.standard_cli import StandardCli
+from harness.a2a.tls_bridge import serving_tls
+from harness.agents.conformance_agent import ConformanceAgent
 from harness.conformance.registry import System
+from harness.journal.manual_clock import ManualClock
 from harness.mesh.command_line import start_command
+from harness.mesh.small_mesh import open_small_mesh
 from harness.remote.certificates import CertificateAuthority
 from harness.remote.oauth_server import oauth_server
 from harness.remote.scripted_agent import (
@@ -26,11 +29,14 @@ from harness.remote.scripted_agent import (
     scripted_agent,
     task,
 )
-from harness.remote.socket_server import listening
 from harness.remote.token_issuer import SigningKey, key_set
 from harness.remote.web_server import serving
+from trunkline.settings import TlsSettings
 from trunkline.v1 import agent_card_pb2
+from trunkline_bridge.app import Bridge
 from trunkline_bridge.edge.card_signatures import CardSigner
+from trunkline_bridge.edge.server_certificate import CertificateFiles, ServerCertificate
+from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -174,25 +180,31 @@ async def test_a2acli_tx_005(agent: StandardCli) -> None:
 
 async def test_a2acli_auth_009(cli: StandardCli, tmp_path: Path) -> None:
     authority = CertificateAuthority()
-    server = authority.issue("server", address="127.0.0.1").write(tmp_path, "server")
-    certificate, key = authority.issue("client", dns="me.test").write(tmp_path, "client")
+    certificate, key = authority.issue("bridge", address="127.0.0.1").write(tmp_path, "bridge")
+    client = authority.issue("client", dns="me.test").write(tmp_path, "client")
     roots = tmp_path / "roots.pem"
     roots.write_bytes(authority.certificate)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*server)
-    context.load_verify_locations(roots)
-    context.verify_mode = ssl.CERT_REQUIRED
-    async with scripted_agent(streaming=False) as scripted:
-        scripted.on("SendMessage", result(task("COMPLETED")))
-        async with listening(scripted.serve, context=context) as port:
-            url = f"https://127.0.0.1:{port}"
-            scripted.card["supportedInterfaces"][0]["url"] = url
-            scripted.card["securitySchemes"] = {"m": {"mtlsSecurityScheme": {}}}
-            line = cli.at(url, "--ca-cert", str(roots))
-            flags = ("--client-cert", str(certificate), "--client-key", str(key))
-            assert (await line.run("send", "hi", *flags)).exit == 0
-            refused = await line.run("send", "hi", "-o", "json")
-    assert (refused.exit, refused.error["code"]) == (3, "A2ACLI_ERR_UNREACHABLE")
+    tls = TlsSettings(
+        certificate=certificate, key=key, client_roots=roots, require_client_certificate=True
+    )
+    files = CertificateFiles.from_settings(tls)
+    assert files is not None
+    async with open_small_mesh(tmp_path / "data") as mesh:
+        await mesh.join(ConformanceAgent().agent())
+        bridge = Bridge(mesh.directory, BridgeSettings(default_agent="conformance", tls=tls))
+        async with serving_tls(bridge, ServerCertificate(files, ManualClock())):
+            line = cli.at(bridge.addresses.http)
+            identity = ("--client-cert", str(client[0]), "--client-key", str(client[1]))
+            for transport in ("JSONRPC", "HTTP+JSON", "GRPC"):
+                flags = ("--transport", transport)
+                sent = await line.run("send", "hi", "--ca-cert", str(roots), *identity, *flags)
+                assert sent.field("State") == "TASK_STATE_COMPLETED"
+                insecure = await line.run("send", "hi", "--insecure", *identity, *flags)
+                assert insecure.field("State") == "TASK_STATE_COMPLETED"
+                assert "SECURITY WARNING" in insecure.err
+            for wrong in (("--ca-cert", str(roots)), identity):
+                refused = await line.run("send", "hi", *wrong, "-o", "json")
+                assert (refused.exit, refused.error["code"]) == (3, "A2ACLI_ERR_UNREACHABLE")
 
 
 async def test_a2acli_auth_010(cli: StandardCli) -> None:
