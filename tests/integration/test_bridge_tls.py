@@ -15,7 +15,8 @@ import httpx2
 import pytest
 from a2a.types import a2a_pb2, a2a_pb2_grpc
 
-from harness.a2a.grpc_client import ANY_PORT, collect, send_request
+from harness.a2a.grpc_client import collect, send_request
+from harness.a2a.tls_bridge import serving_tls
 from harness.journal.manual_clock import ManualClock
 from harness.mesh.small_mesh import PATIENCE_S, open_small_mesh
 from harness.remote.certificates import CertificateAuthority
@@ -24,9 +25,7 @@ from trunkline import Client, TaskContext, TaskState, agent
 from trunkline.errors import ConfigurationError, PeerUnavailableError, TaskNotFoundError
 from trunkline.settings import TlsSettings
 from trunkline_bridge.app import Bridge
-from trunkline_bridge.bindings.grpc_server import serve_grpc
 from trunkline_bridge.edge.connection_limits import ConnectionLimits
-from trunkline_bridge.edge.http_server import serve_http
 from trunkline_bridge.edge.server_certificate import (
     RELOAD_INTERVAL_S,
     CertificateFiles,
@@ -117,22 +116,9 @@ async def open_edge(
     async with open_small_mesh(folder / "data") as mesh:
         await mesh.join(asker)
         bridge = Bridge(mesh.directory, BridgeSettings(default_agent="asker", tls=tls, **settings))
-        async with (
-            serve_http(
-                bridge,
-                host="127.0.0.1",
-                port=0,
-                grace_s=0,
-                abort_requests=bridge.abort_requests,
-                limits=ConnectionLimits(max_connections=MAX_CONNECTIONS),
-                certificate=server_certificate,
-            ) as url,
-            serve_grpc(
-                bridge.grpc, {"": ANY_PORT}, grace_s=0, certificate=server_certificate
-            ) as bound,
-        ):
-            bridge.addresses.http, bridge.addresses.grpc = url, bound[""]
-            yield Edge(folder, bridge, url, bound[""], clock)
+        limits = ConnectionLimits(max_connections=MAX_CONNECTIONS)
+        async with serving_tls(bridge, server_certificate, limits):
+            yield Edge(folder, bridge, bridge.addresses.http, bridge.addresses.grpc, clock)
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest_asyncio
 
 from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.agents.file_agent import files, pieces
-from trunkline.cli.a2a import Question, ask
 from trunkline.cli.agent_client import AgentClient
+from trunkline.cli.ask import Question, ask
 from trunkline.cli.attachments import save_files
 from trunkline.cli.exits import ExitCode
 from trunkline.errors import InvalidArgumentError, TrunklineError

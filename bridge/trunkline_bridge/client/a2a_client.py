@@ -23,7 +23,7 @@ from trunkline.v1 import task_pb2
 from trunkline_bridge.client.agent_card import RemoteCard, card_url_candidates
 from trunkline_bridge.client.card_verifier import CardVerifier
 from trunkline_bridge.client.errors import WRONG_VERSION_REASONS, RpcError
-from trunkline_bridge.client.http import MAX_EVENT_BYTES, HttpClient
+from trunkline_bridge.client.http import MAX_EVENT_BYTES, HttpClient, WireObserver
 from trunkline_bridge.client.interfaces import Interface, InterfaceSelector, ProtocolBinding
 from trunkline_bridge.client.jsonrpc import JsonRpcTransport
 from trunkline_bridge.client.operations import RemoteOperation
@@ -37,7 +37,6 @@ from trunkline_bridge.client.transport import (
     RemoteEvents,
     Transport,
 )
-from trunkline_bridge.client.wire_observer import WireObserver
 from trunkline_bridge.protocol import V1_0, VERSION_HEADER
 from trunkline_bridge.versions.json_values import Json
 

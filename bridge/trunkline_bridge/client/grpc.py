@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import grpc
 import grpc.aio
+from google.protobuf import json_format
 from google.protobuf.message import DecodeError, Message
 from google.rpc import error_details_pb2, status_pb2
 
@@ -18,7 +19,7 @@ from trunkline.errors import PeerProtocolError, PeerTimeoutError
 from trunkline.network import is_this_machine
 from trunkline.v1 import task_pb2
 from trunkline_bridge.client.errors import ConnectionLostError, NotProcessedError, refusal_error
-from trunkline_bridge.client.http import CONNECT_TIMEOUT_S, MAX_BODY_BYTES
+from trunkline_bridge.client.http import CONNECT_TIMEOUT_S, MAX_BODY_BYTES, WireObserver
 from trunkline_bridge.client.interfaces import Interface
 from trunkline_bridge.client.operations import RemoteOperation
 from trunkline_bridge.client.tls import ChannelSecurity
@@ -30,9 +31,8 @@ from trunkline_bridge.client.transport import (
     call_span,
     service_headers,
 )
-from trunkline_bridge.client.wire_observer import WireObserver, proto_text
 from trunkline_bridge.protocol import EVENT_ID_KEY, V0_3, V1_0
-from trunkline_bridge.versions.json_values import Json
+from trunkline_bridge.versions.json_values import Json, dumps
 from trunkline_bridge.versions.v0_3 import proto_reader
 
 _STATUS_DETAILS_KEY = "grpc-status-details-bin"
@@ -266,11 +266,11 @@ class GrpcTransport:
     ) -> None:
         if self._observer is not None:
             target = f"gRPC {self._interface.url}{self._service.path}{method}"
-            self._observer.request(target, dict(metadata), proto_text(request))
+            self._observer.request(target, dict(metadata), _as_json(request))
 
     def _observe_response(self, response: object) -> None:
         if self._observer is not None and isinstance(response, Message):
-            self._observer.data(proto_text(response))
+            self._observer.data(_as_json(response))
 
     async def _connect(self) -> None:
         """Connect before sending, so that a failure here means the request was not sent."""
@@ -309,6 +309,11 @@ class GrpcTransport:
             case grpc.StatusCode.DEADLINE_EXCEEDED:
                 return PeerTimeoutError(self._peer, "it took too long")
         return refusal_error(self._peer, text, reason or _REASONS.get(code, ""))
+
+
+def _as_json(message: Message) -> bytes:
+    """Return a message for diagnostics, which can't show its bytes."""
+    return dumps(json_format.MessageToDict(message)).encode()
 
 
 def _parse_error_reason(error: grpc.aio.AioRpcError) -> str:

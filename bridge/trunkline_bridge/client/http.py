@@ -5,7 +5,7 @@ import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import httpx2
 
@@ -19,7 +19,6 @@ from trunkline_bridge.client.errors import (
     NotProcessedError,
     http_status_error,
 )
-from trunkline_bridge.client.wire_observer import WireObserver
 
 CONNECT_TIMEOUT_S: Final = 5.0
 WRITE_TIMEOUT_S: Final = 30.0
@@ -69,6 +68,22 @@ class HttpStream:
     def is_event_stream(self) -> bool:
         """The items are events; otherwise the only item is the whole body."""
         return self.media_type == EVENT_STREAM
+
+
+class WireObserver(Protocol):
+    """Receives everything that the client sends and receives, with credentials.
+
+    It must not show them.
+    """
+
+    def request(self, target: str, headers: Mapping[str, str], body: bytes) -> None:
+        """Receive a request. `target` is the HTTP method and URL, or the gRPC method."""
+
+    def response(self, status: str, headers: Mapping[str, str]) -> None:
+        """Receive the status of a response."""
+
+    def data(self, content: bytes) -> None:
+        """Receive the body of a response, or an event of a stream."""
 
 
 class HttpClient:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from trunkline.cli.commands import a2a, audit, identity, inspect, mesh, project, serve, storage
+from trunkline.cli.commands import ask, audit, identity, inspect, mesh, project, serve, storage
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.plugins import PluginGroup
 from trunkline.cli.terminal import accept_any_text
@@ -27,10 +27,11 @@ app = typer.Typer(
 )
 app.command()(serve.up)
 app.command()(serve.join)
-app.command(cls=QuestionCommand)(a2a.ask)
+app.command(cls=QuestionCommand)(ask.ask)
 for _command in (
-    a2a.chat,
-    a2a.demo,
+    ask.chat,
+    ask.demo,
+    ask.a2a,
     inspect.agents,
     inspect.tools,
     inspect.tasks,
@@ -57,6 +58,11 @@ app.command()(project.trust)
 def run_command() -> int:
     """Run the command of the process arguments; return its exit code."""
     accept_any_text()
+    if sys.argv[1:2] == ["a2a"]:
+        # The order of its flags matters, which typer does not keep.
+        from trunkline.cli.a2a_cli.program import main
+
+        return main(sys.argv[2:])
     return parse_and_run(app)
 
 

@@ -3,8 +3,8 @@
 import sys
 import time
 
-from trunkline.cli.a2a import TurnReport, build_report, send_turn, show_end, terminal_answer
 from trunkline.cli.agent_client import AgentClient
+from trunkline.cli.ask import TurnReport, build_report, send_turn, show_end, terminal_answer
 from trunkline.cli.ephemeral_mesh import start_ephemeral_mesh
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import open_mesh_view

@@ -63,14 +63,20 @@ def finish(work: Callable[[], int]) -> None:
     except (KeyboardInterrupt, asyncio.CancelledError):
         code = ExitCode.CANCELED
     except BrokenPipeError:
-        # The reader closed the pipe. The interpreter flushes stdout at its exit, which would fail
-        # again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_stdout()
         code = ExitCode.FAILED
     # An unexpected error is also one line. The log has its traceback.
     except Exception as error:  # noqa: BLE001
         code = print_error(error)
     raise typer.Exit(code)
+
+
+def discard_stdout() -> None:
+    """Discard what stdout still gets, after its reader has closed the pipe.
+
+    The interpreter flushes stdout at its exit, which would fail again.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_error(error: Exception) -> ExitCode:

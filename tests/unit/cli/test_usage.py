@@ -15,11 +15,11 @@ PROBE = """
 import sys
 from pathlib import Path
 import trunkline.cli.app as commands
-import trunkline.cli.a2a as a2a
+import trunkline.cli.ask as ask_module
 async def ask(question, **options):
     print(question.text)
     return 0
-a2a.ask = ask
+ask_module.ask = ask
 sys.exit(commands.run_command())
 """
 

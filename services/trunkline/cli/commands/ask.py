@@ -1,4 +1,4 @@
-"""The commands that call a mesh as an A2A client: ask, chat and demo."""
+"""The commands that call a mesh as an A2A client: ask, chat, demo, and the standard's own."""
 
 from typing import Annotated
 
@@ -36,7 +36,7 @@ def ask(
     json: JsonOption = False,
 ) -> None:
     """Ask the mesh and stream the answer. Exits 0 only if the task completed."""
-    from trunkline.cli import a2a as command
+    from trunkline.cli import ask as command
 
     request = command.Question(
         text=question,
@@ -59,7 +59,7 @@ def chat(
     json: JsonOption = False,
 ) -> None:
     """Talk with the mesh, line by line. Ctrl-C cancels a turn, Ctrl-D leaves."""
-    from trunkline.cli import a2a as command
+    from trunkline.cli import ask as command
 
     finish(lambda: command.chat(agent, url=url, api_key=resolve_api_key(key), as_json=json))
 
@@ -69,3 +69,10 @@ def demo(*, json: JsonOption = False) -> None:
     from trunkline.cli import demo as command
 
     run(command.demo(as_json=json))
+
+
+def a2a() -> None:
+    """Call any A2A agent: the standard's command line. See `trunkline a2a --help`."""
+    from trunkline.cli.a2a_cli.program import main
+
+    raise typer.Exit(main([]))

@@ -1,0 +1,291 @@
+"""Resolves an agent reference to its card: host, URL, file, or an entry of a catalog."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urljoin, urlsplit
+
+from google.protobuf import json_format
+
+from trunkline.cli.a2a_cli.failures import CommandError, LocalCode, usage
+from trunkline.cli.a2a_cli.security_schemes import DeclaredScheme, parse_schemes
+from trunkline.errors import PeerError, TrunklineError
+from trunkline.network import is_this_machine
+from trunkline.v1 import agent_card_pb2
+from trunkline_bridge.client.errors import RpcError
+from trunkline_bridge.client.http import HttpClient
+from trunkline_bridge.protocol import CARD_PATH, KEYS_PATH, V1_0, VERSION_HEADER
+from trunkline_bridge.versions.json_values import Json
+
+_TIMEOUT_S: Final = 30.0
+_MAX_BYTES: Final = 1024 * 1024
+_CATALOG_PATH: Final = "/.well-known/ai-catalog.json"
+_REQUIRED: Final = (
+    "name", "description", "version", "supportedInterfaces", "capabilities",
+    "defaultInputModes", "defaultOutputModes", "skills",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedCard:
+    """An agent card, unchanged."""
+
+    reference: str
+    """As the user wrote it."""
+    url: str
+    """Its URL; empty for a file."""
+    body: bytes = field(repr=False)
+    value: Json = field(repr=False)
+    parsed: agent_card_pb2.AgentCard = field(repr=False)
+    """Members of other A2A versions are left out."""
+
+    @property
+    def schemes(self) -> list[DeclaredScheme]:
+        """Its security schemes."""
+        return parse_schemes(self.value)
+
+    def declares(self, capability: str) -> bool:
+        """Return whether a capability is declared."""
+        capabilities = self.value.get("capabilities")
+        return isinstance(capabilities, dict) and capabilities.get(capability) is True
+
+    @property
+    def required_extensions(self) -> Sequence[str]:
+        """The URIs of the extensions that a client must declare."""
+        return [entry.uri for entry in self.parsed.capabilities.extensions if entry.required]
+
+
+class CardResolver:
+    """Reads cards and catalogs. No request of it carries a credential."""
+
+    def __init__(self, http: HttpClient, folder: Path) -> None:
+        """Relative paths are below `folder`."""
+        self._http = http
+        self._folder = folder
+
+    async def resolve(self, reference: str) -> ResolvedCard:
+        """Return the card of a reference.
+
+        Raises:
+            CommandError: there is none, it is malformed, or it can't be reached.
+        """
+        if not reference:
+            raise usage("no agent is given", "name it by --agent-card or A2ACLI_AGENT_CARD")
+        catalog, mark, entry = reference.rpartition("#")
+        if mark:
+            return await self._resolve_entry(reference, catalog, unquote(entry))
+        if (path := self._as_path(reference)) is not None:
+            return parse_card(reference, "", await self._read_file(path))
+        url = as_url(reference)
+        first, body = await self._fetch_first(reference, _candidates(url))
+        return parse_card(reference, first, body)
+
+    async def fetch_keys(self, card: ResolvedCard) -> bytes | None:
+        """Return the key set at a card's origin; None if it has none."""
+        if not card.url:
+            return None
+        try:
+            status, body = await self._get(urljoin(card.url, KEYS_PATH))
+        except PeerError:
+            return None
+        return body if status == 200 else None
+
+    async def _resolve_entry(self, reference: str, catalog: str, entry: str) -> ResolvedCard:
+        """Return the card of an entry of a catalog, by its name or identifier."""
+        if (path := self._as_path(catalog)) is not None:
+            base, body = path.as_uri(), await self._read_file(path)
+        else:
+            url = as_url(catalog)
+            bare = urlsplit(url).path in ("", "/")
+            places = (urljoin(url, _CATALOG_PATH),) if bare else (url,)
+            base, body = await self._fetch_first(reference, places)
+        found = _find_entry(body, entry)
+        if isinstance(found, dict):
+            return parse_card(reference, base, json.dumps(found).encode())
+        if found is None:
+            raise CommandError(
+                LocalCode.CARD_NOT_FOUND, f"the catalog {catalog} has no agent {entry!r}"
+            )
+        target = urljoin(base, found)
+        if target.startswith("file:"):
+            # Only a catalog on this machine may lead to a file of it.
+            if not base.startswith("file:"):
+                raise CommandError(LocalCode.CARD_NOT_FOUND, f"{reference} leads to a file")
+            return parse_card(reference, "", await self._read_file(_file_path(target)))
+        first, card = await self._fetch_first(reference, _candidates(target))
+        return parse_card(reference, first, card)
+
+    def _as_path(self, reference: str) -> Path | None:
+        if reference.startswith("file:"):
+            return _file_path(reference)
+        if "://" in reference:
+            return None
+        path = self._folder / Path(reference).expanduser()
+        is_written_as_path = reference.startswith(("/", "./", "../", "~")) or path.is_file()
+        return path if is_written_as_path or reference.endswith(".json") else None
+
+    async def _read_file(self, path: Path) -> bytes:
+        try:
+            return await asyncio.to_thread(path.read_bytes)
+        except OSError as error:
+            raise CommandError(
+                LocalCode.CARD_NOT_FOUND,
+                f"{path} can't be read: {error.strerror}",
+                "give the host of the agent, or the URL or file of its card",
+            ) from error
+
+    async def _fetch_first(self, reference: str, urls: Sequence[str]) -> tuple[str, bytes]:
+        """Return the first document that exists, and its URL."""
+        statuses = []
+        for url in urls:
+            try:
+                status, body = await self._get(url)
+            except RpcError as error:
+                raise CommandError(
+                    LocalCode.CREDENTIALS_MISSING,
+                    f"{url} needs credentials, and a card must be public",
+                    "save the card to a file and give its path",
+                ) from error
+            is_last = url == urls[-1]
+            if status == 200 and (is_last or body.lstrip()[:1] in (b"{", b"[")):
+                return url, body
+            statuses.append(f"HTTP {status} at {url}")
+        raise CommandError(
+            LocalCode.CARD_NOT_FOUND,
+            f"there is no agent card for {reference}: {', '.join(statuses)}",
+            "give the host of the agent, or the URL or file of its card",
+        )
+
+    async def _get(self, url: str) -> tuple[int, bytes]:
+        headers = {VERSION_HEADER: V1_0, "accept": "application/json"}
+        response = await self._http.request("GET", url, headers=headers, timeout_s=_TIMEOUT_S)
+        if len(response.body) > _MAX_BYTES:
+            raise CommandError(LocalCode.CARD_INVALID, f"the document at {url} is over 1 MiB")
+        return response.status, response.body
+
+
+def as_url(reference: str) -> str:
+    """Return the URL of a host or a URL. Without a scheme it is HTTPS, on this machine HTTP."""
+    if "://" not in reference:
+        scheme = "http" if is_this_machine(f"http://{reference}") else "https"
+        reference = f"{scheme}://{reference}"
+    parts = urlsplit(reference)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise usage(f"{reference!r} is neither a host, nor a URL, nor a file of a card")
+    return reference
+
+
+def _candidates(url: str) -> Sequence[str]:
+    """Return the URLs of a card: the host's well-known path, or the URL itself.
+
+    A URL with a path that has no card is tried as the base of one.
+    """
+    if urlsplit(url).path in ("", "/"):
+        return (url.rstrip("/") + CARD_PATH,)
+    if url.endswith(".json"):
+        return (url,)
+    return (url, url.rstrip("/") + CARD_PATH)
+
+
+def _file_path(url: str) -> Path:
+    parts = urlsplit(url)
+    return Path(unquote(parts.netloc + parts.path))
+
+
+def parse_card(reference: str, url: str, body: bytes) -> ResolvedCard:
+    """Parse a card. CommandError: it is malformed."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        where = url or reference
+        raise CommandError(LocalCode.CARD_INVALID, f"the document at {where} is no agent card")
+    known = {
+        name: member
+        for name, member in value.items()
+        if name not in ("securitySchemes", "securityRequirements", "security", "signatures")
+    }
+    parsed = agent_card_pb2.AgentCard()
+    try:
+        json_format.ParseDict(known, parsed, ignore_unknown_fields=True)
+    except (json_format.ParseError, TypeError, AttributeError, ValueError) as error:
+        first = str(error).partition("\n")[0][:200]
+        raise CommandError(
+            LocalCode.CARD_INVALID, f"the agent card is malformed: {first}"
+        ) from None
+    return ResolvedCard(reference, url, body, value, parsed)
+
+
+def find_schema_problems(card: ResolvedCard) -> list[str]:
+    """Return what in a card breaks the schema of A2A v1.0."""
+    problems = [f"{name} is missing" for name in _REQUIRED if name not in card.value]
+    try:
+        json_format.ParseDict(card.value, agent_card_pb2.AgentCard())
+    except (json_format.ParseError, TypeError, AttributeError, ValueError) as error:
+        problems.append(str(error).partition("\n")[0][:200])
+    for number, interface in enumerate(card.parsed.supported_interfaces, 1):
+        problems += [
+            f"interface {number} has no {name}"
+            for name in ("url", "protocol_binding", "protocol_version")
+            if not getattr(interface, name)
+        ]
+    if not card.parsed.supported_interfaces and "supportedInterfaces" in card.value:
+        problems.append("supportedInterfaces is empty")
+    for number, skill in enumerate(card.parsed.skills, 1):
+        problems += [
+            f"skill {number} has no {name}"
+            for name in ("id", "name", "description", "tags")
+            if not getattr(skill, name)
+        ]
+    return problems
+
+
+async def describe_signature(card: ResolvedCard, resolver: CardResolver) -> str:
+    """Return `verified (…)`, `unverifiable (…)` or `absent`, by the keys at the card's origin."""
+    if not card.value.get("signatures"):
+        return "absent"
+    # cryptography is slow to load.
+    from trunkline_bridge.edge.card_signatures import (
+        InvalidSignatureError,
+        parse_trusted_keys,
+        verify_card,
+    )
+
+    content = await resolver.fetch_keys(card)
+    if content is None:
+        return "unverifiable (its origin has no key set)"
+    try:
+        verified = verify_card(card.body, parse_trusted_keys(content))
+    except (InvalidSignatureError, TrunklineError, ValueError) as error:
+        return f"unverifiable ({' '.join(str(error).split())[:200]})"
+    return f"verified (key {verified.key_id} of the card's origin)"
+
+
+def _find_entry(body: bytes, entry: str) -> Json | str | None:
+    """Return the card of a catalog's entry, or its URL; None if there is no such entry."""
+    try:
+        catalog = json.loads(body)
+    except (ValueError, RecursionError):
+        raise CommandError(LocalCode.CARD_INVALID, "the catalog is not JSON") from None
+    entries = catalog
+    if isinstance(catalog, dict):
+        entries = catalog.get("entries", catalog.get("agents"))
+    for candidate in entries if isinstance(entries, list) else ():
+        if not isinstance(candidate, dict):
+            continue
+        names = {candidate.get(key) for key in ("identifier", "id", "name", "displayName")}
+        if entry not in names:
+            continue
+        inline = candidate.get("inline", candidate.get("card"))
+        if isinstance(inline, dict):
+            return inline
+        if "supportedInterfaces" in candidate:
+            return candidate
+        for key in ("url", "cardUrl"):
+            if isinstance(candidate.get(key), str):
+                return str(candidate[key])
+    return None

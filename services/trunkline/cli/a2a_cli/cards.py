@@ -1,0 +1,56 @@
+"""`card get`: prints an agent's card, the extended one too, and checks it."""
+
+import json
+
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline.cli.a2a_cli.card import (
+    CardResolver,
+    ResolvedCard,
+    describe_signature,
+    find_schema_problems,
+    parse_card,
+)
+from trunkline.cli.a2a_cli.failures import CommandError, LocalCode
+from trunkline.cli.a2a_cli.output import ResultPrinter
+from trunkline.cli.a2a_cli.security_schemes import check_declared
+from trunkline.cli.a2a_cli.session import CommandContext, open_session, select_interface
+from trunkline_bridge.client.operations import GET_EXTENDED_CARD
+
+
+async def get(context: CommandContext, *, is_extended: bool, is_validated: bool) -> None:
+    """Print the card, the interface that would be used, and the result of its signature.
+
+    Raises:
+        CommandError: there is no card, or with `is_validated` it breaks the schema.
+    """
+    async with context.anonymous_http() as http:
+        resolver = CardResolver(http, context.console.folder)
+        if is_extended:
+            card = await _read_extended(context)
+        else:
+            card = await resolver.resolve(context.reference)
+        notes = {"Signature": await describe_signature(card, resolver)}
+    try:
+        interface = select_interface(card, context.configuration.get("transport"))
+        notes["Selected"] = f"{interface.binding} {interface.version} {interface.url}"
+    except CommandError as error:
+        notes["Selected"] = f"none ({error.message})"
+    if is_validated:
+        problems = find_schema_problems(card)
+        if problems:
+            raise CommandError(
+                LocalCode.CARD_INVALID, f"the card breaks the schema: {'; '.join(problems)}"
+            )
+        notes["Schema"] = "valid"
+    ResultPrinter(context).card(card.value, notes)
+
+
+async def _read_extended(context: CommandContext) -> ResolvedCard:
+    """Return the extended card, fetched with a credential that the public card declares."""
+    async with open_session(context) as session:
+        session.require(
+            "extendedAgentCard", "ExtendedAgentCardNotConfiguredError", "an extended card"
+        )
+        check_declared(session.card.schemes, session.credentials)
+        value = await session.call(GET_EXTENDED_CARD, a2a_pb2.GetExtendedAgentCardRequest())
+        return parse_card(context.reference, session.card.url, json.dumps(value).encode())

@@ -1,0 +1,40 @@
+"""`demo-server`: a mesh with one agent to practise on, in a temporary folder."""
+
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from trunkline.cli.a2a_cli.failures import CommandError, LocalCode
+from trunkline.cli.a2a_cli.session import CommandContext
+
+_AGENT: Final = "trunkline.cli.a2a_cli.demo_agent:demo"
+_NO_SERVERS: Final = '{"mcpServers": {}}'
+_FREE: Final = "127.0.0.1:0"
+
+
+async def run_demo_server(context: CommandContext, address: str, grpc_address: str) -> None:
+    """Serve the demo agent over A2A until a signal comes.
+
+    Raises:
+        CommandError: it can't be served.
+    """
+    from trunkline.cli import serve
+
+    context.console.warn(f"a demo agent at http://{address}; Ctrl-C stops it")
+    with tempfile.TemporaryDirectory(prefix="trunkline-demo-") as folder:
+        servers = Path(folder) / "mcp.json"
+        servers.write_text(_NO_SERVERS, encoding="utf-8")
+        flags = {
+            "http": address,
+            "a2a_grpc": grpc_address or _FREE,
+            "mesh": _FREE,
+            "data_dir": Path(folder) / "data",
+            "mcp_file": servers,
+            "agents": [_AGENT],
+            "default_agent": "demo",
+            "allow_webhook": ["127.0.0.1"],
+        }
+        as_json = context.configuration.is_json
+        code = await serve.up(flags, is_attached=False, as_json=as_json)
+    if code:
+        raise CommandError(LocalCode.INTERNAL, "the demo agent could not be served")

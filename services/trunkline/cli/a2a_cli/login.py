@@ -1,0 +1,61 @@
+"""`auth login`: gets a token from the authorization server that the agent's card names."""
+
+import asyncio
+from datetime import UTC, datetime
+
+from trunkline.cli.a2a_cli.card import CardResolver
+from trunkline.cli.a2a_cli.failures import CommandError, LocalCode
+from trunkline.cli.a2a_cli.oauth import OAuthClient
+from trunkline.cli.a2a_cli.output import ResultPrinter
+from trunkline.cli.a2a_cli.security_schemes import describe_login
+from trunkline.cli.a2a_cli.session import CommandContext, token_key
+from trunkline.cli.a2a_cli.token_store import TokenStore
+
+
+async def log_in(context: CommandContext, *, scheme_name: str, flow: str, scopes: str) -> None:
+    """Log in and store the token; later commands for the same card send it.
+
+    Args:
+        context: The surroundings.
+        scheme_name: The scheme of the card; empty: its first one of OAuth or OpenID Connect.
+        flow: `device-code` or `client-credentials`; empty: whichever is possible.
+        scopes: Separated by spaces; empty: those that the card declares.
+
+    Raises:
+        CommandError: the card has no such scheme, or the login fails or takes too long.
+    """
+    console, configuration = context.console, context.configuration
+    console.add_secrets(configuration.secrets)
+    async with context.anonymous_http() as http:
+        card = await CardResolver(http, console.folder).resolve(context.reference)
+        schemes = [
+            scheme
+            for scheme in card.schemes
+            if scheme.kind in ("oauth2", "openid") and scheme_name in ("", scheme.name)
+        ]
+        if not schemes:
+            hint = describe_login(card.schemes, context.reference) or None
+            raise CommandError(
+                LocalCode.AUTH_FAILED, "the card declares no OAuth or OpenID Connect login", hint
+            )
+        try:
+            async with asyncio.timeout(configuration.get("timeout")):
+                client = OAuthClient(http, console, configuration)
+                token = await client.log_in(schemes[0], flow, scopes)
+        except TimeoutError:
+            raise CommandError(
+                LocalCode.TIMEOUT, "nobody has confirmed the login in time"
+            ) from None
+    store = TokenStore(context.sources.home)
+    await asyncio.to_thread(store.save, token_key(card), token)
+    expiry = "never"
+    if token.expires_at:
+        expiry = datetime.fromtimestamp(token.expires_at, UTC).isoformat(timespec="seconds")
+    fields: list[tuple[str, object]] = [
+        ("Agent", token_key(card)),
+        ("Scheme", token.scheme),
+        ("Expires", expiry),
+        ("Stored in", store.path),
+    ]
+    value = {"agent": token_key(card), "scheme": token.scheme, "expires": expiry}
+    ResultPrinter(context).fields({**value, "file": str(store.path)}, fields)

@@ -1,0 +1,101 @@
+"""Messages to send: parts from flags, in their order."""
+
+import json
+import mimetypes
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit
+
+from google.protobuf import json_format
+
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline.artifacts.references import sanitize_filename
+from trunkline.cli.a2a_cli.configuration import Configuration
+from trunkline.cli.a2a_cli.console import Console
+from trunkline.cli.a2a_cli.failures import usage
+from trunkline.v1 import message_pb2, part_pb2
+
+PartKind = Literal["text", "file", "data"]
+
+_URL_SCHEMES: Final = ("http://", "https://")
+_UNKNOWN_TYPE: Final = "application/octet-stream"
+
+
+@dataclass(slots=True)
+class PartFlag:
+    """A flag that adds a part."""
+
+    kind: PartKind
+    value: str
+    media_type: str = ""
+    """From the flag that follows it; empty: inferred."""
+
+
+def build_request(
+    configuration: Configuration, flags: list[PartFlag], console: Console
+) -> a2a_pb2.SendMessageRequest:
+    """Return the request to send a message.
+
+    Raises:
+        CommandError: it has no content, or a file can't be read.
+    """
+    if not flags:
+        raise usage("there is nothing to send", 'give a text: send "hello"')
+    if sum(flag.kind == "data" and flag.value == "-" for flag in flags) > 1:
+        raise usage("--data - reads stdin, which can be read only once")
+    request = a2a_pb2.SendMessageRequest()
+    message = request.message
+    message.message_id = str(uuid.uuid4())
+    message.role = message_pb2.ROLE_USER
+    message.task_id = configuration.text("task_id")
+    message.context_id = configuration.text("context_id")
+    message.parts.extend(_build_part(flag, console) for flag in flags)
+    if metadata := configuration.get("metadata"):
+        json_format.ParseDict(metadata, request.metadata)
+        json_format.ParseDict(metadata, message.metadata)
+    return request
+
+
+def _build_part(flag: PartFlag, console: Console) -> part_pb2.Part:
+    match flag.kind:
+        case "text":
+            return part_pb2.Part(text=flag.value, media_type=flag.media_type)
+        case "data":
+            part = part_pb2.Part(media_type=flag.media_type)
+            json_format.ParseDict(_read_data(flag.value, console), part.data)
+            return part
+        case "file":
+            return _build_file(flag, console.folder)
+
+
+def _build_file(flag: PartFlag, folder: Path) -> part_pb2.Part:
+    """Return a file part: with the bytes of a path, or with a URL that the agent fetches."""
+    if flag.value.startswith(_URL_SCHEMES):
+        path = urlsplit(flag.value).path
+        part = part_pb2.Part(url=flag.value)
+    else:
+        path = flag.value
+        try:
+            part = part_pb2.Part(raw=(folder / Path(path).expanduser()).read_bytes())
+        except OSError as error:
+            raise usage(f"--file: {path} can't be read: {error.strerror}") from None
+    name = sanitize_filename(path)
+    part.filename = name
+    part.media_type = flag.media_type or mimetypes.guess_type(name)[0] or _UNKNOWN_TYPE
+    return part
+
+
+def _read_data(source: str, console: Console) -> Any:  # noqa: ANN401  any JSON value
+    where = "stdin" if source == "-" else source
+    try:
+        if source == "-":
+            text = console.stdin.read()
+        else:
+            text = (console.folder / Path(source).expanduser()).read_text(encoding="utf-8")
+        return json.loads(text)
+    except OSError as error:
+        raise usage(f"--data: {where} can't be read: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise usage(f"--data: {where} is not JSON") from None

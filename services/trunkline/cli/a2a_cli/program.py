@@ -1,0 +1,225 @@
+"""Runs a command of `trunkline a2a`: parses, configures, dispatches, and reports the failure."""
+
+import asyncio
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from trunkline.cli.a2a_cli.completion import completion_script
+from trunkline.cli.a2a_cli.configuration import (
+    ConfigurationSources,
+    describe_values,
+)
+from trunkline.cli.a2a_cli.console import Console, DebugLog
+from trunkline.cli.a2a_cli.failures import CommandError, StandardExit, to_failure
+from trunkline.cli.a2a_cli.options import OPTIONS
+from trunkline.cli.a2a_cli.output import ResultPrinter
+from trunkline.cli.a2a_cli.parser import HelpRequest, ParsedCommand, parse_arguments
+from trunkline.cli.a2a_cli.session import CommandContext
+from trunkline.cli.exits import ExitCode, discard_stdout
+
+_VERSION_FLAGS: Final = frozenset({"-v", "--version"})
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run a command in this process; return its exit code."""
+    console = Console.standard()
+    try:
+        return asyncio.run(run(argv, console))
+    except KeyboardInterrupt:
+        return ExitCode.CANCELED
+    except BrokenPipeError:
+        discard_stdout()
+        return StandardExit.FAILED
+
+
+async def run(argv: Sequence[str], console: Console) -> int:
+    """Run a command; return its exit code. A failure is printed as the output format wants it."""
+    is_json = _wants_json(argv, console)
+    try:
+        if len(argv) == 1 and argv[0] in _VERSION_FLAGS:
+            console.write_text(f"{_version()}\n")
+            return StandardExit.OK
+        sources = ConfigurationSources(console.environment, console.folder, _config_file(argv))
+        command = parse_arguments(argv, _effective(sources))
+        if getattr(command.arguments, "version", False):
+            console.write_text(f"{_version()}\n")
+            return StandardExit.OK
+        configuration = sources.resolve(command.flags)
+        is_json = configuration.is_json
+        console.add_secrets(configuration.secrets)
+        context = CommandContext(console, configuration, sources, DebugLog(console))
+        await _dispatch(command, context)
+    except HelpRequest as request:
+        console.write_text(request.text)
+        return StandardExit.OK
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # noqa: BLE001  every failure is reported in the same form
+        return _report(error, console, is_json=is_json, is_debug="--debug" in argv)
+    return StandardExit.OK
+
+
+async def _dispatch(command: ParsedCommand, context: CommandContext) -> None:
+    """Run the command's function. Its module is imported only now."""
+    arguments = command.arguments
+    match command.words:
+        case ("send",):
+            from trunkline.cli.a2a_cli.sending import send
+
+            parts = getattr(arguments, "parts", [])
+            await send(context, parts, is_stream=arguments.stream)
+        case ("task", "push-config", action):
+            await _push_config(action, arguments, context)
+        case ("task", action):
+            await _task(action, arguments, context)
+        case ("card", "get"):
+            from trunkline.cli.a2a_cli import cards
+
+            await cards.get(
+                context, is_extended=arguments.extended, is_validated=arguments.validate
+            )
+        case ("auth", "login"):
+            from trunkline.cli.a2a_cli.login import log_in
+
+            await log_in(
+                context,
+                scheme_name=arguments.scheme,
+                flow=arguments.flow,
+                scopes=arguments.scope,
+            )
+        case ("config", "show"):
+            _show_configuration(context)
+        case ("completion",):
+            context.console.write_text(completion_script(arguments.shell))
+        case _:
+            await _special(command, context)
+
+
+async def _special(command: ParsedCommand, context: CommandContext) -> None:
+    arguments = command.arguments
+    match command.words:
+        case ("chat",):
+            from trunkline.cli.a2a_cli.chat import chat
+
+            await chat(context)
+        case ("conformance",):
+            from trunkline.cli.a2a_cli.conformance import check_agent
+
+            await check_agent(context, arguments.tck, arguments.level)
+        case _:
+            from trunkline.cli.a2a_cli.demo_server import run_demo_server
+
+            await run_demo_server(context, arguments.listen, arguments.grpc_listen)
+
+
+async def _task(action: str, arguments: Namespace, context: CommandContext) -> None:
+    from trunkline.cli.a2a_cli import tasks
+
+    match action:
+        case "get":
+            await tasks.get(context, arguments.task, history=arguments.history)
+        case "list":
+            await tasks.list_tasks(context, vars(arguments), is_stream=arguments.stream)
+        case "cancel":
+            await tasks.cancel(context, arguments.task)
+        case "subscribe":
+            await tasks.subscribe(context, arguments.task, is_stream=arguments.stream)
+        case _:
+            await tasks.download(context, arguments.task, Path(arguments.dir))
+
+
+async def _push_config(action: str, arguments: Namespace, context: CommandContext) -> None:
+    from trunkline.cli.a2a_cli import push_configs
+
+    match action:
+        case "create":
+            await push_configs.create(
+                context,
+                arguments.task,
+                arguments.url,
+                config_id=arguments.id,
+                token=arguments.token,
+                auth=arguments.auth,
+            )
+        case "get":
+            await push_configs.get(context, arguments.task, arguments.config)
+        case "list":
+            await push_configs.list_configs(context, arguments.task)
+        case "delete":
+            await push_configs.delete(context, arguments.task, arguments.config)
+        case _:
+            await push_configs.listen(
+                context, arguments.listen, token=arguments.token, count=arguments.count
+            )
+
+
+def _show_configuration(context: CommandContext) -> None:
+    rows = describe_values(context.configuration)
+    fields: list[tuple[str, object]] = []
+    for row in rows:
+        value = "" if row["value"] is None else row["value"]
+        fields.append((row["name"], f"{value} ({row['source']})"))
+    ResultPrinter(context).fields({"settings": rows}, fields)
+
+
+def _report(error: Exception, console: Console, *, is_json: bool, is_debug: bool) -> int:
+    """Print a failure: as JSON to stdout, where the result would be, else to stderr."""
+    failure = to_failure(error)
+    failure.message = console.redact(failure.message)
+    if is_debug and not isinstance(error, CommandError):
+        import traceback
+
+        console.warn("".join(traceback.format_exception(error)))
+    if is_json:
+        console.write_json(failure.to_json())
+    else:
+        console.warn(f"Error: {failure.code}")
+        console.warn(f"Message: {' '.join(failure.message.split())}")
+        if failure.hint:
+            console.warn(f"Hint: {failure.hint}")
+    return failure.exit_code
+
+
+def _effective(sources: ConfigurationSources) -> Mapping[str, str]:
+    """Return the configured values that help shows instead of the built-in defaults."""
+    shown = {}
+    for option in OPTIONS:
+        try:
+            found = sources.find(option)
+        except CommandError:
+            # Help must work with a bad value, which the command itself reports.
+            continue
+        if found is not None:
+            text = "set" if option.is_secret or option.key == "svc_param" else found.text
+            shown[option.key] = f"{text}, from {found.source}"
+    return shown
+
+
+def _flag_text(argv: Sequence[str], *names: str) -> str:
+    """Return the value of a flag before the arguments are parsed; empty: it is not there."""
+    for number, argument in enumerate(argv):
+        for name in names:
+            if argument == name and number + 1 < len(argv):
+                return argv[number + 1]
+            if argument.startswith(f"{name}="):
+                return argument.partition("=")[2]
+    return ""
+
+
+def _config_file(argv: Sequence[str]) -> Path | None:
+    text = _flag_text(argv, "--config")
+    return Path(text).expanduser() if text else None
+
+
+def _wants_json(argv: Sequence[str], console: Console) -> bool:
+    """Return whether failures before the configuration is known are to be printed as JSON."""
+    flag = _flag_text(argv, "-o", "--output") or ("json" if "-ojson" in argv else "")
+    return (flag or console.environment.get("A2ACLI_OUTPUT", "")) == "json"
+
+
+def _version() -> str:
+    from importlib import metadata
+
+    return metadata.version("trunkline")

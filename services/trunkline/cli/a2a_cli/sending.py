@@ -1,0 +1,86 @@
+"""`send`: sends a message, and waits for its task or follows its events."""
+
+from typing import Final
+
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline.cli.a2a_cli.messages import PartFlag, build_request
+from trunkline.cli.a2a_cli.output import ResultPrinter
+from trunkline.cli.a2a_cli.session import AgentSession, CommandContext, open_session
+from trunkline.cli.a2a_cli.text_format import PROGRAM
+from trunkline.cli.a2a_cli.waiting import (
+    TaskProgress,
+    get_task,
+    poll_task,
+    stream_turn,
+    time_limit,
+)
+from trunkline_bridge.client.operations import SEND_MESSAGE
+from trunkline_bridge.versions.json_values import Json
+
+_STREAMING: Final = "streaming"
+
+
+async def send(context: CommandContext, parts: list[PartFlag], *, is_stream: bool) -> None:
+    """Send a message and print the result.
+
+    Raises:
+        CommandError: the message can't be sent, or the wait is over.
+    """
+    request = build_request(context.configuration, parts, context.console)
+    printer = ResultPrinter(context)
+    if context.configuration.get("verbose"):
+        printer.sent(SEND_MESSAGE.params(request))
+    async with open_session(context) as session:
+        progress = TaskProgress(announced=lambda task_id: _announce(context, task_id))
+        async with time_limit(session, progress):
+            if is_stream and session.card.declares(_STREAMING):
+                async for event in stream_turn(session, request, progress):
+                    printer.event(event)
+                printer.end_of_stream(progress)
+                return
+            if is_stream:
+                context.console.warn("warning: the agent does not stream; waiting for its result")
+            if context.configuration.get("async"):
+                response = await _send_only(session, request, progress, is_immediate=True)
+            else:
+                response = await send_and_wait(session, request, progress)
+            printer.response(response)
+
+
+async def send_and_wait(
+    session: AgentSession, request: a2a_pb2.SendMessageRequest, progress: TaskProgress
+) -> Json:
+    """Send a message and return the response once its task ended or asks for input."""
+    if session.card.declares(_STREAMING):
+        async for event in stream_turn(session, request, progress):
+            session.context.note(f"event: {', '.join(event)}")
+    else:
+        # The response to a message for a task that asks for input may still have its old state,
+        # unless the agent answers at the end of the turn.
+        is_new = not request.message.task_id
+        response = await _send_only(session, request, progress, is_immediate=is_new)
+        if progress.is_over:
+            return response
+        return {"task": await poll_task(session, progress.task_id, progress)}
+    if progress.message is not None:
+        return {"message": progress.message}
+    return {"task": await get_task(session, progress.task_id)}
+
+
+async def _send_only(
+    session: AgentSession,
+    request: a2a_pb2.SendMessageRequest,
+    progress: TaskProgress,
+    *,
+    is_immediate: bool,
+) -> Json:
+    request.configuration.return_immediately = is_immediate
+    limit_s: float = session.context.configuration.get("timeout")
+    response = await session.call(SEND_MESSAGE, request, timeout_s=limit_s)
+    progress.apply(response)
+    return response
+
+
+def _announce(context: CommandContext, task_id: str) -> None:
+    """Print the id of the task as soon as it is known, so that an interruption does not lose it."""
+    context.console.warn(f"task {task_id} (`{PROGRAM} task get --wait {task_id}` follows it)")

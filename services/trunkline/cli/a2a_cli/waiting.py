@@ -1,0 +1,184 @@
+"""Waits for a task: by its stream, and by polls if there is none or it fails."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline.cli.a2a_cli.failures import CommandError, LocalCode
+from trunkline.cli.a2a_cli.session import AgentSession
+from trunkline.cli.a2a_cli.text_format import INTERRUPTED_STATES, PROGRAM, TERMINAL_STATES
+from trunkline.errors import PeerProtocolError, PeerTimeoutError, PeerUnavailableError
+from trunkline_bridge.client.a2a_client import RESUME_DELAYS_S
+from trunkline_bridge.client.errors import RpcError
+from trunkline_bridge.client.operations import GET_TASK
+from trunkline_bridge.client.transport import RemoteEvent
+from trunkline_bridge.versions.json_values import Json
+from trunkline_bridge.versions.v1_0.json_writer import stream_response_json
+
+# A poll waits at most this many times as long as the first one.
+_MAX_BACKOFF: Final = 5.0
+_BACKOFF: Final = 1.5
+# The reasons of a stream that the agent can't give, although the task exists.
+_NO_STREAM: Final = frozenset({"UNSUPPORTED_OPERATION", "METHOD_NOT_FOUND", "INTERNAL_ERROR"})
+_BROKEN: Final = (PeerUnavailableError, PeerTimeoutError, PeerProtocolError)
+
+
+@dataclass(slots=True)
+class TaskProgress:
+    """The identifiers and the state that a command has seen so far."""
+
+    task_id: str = ""
+    context_id: str = ""
+    state: str = ""
+    message: Json | None = None
+    """A direct reply instead of a task."""
+    announced: Callable[[str], None] = field(default=lambda _: None)
+    """Called once with the task's id."""
+
+    def apply(self, event: Json) -> None:
+        """Take over the identifiers and the state of an event."""
+        if isinstance(event.get("message"), dict):
+            self.message = event["message"]
+            return
+        task = event.get("task")
+        update = event.get("statusUpdate") or event.get("artifactUpdate") or {}
+        task_id = str(task.get("id", "") if task else update.get("taskId", ""))
+        self.context_id = str((task or update).get("contextId") or self.context_id)
+        status = (task or update).get("status")
+        if isinstance(status, dict):
+            self.state = str(status.get("state", "TASK_STATE_UNSPECIFIED"))
+        if task_id and not self.task_id:
+            self.announced(task_id)
+        self.task_id = task_id or self.task_id
+
+    @property
+    def is_over(self) -> bool:
+        """There is nothing to wait for: the task ended, asks for input, or there is no task."""
+        return self.message is not None or is_settled(self.state)
+
+
+def is_settled(state: str) -> bool:
+    """Return whether a task in this state waits for nobody but its caller.
+
+    TASK_STATE_UNSPECIFIED and states that are not known are not settled.
+    """
+    return state in TERMINAL_STATES or state in INTERRUPTED_STATES
+
+
+def event_json(event: RemoteEvent) -> Json:
+    """Return the JSON of an event, as it came if the binding has JSON."""
+    return event.value if event.value is not None else stream_response_json(event.response)
+
+
+@asynccontextmanager
+async def time_limit(session: AgentSession, progress: TaskProgress) -> AsyncIterator[None]:
+    """Limit a block by `--timeout`. CommandError: it has expired."""
+    limit_s: float = session.context.configuration.get("timeout")
+    try:
+        async with asyncio.timeout(limit_s):
+            yield
+    except TimeoutError:
+        hint = None
+        if progress.task_id:
+            agent = session.context.reference
+            hint = f"{PROGRAM} task get --agent-card {agent} --wait {progress.task_id}"
+        raise CommandError(
+            LocalCode.TIMEOUT, f"the task has not ended within {limit_s:g} s", hint
+        ) from None
+
+
+async def get_task(session: AgentSession, task_id: str, history: int | None = None) -> Json:
+    """Return a task."""
+    request = a2a_pb2.GetTaskRequest(id=task_id)
+    if history is not None:
+        request.history_length = history
+    return await session.call(GET_TASK, request)
+
+
+async def poll_task(
+    session: AgentSession, task_id: str, progress: TaskProgress, history: int | None = None
+) -> Json:
+    """Return the task once it ended or asks for input. A lost connection is tried again.
+
+    The pauses grow from `--poll-interval` to five times as long.
+    """
+    first_s: float = session.context.configuration.get("poll_interval")
+    pause_s, problem = first_s, None
+    while True:
+        try:
+            task = await get_task(session, task_id, history)
+        except (PeerUnavailableError, PeerTimeoutError) as error:
+            if problem is None:
+                session.context.console.warn(f"warning: {error}; polling goes on")
+            problem = error
+        else:
+            problem = None
+            progress.apply({"task": task})
+            session.context.note(f"polled {task_id}: {progress.state}")
+            if progress.is_over:
+                return task
+        await asyncio.sleep(pause_s)
+        pause_s = min(pause_s * _BACKOFF, first_s * _MAX_BACKOFF)
+
+
+async def stream_turn(
+    session: AgentSession, request: a2a_pb2.SendMessageRequest, progress: TaskProgress
+) -> AsyncIterator[Json]:
+    """Send a message and yield the events of its turn.
+
+    If the stream fails after the task is known, the task is subscribed to, and then polled: the
+    last event is then the task itself.
+    """
+    events = session.client.stream_turn(request, session.options)
+    try:
+        async with aclosing(events):
+            async for event in events:
+                value = event_json(event)
+                progress.apply(value)
+                yield value
+    except _BROKEN as error:
+        if not progress.task_id:
+            raise
+        session.context.console.warn(f"warning: the stream broke ({error}); following the task")
+    else:
+        if not progress.task_id or progress.is_over:
+            return
+    async for value in follow_task(session, progress.task_id, progress):
+        yield value
+
+
+async def follow_task(
+    session: AgentSession, task_id: str, progress: TaskProgress
+) -> AsyncIterator[Json]:
+    """Yield the events of a task until it ended or asks for input.
+
+    A broken stream is opened again; its first event is the whole task. If that fails too often, the
+    task is polled, and yielded at its end.
+    """
+    delays = iter(RESUME_DELAYS_S)
+    while True:
+        try:
+            async with session.client.subscribe_to_task(task_id, session.options) as events:
+                async for event in events:
+                    delays = iter(RESUME_DELAYS_S)
+                    value = event_json(event)
+                    progress.apply(value)
+                    yield value
+                    if progress.is_over:
+                        return
+        except _BROKEN as error:
+            session.context.note(f"the stream broke: {error}")
+        except RpcError as error:
+            # The task ended while nobody listened, or the agent can't stream it.
+            if error.refusal not in _NO_STREAM:
+                raise
+            break
+        delay_s = next(delays, None)
+        if delay_s is None:
+            break
+        await asyncio.sleep(delay_s)
+    task = await poll_task(session, task_id, progress)
+    yield {"task": task}
