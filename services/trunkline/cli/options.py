@@ -135,6 +135,11 @@ def _describe(ignored: IgnoredSettings) -> str:
     )
 
 
+def is_mesh_named(url: str | None) -> bool:
+    """Return True if the flag or the environment names the URL of a mesh."""
+    return url is not None or bool(os.environ.get(_URL_VARIABLE))
+
+
 def resolve_base_url(url: str | None, *, settings: Settings | None = None) -> str:
     """Return the URL from the flag or the environment, else the address in the settings.
 
@@ -142,11 +147,11 @@ def resolve_base_url(url: str | None, *, settings: Settings | None = None) -> st
         ConfigurationError: it is not an HTTP URL, or the settings are invalid.
     """
     source = "--url"
-    if url is None:
-        source, url = _URL_VARIABLE, os.environ.get(_URL_VARIABLE) or None
-    if url is None:
+    if not is_mesh_named(url):
         settings = settings or load_command_settings(uses={"http", "tls"})
         return f"{'https' if settings.tls.certificate else 'http'}://{settings.http}"
+    if url is None:
+        source, url = _URL_VARIABLE, os.environ[_URL_VARIABLE]
     try:
         parts = urlsplit(url)
         # `port` raises ValueError if it is not a port number.
