@@ -3,10 +3,26 @@
 import asyncio
 from pathlib import Path
 
-from harness.mcp.scripted_servers import awkward, call, running, wait_for_file, wait_until
+from harness.mcp.scripted_servers import (
+    READY_TIMEOUT_S,
+    awkward,
+    call,
+    running,
+    wait_for_file,
+    wait_until,
+)
 from trunkline.tools.server import ToolServerState
 
 IDLE = {"idle_s": 0.2}
+
+
+async def test_a_server_that_may_rest_starts_at_its_first_use() -> None:
+    async with running(lazy=awkward(trunkline=IDLE), eager=awkward()) as adapter:
+        await adapter.wait_ready(["eager"], timeout_s=READY_TIMEOUT_S)
+        (lazy,) = adapter.list_servers(["lazy"])
+        assert (lazy.state, lazy.pid) == (ToolServerState.TOOL_SERVER_STATE_STARTING, None)
+        await adapter.wait_ready(["lazy"], timeout_s=READY_TIMEOUT_S)
+        assert "repeat" in lazy.tools
 
 
 async def test_an_idle_server_stops_and_the_next_call_starts_it() -> None:

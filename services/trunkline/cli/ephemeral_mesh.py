@@ -1,6 +1,7 @@
 """Runs a temporary mesh in a child process while a command needs one."""
 
 import asyncio
+import importlib
 import json
 import os
 import sys
@@ -11,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from trunkline import runtime
 from trunkline.cli.options import is_mesh_named, resolve_base_url
 from trunkline.cli.terminal import print_stderr
 from trunkline.errors import PeerTimeoutError, PeerUnavailableError
@@ -46,6 +48,8 @@ async def start_ephemeral_mesh() -> AsyncGenerator[MeshAddresses]:
     with tempfile.TemporaryDirectory(prefix="trunkline-") as folder:
         process = await _spawn(folder)
         try:
+            # The mesh takes longer to start than our client takes to load.
+            await runtime.load_in_thread(importlib.import_module, "trunkline.cli.agent_client")
             yield await _wait_until_ready(process)
         finally:
             await _stop(process)

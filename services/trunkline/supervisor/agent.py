@@ -7,7 +7,7 @@ their answers. It needs no other checkpoint.
 import contextlib
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -60,6 +60,8 @@ class Supervisor:
         self._planner = planner
         self._directory = directory
         self._limits = limits or ChildLimits()
+        self.on_plan: Callable[[Set[str]], None] | None = None
+        """Called with the names of the agents that it is going to ask, before LangGraph loads."""
         self._graph: SupervisorGraph | None = None
         # The router for a revision of the directory. It is rebuilt when agents come or go.
         self._router = (-1, Router([]))
@@ -95,6 +97,8 @@ class Supervisor:
         state = state or await begin_turn(turn)
         if state is None:
             return
+        if self.on_plan is not None:
+            self.on_plan({step.agent for step in state["steps"]})
         graph = await self._load_graph()
         # No stream modes: readers follow the journal.
         async for _ in graph.astream(state, context=turn, stream_mode=[]):
