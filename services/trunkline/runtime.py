@@ -171,6 +171,7 @@ def tune_gc() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
+    gc.enable()
 
 
 def _schedule_exit(code: int) -> threading.Timer:

@@ -177,25 +177,29 @@ async def test_the_error_for_an_unknown_agent_lists_the_known_ones(mesh: MeshPro
     "words",
     [
         ("--url", "http://nowhere.invalid:1"),
+        ("--url", "http://127.0.0.1:1"),
         ("--url", "http://127.0.0.1:1", "--task", "t-1"),
         ("--url", "http://127.0.0.1:1", "--context", "c-1"),
     ],
 )
-async def test_an_unreachable_remote_url_is_one_line(words: tuple[str, ...]) -> None:
+async def test_an_unreachable_url_is_one_line(words: tuple[str, ...]) -> None:
     result = await run_command("ask", "hello", *words, NO_PROXY="*", no_proxy="*")
     assert (result.exit, result.out) == (4, "")
     assert result.err.startswith(f"error: {words[1]} can't be reached: no mesh answers there")
     assert result.err.count("\n") == 1
 
 
-async def test_an_unreachable_local_url_starts_an_ephemeral_mesh(
-    no_servers: str,
-) -> None:
+async def test_a_mesh_that_the_environment_names_is_not_replaced() -> None:
     url = "http://127.0.0.1:1/agents/echo"
-    result = await run_command("ask", "echo hi", TRUNKLINE_URL=url, TRUNKLINE_MCP_FILE=no_servers)
-    assert (result.exit, result.out) == (0, "hi\n")
-    assert result.err.startswith("no mesh at http://127.0.0.1:1/agents/echo: starting an ephemeral")
-    assert result.err.count("\n") == 1
+    result = await run_command("ask", "echo hi", TRUNKLINE_URL=url)
+    assert (result.exit, result.out) == (4, "")
+    assert result.err.startswith(f"error: {url} can't be reached: no mesh answers there")
+
+
+async def test_a_question_about_a_task_starts_no_mesh() -> None:
+    result = await run_command("ask", "Ada", "--task", "t-1", TRUNKLINE_HTTP="127.0.0.1:1")
+    assert (result.exit, result.out) == (4, "")
+    assert result.err.startswith("error: http://127.0.0.1:1 can't be reached: no mesh answers")
 
 
 async def test_text_that_stdout_cannot_encode_is_replaced(mesh: MeshProcess) -> None:
@@ -390,12 +394,13 @@ async def test_ctrl_c_cancels_the_task_and_reports_it(mesh: MeshProcess) -> None
 
 
 async def test_ctrl_c_ends_an_ephemeral_mesh_with_its_task(tmp_path: Path, no_servers: str) -> None:
-    words = ("ask", "--url", "http://127.0.0.1:1", "--agent", "echo", "count 100000 20")
+    words = ("ask", "--agent", "echo", "count 100000 20")
     # If the command waited for the task, the limit would be exceeded.
     async with (
         start_command(
             *words,
             TMPDIR=str(tmp_path),
+            TRUNKLINE_HTTP="127.0.0.1:1",
             TRUNKLINE_DRAIN_GRACE_S="3000",
             TRUNKLINE_MCP_FILE=no_servers,
         ) as process,

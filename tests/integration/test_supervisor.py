@@ -1,7 +1,7 @@
 """A supervisor over real hosts: its answers, and the plan and reasons in its journal."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Set
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ from google.protobuf import json_format
 from harness.agents.inline_agents import NOTHING, status_texts, texts
 from harness.mesh.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
 from trunkline.agents import FunctionAgent, agent
+from trunkline.supervisor import Supervisor
 from trunkline.supervisor.recovery import recover_state
 from trunkline.tasks.context import TaskContext
 from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2, task_pb2
@@ -50,6 +51,18 @@ def forwarded(snapshot: snapshot_pb2.TaskSnapshot) -> dict[str, str]:
         for text, info in zip(texts(snapshot), snapshot.artifacts, strict=True)
         if info.HasField("origin")
     }
+
+
+async def test_the_agents_of_a_plan_are_named_before_they_are_asked(mesh: SmallMesh) -> None:
+    planned: list[Set[str]] = []
+    supervisor = Supervisor(mesh.directory)
+    supervisor.on_plan = planned.append
+    await mesh.join(echo, make_agent("red", "red", "red"))
+    await mesh.join(supervisor)
+
+    await mesh.ask("echo hi")
+
+    assert planned == [{"echo"}]
 
 
 async def test_the_answer_of_one_step_is_exactly_the_agents(mesh: SmallMesh) -> None:

@@ -1,12 +1,32 @@
 """An idle server is stopped to free memory, and its users do not notice."""
 
 import asyncio
+import re
+from contextlib import suppress
 from pathlib import Path
 
-from harness.mcp.scripted_servers import awkward, call, running, wait_for_file, wait_until
+from harness.mcp.scripted_servers import (
+    READY_TIMEOUT_S,
+    awkward,
+    call,
+    running,
+    wait_for_file,
+    wait_until,
+)
+from harness.mesh.command_line import run_command
+from harness.mesh.processes import running_mesh
 from trunkline.tools.server import ToolServerState
 
 IDLE = {"idle_s": 0.2}
+
+
+async def test_a_server_that_may_rest_starts_at_its_first_use() -> None:
+    async with running(lazy=awkward(trunkline=IDLE), eager=awkward()) as adapter:
+        await adapter.wait_ready(["eager"], timeout_s=READY_TIMEOUT_S)
+        (lazy,) = adapter.list_servers(["lazy"])
+        assert (lazy.state, lazy.pid) == (ToolServerState.TOOL_SERVER_STATE_STARTING, None)
+        await adapter.wait_ready(["lazy"], timeout_s=READY_TIMEOUT_S)
+        assert "repeat" in lazy.tools
 
 
 async def test_an_idle_server_stops_and_the_next_call_starts_it() -> None:
@@ -44,3 +64,28 @@ async def test_a_server_without_an_idle_timeout_never_stops() -> None:
         await call(adapter, "repeat", text="one")
         assert server.state == ToolServerState.TOOL_SERVER_STATE_READY
         assert server.pid is not None
+
+
+async def test_a_question_starts_only_the_servers_of_its_agents(tmp_path: Path) -> None:
+    async with running_mesh(tmp_path, servers=("math", "currency")) as mesh:
+        assert started_servers(mesh.process.pid) == set()
+        asked = await run_command("ask", "--url", mesh.http_url, "what is 1+2")
+        assert (asked.exit, asked.out) == (0, "3\n")
+        assert started_servers(mesh.process.pid) == {"math"}
+        listed = await run_command("tools", "--mesh", mesh.mesh_address)
+        assert started_servers(mesh.process.pid) == {"math", "currency"}
+    assert re.search(r"^currency/\w+ +ready ", listed.out, re.MULTILINE)
+
+
+def started_servers(mesh: int) -> set[str]:
+    """Return the names of the bundled MCP servers that run as children of a process."""
+    names = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        # Processes may end meanwhile.
+        with suppress(OSError):
+            parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
+            command = (process / "cmdline").read_text()
+            found = re.search(r"trunkline-mcp-(\w+)", command)
+            if found and int(parent) == mesh:
+                names.add(found[1])
+    return names

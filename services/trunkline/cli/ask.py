@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from trunkline.cli.agent_client import AgentClient
 from trunkline.cli.attachments import read_parts, save_files
-from trunkline.cli.ephemeral_mesh import open_mesh
+from trunkline.cli.ephemeral_mesh import MeshAddresses, open_mesh
 from trunkline.cli.exits import ExitCode, print_error
 from trunkline.cli.options import build_agent_url
 from trunkline.cli.streamed_answer import StreamedAnswer
@@ -29,6 +28,9 @@ from trunkline.errors import (
     TrunklineError,
 )
 from trunkline.task_states import TaskOutcome
+
+if TYPE_CHECKING:
+    from trunkline.cli.agent_client import AgentClient
 
 # The mesh ends a task at its deadline. The command waits this much longer for the status.
 TIMEOUT_GRACE_S = 5.0
@@ -82,7 +84,7 @@ class TurnReport:
 
 
 async def send_turn(
-    client: AgentClient,
+    client: "AgentClient",
     answer: StreamedAnswer,
     text: str,
     *,
@@ -113,7 +115,7 @@ async def send_turn(
 
 
 async def build_report(
-    client: AgentClient, answer: StreamedAnswer, *, agent: str | None
+    client: "AgentClient", answer: StreamedAnswer, *, agent: str | None
 ) -> TurnReport:
     """Return the result of a turn. The task's route is read from the mesh."""
     route: dict[str, Any] = {}
@@ -209,14 +211,21 @@ async def ask(question: Question, *, url: str | None, as_json: bool) -> ExitCode
             advice = "the mesh was ephemeral: run `trunkline up` for one that keeps its tasks"
         else:
             advice = f"answer with: trunkline ask {_target_options(url, question.agent)}--task ID"
-        client = AgentClient(build_agent_url(mesh.http, question.agent), api_key=question.api_key)
+        client = _build_client(mesh, question.agent, question.api_key)
         async with client:
             if as_json:
                 return await _ask_for_json(client, question, files)
             return await _ask(client, question, files, advice=advice)
 
 
-async def _ask(client: AgentClient, question: Question, files: Parts, *, advice: str) -> ExitCode:
+def _build_client(mesh: MeshAddresses, agent: str | None, api_key: str) -> "AgentClient":
+    # Imported here: an ephemeral mesh starts meanwhile.
+    from trunkline.cli.agent_client import AgentClient
+
+    return AgentClient(build_agent_url(mesh.http, agent), api_key=api_key)
+
+
+async def _ask(client: "AgentClient", question: Question, files: Parts, *, advice: str) -> ExitCode:
     answer = terminal_answer(continues=bool(question.task_id))
     await _send_question(client, answer, question, files)
     show_end(answer)
@@ -226,7 +235,7 @@ async def _ask(client: AgentClient, question: Question, files: Parts, *, advice:
     return code
 
 
-async def _ask_for_json(client: AgentClient, question: Question, files: Parts) -> ExitCode:
+async def _ask_for_json(client: "AgentClient", question: Question, files: Parts) -> ExitCode:
     answer = StreamedAnswer(write=lambda text: None, continues=bool(question.task_id))
     await _send_question(client, answer, question, files)
     report = await build_report(client, answer, agent=question.agent)
@@ -235,7 +244,7 @@ async def _ask_for_json(client: AgentClient, question: Question, files: Parts) -
 
 
 async def _send_question(
-    client: AgentClient, answer: StreamedAnswer, question: Question, files: Parts
+    client: "AgentClient", answer: StreamedAnswer, question: Question, files: Parts
 ) -> None:
     try:
         await send_turn(
@@ -255,7 +264,7 @@ async def _send_question(
         await save_files(client, answer.files, question.save)
 
 
-async def _cancel(client: AgentClient, task_id: str) -> str:
+async def _cancel(client: "AgentClient", task_id: str) -> str:
     """Cancel an abandoned task; return a text that reports the result."""
     if not task_id:
         return "stopped before the mesh created a task"
@@ -346,7 +355,7 @@ class _Conversation:
 
     async def open(self, url: str | None) -> None:
         mesh = await self._exit_stack.enter_async_context(open_mesh(url))
-        client = AgentClient(build_agent_url(mesh.http, self.agent), api_key=self.api_key)
+        client = _build_client(mesh, self.agent, self.api_key)
         self._client = await self._exit_stack.enter_async_context(client)
 
     async def close(self) -> None:

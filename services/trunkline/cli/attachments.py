@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from trunkline.artifacts.references import sanitize_filename
 from trunkline.cli.terminal import print_stderr
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 
@@ -64,7 +63,7 @@ async def save_files(
             if "url" in part and not client.has_origin_of(part["url"]):
                 print_stderr(f"not saved, it is on another host: {part['url']}")
                 continue
-            path = _unused_path(folder, sanitize_filename(part.get("filename", "")) or "file")
+            path = _unused_path(folder, _sanitize(part.get("filename", "")) or "file")
             with path.open("xb") as file:
                 try:
                     if "url" in part:
@@ -83,10 +82,17 @@ async def save_files(
 
 def _add_metadata(part: dict[str, Any], path: str) -> dict[str, Any]:
     """Return a part with the file name and the media type of a path, if it has them."""
-    name = sanitize_filename(path)
+    name = _sanitize(path)
     media_type = mimetypes.guess_type(name)[0]
     metadata = {"filename": name, "mediaType": media_type}
     return part | {key: value for key, value in metadata.items() if value}
+
+
+def _sanitize(name: str) -> str:
+    # Imported here: questions without files need no code that stores them.
+    from trunkline.artifacts.references import sanitize_filename
+
+    return sanitize_filename(name)
 
 
 def _unused_path(folder: Path, name: str) -> Path:

@@ -1,6 +1,7 @@
 """Runs a temporary mesh in a child process while a command needs one."""
 
 import asyncio
+import importlib
 import json
 import os
 import sys
@@ -8,10 +9,11 @@ import tempfile
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from trunkline.cli.options import resolve_base_url
+from trunkline import runtime
+from trunkline.cli.options import is_mesh_named, resolve_base_url
 from trunkline.cli.terminal import print_stderr
 from trunkline.errors import PeerTimeoutError, PeerUnavailableError
 from trunkline.network import is_this_machine
@@ -46,6 +48,8 @@ async def start_ephemeral_mesh() -> AsyncGenerator[MeshAddresses]:
     with tempfile.TemporaryDirectory(prefix="trunkline-") as folder:
         process = await _spawn(folder)
         try:
+            # The mesh takes longer to start than our client takes to load.
+            await runtime.load_in_thread(importlib.import_module, "trunkline.cli.agent_client")
             yield await _wait_until_ready(process)
         finally:
             await _stop(process)
@@ -53,10 +57,10 @@ async def start_ephemeral_mesh() -> AsyncGenerator[MeshAddresses]:
 
 @asynccontextmanager
 async def open_mesh(url: str | None, *, may_start: bool = True) -> AsyncGenerator[MeshAddresses]:
-    """Yield the addresses of the mesh at `url`, or of the default one.
+    """Yield the addresses of the mesh at `url`, of TRUNKLINE_URL, or of the default one.
 
-    If `may_start`, and no server listens at an address of this machine, an ephemeral mesh runs
-    instead.
+    If neither names a mesh, `may_start`, and no server listens at the default address, which is of
+    this machine, an ephemeral mesh runs instead. A line on stderr says so.
 
     Raises:
         ConfigurationError: the URL is not an HTTP URL.
@@ -64,23 +68,22 @@ async def open_mesh(url: str | None, *, may_start: bool = True) -> AsyncGenerato
         PeerTimeoutError: the ephemeral mesh took too long to start.
     """
     base = resolve_base_url(url)
-    if not (may_start and is_this_machine(base)) or await _is_port_open(base):
+    may_start = may_start and not is_mesh_named(url) and is_this_machine(base)
+    if not may_start or await _is_port_open(base):
         yield MeshAddresses(http=base, mesh="", is_ephemeral=False)
         return
     print_stderr(
         f"no mesh at {base}: starting an ephemeral one (`trunkline up` starts one that stays)"
     )
     async with start_ephemeral_mesh() as addresses:
-        # The path may select an agent.
-        yield replace(addresses, http=addresses.http + urlsplit(base).path)
+        yield addresses
 
 
 async def _is_port_open(base: str) -> bool:
     parts = urlsplit(base)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
         async with asyncio.timeout(_PROBE_TIMEOUT_S):
-            _, writer = await asyncio.open_connection(parts.hostname, port)
+            _, writer = await asyncio.open_connection(parts.hostname, parts.port)
     except TimeoutError:
         # Something drops or delays the connection, so the address is not free.
         return True

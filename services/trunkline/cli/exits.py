@@ -18,7 +18,6 @@ from trunkline.errors import (
     TreeLimitError,
     TrunklineError,
 )
-from trunkline.settings import load_settings
 
 logger = logging.getLogger(__name__)
 
@@ -100,6 +99,7 @@ def print_error(error: Exception) -> ExitCode:
 def _log(error: Exception) -> None:
     if not logging.root.handlers:
         from trunkline.logs import configure_logging
+        from trunkline.settings import load_settings
 
         # Invalid settings are reported by commands that need them.
         with suppress(ConfigurationError):

@@ -23,6 +23,8 @@ from trunkline.v1 import (
 )
 
 _PAGE_SIZE = 100
+# The wait for MCP servers that are starting.
+_START_TIMEOUT_S = 10.0
 # The limit on the characters of a text that is part of a line.
 _EXCERPT_LENGTH = 160
 
@@ -41,9 +43,12 @@ async def list_agents(mesh: str | None, *, as_json: bool) -> ExitCode:
 
 
 async def list_tools(mesh: str | None, *, as_json: bool) -> ExitCode:
-    """Print the tools of ready servers, and the other servers with their errors."""
+    """Print the tools of ready servers, and the other servers with their errors.
+
+    Servers that nothing has used yet are started, and get some time for that.
+    """
     async with open_mesh_view(mesh) as view:
-        listing = await view.tool_client().list_tools()
+        listing = await view.tool_client().wait_for_tools(timeout_s=_START_TIMEOUT_S)
     if as_json:
         print_json(json_format.MessageToDict(listing, preserving_proto_field_name=True))
         return ExitCode.OK

@@ -4,14 +4,17 @@ import os
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 import typer
 
 from trunkline.cli.terminal import print_stderr
 from trunkline.errors import ConfigurationError
-from trunkline.settings import IgnoredSettings, Settings, load_settings
+
+# Settings take a quarter of the time of a command's help to load.
+if TYPE_CHECKING:
+    from trunkline.settings import IgnoredSettings, Settings
 
 _URL_VARIABLE = "TRUNKLINE_URL"
 _KEY_VARIABLE = "TRUNKLINE_API_KEY"
@@ -109,7 +112,7 @@ ApprovalIdArgument = Annotated[
 
 def load_command_settings(
     flags: Mapping[str, object] | None = None, *, uses: Collection[str] | None
-) -> Settings:
+) -> "Settings":
     """Load the settings of a command other than `up` and `serve`.
 
     If the user has not trusted the current folder, only harmless settings of its `trunkline.toml`
@@ -118,8 +121,9 @@ def load_command_settings(
     Raises:
         ConfigurationError: the settings are invalid.
     """
+    from trunkline.settings import load_settings
 
-    def report(ignored: IgnoredSettings) -> None:
+    def report(ignored: "IgnoredSettings") -> None:
         names = [name for name in ignored.names if uses is None or name.partition(".")[0] in uses]
         if names:
             print_stderr(_describe(replace(ignored, names=tuple(names))))
@@ -127,7 +131,7 @@ def load_command_settings(
     return load_settings(flags, report_ignored=report)
 
 
-def _describe(ignored: IgnoredSettings) -> str:
+def _describe(ignored: "IgnoredSettings") -> str:
     reason = "it has changed since you trusted it" if ignored.has_changed else "it is not trusted"
     return (
         f"ignored {', '.join(ignored.names)} of {ignored.file.resolve()}: {reason}; "
@@ -135,18 +139,23 @@ def _describe(ignored: IgnoredSettings) -> str:
     )
 
 
-def resolve_base_url(url: str | None, *, settings: Settings | None = None) -> str:
+def is_mesh_named(url: str | None) -> bool:
+    """Return True if the flag or the environment names the URL of a mesh."""
+    return url is not None or bool(os.environ.get(_URL_VARIABLE))
+
+
+def resolve_base_url(url: str | None, *, settings: "Settings | None" = None) -> str:
     """Return the URL from the flag or the environment, else the address in the settings.
 
     Raises:
         ConfigurationError: it is not an HTTP URL, or the settings are invalid.
     """
     source = "--url"
-    if url is None:
-        source, url = _URL_VARIABLE, os.environ.get(_URL_VARIABLE) or None
-    if url is None:
+    if not is_mesh_named(url):
         settings = settings or load_command_settings(uses={"http", "tls"})
         return f"{'https' if settings.tls.certificate else 'http'}://{settings.http}"
+    if url is None:
+        source, url = _URL_VARIABLE, os.environ[_URL_VARIABLE]
     try:
         parts = urlsplit(url)
         # `port` raises ValueError if it is not a port number.
@@ -182,7 +191,7 @@ _MESH_SETTINGS = frozenset(
 )
 
 
-def resolve_mesh_settings(mesh: str | None, *, uses: Collection[str] = ()) -> Settings:
+def resolve_mesh_settings(mesh: str | None, *, uses: Collection[str] = ()) -> "Settings":
     """Return the settings of a mesh's client: the mesh of the flag, else of the settings.
 
     `uses` are further settings that the command uses.

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from trunkline.cli.exits import ExitCode
+from trunkline.cli.install_source import InstallSource
 from trunkline.cli.terminal import print_json, print_stderr
 from trunkline.errors import ConfigurationError
 from trunkline.settings import CONFIG_FILE, ENV_PREFIX
@@ -40,7 +41,10 @@ def create_project(name: str, folder: Path | None, *, with_graph: bool, as_json:
     folder = folder or Path(name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigurationError(str(folder), "exists and is not an empty folder")
+    source = InstallSource.find()
     values = {
+        "source": source.uv if source else "",
+        "install": f"$ pip install {source.pip}\n" if source else "",
         "name": name,
         "module": module,
         "variable": f"{ENV_PREFIX}AGENT_{module.upper()}_",
@@ -52,6 +56,8 @@ def create_project(name: str, folder: Path | None, *, with_graph: bool, as_json:
         path.format(module=module): _render_template(source.replace("KIND", kind), values)
         for source, path in _FILES.items()
     }
+    if source:
+        contents["pyproject.toml"] += _render_template("source.pyproject.toml", values)
     agent_settings = "" if with_graph else _render_template("function.trunkline.toml", values)
     contents[CONFIG_FILE] = _render_template("trunkline.toml", values) + agent_settings
     for path, text in contents.items():

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import TypeAlias
 
@@ -143,6 +143,15 @@ class RegistryClient:
             call.cancel()
 
 
+ListedTools: TypeAlias = tool_service_pb2.ListToolsResponse | tool_service_pb2.WatchToolsResponse
+"""The tools of some servers, and the servers' states."""
+
+
+def _is_starting(listing: ListedTools) -> bool:
+    starting = tool_service_pb2.TOOL_SERVER_STATE_STARTING
+    return any(server.state == starting for server in listing.servers)
+
+
 class ToolClient:
     """Calls ToolService. Every method raises TrunklineErrors only."""
 
@@ -157,6 +166,20 @@ class ToolClient:
         request = tool_service_pb2.ListToolsRequest(servers=servers)
         with self._breaker.guard(), translate_errors(self._peer):
             return await self._stub.ListTools(request, timeout=UNARY_TIMEOUT_S)
+
+    async def wait_for_tools(
+        self, servers: tuple[str, ...] = (), *, timeout_s: float
+    ) -> ListedTools:
+        """Return what `list_tools` does, once no server is starting, or after `timeout_s`."""
+        response: ListedTools = await self.list_tools(servers)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                if _is_starting(response):
+                    async with aclosing(self.watch_tools(servers)) as lists:
+                        async for response in lists:
+                            if not _is_starting(response):
+                                break
+        return response
 
     @asynccontextmanager
     async def call_tool(

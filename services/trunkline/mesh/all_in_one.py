@@ -1,7 +1,7 @@
 """A whole mesh in one process: `trunkline up`."""
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence, Set
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from trunkline.agents.hosting import AgentReadiness, add_host_services, open_host, open_membership
@@ -19,12 +19,16 @@ from trunkline.mesh.registry import (
     reserve_mesh_address,
 )
 from trunkline.mesh.remotes import build_remote_agents
-from trunkline.mesh.tools import add_tool_adapter, load_mcp_config
+from trunkline.mesh.tools import add_tool_adapter, load_mcp_config, map_server_agents
 from trunkline.mesh.webhook_secret import load_or_create_secret
 from trunkline.runtime import ServiceStatus
 from trunkline.server import MeshServer
 from trunkline.server.socket_folder import socket_address
 from trunkline.settings import Settings, advertised_address, dial_address
+from trunkline.supervisor import Supervisor
+from trunkline.tasks.agent import Agent
+from trunkline.tools.adapter import ToolAdapter
+from trunkline.tools.config import McpConfig
 from trunkline.tools.span_intake_servicer import SpanIntake
 
 logger = logging.getLogger(__name__)
@@ -80,6 +84,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         intake = SpanIntake(credentials, channels.get(unix_address))
         await stack.enter_async_context(intake)
         adapter = add_tool_adapter(server, config, settings, directory, intake=intake)
+        _start_servers_of_plans(agents, adapter, config)
         await server.start()
         stack.push_async_callback(server.stop, STOP_GRACE_S)
         # Closed before the server, to which MCP servers send their last spans.
@@ -120,6 +125,21 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
             failed=host.lost,
             standby=membership.standby,
         )
+
+
+def _start_servers_of_plans(
+    agents: Sequence[Agent], adapter: ToolAdapter, config: McpConfig
+) -> None:
+    """Start the MCP servers of the agents in a plan at once, while LangGraph is loaded."""
+    users = map_server_agents(config)
+
+    def start(planned: Set[str]) -> None:
+        if names := [name for name in users if not planned.isdisjoint(users[name])]:
+            adapter.note_use(names)
+
+    for agent in agents:
+        if isinstance(agent, Supervisor):
+            agent.on_plan = start
 
 
 def _advertise(settings: Settings, dialed: str) -> str:

@@ -143,7 +143,7 @@ def add_tool_adapter(
         ToolServicer(
             adapter,
             ApprovalGate(server.statements, UsedApprovals(settings.data_dir)),
-            agents=_map_server_agents(config),
+            agents=map_server_agents(config),
             options=settings.agent_options,
             artifacts=ArtifactClient(directory),
             audit=server.audit,
@@ -152,7 +152,7 @@ def add_tool_adapter(
     return adapter
 
 
-def _map_server_agents(config: McpConfig) -> Mapping[str, Sequence[str]]:
+def map_server_agents(config: McpConfig) -> Mapping[str, Sequence[str]]:
     """Return the names of the agents that use each MCP server's tools, by the server's name."""
     users = {server: [agent] for server, agent in config.plugin_servers.items()}
     for spec in agents_from_config(config):

@@ -95,6 +95,11 @@ class ReasoningAgent:
         if task.attempt == 1:
             # Report `working` before slow loading.
             await task.working()
+        listing: ToolListing | None = None
+        if self._graph is None:
+            # The tool servers start while LangGraph is loaded.
+            async with runtime.run_in_background(prewarm()):
+                listing = await self._tools.list_tools(self._servers)
         await prewarm()
         from trunkline.reasoning.checkpoint_files import open_turn_checkpoints
 
@@ -103,13 +108,15 @@ class ReasoningAgent:
                 if task.attempt > 1:
                     state = (checkpoints.state or {}) if checkpoints else {}
                     await task.rewind(state.get("written"))
-                await self._run(task, checkpoints)
+                listing = listing or await self._tools.list_tools(self._servers)
+                await self._run(task, listing, checkpoints)
 
-    async def _run(self, task: TurnRuntime, checkpoints: "TurnCheckpoints | None") -> None:
+    async def _run(
+        self, task: TurnRuntime, listing: ToolListing, checkpoints: "TurnCheckpoints | None"
+    ) -> None:
         from trunkline.reasoning.graph import build_graph, run_turn
         from trunkline.reasoning.turn import ReasoningTurn
 
-        listing = await self._tools.list_tools(self._servers)
         if not listing.tools:
             await task.fail(_explain_no_tools(listing))
             return

@@ -1,13 +1,11 @@
 """Tool sources for reasoning agents, such as the mesh's tool adapter."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 from trunkline.client.directory import Directory
-from trunkline.client.services import ToolClient
+from trunkline.client.services import ListedTools, ToolClient
 from trunkline.errors import PeerProtocolError, ToolNotFoundError
 from trunkline.settings import AgentSettings
 from trunkline.v1 import tool_service_pb2
@@ -55,19 +53,8 @@ class MeshTools:
 
     async def list_tools(self, servers: Sequence[str]) -> ToolListing:
         """Return the tools of these servers. Waits for servers that are starting."""
-        client = self._client()
-        response: tool_service_pb2.ListToolsResponse | tool_service_pb2.WatchToolsResponse
-        response = await client.list_tools(tuple(servers))
-        try:
-            async with asyncio.timeout(SETTLE_TIMEOUT_S):
-                if _is_starting(response.servers):
-                    async with aclosing(client.watch_tools(tuple(servers))) as lists:
-                        async for response in lists:
-                            if not _is_starting(response.servers):
-                                break
-        except TimeoutError:
-            # Servers that are still starting count as unavailable.
-            pass
+        # Servers that are still starting then count as unavailable.
+        response = await self._client().wait_for_tools(tuple(servers), timeout_s=SETTLE_TIMEOUT_S)
         return _build_listing(servers, response)
 
     async def call_tool(
@@ -110,14 +97,7 @@ class AllowedTools:
         return await self._source.call_tool(request, on_progress=on_progress)
 
 
-def _is_starting(servers: Sequence[tool_service_pb2.ToolServer]) -> bool:
-    return any(server.state == tool_service_pb2.TOOL_SERVER_STATE_STARTING for server in servers)
-
-
-def _build_listing(
-    names: Sequence[str],
-    response: tool_service_pb2.ListToolsResponse | tool_service_pb2.WatchToolsResponse,
-) -> ToolListing:
+def _build_listing(names: Sequence[str], response: ListedTools) -> ToolListing:
     problems = dict.fromkeys(names, "it is not in the mcpServers file")
     for server in response.servers:
         problems.pop(server.name, None)

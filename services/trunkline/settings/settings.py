@@ -143,8 +143,12 @@ class Settings:
     cancel_grace_s: NonNegativeSeconds = 2.0
     """The time that canceled code has for cleaning up before its task is canceled regardless."""
     prewarm: bool = False
-    """Load the reasoning libraries at the start. The first question is a second or two faster, and
-    an idle mesh is about 55 MB larger."""
+    """Load the reasoning libraries at the start. The first question is half a second faster, and an
+    idle mesh is about 55 MB larger."""
+    tool_idle_s: Annotated[float, Between(0.1, 365 * DAY_S)] = 600.0
+    """The time without calls after which the MCP servers of the bundled agents end. They start at
+    their first use, and the next call starts them again, which takes about a second. Each has some
+    65 MB."""
     drain_grace_s: NonNegativeSeconds = 10.0
     """The time that work in progress has for finishing when the mesh stops."""
     model: str = "rules"

@@ -23,7 +23,7 @@ _HARMLESS: Final = frozenset(
         "flush_interval_ms", "heartbeat_s", "lease_s", "limits", "log_format", "log_level",
         "long_poll_s", "patience_s", "ping_s", "prewarm", "push_notifications", "queue_limit",
         "request_timeout_s", "streaming", "strict_versions", "synchronous", "task_limit",
-        "trace_age_s", "trace_limit", "tree",
+        "tool_idle_s", "trace_age_s", "trace_limit", "tree",
     }
 )  # fmt: skip
 # Harmless keys of the tables of agents.

@@ -9,7 +9,7 @@ import contextlib
 import importlib
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -74,6 +74,8 @@ class Supervisor:
         self._planner = planner
         self._directory = directory
         self._limits = limits or ChildLimits()
+        self.on_plan: Callable[[Set[str]], None] | None = None
+        """Called with the names of the agents that it is going to ask, before LangGraph loads."""
         self._graph: SupervisorGraph | None = None
         # The router for a revision of the directory. It is rebuilt when agents come or go.
         self._router = (-1, Router([]))
@@ -150,6 +152,8 @@ class Supervisor:
         state = state or await begin_turn(turn)
         if state is None:
             return
+        if self.on_plan is not None:
+            self.on_plan({step.agent for step in state["steps"]})
         graph = await self._load_graph()
         # No stream modes: readers follow the journal.
         async for _ in graph.astream(state, context=turn, stream_mode=[]):

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 class ToolAdapter:
     """The MCP servers of a mesh. Entering starts them in the background; leaving stops them.
 
-    A missing, broken or slow server delays only its own callers.
+    A server with `idle_s` starts when its tools are listed or called for the first time. A missing,
+    broken or slow server delays only its own callers.
     """
 
     def __init__(
@@ -73,6 +74,11 @@ class ToolAdapter:
         wanted = names or self._servers
         return [self._servers[name] for name in wanted if name in self._servers]
 
+    def note_use(self, names: Sequence[str] = ()) -> None:
+        """Start the servers with these names, or all, that nothing has used yet."""
+        for server in self.list_servers(names):
+            server.note_use()
+
     async def call(  # noqa: PLR0913  all but the call by name
         self,
         server: str,
@@ -110,12 +116,13 @@ class ToolAdapter:
         return self.revision
 
     async def wait_ready(self, names: Sequence[str] = (), *, timeout_s: float) -> None:
-        """Wait until the servers with these names, or all, are ready.
+        """Start the servers with these names, or all, and wait until they are ready.
 
         Raises:
             ToolServerUnavailableError: a server failed.
             PeerTimeoutError: a server is still starting after `timeout_s`.
         """
+        self.note_use(names)
         for server in self.list_servers(names):
             try:
                 async with asyncio.timeout(timeout_s):

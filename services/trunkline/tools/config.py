@@ -137,8 +137,9 @@ class ServerOverlay(_Strict):
     call_timeout_s: Annotated[float, Field(gt=0)] | None = None
     """Seconds that a call may take."""
     idle_s: Annotated[float, Field(gt=0)] | None = None
-    """Seconds without calls after which the server's process is stopped. The next call starts it
-    again, which takes about a second. Only for servers without state between calls."""
+    """Seconds without calls after which the server's process is stopped. It starts when its tools
+    are listed or called for the first time, and the next call starts it again, which takes about a
+    second. Only for servers without state between calls."""
     ca_file: Path | None = None
     """Certificate authorities for a remote server, in place of the system's."""
 

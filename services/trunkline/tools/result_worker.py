@@ -16,8 +16,12 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final
 
-from jsonschema.validators import validator_for
-from referencing import Registry
+# jsonschema loads this optional parser of URIs if it is installed, which takes a second. Formats
+# are not checked here.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
+
+from jsonschema.validators import validator_for  # noqa: E402
+from referencing import Registry  # noqa: E402
 
 _CPU_LIMIT_S: Final = 10
 _MEMORY_LIMIT_BYTES: Final = 512 << 20

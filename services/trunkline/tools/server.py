@@ -40,8 +40,6 @@ logger = logging.getLogger(__name__)
 
 ToolServerState = tool_service_pb2.ToolServerState
 
-# An idle server that has had no call yet is stopped this soon after its start.
-_FIRST_IDLE_S = 2.0
 # Attempts of a call that is safe to repeat, and of a call that reached no tool.
 _ATTEMPTS = 2
 _UNDELIVERED_ATTEMPTS = 3
@@ -88,6 +86,10 @@ class ToolServer:
         self._has_expired = False
         # Consecutive failures. A long run without failure resets them.
         self._failures = 0
+        # A server with `idle_s` starts at its first use.
+        self._is_used = asyncio.Event()
+        if config.trunkline.idle_s is None:
+            self._is_used.set()
         # A server without calls may be stopped for idleness. The next call starts it again.
         self._is_idle = False
         self._start_requested = asyncio.Event()
@@ -95,10 +97,14 @@ class ToolServer:
         self._last_use = 0.0
 
     async def run(self, group: asyncio.TaskGroup) -> None:
-        """Keep the server running until cancelled. Its background tasks run in `group`."""
+        """Keep the server running until cancelled. Its background tasks run in `group`.
+
+        A server with `idle_s` starts when its tools are listed or called for the first time.
+        """
         # Background work belongs to no caller's trace.
         otel_context.attach(otel_context.Context())
         settings = self._settings
+        await self._is_used.wait()
         backoff = Backoff(first_s=settings.restart_delay_s, limit_s=settings.restart_delay_max_s)
         reported = ""
         while True:
@@ -129,6 +135,10 @@ class ToolServer:
             if self.breaker.is_closed:
                 self._set_state(ToolServerState.TOOL_SERVER_STATE_STARTING, problem)
 
+    def note_use(self) -> None:
+        """Start the server if nothing has used it yet."""
+        self._is_used.set()
+
     async def call(
         self,
         tool: str,
@@ -154,6 +164,7 @@ class ToolServer:
         own_s = self._config.trunkline.call_timeout_s or self._settings.call_timeout_s
         limit_s = own_s if timeout_s is None else min(own_s, timeout_s)
         self._calls += 1
+        self.note_use()
         try:
             async with asyncio.timeout(limit_s):
                 return await self._call(tool, arguments, on_progress, check)
@@ -311,14 +322,11 @@ class ToolServer:
         return await connection.describe_end()
 
     async def _is_unused(self, connection: ServerConnection) -> bool:
-        """Return True after `idle_s` without calls, or False when the server has ended.
-
-        A server that was only started for its list of tools waits a shorter time.
-        """
+        """Return True after `idle_s` without calls, or False when the server has ended."""
         loop = asyncio.get_running_loop()
         idle_s = self._config.trunkline.idle_s
         if idle_s is not None and not self._last_use:
-            self._last_use = loop.time() - idle_s + min(idle_s, _FIRST_IDLE_S)
+            self._last_use = loop.time()
         while True:
             unused_until = loop.time() if self._calls else self._last_use
             limit = None if idle_s is None else unused_until + idle_s

@@ -150,6 +150,7 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
         self, names: Sequence[str]
     ) -> tuple[list[tool_service_pb2.Tool], list[tool_service_pb2.ToolServer]]:
         servers = self._adapter.list_servers(names)
+        self._adapter.note_use(names)
         tools = [tool for server in servers for tool in server.tools.values()]
         states = [
             tool_service_pb2.ToolServer(

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 COMMAND = "trunkline-mcp-argocd"
 TOKEN_VARIABLE = "ARGOCD_AUTH_TOKEN"  # noqa: S105 the name of a variable
 """Holds the server's token. Argo CD's own command line uses the same name."""
-_IDLE_S = 60.0
 
 
 class ArgoCDSettings(BaseModel):
@@ -59,4 +58,5 @@ def build_servers(context: "PluginContext[ArgoCDSettings]") -> Mapping[str, "Mcp
     # A reference: only the process that starts the server holds the token.
     token = f"${{{settings.token_env}}}" if os.environ.get(settings.token_env) else ""
     env = {TOKEN_VARIABLE: token} if token else {}
-    return {"argocd": McpServer(command=COMMAND, args=args, env=env, idle_s=_IDLE_S)}
+    idle_s = context.mesh.tool_idle_s
+    return {"argocd": McpServer(command=COMMAND, args=args, env=env, idle_s=idle_s)}

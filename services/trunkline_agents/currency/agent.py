@@ -26,5 +26,7 @@ plugin = AgentPlugin(
         servers=["currency"],
         repeatable=True,
     ),
-    servers=lambda _: {"currency": McpServer(command="trunkline-mcp-currency", idle_s=60)},
+    servers=lambda context: {
+        "currency": McpServer(command="trunkline-mcp-currency", idle_s=context.mesh.tool_idle_s)
+    },
 )

@@ -44,7 +44,7 @@ class EngineLimits:
     """Longest wait of a question for its turn."""
     queue_length: int = 16
     """Questions that run or wait. Further ones get ToolServerUnavailableError."""
-    idle_s: float = 60.0
+    idle_s: float = 600.0
     """A worker without work is killed after this time, which frees its memory."""
 
 

@@ -13,6 +13,7 @@ from trunkline_agents.math import patterns
 from trunkline_agents.math.engine import EngineLimits, MathEngine
 from trunkline_agents.math.parser import parse_equation, parse_expression, parse_variable
 from trunkline_agents.math.size_limits import check_size
+from trunkline_agents.math.whole_numbers import compute_whole_number
 from trunkline_agents.mcp_server import (
     MATCH_KEY,
     READ_ONLY,
@@ -130,7 +131,10 @@ class MathTools:
     async def _calculate(self, expression: str, digits: int | None) -> ToolAnswer:
         # Users add '=' as on a pocket calculator.
         formula = _strip_punctuation(expression).removesuffix("=")
-        check_size(parse_expression(formula))
+        node = parse_expression(formula)
+        check_size(node)
+        if digits is None and (number := compute_whole_number(node)) is not None:
+            return ToolAnswer(str(number), {"exact": str(number), "approximation": None})
         if digits is not None and not 1 <= digits <= MAX_DIGITS:
             raise InvalidArgumentError("digits", f"Ask for 1 to {MAX_DIGITS:,} digits.")
         return await self._engine.compute("calculate", {"expression": formula, "digits": digits})

@@ -23,7 +23,6 @@ EMBEDDINGS_VARIABLE = "TRUNKLINE_EMBEDDINGS_KEY"
 """Holds the server's key for the embedding model."""
 DOCUMENTS_KEY_VARIABLE = "TRUNKLINE_DOCUMENTS_KEY"
 """Holds the server's key for encrypted documents."""
-_IDLE_S = 60.0
 
 
 _OptionalUrl = Annotated[str, AfterValidator(check_optional_url)]
@@ -65,13 +64,22 @@ def open_documents_key(settings: Settings) -> DerivedKey | None:
 
 
 def build_servers(context: "PluginContext[ResearchSettings]") -> Mapping[str, "McpServer"]:
-    """Return the server `research`, which gets the mesh's documents and search engines."""
+    """Return the server `research`, which gets the mesh's documents and search engines.
+
+    Raises:
+        ConfigurationError: there is no such embedding model, or its package is not installed.
+    """
     # Loads gRPC's messages: the server, which imports this module, needs none.
     from trunkline import McpServer
-    from trunkline_agents.research.documents.embeddings import EmbeddingModel
+    from trunkline_agents.research.documents.embeddings import (
+        EmbeddingModel,
+        check_embedding_model,
+    )
 
     settings = context.settings
     model = EmbeddingModel.from_settings(settings.embeddings, context.mesh.models)
+    if model:
+        check_embedding_model(model)
     args = {
         "--documents": str(documents_path(context.mesh.data_dir).absolute()),
         "--searxng-url": settings.searxng_url,
@@ -91,6 +99,6 @@ def build_servers(context: "PluginContext[ResearchSettings]") -> Mapping[str, "M
         command=COMMAND,
         args=[f"{name}={value}" for name, value in args.items()],
         env={name: key for name, key in keys.items() if key},
-        idle_s=_IDLE_S,
+        idle_s=context.mesh.tool_idle_s,
     )
     return {"research": server}

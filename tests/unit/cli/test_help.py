@@ -8,7 +8,10 @@ import pytest
 from trunkline.cli.commands.inspect import WebhookState
 from trunkline.cli.webhooks import STATES
 
-HEAVY = ("asyncio", "grpc", "httpx2", "langgraph", "mcp", "opentelemetry", "rich", "starlette")
+HEAVY = (
+    "asyncio", "cryptography", "google.protobuf", "grpc", "httpx2", "langgraph", "mcp",
+    "opentelemetry", "rich", "starlette",
+)  # fmt: skip
 PROBE = """
 import sys
 from trunkline.cli import main
@@ -37,6 +40,15 @@ def test_help_and_version_import_no_heavy_libraries(words: tuple[str, ...]) -> N
     output = run(*words).splitlines()
     assert output[-1].split()[:1] == ["loaded"]
     assert output[-1].split()[2:] == []
+
+
+def test_a_question_starts_a_mesh_before_it_loads_its_client() -> None:
+    client = ("cryptography", "google.protobuf", "grpc", "httpx2", "trunkline_bridge")
+    probe = "import sys, trunkline.cli.a2a; print([name for name in {!r} if name in sys.modules])"
+    loaded = subprocess.run(
+        [sys.executable, "-c", probe.format(client)], check=True, capture_output=True
+    )
+    assert loaded.stdout.strip() == b"[]"
 
 
 def test_help_names_every_command() -> None:

@@ -178,7 +178,7 @@ def open_model(choice: ModelChoice | str, *, examples: Iterable[str] = ()) -> Mo
     """Create a model. `examples` are questions that its agent can answer.
 
     Raises:
-        ModelUnavailableError: no model has that name.
+        ModelUnavailableError: no model has that name, or the package of its provider is missing.
     """
     if isinstance(choice, str):
         choice = ModelChoice(choice)
@@ -192,6 +192,8 @@ def _open_client(name: str, options: ModelSettings, examples: tuple[str, ...]) -
     if name == RULES:
         return ModelClient(RULES, ModelSettings(), partial(_build_rules_model, examples))
     provider, short = find_provider(name)
+    if problem := provider.describe_missing_package():
+        raise ModelUnavailableError(name, problem)
     return ModelClient(name, options, partial(provider.build_client, short, options), provider)
 
 

@@ -1,6 +1,7 @@
 """Model providers: their LangChain packages, API keys and client options."""
 
 import importlib
+import importlib.util
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -47,6 +48,13 @@ class Provider:
             "".join(self.key_variables[:1]),
         )
 
+    def describe_missing_package(self) -> str:
+        """Return what to install for its models, or "" if nothing is missing."""
+        if importlib.util.find_spec(self.module) is not None:
+            return ""
+        package = self.module.replace("_", "-")
+        return f"it needs {package}: install trunkline[{self.name}]"
+
     def build_client(self, name: str, options: ModelSettings) -> "BaseChatModel":
         """Load the package and create a model's client. Takes a second or two.
 
@@ -62,10 +70,9 @@ class Provider:
             arguments["temperature"] = options.temperature
         try:
             client_class = getattr(importlib.import_module(self.module), self.class_name)
-        except ImportError:
-            package = self.module.replace("_", "-")
-            problem = f"it needs {package}: install trunkline[{self.name}]"
-            raise ModelCallError("not_installed", problem) from None
+        except ImportError as error:
+            problem = self.describe_missing_package() or f"{self.module} can't be loaded"
+            raise ModelCallError("not_installed", problem) from error
         try:
             model: BaseChatModel = client_class(**arguments | dict(options.extra))
         except (ValueError, TypeError) as error:

@@ -1,6 +1,7 @@
 """Search by meaning: a provider's model makes vectors of passages and of questions."""
 
 import importlib
+import importlib.util
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 # Passages in one request.
 _BATCH_SIZE: Final = 64
+_SETTING: Final = "research.embeddings"
 # Two attempts together take less time than a tool call may.
 _TIMEOUT_S: Final = 20.0
 _RETRIES: Final = 1
@@ -154,30 +156,38 @@ class EmbeddingIndex:
         return [row.tobytes() for row in vectors]
 
 
+def check_embedding_model(model: EmbeddingModel) -> None:
+    """Check that a model can be used, without loading its provider's package.
+
+    Raises:
+        ConfigurationError: there is no such provider, or a package is not installed.
+    """
+    provider, _, name = model.name.partition(":")
+    if provider not in _PROVIDERS or not name:
+        names = ", ".join(f"{provider}:NAME" for provider in _PROVIDERS)
+        raise ConfigurationError(_SETTING, f"{model.name!r} is not one of: {names}")
+    modules = ("numpy", _PROVIDERS[provider].module)
+    if not all(importlib.util.find_spec(module) for module in modules):
+        problem = f"{model.name} needs `pip install 'trunkline[embeddings,{provider}]'`"
+        raise ConfigurationError(_SETTING, problem)
+
+
 def open_embedding_index(model: EmbeddingModel) -> EmbeddingIndex:
     """Open the index of a model. Loading the provider's package takes seconds.
 
     Raises:
         ConfigurationError: there is no such provider, or its package is not installed.
     """
+    check_embedding_model(model)
     provider, _, name = model.name.partition(":")
-    where = "research.embeddings"
-    if provider not in _PROVIDERS or not name:
-        names = ", ".join(f"{provider}:NAME" for provider in _PROVIDERS)
-        raise ConfigurationError(where, f"{model.name!r} is not one of: {names}")
+    entry = _PROVIDERS[provider]
     try:
-        importlib.import_module("numpy")
-        entry = _PROVIDERS[provider]
         make = getattr(importlib.import_module(entry.module), entry.embeddings)
-    except ImportError as error:
-        problem = f"{model.name} needs `pip install 'trunkline[embeddings,{provider}]'`"
-        raise ConfigurationError(where, problem) from error
-    try:
         return EmbeddingIndex(model.name, make(**_build_arguments(provider, name, model)))
     # A provider's class may raise anything. The text may hold a key.
     except Exception as error:
         problem = f"{model.name} can't be used: {type(error).__name__}; is its key set?"
-        raise ConfigurationError(where, problem) from error
+        raise ConfigurationError(_SETTING, problem) from error
 
 
 def _build_arguments(provider: str, name: str, model: EmbeddingModel) -> dict[str, Any]:

@@ -375,11 +375,14 @@ async def test_a_custom_server_needs_no_key(
     assert (await open_test_model(server, "openai:m").ask(QUESTION)).text == "x"
 
 
-async def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fallbacks", [(), ("openai:m",)])
+async def test_a_missing_package_is_named_at_once(
+    monkeypatch: pytest.MonkeyPatch, fallbacks: tuple[str, ...]
+) -> None:
     monkeypatch.setitem(sys.modules, "langchain_openai", None)
-    monkeypatch.setenv("OPENAI_API_KEY", "k")
-    problem = await get_problem(open_model("openai:m"))
-    assert "it needs langchain-openai: install trunkline[openai]" in problem
+    choice = ModelChoice("rules" if fallbacks else "openai:m", fallbacks, {})
+    with pytest.raises(ModelUnavailableError, match="install trunkline\\[openai\\]"):
+        open_model(choice)
 
 
 async def test_wrong_options_are_reported_without_their_values(

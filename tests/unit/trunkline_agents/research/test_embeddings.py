@@ -1,5 +1,6 @@
 """Documents are also searched by meaning, with the vectors of a model."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from trunkline_agents.research.documents.adding import add_documents
 from trunkline_agents.research.documents.embeddings import (
     EmbeddingIndex,
     EmbeddingModel,
+    check_embedding_model,
     open_embedding_index,
 )
 from trunkline_agents.research.documents.search import search_documents
@@ -133,6 +135,13 @@ def test_only_known_providers_can_be_named() -> None:
     for name in ("unknown:x", "openai", "openai:", "x"):
         with pytest.raises(ConfigurationError, match="is not one of: openai:NAME"):
             open_embedding_index(EmbeddingModel(name=name))
+
+
+@pytest.mark.parametrize("module", ["numpy", "langchain_openai"])
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'trunkline\[embeddings,openai\]'"):
+        check_embedding_model(EmbeddingModel(name="openai:small"))
 
 
 def test_the_url_and_the_key_come_from_the_model_settings(
