@@ -11,13 +11,13 @@ _OUTER_MARKS = " \t\r\n,;:"
 _LEADING_MARKS = f"{_OUTER_MARKS}!.?"
 
 _GREETINGS = (
-    "hi|hello|hey|hiya|howdy|greetings|good morning|good afternoon|good evening|good day|welcome"
+    "hi|hello|hey|hiya|howdy|greetings|good morning|good afternoon|good evening|good day|"
+    "thanks|thank you|thx|cheers|many thanks|bye|goodbye|good bye|see you|good night"
 )
 _ADDRESSEES = "there|everyone|everybody|all|again|team|you|trunkline"
-_THANKS = "thanks|thank you|thx|cheers|many thanks"
 _FILLERS = (
     "please|kindly|ok|okay|so|well|now|and|then|also|just|maybe|perhaps|actually|sorry|excuse me|"
-    "by the way|next|quick question|quick one|a quick question|question|one question|"
+    "by the way|next|first|firstly|finally|lastly|quick question|quick one|a quick question|question|one question|"
     "one more thing|one more question|i have a question|i have a quick question"
 )
 _REQUESTS = (
@@ -37,7 +37,7 @@ _INDIRECT = (
 _TAILS = (
     "please|for me|for us|if you can|if you could|if possible|if you don't mind|would you|"
     "could you|can you|will you|ok|okay|right|a lot|so much|very much|in advance|by the way|"
-    f"{_THANKS}"
+    "thanks|thank you|thx|cheers|many thanks"
 )
 _INTRODUCTIONS = (
     "help|help me|what can you do|what can you do for me|what do you do|what can i ask|"
@@ -66,7 +66,7 @@ def _parse_phrases(*alternatives: str) -> frozenset[tuple[str, ...]]:
 _SALUTATIONS = _parse_phrases(_GREETINGS)
 _ADDRESSED = _parse_phrases(_ADDRESSEES)
 _INDIRECT_OPENINGS = _parse_phrases(_INDIRECT)
-_OPENINGS = _parse_phrases(_THANKS, _FILLERS, _REQUESTS) | _SALUTATIONS | _INDIRECT_OPENINGS
+_OPENINGS = _parse_phrases(_FILLERS, _REQUESTS) | _SALUTATIONS | _INDIRECT_OPENINGS
 _CLOSINGS = _parse_phrases(_TAILS)
 _INTRODUCTION_REQUESTS = _parse_phrases(_INTRODUCTIONS)
 _LONGEST = max(map(len, (*_OPENINGS, *_CLOSINGS)))

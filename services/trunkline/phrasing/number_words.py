@@ -181,8 +181,10 @@ class _Reader:
         return int(value), end + has_ending
 
     def _read_fraction(self, index: int) -> _Parsed:
-        """Read "two thirds", "a quarter", or "half of"."""
-        if self._word(index) == "half" and self._word(index + 1) == "of":
+        """Read "two thirds", "a quarter", "half of" or the half in "half 90"."""
+        if self._word(index) == "half" and (
+            self._word(index + 1) == "of" or self._read_cardinal(index + 1) is not None
+        ):
             return Fraction(1, 2), index + 1
         if self._word(index) in _ARTICLES:
             numerator: _Parsed = (Fraction(1), index + 1)

@@ -90,8 +90,8 @@ def no_agent_question(steps: Sequence[Step], router: Router) -> str:
 def render_introduction(router: Router) -> str:
     """Return the answer to a greeting, and to a question about what can be asked."""
     if not router.cards:
-        return "Hello! No agent is here yet; start one and ask again."
-    return _add_examples("Hello! I pass your questions to the agents that fit.", router)
+        return "No agent is here yet; start one and ask again."
+    return _add_examples("I pass your questions to the agents that fit.", router)
 
 
 def _add_examples(text: str, router: Router) -> str:

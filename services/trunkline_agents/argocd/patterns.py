@@ -162,6 +162,11 @@ HISTORY: Final[list[MatchRuleJson]] = [
         "arguments": _APPLICATION,
     },
     {
+        "pattern": r"^when\sdid\s(?:i|we|you|they|someone)\s(?:last\s)?(?:deploy|sync|release|update)\s"
+        rf"{_APP}(?:\slast)?{_END}",
+        "arguments": _APPLICATION,
+    },
+    {
         "pattern": rf"^who\s(?:has\s)?(?:last\s)?(?:deployed|synced|released|updated)\s{_APP}(?:\slast)?{_END}",
         "arguments": _APPLICATION,
     },

@@ -9,6 +9,18 @@ _CONVERSION = AgentSkill(
     tags=[
         *("currency", "currencies", "convert", "exchange", "exchange rate"),
         *("dollar", "dollars", "euro", "euros", "yen", "pound", "pounds", "franc", "francs"),
+        *(
+            "in dollars",
+            "in euros",
+            "in euro",
+            "in pounds",
+            "in yen",
+            "in francs",
+            "in EUR",
+            "in USD",
+        ),
+        *("in GBP", "in JPY", "in CHF", "to dollars", "to euros", "to pounds", "to yen", "to EUR"),
+        *("to USD", "to GBP", "to JPY", "to CHF"),
         *("bucks", "quid", "sterling", "rupee", "rupees", "yuan", "renminbi", "krona", "kronor"),
         *(
             "krone",

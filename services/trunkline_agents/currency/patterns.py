@@ -111,7 +111,7 @@ CONVERT: list[MatchRuleJson] = [
     {
         # "EUR/USD", "what's the euro at against the dollar", "how is the euro against the yen"
         "pattern": rf"^{_THE_RATE}{_FROM}(?:\s(?:at|worth|doing|standing))?"
-        rf"(?:\s*/\s*|\s(?:against|vs\.?|versus|in)\s){_TO}{_DATE}{_END}",
+        rf"(?:\s*/\s*|\s|\s(?:against|vs\.?|versus|in)\s){_TO}{_DATE}{_END}",
         "arguments": _ONE,
     },
 ]

@@ -39,6 +39,17 @@ _ARITHMETIC = AgentSkill(
             "natural logarithm",
         ),
         *("logarithm", "absolute value", "sin pi", "cos pi", "tan pi", "ln e", "log e", "ln x"),
+        *(
+            "arcsin",
+            "arccos",
+            "arctan",
+            "to the power of",
+            "what is pi",
+            "value of pi",
+            "value of e",
+        ),
+        *("# of #", "as a fraction of", "sum of the first #", "sum of all", "# reduced by #"),
+        *("# increased by #", "negative #", "how much more is #"),
         *("sin #", "cos #", "tan #", "exp #", "log #", "ln #", "sin x", "cos x", "tan x", "log x"),
         *(
             "+",
@@ -64,8 +75,8 @@ _STATEMENTS = AgentSkill(
     tags=[
         *("prime number", "# prime", "# a prime", "# even", "# an even", "# odd", "# an odd"),
         *("perfect square", "# a square", "# divisible", "# a multiple of", "# a factor of #"),
-        *("# bigger than #", "# greater than #", "# larger than #", "# more than #", "# equal #"),
-        *("# less than #", "# smaller than #", "# equal to #", "# equals #", "# divide #"),
+        *("# bigger than", "# greater than", "# larger than", "# more than", "# equal #"),
+        *("# less than", "# smaller than", "# equal to #", "# equals #", "# divide #"),
         *("which is bigger", "which is larger", "which is greater", "which is smaller"),
         *("bigger # or #", "larger # or #", "smaller # or #", ">", "<"),
     ],

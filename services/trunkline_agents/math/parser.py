@@ -83,6 +83,10 @@ SPELLINGS = {
     "logarithm": "log",
     "absolute value": "abs",
     "modulo": "mod",
+    "negative": "-",
+    "is equal to": "=",
+    "equal to": "=",
+    "equals": "=",
     "greatest common divisor": "gcd",
     "greatest common factor": "gcd",
     "highest common factor": "gcd",
@@ -103,6 +107,13 @@ _TO_THE = re.compile(
 )
 # A comma between groups of three digits, as in 1,200: not the one between arguments.
 _GROUPED = re.compile(r"(?<![\d.,(])(?<!,\s)\d{1,3}(?:,\d{3})+(?![\d,])(?!\s{0,4}[,)])")
+# A whole number and a fraction, as in 1 1/2.
+_MIXED = re.compile(r"(?<![\w./)])(\d{1,9})\s{1,3}(\d{1,9})/(\d{1,9})(?![\d/])")
+# Shares of money are computed as those of numbers.
+MONEY_WORDS = "dollars? euros? pounds? yen bucks? francs? cents? usd eur gbp chf jpy".split()
+_MONEY = re.compile(
+    r"[$€£¥](?=\s?\d)|(?<=\d)\s?(?:[$€£¥]|(?:" + "|".join(MONEY_WORDS) + r")\b)", re.IGNORECASE
+)
 _SYMBOLS = str.maketrans(
     {
         "\N{MULTIPLICATION SIGN}": "*",
@@ -209,9 +220,11 @@ def tokenize(text: str) -> list[Token]:
 
 
 def _replace_words(text: str) -> str:
-    """Replace the words of operators and functions by their symbols."""
+    """Replace the words of operators and functions by their symbols, and drop signs of money."""
+    text = _MONEY.sub(" ", text)
     plain = _TO_THE.sub(lambda power: f"^{power[1]} ", text)
     plain = _GROUPED.sub(lambda number: number[0].replace(",", ""), plain)
+    plain = _MIXED.sub(lambda number: f"({number[1]}+{number[2]}/{number[3]})", plain)
     return _PHRASE.sub(lambda phrase: f" {SPELLINGS[' '.join(phrase[0].lower().split())]} ", plain)
 
 

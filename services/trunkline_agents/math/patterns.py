@@ -5,7 +5,7 @@ They are in RE2's syntax, which has no lookahead: `require` says what else a tex
 
 from typing import Any
 
-from trunkline_agents.math.parser import CONSTANTS, FUNCTIONS, SPELLINGS
+from trunkline_agents.math.parser import CONSTANTS, FUNCTIONS, MONEY_WORDS, SPELLINGS
 from trunkline_agents.mcp_server import MatchRuleJson
 
 _WORDS = sorted(
@@ -17,13 +17,16 @@ _WORDS = sorted(
         *("of", "off", "and", "base", "to", "the", "power", "st", "nd", "rd", "th"),
     }
     # Their digits match as numbers, so that a text matches in one way only.
-    - {"log10", "log2"},
+    - {"log10", "log2"}
+    # They end a formula.
+    - {"equals", "equal", "is"},
     key=len,
     reverse=True,
 )
 _CALLS = "|".join(sorted({*FUNCTIONS, "sine", "cosine", "tangent", "logarithm"}, key=len)[::-1])
-_WORD = rf"(?:{'|'.join(_WORDS)}|[a-z])"
-_SYMBOL = r"[\d.\s+\-\x{2212}\x{2013}*/^%!(),\x{d7}·÷√∛π²³°]"
+_MONEY = "|".join(MONEY_WORDS)
+_WORD = rf"(?:{'|'.join(_WORDS)}|{_MONEY}|[a-z])"
+_SYMBOL = r"[\d.\s+\-\x{2212}\x{2013}*/^%!(),\x{d7}·÷√∛π²³°$€£¥]"
 # Known words and single letters with symbols between them. It may be empty.
 _FORMULA = rf"{_WORD}?(?:{_SYMBOL}+{_WORD})*{_SYMBOL}*"
 _VERB = (
@@ -34,16 +37,18 @@ _VERB = (
 _RESULT = r"(?:(?:result|value|answer|solution)\s(?:of|to)\s)?"
 _LEAD = rf"^(?:please\s)?(?:{_VERB}\s+)?(?:the\s)?{_RESULT}"
 _NAMED_ARGUMENT = rf"\b(?:{_CALLS})\s+(?:of\s)?(?:pi|infinity|[a-z])\b"
-_A_DIGIT_OR_A_CALL = rf"\d|[√π²³]|\b(?:{_CALLS})\s?\(|\broot\sof\b|{_NAMED_ARGUMENT}"
+_A_DIGIT_OR_A_CALL = (
+    rf"^\s*(?:pi|e)\s*$|\d|[√π²³]|\b(?:{_CALLS})\s?\(|\broot\sof\b|{_NAMED_ARGUMENT}"
+)
 # Texts that look like a formula match even if the grammar rejects them: the rejection says why.
-_A_FORMULA = rf"[\d(^*/=+]|{_NAMED_ARGUMENT}"
+_A_FORMULA = rf"[\d(^*/=+]|{_NAMED_ARGUMENT}|\b(?:squared|cubed|plus|minus|times)\b"
 _A_FORMULA_OR_A_LETTER = rf"{_A_FORMULA}|^[a-z]\s?$"
 _END = r"\s*[?.]?$"
 _EQUALS = r"(?:\s*(?:=|equals?(?:\sto)?|makes?|come\sto|is))?"
 _ASK = r"^(?:please\s)?(?:(?:what(?:'s|\sis|\sare)|find|calculate|compute|give\sme)\s+)?(?:the\s)?"
 _BY = r"\s(?:with\srespect\sto|wrt|by)\s(?P<variable>[a-z])"
 
-_OPERAND = r"[\d.,\s+\-*/^()]+"
+_OPERAND = rf"[\d.,\s+\-*/^()$€£¥]+(?:\b(?:{_MONEY}))?"
 _PERCENT = r"\s?(?:%|per\s?cent)"
 # A verb, the word between its operands, and the formula of the phrase.
 _SPOKEN = (
@@ -54,7 +59,10 @@ _SPOKEN = (
 )
 _X = rf"(?P<x>{_OPERAND})"
 _Y = rf"(?P<y>{_OPERAND})"
-_P = rf"(?P<p>\d[\d.]*){_PERCENT}"
+_P = (
+    rf"(?P<p>\d[\d.]*){_PERCENT}"
+    r"(?:\s(?:tax|vat|gst|tip|discount|surcharge|interest|commission|fee|markup))?"
+)
 _MORE = r"(?:rais(?:e|ing)|increas(?:e|ing)|grow)"
 _LESS = r"(?:decreas(?:e|ing)|reduc(?:e|ing)|lower(?:ing)?|cut(?:ting)?|discount(?:ing)?)"
 _SHARE = r"(?:percent(?:age)?|per\scent)"
@@ -62,7 +70,9 @@ _LARGER = r"(?:bigger|larger|greater|higher|more)"
 _SMALLER = r"(?:smaller|less|lower|fewer)"
 _EACH = r"(?P<x>[^?,;]*?\d[^?,;]*?)"
 _OTHER = r"(?P<y>[^?]*?\d[^?]*?)"
-# Phrases with operands, after words such as "what is the", and their formulas. Longer ones are
+# Words such as "what is the". A letter alone is a variable.
+_SOME_WORDS = r"^(?:[a-z'][a-z']+\s+)*?"
+# Phrases with operands, after such words, and their formulas. Longer ones are
 # first if a shorter one is a part of them.
 _PHRASES: tuple[tuple[str, str], ...] = (
     (rf"{_MORE}\s+{_X}\sby\s+{_P}", "({x})*(1+({p})/100)"),
@@ -83,6 +93,23 @@ _PHRASES: tuple[tuple[str, str], ...] = (
     (rf"(?:what\s)?{_SHARE}\sof\s+{_X}\s(?:is|are)\s+{_Y}", "({y})/({x})*100"),
     (rf"{_X}\s(?:is|are|as)\s(?:what|which|a)\s{_SHARE}\sof\s+{_Y}", "({x})/({y})*100"),
     (rf"(?:what\s)?{_SHARE}\s(?:is|are)\s+{_X}\s(?:out\s)?of\s+{_Y}", "({x})/({y})*100"),
+    (rf"{_X}\s(?:reduced|decreased|lowered|discounted|cut)\sby\s+{_P}", "({x})*(1-({p})/100)"),
+    (rf"{_X}\s(?:increased|raised|marked\sup)\sby\s+{_P}", "({x})*(1+({p})/100)"),
+    (
+        rf"{_X}\s(?:after|with)\s(?:an?\s)?(?P<p>\d[\d.]*){_PERCENT}\s(?:discount|off|reduction)",
+        "({x})*(1-({p})/100)",
+    ),
+    (rf"{_X}\sas\s(?:a\s)?(?:fraction|share|part|proportion)\sof\s+{_Y}", "({x})/({y})"),
+    (rf"{_X}\s(?:more|higher|greater|larger)\sthan\s+{_Y}", "({y})+({x})"),
+    (rf"{_X}\s(?:less|lower|smaller|fewer)\sthan\s+{_Y}", "({y})-({x})"),
+    (
+        rf"how\smuch\s(?:more|bigger|larger|less|smaller)\sis\s+{_X}\sthan\s+{_Y}",
+        "abs(({x})-({y}))",
+    ),
+    (
+        rf"sum\sof\s(?:all\s)?(?:the\s)?first\s+{_X}\s(?:whole\s|natural\s|positive\s)?(?:numbers|integers)",
+        "({x})*(({x})+1)/2",
+    ),
     (rf"difference\s(?:between|of)\s+{_X}\s(?:and|to)\s+{_Y}", "abs(({x})-({y}))"),
     (
         rf"how\s(?:many\stimes|often)\s(?:does|do|will|can)\s+{_X}\s(?:go|fit)\s(?:in|into)\s+{_Y}",
@@ -106,11 +133,11 @@ _PHRASES: tuple[tuple[str, str], ...] = (
     (rf"square\sof\s+{_X}", "({x})^2"),
     (rf"cube\sof\s+{_X}", "({x})^3"),
     (
-        rf"(?:what|which)\s(?:one\s|number\s)?is\s(?:the\s)?(?:{_LARGER}|biggest|largest|greatest)\s?[,:]?\s+{_EACH}\sor\s+{_OTHER}",
+        rf"(?:(?:what|which)(?:\sone|\snumber)?(?:'s|\sis)\s)?(?:the\s)?(?:{_LARGER}|biggest|largest|greatest)\s?[,:]?\s+{_EACH}\sor\s+{_OTHER}",
         "max({x},{y})",
     ),
     (
-        rf"(?:what|which)\s(?:one\s|number\s)?is\s(?:the\s)?(?:{_SMALLER}|smallest|lowest|least)\s?[,:]?\s+{_EACH}\sor\s+{_OTHER}",
+        rf"(?:(?:what|which)(?:\sone|\snumber)?(?:'s|\sis)\s)?(?:the\s)?(?:{_SMALLER}|smallest|lowest|least)\s?[,:]?\s+{_EACH}\sor\s+{_OTHER}",
         "min({x},{y})",
     ),
     (
@@ -163,7 +190,7 @@ CALCULATE: list[MatchRuleJson] = [
     *_earlier_answer_rules(),
     *(
         {
-            "pattern": rf"^(?:please\s)?(?:{_VERB}\s+)?(?:the\s)?{phrase}{_END}",
+            "pattern": rf"{_SOME_WORDS}{phrase}{_END}",
             "arguments": {"expression": formula},
         }
         for phrase, formula in _PHRASES
