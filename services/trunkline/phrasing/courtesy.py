@@ -25,14 +25,15 @@ _REQUESTS = (
     "may i ask|could i ask you|would it be possible to|is it possible to|i want you to|"
     "i need you to|i'd like you to|i would like you to|help me|help me to|help me with|"
     "i'd like to|i would like to|i want to|i need to|if you could|if you can|whether you could|"
-    "whether you can|work out|figure out|find out|i'd love to"
+    "whether you can|i'd love to|can i get|can i have|could i get|could i have|"
+    "may i have|may i get|i'd like|i would like|i need|let me have"
 )
 # After these, a question is in the order of a statement.
 _INDIRECT = (
     "tell me|tell us|telling me|let me know|know|to know|i was wondering|i am wondering|"
     "i'm wondering|i wonder|wondering|do you know|do you happen to know|does anyone know|"
     "does anybody know|any idea|i wanted to know|i'm curious|i am curious|i wanted to ask|"
-    "i want to ask|see|check|confirm|explain to me"
+    "i want to ask|check|confirm|explain to me|work out|figure out|find out"
 )
 _TAILS = (
     "please|for me|for us|if you can|if you could|if possible|if you don't mind|would you|"

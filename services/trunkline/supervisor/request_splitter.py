@@ -32,7 +32,7 @@ _QUESTION_WORDS = frozenset(
 )
 # A part that begins with one of these says where an answer is looked for.
 _PREPOSITIONS = frozenset(
-    "according in from per based regarding concerning given following considering using".split()
+    "according as in from per based regarding concerning given following considering using".split()
 )
 # A part that begins with one of these states what the next part asks about.
 _STATEMENT_OPENERS = frozenset("i we my our there if say suppose assume assuming given".split())
@@ -54,6 +54,8 @@ class _Piece:
     routed: RoutedText
     is_statement: bool = False
     """True if it states what the next piece asks about."""
+    letters: frozenset[str] = frozenset()
+    """The words of one letter: variables, for which the next piece may ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,8 @@ def _split_pieces(text: str, begin: int, end: int, router: Router) -> list[_Piec
         if not pieces:
             words = split_words(fragment)
             is_statement = bool(words) and words[0] in _STATEMENT_OPENERS
-            pieces.append(_Piece(start, stop, False, routed, is_statement))
+            letters = frozenset(word for word in words if len(word) == 1)
+            pieces.append(_Piece(start, stop, False, routed, is_statement, letters))
         elif _stands_alone(fragment, routed, pieces[-1], router):
             if _is_preface(text, pieces[-1]):
                 begin_merged, has_agent = pieces[-1].begin, bool(pieces[-1].routed.agent)
@@ -191,6 +194,9 @@ def _stands_alone(fragment: str, routed: RoutedText, previous: _Piece, router: R
     """Return whether a fragment is its own step, and not a part of the text before it."""
     words = split_words(fragment)
     if previous.is_statement and has_reference(fragment):
+        return False
+    # "2x = 14, what is x"
+    if words and len(words[-1]) == 1 and words[-1] in previous.letters:
         return False
     if not routed.agent or not words:
         return _is_question(words)

@@ -77,6 +77,11 @@ _EVERYTHING: Final = (
 
 LIST: Final[list[MatchRuleJson]] = [
     {
+        "pattern": r"^what(?:'s|\sis|\sare)?\s(?:currently\s)?(?:deployed|running|installed)"
+        r"(?:\s(?:in|on|by|with)\s(?:the\s)?(?:argo\s?cd|argo|cluster))?" + _END,
+        "arguments": {},
+    },
+    {
         "pattern": rf"{_EVERYTHING}{_WELL}(?:\s(?:in|on)\s(?:argo\s?cd|argo|the\scluster))?{_END}",
         "arguments": {
             "state": {"from": "{well}", "map": dict.fromkeys(_SYNC_WORDS, "OutOfSync") | _UNHEALTHY}
@@ -199,7 +204,7 @@ DIFF: Final[list[MatchRuleJson]] = [
         "arguments": _APPLICATION,
     },
     {
-        "pattern": r"^what(?:'s|\sis|\shas)\s(?:different|changed|out\sof\ssync|not\ssynced)\s(?:in|with|about|for)\s"
+        "pattern": r"^what(?:'s|\sis|\shas)?\s(?:different|changed|out\sof\ssync|not\ssynced)\s(?:in|with|about|for)\s"
         rf"{_APP}{_END}",
         "arguments": _APPLICATION,
     },

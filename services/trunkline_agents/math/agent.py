@@ -15,6 +15,9 @@ _ARITHMETIC = AgentSkill(
         *(
             "# times",
             "# to the # th",
+            "# to the # rd",
+            "# to the # nd",
+            "total of #",
             "#/# of #",
             "# divided by",
             "# modulo",
@@ -50,6 +53,7 @@ _ARITHMETIC = AgentSkill(
         ),
         *("# of #", "as a fraction of", "sum of the first #", "sum of all", "# reduced by #"),
         *("# increased by #", "negative #", "how much more is #"),
+        *("percentage change", "percent change"),
         *("sin #", "cos #", "tan #", "exp #", "log #", "ln #", "sin x", "cos x", "tan x", "log x"),
         *(
             "+",
@@ -78,6 +82,7 @@ _STATEMENTS = AgentSkill(
         *("# bigger than", "# greater than", "# larger than", "# more than", "# equal #"),
         *("# less than", "# smaller than", "# equal to #", "# equals #", "# divide #"),
         *("which is bigger", "which is larger", "which is greater", "which is smaller"),
+        *("bigger than #", "greater than #", "larger than #", "less than #", "smaller than #"),
         *("bigger # or #", "larger # or #", "smaller # or #", ">", "<"),
     ],
     examples=["is 97 prime?", "is 12 divisible by 5"],

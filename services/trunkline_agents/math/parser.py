@@ -93,6 +93,7 @@ SPELLINGS = {
     "least common multiple": "lcm",
     "lowest common multiple": "lcm",
     "average": "mean",
+    "total": "sum",
     **dict.fromkeys(("largest", "biggest", "greatest", "highest", "maximum"), "max"),
     **dict.fromkeys(("smallest", "lowest", "least", "minimum"), "min"),
 }
@@ -514,6 +515,9 @@ class _Parser:
         factors = [self._signed()]
         while self._is_at_a_variable():
             factors.append(self._power())
+        # "sin pi/2" is that of half of pi.
+        if factors[-1] == Constant("pi") and self._accept("/"):
+            factors.append(Reciprocal(self._postfix()))
         if base is None and self._accept_name("base"):
             base = self._postfix()
         return [_multiply(factors), *([base] if base else [])]

@@ -68,10 +68,11 @@ _LESS = r"(?:decreas(?:e|ing)|reduc(?:e|ing)|lower(?:ing)?|cut(?:ting)?|discount
 _SHARE = r"(?:percent(?:age)?|per\scent)"
 _LARGER = r"(?:bigger|larger|greater|higher|more)"
 _SMALLER = r"(?:smaller|less|lower|fewer)"
-_EACH = r"(?P<x>[^?,;]*?\d[^?,;]*?)"
-_OTHER = r"(?P<y>[^?]*?\d[^?]*?)"
+_LIST = r"[\d.]+(?:,\s+[\d.]+)+(?:,?\s+and\s+[\d.]+)?"
+_EACH = r"(?P<x>[^?,;]*?(?:\d|\bpi\b)[^?,;]*?)"
+_OTHER = r"(?P<y>[^?]*?(?:\d|\bpi\b)[^?]*?)"
 # Words such as "what is the". A letter alone is a variable.
-_SOME_WORDS = r"^(?:[a-z'][a-z']+\s+)*?"
+_SOME_WORDS = r"^(?:(?:[a-z'][a-z']+|i)\s+)*?"
 # Phrases with operands, after such words, and their formulas. Longer ones are
 # first if a shorter one is a part of them.
 _PHRASES: tuple[tuple[str, str], ...] = (
@@ -84,6 +85,16 @@ _PHRASES: tuple[tuple[str, str], ...] = (
         rf"(?:subtract|deduct|take)(?:ing)?\s+{_P}\s(?:away\s)?(?:from|off)\s+{_X}",
         "({x})*(1-({p})/100)",
     ),
+    (
+        rf"save\s(?:with|at|on|by|if|when)?\s*(?:i\sget\s)?{_P}\s(?:off|discount\son)\s+{_X}",
+        "({p})/100*({x})",
+    ),
+    (rf"{_P}\soff\s(?:of\s)?{_X}", "({x})*(1-({p})/100)"),
+    (
+        rf"{_SHARE}\s(?:change|increase|decrease|difference)\s(?:from|between)\s+{_X}\s(?:to|and)\s+{_Y}",
+        "(({y})-({x}))/({x})*100",
+    ),
+    (rf"(?:add|sum)(?:ing)?(?:\sup|\stogether)?\s+(?P<x>{_LIST})", "sum of {x}"),
     (rf"{_X}\s(?:plus|and|with)\s+(?:an?\s(?:extra|additional)\s)?{_P}", "({x})*(1+({p})/100)"),
     (rf"{_X}\s(?:minus|less|without)\s+{_P}", "({x})*(1-({p})/100)"),
     (rf"{_P}\s(?:more|higher|larger)\sthan\s+{_X}", "({x})*(1+({p})/100)"),
@@ -148,7 +159,8 @@ _PHRASES: tuple[tuple[str, str], ...] = (
 )
 
 # A side of an equation: short calls, and letters with symbols.
-_SIDE = rf"(?:(?:{_CALLS}|[a-z])?(?:{_SYMBOL}+(?:{_CALLS}|[a-z]))*{_SYMBOL}*)"
+_SIGNS = _SYMBOL.replace(",", "")
+_SIDE = rf"(?:(?:{_CALLS}|[a-z])?(?:{_SIGNS}+(?:{_CALLS}|[a-z]))*{_SIGNS}*)"
 
 # References to earlier answers: the last one, or every number and term.
 _IT = r"(?:it|that|this|the\s(?:result|answer))"
@@ -336,6 +348,12 @@ SOLVE: list[MatchRuleJson] = [
         "pattern": rf"^(?:if|when|given)?\s*(?P<equation>{_SIDE}={_SIDE})[,;.]?\s+"
         r"(?:then\s)?(?:what(?:'s|\sis)|find|solve\sfor)\s(?:the\svalue\sof\s)?(?P<variable>[a-z])"
         + _END,
+        "require": {"equation": ".=."},
+        "arguments": {"equation": "{equation}", "variable": "{variable}"},
+    },
+    {
+        "pattern": r"^(?:(?:what|which|find)\s(?:is\s)?(?:the\s)?values?\sof\s)(?P<variable>[a-z])\s"
+        rf"(?:(?:satisf(?:y|ies)|solves?|makes?|if|when|where|for)\s)?(?P<equation>{_SIDE}={_SIDE})(?:\strue)?{_END}",
         "require": {"equation": ".=."},
         "arguments": {"equation": "{equation}", "variable": "{variable}"},
     },

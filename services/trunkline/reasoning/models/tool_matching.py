@@ -6,8 +6,8 @@ demands of it. Among tools, the longest match wins, and a `fallback` loses. Argu
 the pattern's groups and from earlier answers of the conversation: `{answer}` is the last one,
 `{answers}` all of them joined by `join`. An argument from answers may select them by a pattern,
 `only`, and require a number of them, `least`. If there are too few, the declaration does not match.
-If a question matches nothing but fallbacks as it is asked, it is matched again without polite words,
-then with digits for numbers and dates in words.
+A question is matched without polite words, where all of it has to match, then as it is asked, then
+with digits for numbers and dates in words. A fallback counts only if nothing else matches.
 Pure and deterministic. Patterns are RE2's, and all sizes are limited, since others declare them.
 """
 
@@ -93,13 +93,18 @@ def match_tools(
     """
     fallback = None
     budget = _Budget()
-    for text in _list_phrasings(question):
+    asked = question.strip()
+    for text in _list_phrasings(asked):
         if matches := _match_pieces(text, declarations, answers, budget):
             return matches
         best = _find_best(text, declarations, answers, budget)
-        if best is not None and not best[1].is_fallback:
-            return [best[1]]
-        fallback = fallback or (best and best[1])
+        if best is None:
+            continue
+        length, match = best
+        fallback = fallback or match
+        # Words that seem polite may be a part of the question.
+        if not match.is_fallback and (text == asked or length == len(text)):
+            return [match]
     return [fallback] if fallback else []
 
 
@@ -119,13 +124,12 @@ def match_tool(
 
 
 def _list_phrasings(question: str) -> list[str]:
-    """Return the texts of a question to match, the question itself first."""
-    text = question.strip()
-    if len(text) > QUESTION_LIMIT_CHARS:
+    """Return the texts of a question to match, in their order."""
+    if len(question) > QUESTION_LIMIT_CHARS:
         return []
-    direct = strip_courtesy(text)
+    direct = strip_courtesy(question)
     in_digits = write_digits(direct)[:QUESTION_LIMIT_CHARS]
-    return list(dict.fromkeys((text, direct, in_digits)))
+    return list(dict.fromkeys((direct, question, in_digits)))
 
 
 def _match_pieces(
