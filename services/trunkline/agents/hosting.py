@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Protocol, runtime_checkable
 
-from trunkline.agents.authoring import FunctionAgent
+from trunkline.agents.authoring import FunctionAgent, Lifespan
 from trunkline.agents.journals import JournalFolder
 from trunkline.agents.options import load_agent_options
 from trunkline.agents.takeover import Takeover, adopt_journal, claim_standby_names
@@ -200,11 +200,13 @@ async def _run_lifespans(
             if isinstance(agent, AgentWithChangingCard):
                 following = agent.follow_card(partial(readiness.mark_changed, agent.card.name))
                 await stack.enter_async_context(run_in_background(following))
-            if isinstance(agent, FunctionAgent) and agent.lifespan is not None:
+            # Other agents than those of functions may have none.
+            lifespan: Lifespan | None = getattr(agent, "lifespan", None)
+            if lifespan is not None:
                 name = agent.card.name
                 readiness.mark_absent(name)
-                lifespan = agent.lifespan(settings, partial(readiness.mark_changed, name))
-                await stack.enter_async_context(lifespan)
+                opening = lifespan(settings, partial(readiness.mark_changed, name))
+                await stack.enter_async_context(opening)
         yield
 
 

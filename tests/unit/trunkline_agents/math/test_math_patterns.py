@@ -11,10 +11,13 @@ from trunkline_agents.currency import patterns as currency
 from trunkline_agents.math import patterns as math
 
 TOOLS = {
-    "calculate": math.CALCULATE,
+    "check": math.CHECK,
+    "factor": math.FACTOR,
+    "expand": math.EXPAND,
     "solve": math.SOLVE,
     "differentiate": math.DIFFERENTIATE,
     "integrate": math.INTEGRATE,
+    "calculate": math.CALCULATE,
     "convert": currency.CONVERT,
     "list_currencies": currency.LIST,
 }
