@@ -9,15 +9,13 @@ from typing import Any, Final
 from trunkline.agents.hosting import join_mesh
 from trunkline.agents.plugins import AgentPlugin, ReasoningAgentSpec, load_plugins
 from trunkline.agents.process import load_agent
+from trunkline.calls.tool_source import AllowedTools, MeshTools, ToolSource
 from trunkline.client import Directory, run_in_background
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.tools import load_mcp_config
 from trunkline.reasoning import (
-    AllowedTools,
-    MeshTools,
     ModelChoice,
     ReasoningAgent,
-    ToolSource,
 )
 from trunkline.reasoning import prewarm as prewarm_reasoning
 from trunkline.reasoning.models import RULES, open_model

@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trunkline import runtime
+from trunkline.calls.child import ChildLimits
 from trunkline.client import Directory
 from trunkline.errors import PeerError
 from trunkline.settings import SupervisorSettings
-from trunkline.supervisor.child import ChildLimits
 from trunkline.supervisor.nodes import begin_turn
 from trunkline.supervisor.recovery import recover_state
 from trunkline.supervisor.router import Router

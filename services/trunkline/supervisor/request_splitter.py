@@ -8,9 +8,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trunkline.calls.outcome import clip
 from trunkline.supervisor.references import format_step_id, has_reference
 from trunkline.supervisor.router import SEARCHED_CHARS, RoutedText, Router, address_decision
-from trunkline.supervisor.steps import Step, clip
+from trunkline.supervisor.steps import Step
 from trunkline.supervisor.tags import split_words
 from trunkline.v1 import event_pb2
 

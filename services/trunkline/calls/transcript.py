@@ -5,17 +5,14 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
+from trunkline.calls.outcome import MAX_TEXT_CHARS, Outcome, shorten
 from trunkline.errors import InvalidArgumentError, PeerProtocolError
 from trunkline.journal.events import EventKind, event_count, event_kind
-from trunkline.supervisor.steps import Outcome, shorten
 from trunkline.task_states import INTERRUPTED, TERMINAL, StateValue, state_name
 from trunkline.tasks.approvals import is_approval_question, other_text, pending_approvals
 from trunkline.tasks.content import message_text
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, snapshot_pb2, tree_pb2
-
-MAX_TEXT_CHARS = 256 * 1024
-"""The size of a child's text in the answer. The child's own artifacts have the whole text."""
 
 # Nearly all events are deltas, and looking up an enum member is slow.
 _DELTA_BIT: Final = EventKind.DELTA.bit
