@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from trunkline.agents.process import run, serve
     from trunkline.errors import (
+        AgentCallError,
         AgentError,
         InvalidArgumentError,
         PeerError,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from trunkline.mesh.remotes import from_a2a
     from trunkline.task_states import TaskState
     from trunkline.tasks.approvals import ApprovalAnswer, ApprovalDecision
+    from trunkline.tasks.calls import AgentAnswer, AgentStream, ToolAnswer
     from trunkline.tasks.context import TaskContext, get_turn_runtime
     from trunkline.tasks.turn_runtime import TurnRuntime
     from trunkline.tasks.writers import ArtifactWriter, PlanWriter, ToolCall
@@ -52,9 +54,12 @@ if TYPE_CHECKING:
 __version__: str
 
 __all__ = [
+    "AgentAnswer",
+    "AgentCallError",
     "AgentError",
     "AgentPlugin",
     "AgentSkill",
+    "AgentStream",
     "ApprovalAnswer",
     "ApprovalDecision",
     "ArtifactWriter",
@@ -74,6 +79,7 @@ __all__ = [
     "RequestError",
     "TaskContext",
     "TaskState",
+    "ToolAnswer",
     "ToolCall",
     "TrunklineError",
     "TurnRuntime",
@@ -87,9 +93,12 @@ __all__ = [
 ]
 
 _MODULES = {
+    "AgentAnswer": "trunkline.tasks.calls",
+    "AgentCallError": "trunkline.errors",
     "AgentError": "trunkline.errors",
     "AgentPlugin": "trunkline.agents.plugins",
     "AgentSkill": "trunkline.v1.agent_card_pb2",
+    "AgentStream": "trunkline.tasks.calls",
     "ApprovalAnswer": "trunkline.tasks.approvals",
     "ApprovalDecision": "trunkline.tasks.approvals",
     "ArtifactWriter": "trunkline.tasks.writers",
@@ -109,6 +118,7 @@ _MODULES = {
     "RequestError": "trunkline.errors",
     "TaskContext": "trunkline.tasks.context",
     "TaskState": "trunkline.task_states",
+    "ToolAnswer": "trunkline.tasks.calls",
     "ToolCall": "trunkline.tasks.writers",
     "TrunklineError": "trunkline.errors",
     "TurnRuntime": "trunkline.tasks.turn_runtime",

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, overload
 from trunkline.agents.options import validate_options_type
 from trunkline.errors import ConfigurationError
 from trunkline.settings import Settings
+from trunkline.tasks.calls import Callees
 from trunkline.tasks.content import PIECE_TYPES, RESULT_TYPES, invalid_content
 from trunkline.tasks.context import SettingsT, TaskContext
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -45,6 +46,8 @@ class FunctionAgent:
     lifespan: Lifespan | None = None
     """Opened while the agent is served. It gets a function that reports a changed card; the agent
     joins the mesh at its first call."""
+    callees: Callees | None = None
+    """The agents and tools that it may call, once its host has set them."""
 
     def with_settings(self, settings: object) -> "FunctionAgent":
         """Return the agent with these settings; its host then reads none.
@@ -60,7 +63,14 @@ class FunctionAgent:
 
     async def run(self, turn: TurnRuntime) -> None:
         """Call the function, and write what it returns or yields."""
-        result = self.function(TaskContext(turn, self.settings))
+        if self.callees is None:
+            await self._run_function(turn, TaskContext(turn, self.settings))
+            return
+        async with self.callees.open(turn) as calls:
+            await self._run_function(turn, TaskContext(turn, self.settings, calls))
+
+    async def _run_function(self, turn: TurnRuntime, task: TaskContext[Any]) -> None:
+        result = self.function(task)
         if isinstance(result, AsyncIterator):
             await _write_pieces(turn, result)
         else:

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 from trunkline.calls.outcome import MAX_TEXT_CHARS, Outcome, shorten
 from trunkline.calls.transcript import Transcript
@@ -24,6 +24,7 @@ from trunkline.errors import (
     TrunklineError,
 )
 from trunkline.journal.events import EventKind, parse_journal_id
+from trunkline.settings import Settings
 from trunkline.tasks.content import message_text
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -48,6 +49,14 @@ class ChildLimits:
     whole mesh may be starting then, and giving up would lose the child's work."""
     content_bytes: int = 16 * _MIB
     """The limit of what a child may send in a turn."""
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Self:
+        """Return the limits of a mesh with these settings.
+
+        If a child's host is lost, another takes the child over within two leases, or it fails.
+        """
+        return cls(patience_s=2.5 * settings.lease_s)
 
 
 class ChildReader(Protocol):

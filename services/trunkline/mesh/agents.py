@@ -165,8 +165,6 @@ def _build_supervisor(settings: Settings, directory: Directory, name: str) -> Su
     if name in options.agents:
         problem = "it can't ask itself; name other agents"
         raise ConfigurationError(f"[supervisor.{name}] agents", problem)
-    # If a child's host is lost, another takes the child over within two leases, or the child fails.
-    limits = ChildLimits(patience_s=2.5 * settings.lease_s)
     agent_options = settings.agent_options.get(name, AgentSettings())
     choice = ModelChoice.for_planner(settings, options.model or agent_options.model)
     planner = None
@@ -174,4 +172,10 @@ def _build_supervisor(settings: Settings, directory: Directory, name: str) -> Su
         # Not the built-in model: if no other model is available, the planner uses the scores.
         fallbacks = tuple(name for name in choice.fallbacks if name != RULES)
         planner = Planner(open_model(replace(choice, fallbacks=fallbacks)))
-    return Supervisor(directory, name=name, options=options, planner=planner, limits=limits)
+    return Supervisor(
+        directory,
+        name=name,
+        options=options,
+        planner=planner,
+        limits=ChildLimits.from_settings(settings),
+    )
