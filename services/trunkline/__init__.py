@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from trunkline.mesh.remotes import from_a2a
     from trunkline.task_states import TaskState
     from trunkline.tasks.approvals import ApprovalAnswer, ApprovalDecision
-    from trunkline.tasks.calls import AgentAnswer, AgentStream, ToolAnswer
+    from trunkline.tasks.calls import AgentAnswer, AgentStream, ToolResult
     from trunkline.tasks.context import TaskContext, get_turn_runtime
     from trunkline.tasks.turn_runtime import TurnRuntime
     from trunkline.tasks.writers import ArtifactWriter, PlanWriter, ToolCall
@@ -79,8 +79,8 @@ __all__ = [
     "RequestError",
     "TaskContext",
     "TaskState",
-    "ToolAnswer",
     "ToolCall",
+    "ToolResult",
     "TrunklineError",
     "TurnRuntime",
     "__version__",
@@ -118,8 +118,8 @@ _MODULES = {
     "RequestError": "trunkline.errors",
     "TaskContext": "trunkline.tasks.context",
     "TaskState": "trunkline.task_states",
-    "ToolAnswer": "trunkline.tasks.calls",
     "ToolCall": "trunkline.tasks.writers",
+    "ToolResult": "trunkline.tasks.calls",
     "TrunklineError": "trunkline.errors",
     "TurnRuntime": "trunkline.tasks.turn_runtime",
     "agent": "trunkline.agents.authoring",

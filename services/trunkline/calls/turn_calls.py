@@ -24,6 +24,7 @@ from typing import Any, Final, NoReturn
 from trunkline.calls.answer_reader import AnswerReader, Pieces
 from trunkline.calls.child import ChildLimits, ChildTask
 from trunkline.calls.child_call import allocate_child, call_child
+from trunkline.calls.child_stream import ChildStream
 from trunkline.calls.outcome import Outcome, clip, failed_outcome
 from trunkline.calls.tool_source import ToolSource
 from trunkline.calls.turn_tools import TurnTools
@@ -35,19 +36,16 @@ from trunkline.errors import (
     PeerError,
     RequestError,
     TrunklineError,
-    UnsupportedOperationError,
 )
 from trunkline.redaction import redact_addresses
 from trunkline.task_states import TaskState
 from trunkline.tasks import approvals
-from trunkline.tasks.calls import AgentAnswer, ToolAnswer, TurnInput, TurnPaused
+from trunkline.tasks.calls import AgentAnswer, ToolResult, TurnInput, TurnPaused
 from trunkline.tasks.content import Content, message_text
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, state_name
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2
 
-# The text of a stream that its reader has not taken yet, in pieces.
-_MAX_PIECES: Final = 64
 _CONTINUATION_KEY: Final = "calls"
 
 
@@ -96,6 +94,7 @@ class TurnCalls:
         self._tools = TurnTools(turn, callees.tools)
         self.input = _load_input(turn)
         self.is_pausing = False
+        self._artifact_id = self.input.artifact_id
         self._scope: Callable[[], str] = lambda: f"turn-{self.input.turn}"
         self._build_pause: Callable[[], BaseException] = TurnPaused
         self._counts: Counter[str] = Counter()
@@ -103,12 +102,16 @@ class TurnCalls:
         for child in turn.latest.children:
             copy = self._children[child.started.task_id] = snapshot_pb2.ChildInfo()
             copy.CopyFrom(child)
-        self._streams: list[AnswerStream] = []
+        self._streams: list[ChildStream] = []
         # Calls that have no share of the limits per request yet.
         self._unstarted: set[str] = set()
         # The number of calls that are being made, without those that wait for an approval.
         self._active = 0
         self._inactive = asyncio.Event()
+
+    def keep_artifact(self, artifact_id: str) -> None:
+        """Have the turn that continues this one write the artifact anew."""
+        self._artifact_id = artifact_id
 
     def set_site(self, scope: Callable[[], str], pause: Callable[[], BaseException]) -> None:
         """Number the calls within the result of `scope`, and raise that of `pause` to stop."""
@@ -136,26 +139,30 @@ class TurnCalls:
 
     def stream(
         self, agent: str, content: Content, *, task_id: str, key: str, check: bool
-    ) -> "AnswerStream":
+    ) -> "ChildStream":
         """Ask an agent and stream its answer. The call is made when the iteration begins."""
         call = self._build_call(agent, content, task_id, key, check=check)
 
         def open_pieces(pieces: Pieces) -> Coroutine[Any, Any, AgentAnswer]:
             return self._ask(call, pieces)
 
-        stream = AnswerStream(open_pieces)
+        stream = ChildStream(open_pieces)
         self._streams.append(stream)
         return stream
 
     def call_tool(
         self, tool: str, arguments: Mapping[str, Any] | None, *, key: str
-    ) -> Coroutine[Any, Any, ToolAnswer]:
+    ) -> Coroutine[Any, Any, ToolResult]:
         """Call a tool. The call gets its number now, and is made when it is awaited."""
         return self._call_tool(tool, arguments or {}, self._next_step(tool, key))
 
     def save_input(self) -> None:
         """Store the turn's input, for the turn that continues it."""
-        fields = {"turn": self.input.turn, "messages": len(self.input.history)}
+        fields = {
+            "turn": self.input.turn,
+            "messages": len(self.input.history),
+            "artifact": self._artifact_id,
+        }
         continuation = json.dumps({_CONTINUATION_KEY: fields}).encode()
         self._turn.pending_approvals.continuation = continuation
 
@@ -324,7 +331,7 @@ class TurnCalls:
             for approval in self._turn.pending_approvals.all
         )
 
-    async def _call_tool(self, tool: str, arguments: Mapping[str, Any], step_id: str) -> ToolAnswer:
+    async def _call_tool(self, tool: str, arguments: Mapping[str, Any], step_id: str) -> ToolResult:
         with self._as_active():
             answer = await self._tools.call(tool, arguments, step_id)
         return answer if answer is not None else await self._pause()
@@ -356,60 +363,11 @@ class TurnCalls:
         return self._as_active(-1)
 
 
-class AnswerStream:
-    """The text of a child while it is written; see `trunkline.tasks.calls.AgentStream`."""
-
-    def __init__(self, ask: Callable[[Pieces], Coroutine[Any, Any, AgentAnswer]]) -> None:
-        """`ask` makes the call and puts the text to a queue."""
-        self._ask = ask
-        self._pieces: Pieces = asyncio.Queue(_MAX_PIECES)
-        self._call: asyncio.Task[None] | None = None
-        self._answer: AgentAnswer | None = None
-        self._failure: BaseException | None = None
-
-    @property
-    def answer(self) -> AgentAnswer:
-        """The answer, once the iteration has ended."""
-        if self._answer is None:
-            problem = "the agent is still writing; iterate over the stream to its end"
-            raise UnsupportedOperationError("the answer of a stream", problem)
-        return self._answer
-
-    async def __aiter__(self) -> AsyncIterator[str]:
-        """Make the call and yield its text."""
-        # Not in a task group, which can't be left by a reader that stops early. `close` cancels it.
-        self._call = asyncio.create_task(self._run())  # noqa: TID251
-        is_empty = True
-        while (piece := await self._pieces.get()) is not None:
-            is_empty = False
-            yield piece
-        if self._failure is not None:
-            raise self._failure
-        # The text of a direct reply or of a status, or one that another agent wrote.
-        if is_empty and self._answer is not None and self._answer.state is TaskState.COMPLETED:
-            yield self._answer.text
-
-    async def close(self) -> None:
-        """Cancel the call unless it has ended."""
-        if self._call is not None:
-            self._call.cancel()
-            await asyncio.wait([self._call])
-
-    async def _run(self) -> None:
-        try:
-            self._answer = await self._ask(self._pieces)
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # noqa: BLE001  raised to the reader
-            self._failure = error
-        await self._pieces.put(None)
-
-
 def _load_input(turn: TurnRuntime) -> TurnInput:
     """Return the input of a turn; that of an earlier turn if the code of that one continues."""
     history = list(turn.history)
     with suppress(ValueError, KeyError, TypeError):
         fields = json.loads(turn.snapshot.continuation)[_CONTINUATION_KEY]
         earlier = history[: fields["messages"]]
-        return TurnInput(fields["turn"], earlier[-1], earlier)
+        return TurnInput(fields["turn"], earlier[-1], earlier, fields["artifact"])
     return TurnInput(turn.turn, turn.message, history)

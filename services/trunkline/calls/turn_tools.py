@@ -25,7 +25,7 @@ from trunkline.errors import (
     UnsupportedOperationError,
 )
 from trunkline.tasks.approvals import ApprovalDecision, arguments_to_dict
-from trunkline.tasks.calls import ToolAnswer
+from trunkline.tasks.calls import ToolResult
 from trunkline.tasks.content import exact_json, to_json, to_struct
 from trunkline.tasks.files import keyed_reference
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -50,7 +50,7 @@ class TurnTools:
 
     async def call(
         self, name: str, arguments: Mapping[str, Any], step_id: str
-    ) -> ToolAnswer | None:
+    ) -> ToolResult | None:
         """Call a tool by SERVER/TOOL; None: a person has to approve it first.
 
         `step_id` identifies the call when the turn runs again.
@@ -74,7 +74,7 @@ class TurnTools:
             if result is not None:
                 return _build_answer(tool, result)
             text, is_error = describe_interrupted_call(tool, earlier)
-            return ToolAnswer(text, is_error=is_error)
+            return ToolResult(text, is_error=is_error)
         call_id = permission.approval_id or step_id
         if earlier is not None:
             call_id = f"{call_id}/{self._turn.turn}.{self._turn.attempt}"
@@ -82,7 +82,7 @@ class TurnTools:
 
     async def _send(
         self, tool: tool_service_pb2.Tool, permission: _Permission, call_id: str, step_id: str
-    ) -> ToolAnswer:
+    ) -> ToolResult:
         arguments, approval_id = permission
         async with record_tool_call(
             self._turn, tool, arguments, call_id=call_id, approval_id=approval_id
@@ -121,7 +121,7 @@ class TurnTools:
 
     async def _permit(
         self, tool: tool_service_pb2.Tool, arguments: Mapping[str, Any], step_id: str
-    ) -> _Permission | ToolAnswer | None:
+    ) -> _Permission | ToolResult | None:
         """Return the permission to call a tool, the refusal, or None while a person decides."""
         if not tool.needs_approval:
             return _Permission(arguments)
@@ -142,7 +142,7 @@ class TurnTools:
         match ApprovalDecision(answer.decision):
             case ApprovalDecision.REJECTED:
                 reason = f": {answer.reason}" if answer.reason else ""
-                return ToolAnswer(f"{tool_label(tool)} was rejected{reason}", is_error=True)
+                return ToolResult(f"{tool_label(tool)} was rejected{reason}", is_error=True)
             case ApprovalDecision.EDITED:
                 arguments = arguments_to_dict(answer.arguments)
         return _Permission(arguments, approval.requested.approval_id)
@@ -172,13 +172,13 @@ def _result_key(step_id: str) -> str:
     return f"tool-result/{step_id}"
 
 
-def _build_answer(tool: tool_service_pb2.Tool, result: tool_service_pb2.ToolResult) -> ToolAnswer:
+def _build_answer(tool: tool_service_pb2.Tool, result: tool_service_pb2.ToolResult) -> ToolResult:
     parts: Sequence[part_pb2.Part] = result.content
     text = "\n".join(part.text for part in parts if part.HasField("text"))
     if result.is_error:
         text = text or f"{tool_label(tool)} failed and does not say why"
     has_data = result.HasField("structured_content")
-    return ToolAnswer(
+    return ToolResult(
         text=text,
         parts=parts,
         data=to_json(result.structured_content) if has_data else None,

@@ -40,7 +40,7 @@ class AgentAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolAnswer:
+class ToolResult:
     """The result of a tool call."""
 
     text: str
@@ -78,6 +78,8 @@ class TurnInput:
     turn: int
     message: message_pb2.Message
     history: Sequence[message_pb2.Message]
+    artifact_id: str = ""
+    """The artifact that an interrupted generator has begun, to write it anew."""
 
 
 class TurnPaused(BaseException):
@@ -98,6 +100,9 @@ class TaskCalls(Protocol):
     def is_pausing(self) -> bool:
         """True once the code stops because a call waits for an approval."""
 
+    def keep_artifact(self, artifact_id: str) -> None:
+        """Have the turn that continues this one write the artifact anew."""
+
     def set_site(self, scope: Callable[[], str], pause: Callable[[], BaseException]) -> None:
         """Number the calls within the result of `scope`, and raise that of `pause` to stop."""
 
@@ -117,7 +122,7 @@ class TaskCalls(Protocol):
 
     def call_tool(
         self, tool: str, arguments: Mapping[str, Any] | None, *, key: str
-    ) -> Coroutine[Any, Any, ToolAnswer]:
+    ) -> Coroutine[Any, Any, ToolResult]:
         """Call a tool; see `TaskContext.call_tool`."""
 
 

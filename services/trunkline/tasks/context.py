@@ -10,7 +10,7 @@ from typing_extensions import TypeVar
 from trunkline.errors import UnsupportedOperationError
 from trunkline.task_states import TaskState
 from trunkline.tasks.approvals import ApprovalAnswer
-from trunkline.tasks.calls import AgentAnswer, AgentStream, TaskCalls, ToolAnswer, TurnInput
+from trunkline.tasks.calls import AgentAnswer, AgentStream, TaskCalls, ToolResult, TurnInput
 from trunkline.tasks.content import Content, message_text
 from trunkline.tasks.files import READ_LIMIT_BYTES, FileSource
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -286,7 +286,7 @@ class TaskContext(Generic[SettingsT]):
 
     def call_tool(
         self, tool: str, arguments: Mapping[str, Any] | None = None, *, key: str = ""
-    ) -> Coroutine[Any, Any, ToolAnswer]:
+    ) -> Coroutine[Any, Any, ToolResult]:
         """Call a tool of an MCP server, by `SERVER/TOOL`.
 
         A failure of the tool is an answer with `is_error`. If the tool needs approval, the function
