@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.agents.inline_agents import texts
+from harness.agents.inline_agents import status_texts, texts
 from harness.mesh.killable_agent import KillableAgent
 from harness.mesh.small_mesh import SmallMesh, open_small_mesh
 from trunkline import TaskContext, agent
 from trunkline.tasks.lifecycle import TERMINAL, State
-from trunkline.v1 import snapshot_pb2
+from trunkline.v1 import message_service_pb2, snapshot_pb2
 
 TESTS = Path(__file__).parents[1]
 WHOLE = "".join(f"{number} " for number in range(100))
@@ -56,7 +56,16 @@ class Asked:
             for number in range(50, 100):
                 yield f"{number} "
 
-        await mesh.join(double, slow)
+        @agent(name="cashier", description="Pays after an approval.", resumable=True)
+        async def cashier(task: TaskContext) -> str | None:
+            if await task.request_approval("pay", {"sum": 7}) is None:
+                return None
+            self.runs.append("pay")
+            await task.working("paying")
+            await self.proceed.wait()
+            return "paid"
+
+        await mesh.join(double, slow, cashier)
 
 
 async def start_asking(mesh: SmallMesh, caller: str) -> tuple[str, str]:
@@ -94,6 +103,36 @@ async def test_a_repeated_turn_follows_the_children_that_it_started(
     assert [child.started.agent for child in ended.children] == ["double", "slow"]
     assert ended.children[1].started.task_id == child_id
     assert ended.children[1].finished.state == State.TASK_STATE_COMPLETED
+
+
+@pytest.mark.parametrize("caller", ["asker", "grapher"])
+async def test_an_approval_of_a_child_survives_kills_before_and_after_its_answer(
+    callers: KillableAgent, caller: str
+) -> None:
+    asked = Asked()
+    mesh = callers.mesh
+    await asked.join(mesh)
+    await callers.start()
+    waiting = await mesh.ask("pay", agent=caller)
+    assert waiting.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    task_id, child_id = waiting.task.id, waiting.children[1].started.task_id
+
+    await callers.kill_and_start()
+    await mesh.client(caller).send_message(
+        agent=caller,
+        message=mesh.message("approve", task_id=task_id),
+        submission=message_service_pb2.Submission(),
+        return_immediately=True,
+    )
+    await mesh.until(child_id, lambda now: "paying" in str(now.task.status.message))
+    await callers.kill_and_start()
+    asked.proceed.set()
+    ended = await end_of(mesh, task_id)
+
+    assert ended.task.status.state == State.TASK_STATE_COMPLETED, status_texts(ended)
+    assert texts(ended) == ["42: paid"]
+    assert asked.runs == ["double", "pay"]
+    assert len(ended.children) == 2
 
 
 async def test_a_cancel_after_the_takeover_reaches_the_child(callers: KillableAgent) -> None:

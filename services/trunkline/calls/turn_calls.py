@@ -157,14 +157,16 @@ class TurnCalls:
         return self._call_tool(tool, arguments or {}, self._next_step(tool, key))
 
     def save_input(self) -> None:
-        """Store the turn's input, for the turn that continues it."""
+        """Add the turn's input to its continuation, for the turn that continues it."""
         fields = {
             "turn": self.input.turn,
             "messages": len(self.input.history),
             "artifact": self._artifact_id,
         }
-        continuation = json.dumps({_CONTINUATION_KEY: fields}).encode()
-        self._turn.pending_approvals.continuation = continuation
+        pending_approvals = self._turn.pending_approvals
+        continuation = json.loads(pending_approvals.continuation or b"{}")
+        continuation[_CONTINUATION_KEY] = fields
+        pending_approvals.continuation = json.dumps(continuation).encode()
 
     async def close(self) -> None:
         """Cancel the streams that were left early."""
@@ -365,9 +367,12 @@ class TurnCalls:
 
 def _load_input(turn: TurnRuntime) -> TurnInput:
     """Return the input of a turn; that of an earlier turn if the code of that one continues."""
-    history = list(turn.history)
+    current = TurnInput(turn.turn, turn.message, turn.history)
+    if not turn.snapshot.continuation:
+        return current
+    # Agents of frameworks have continuations of other forms.
     with suppress(ValueError, KeyError, TypeError):
         fields = json.loads(turn.snapshot.continuation)[_CONTINUATION_KEY]
-        earlier = history[: fields["messages"]]
+        earlier = turn.history[: fields["messages"]]
         return TurnInput(fields["turn"], earlier[-1], earlier, fields["artifact"])
-    return TurnInput(turn.turn, turn.message, history)
+    return current

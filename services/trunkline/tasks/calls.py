@@ -100,6 +100,12 @@ class TaskCalls(Protocol):
     def is_pausing(self) -> bool:
         """True once the code stops because a call waits for an approval."""
 
+    def save_input(self) -> None:
+        """Add the turn's input to its continuation, for the turn that continues it.
+
+        The continuation is a JSON object.
+        """
+
     def keep_artifact(self, artifact_id: str) -> None:
         """Have the turn that continues this one write the artifact anew."""
 

@@ -1,6 +1,7 @@
 """Agents that call others, for tests that kill their host: `asker`, `grapher`.
 
-Both ask `double` and then `slow`, and answer with both answers. Each adds a line to the file
+Both ask `double` and then `slow`, and answer with both answers. For the request `pay` they ask
+`cashier` in place of `slow`. Each adds a line to the file
 `began` in the folder CALLERS_FOLDER when its code begins. The agents that they ask run elsewhere.
 """
 
@@ -26,6 +27,8 @@ def note(name: str) -> None:
 async def ask_both(task: TaskContext) -> str:
     """Ask two agents, one after the other."""
     first = await task.ask("double", "21")
+    if task.text == "pay":
+        return f"{first.text}: {(await task.ask('cashier', 'pay')).text}"
     pieces = [piece async for piece in task.stream("slow", task.text)]
     return f"{first.text}: {''.join(pieces)}"
 

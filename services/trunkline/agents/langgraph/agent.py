@@ -227,6 +227,7 @@ class _Runner:
             durability="sync",
         )
         await answer.restart()
+        calls = get_task_calls(task)
         try:
             async with RunReporter(turn, answer) as reporter, aclosing(events) as stream:
                 async for path, mode, payload in stream:
@@ -238,16 +239,17 @@ class _Runner:
             raise
         except BaseException:
             # A node that makes several calls at once wraps the interrupt in an exception group.
-            if not _is_pausing(task):
+            if calls is None or not calls.is_pausing:
                 raise
         end = await graph.aget_state(thread.config)
         if end.next:
             at = end.config["configurable"]["checkpoint_id"]
-            if _is_pausing(task):
+            if calls is not None and calls.is_pausing:
                 # The host asks for the approvals. The turn of the answer runs the nodes again.
                 artifact_id = await answer.clear_for_continuation()
                 base = thread.base_checkpoint_id
                 GraphContinuation(at, base, artifact_id=artifact_id).save(turn)
+                calls.save_input()
             else:
                 await answer.close()
                 await ask_for_interrupts(turn, end, at=at, base=thread.base_checkpoint_id)
@@ -270,11 +272,6 @@ def _current_node() -> str:
     except RuntimeError:
         return ""
     return str(configurable.get("checkpoint_ns", ""))
-
-
-def _is_pausing(task: TaskContext[Any]) -> bool:
-    calls = get_task_calls(task)
-    return calls is not None and calls.is_pausing
 
 
 def _split_output(output: Output) -> tuple[str, list[part_pb2.Part]]:
