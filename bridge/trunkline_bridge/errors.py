@@ -125,6 +125,7 @@ ERROR_KINDS: Mapping[type[errors.TrunklineError], ErrorKind] = {
     errors.PeerRefusedError: INTERNAL_ERROR,
     errors.PeerProtocolError: INTERNAL_ERROR,
     errors.InvalidAgentResponseError: INVALID_AGENT_RESPONSE,
+    errors.AgentCallError: INTERNAL_ERROR,
     errors.StepLimitError: INTERNAL_ERROR,
     errors.TokenLimitError: INTERNAL_ERROR,
     errors.ModelUnavailableError: UNAVAILABLE,

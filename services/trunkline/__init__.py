@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from trunkline.agents.process import run, serve
     from trunkline.errors import (
+        AgentCallError,
         AgentError,
         InvalidArgumentError,
         PeerError,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from trunkline.mesh.remotes import from_a2a
     from trunkline.task_states import TaskState
     from trunkline.tasks.approvals import ApprovalAnswer, ApprovalDecision
+    from trunkline.tasks.calls import AgentAnswer, AgentStream, ToolResult
     from trunkline.tasks.context import TaskContext, get_turn_runtime
     from trunkline.tasks.turn_runtime import TurnRuntime
     from trunkline.tasks.writers import ArtifactWriter, PlanWriter, ToolCall
@@ -62,9 +64,12 @@ if TYPE_CHECKING:
 __version__: str
 
 __all__ = [
+    "AgentAnswer",
+    "AgentCallError",
     "AgentError",
     "AgentPlugin",
     "AgentSkill",
+    "AgentStream",
     "ApprovalAnswer",
     "ApprovalDecision",
     "ArtifactChange",
@@ -93,6 +98,7 @@ __all__ = [
     "TaskState",
     "TextChunk",
     "ToolCall",
+    "ToolResult",
     "TrunklineError",
     "TurnRuntime",
     "__version__",
@@ -105,9 +111,12 @@ __all__ = [
 ]
 
 _MODULES = {
+    "AgentAnswer": "trunkline.tasks.calls",
+    "AgentCallError": "trunkline.errors",
     "AgentError": "trunkline.errors",
     "AgentPlugin": "trunkline.agents.plugins",
     "AgentSkill": "trunkline.v1.agent_card_pb2",
+    "AgentStream": "trunkline.tasks.calls",
     "ApprovalAnswer": "trunkline.tasks.approvals",
     "ApprovalDecision": "trunkline.tasks.approvals",
     "ArtifactChange": "trunkline_bridge.client.answers",
@@ -136,6 +145,7 @@ _MODULES = {
     "TaskState": "trunkline.task_states",
     "TextChunk": "trunkline_bridge.client.answers",
     "ToolCall": "trunkline.tasks.writers",
+    "ToolResult": "trunkline.tasks.calls",
     "TrunklineError": "trunkline.errors",
     "TurnRuntime": "trunkline.tasks.turn_runtime",
     "agent": "trunkline.agents.authoring",

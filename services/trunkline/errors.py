@@ -39,6 +39,7 @@ TrunklineError                       .code .reason .retryable .metadata()
 │  └─ PeerProtocolError              INTERNAL             PEER_PROTOCOL
 ├─ AgentError                        the agent's code or its model failed
 │  ├─ InvalidAgentResponseError      INTERNAL             INVALID_AGENT_RESPONSE
+│  ├─ AgentCallError                 FAILED_PRECONDITION  AGENT_CALL
 │  ├─ StepLimitError                 FAILED_PRECONDITION  STEP_LIMIT
 │  ├─ TokenLimitError                FAILED_PRECONDITION  TOKEN_LIMIT
 │  └─ ModelUnavailableError          UNAVAILABLE          MODEL_UNAVAILABLE
@@ -531,6 +532,22 @@ class InvalidAgentResponseError(AgentError):
     code: ClassVar[Code] = Code.INTERNAL
     reason: ClassVar[str] = "INVALID_AGENT_RESPONSE"
     template: ClassVar[str] = "agent {agent!r} broke its contract: {problem}"
+
+
+@dataclass(eq=False)
+class AgentCallError(AgentError):
+    """An agent that another one asked did not complete its task."""
+
+    agent: str
+    state: str
+    """A `TaskState`: `input-required` if the agent asks something; `failed` also if its host can't
+    be reached."""
+    text: str
+    """The question, or the reason."""
+    task_id: str
+    code: ClassVar[Code] = Code.FAILED_PRECONDITION
+    reason: ClassVar[str] = "AGENT_CALL"
+    template: ClassVar[str] = "agent {agent!r} is {state}: {text}"
 
 
 @dataclass(eq=False)

@@ -25,7 +25,14 @@ async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MeshPr
     """All examples in the mesh's process, except `remote`, which has its own."""
     folder = tmp_path_factory.mktemp("examples")
     environment = {"PYTHONPATH": str(EXAMPLES), "TRUNKLINE_AGENT_REPORT_ROW_LIMIT": "2"}
-    agents = ("countdown:countdown", "release:release", "report.agent:report")
+    agents = (
+        "countdown:countdown",
+        "dinner:dinner",
+        "dinner:price",
+        "dinner:recipe",
+        "release:release",
+        "report.agent:report",
+    )
     flags = [word for agent in agents for word in ("--agent", agent)]
     async with AsyncExitStack() as stack:
         mesh = await stack.enter_async_context(
@@ -60,6 +67,13 @@ async def ask(mesh: MeshProcess, agent: str, text: str, *more: str) -> tuple[str
 @pytest.mark.parametrize("agent", ["countdown", "remote"])
 async def test_the_countdown_streams_locally_and_remotely(mesh: MeshProcess, agent: str) -> None:
     assert (await ask(mesh, agent, "from 3"))[0] == "3 2 1 liftoff!\n"
+
+
+async def test_a_dinner_is_planned_by_three_agents(mesh: MeshProcess) -> None:
+    out, _ = await ask(mesh, "dinner", "pancakes for 4")
+    assert out == "pancakes for 4: 400 g flour, 8 eggs, 800 ml milk\nIt costs 4.40.\n"
+    out, _ = await ask(mesh, "dinner", "stones for 2")
+    assert out == "stones for 2: no dinner, because I know recipes for pancakes only.\n"
 
 
 async def test_a_release_waits_for_approval(mesh: MeshProcess) -> None:

@@ -14,11 +14,12 @@ from typing import Any
 from harness.mcp.scripted_servers import AWKWARD
 from harness.mesh.bundled_cards import load_spec
 from harness.mesh.identity import mesh_credentials
+from trunkline.calls.tool_source import MeshTools
 from trunkline.client import ChannelPool, Directory, RegistryClient
 from trunkline.journal.journal import Journal
 from trunkline.mesh.agents import build_reasoning_agent
 from trunkline.mesh.tools import load_mcp_config
-from trunkline.reasoning import MeshTools, ReasoningAgent
+from trunkline.reasoning import ReasoningAgent
 from trunkline.registry import RegistryServicer
 from trunkline.server import MeshServer
 from trunkline.settings import Settings

@@ -4,14 +4,15 @@ Nothing runs this module. `assert_type` states the expected type. A line with an
 type-check, because mypy reports unused ignores.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
-from typing import assert_type
+from typing import Any, assert_type
 
 from langgraph.graph import MessagesState, StateGraph
 from pydantic import BaseModel
 
 from trunkline import (
+    AgentAnswer,
     ApprovalAnswer,
     ApprovalDecision,
     ArtifactChange,
@@ -54,6 +55,15 @@ async def text(task: TaskContext) -> str:
     await task.artifact().append(Part(text="a part"), last=True)
     await task.artifact().append(Message())  # type: ignore[arg-type]
     await task.artifact().append("text", True)  # type: ignore[call-arg]
+    assert_type(await task.ask("math", "2+2", check=False), AgentAnswer)
+    assert_type((await task.ask("math", Part(text="2+2"), key="sum")).text, str)
+    await task.ask("math", 4)  # type: ignore[arg-type]
+    stream = task.stream("math", "2+2")
+    async for piece in stream:
+        assert_type(piece, str)
+    assert_type(stream.answer, AgentAnswer)
+    assert_type((await task.call_tool("math/add", {"a": 1})).data, Mapping[str, Any] | None)
+    assert_type(task.questions, Sequence[AgentAnswer])
     await task.require_input("which one?")
     await task.complete(3)  # type: ignore[arg-type]
     return "done"

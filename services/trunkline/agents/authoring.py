@@ -9,10 +9,11 @@ from typing import Any, TypeAlias, overload
 from trunkline.agents.options import validate_options_type
 from trunkline.errors import ConfigurationError
 from trunkline.settings import Settings
+from trunkline.tasks.calls import Callees, TaskCalls
 from trunkline.tasks.content import PIECE_TYPES, RESULT_TYPES, invalid_content
-from trunkline.tasks.context import SettingsT, TaskContext
+from trunkline.tasks.context import SettingsT, TaskContext, get_task_calls
 from trunkline.tasks.turn_runtime import TurnRuntime
-from trunkline.v1 import agent_card_pb2, message_pb2, part_pb2
+from trunkline.v1 import agent_card_pb2, artifact_pb2, message_pb2, part_pb2
 
 AgentResult: TypeAlias = str | part_pb2.Part | message_pb2.Message | None
 AgentFunction: TypeAlias = (
@@ -45,6 +46,8 @@ class FunctionAgent:
     lifespan: Lifespan | None = None
     """Opened while the agent is served. It gets a function that reports a changed card; the agent
     joins the mesh at its first call."""
+    callees: Callees | None = None
+    """The agents and tools that it may call, once its host has set them."""
 
     def with_settings(self, settings: object) -> "FunctionAgent":
         """Return the agent with these settings; its host then reads none.
@@ -60,9 +63,16 @@ class FunctionAgent:
 
     async def run(self, turn: TurnRuntime) -> None:
         """Call the function, and write what it returns or yields."""
-        result = self.function(TaskContext(turn, self.settings))
+        if self.callees is None:
+            await self._run_function(turn, TaskContext(turn, self.settings))
+            return
+        async with self.callees.open(turn) as calls:
+            await self._run_function(turn, TaskContext(turn, self.settings, calls))
+
+    async def _run_function(self, turn: TurnRuntime, task: TaskContext[Any]) -> None:
+        result = self.function(task)
         if isinstance(result, AsyncIterator):
-            await _write_pieces(turn, result)
+            await _write_pieces(turn, result, get_task_calls(task))
         else:
             await _write_result(turn, await result)
 
@@ -215,14 +225,23 @@ def _first_paragraph(function: AgentFunction[Any]) -> str:
     return " ".join(text.partition("\n\n")[0].split())
 
 
-async def _write_pieces(turn: TurnRuntime, pieces: AsyncIterator[str | part_pb2.Part]) -> None:
-    artifact = turn.artifact()
+async def _write_pieces(
+    turn: TurnRuntime, pieces: AsyncIterator[str | part_pb2.Part], calls: TaskCalls | None
+) -> None:
+    artifact = turn.artifact(id="" if calls is None else calls.input.artifact_id)
     is_empty = True
-    async for piece in pieces:
-        if not isinstance(piece, PIECE_TYPES):
-            raise invalid_content(turn.agent, "its function yielded", piece, PIECE_TYPES)
-        is_empty = False
-        await artifact.append(piece)
+    try:
+        async for piece in pieces:
+            if not isinstance(piece, PIECE_TYPES):
+                raise invalid_content(turn.agent, "its function yielded", piece, PIECE_TYPES)
+            is_empty = False
+            await artifact.append(piece)
+    except BaseException:
+        if not is_empty and calls is not None and calls.is_pausing:
+            # The turn that continues this one yields the same pieces again.
+            await artifact.replace(artifact_pb2.Artifact())
+            calls.keep_artifact(artifact.id)
+        raise
     if not is_empty:
         await artifact.close()
 

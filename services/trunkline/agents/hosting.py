@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Protocol, runtime_checkable
 
@@ -11,6 +12,9 @@ from trunkline.agents.journals import JournalFolder
 from trunkline.agents.options import load_agent_options
 from trunkline.agents.takeover import Takeover, adopt_journal, claim_standby_names
 from trunkline.audit import AuditLog, open_audit_log
+from trunkline.calls.child import ChildLimits
+from trunkline.calls.tool_source import AllowedTools, MeshTools, ToolSource
+from trunkline.calls.turn_calls import MeshCallees
 from trunkline.client import ChannelPool, Directory, RegistryClient, run_in_background
 from trunkline.client.content_resolver import ContentResolver
 from trunkline.errors import ConfigurationError, PeerUnavailableError
@@ -106,7 +110,9 @@ async def open_host(
         ConfigurationError: an agent's settings are invalid.
         JournalUnavailableError: there is no journal, and none can be made.
     """
-    agents = [apply_options(agent, settings) for agent in agents]
+    agents = [
+        connect_calls(apply_options(agent, settings), directory, settings) for agent in agents
+    ]
 
     async def cancel_child(task_id: str, account: str) -> None:
         name, is_remote, remote_id = task_id.partition(":")
@@ -185,6 +191,19 @@ def apply_options(agent: Agent, settings: Settings) -> Agent:
         problem = "it takes no settings; declare them by @agent(settings=…)"
         raise ConfigurationError(f"[agent.{name}.options]", problem)
     return agent
+
+
+def connect_calls(agent: Agent, directory: Directory, settings: Settings) -> Agent:
+    """Return the agent with the agents and tools of the mesh, for the calls of its function."""
+    if not isinstance(agent, FunctionAgent):
+        return agent
+    options = settings.agent_options.get(agent.card.name)
+    tools: ToolSource = MeshTools(directory)
+    if options is not None:
+        tools = AllowedTools(tools, options)
+    return replace(
+        agent, callees=MeshCallees(directory, tools, ChildLimits.from_settings(settings))
+    )
 
 
 @asynccontextmanager

@@ -10,16 +10,14 @@ from trunkline.agents.changing_skills import follow_skills
 from trunkline.agents.hosting import join_mesh
 from trunkline.agents.plugins import AgentPlugin, ReasoningAgentSpec, load_plugins
 from trunkline.agents.process import load_agent
+from trunkline.calls.tool_source import AllowedTools, MeshTools, ToolSource
 from trunkline.client import Directory, run_in_background
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.supervisor_names import check_circles, check_names
 from trunkline.mesh.tools import load_mcp_config
 from trunkline.reasoning import (
-    AllowedTools,
-    MeshTools,
     ModelChoice,
     ReasoningAgent,
-    ToolSource,
 )
 from trunkline.reasoning import prewarm as prewarm_reasoning
 from trunkline.reasoning.models import RULES, open_model
@@ -187,8 +185,6 @@ def _return_agent(agent: Agent) -> Agent:
 
 def _build_supervisor(settings: Settings, directory: Directory, name: str) -> Supervisor:
     options = settings.supervisors.get(name, SupervisorSettings())
-    # If a child's host is lost, another takes the child over within two leases, or the child fails.
-    limits = ChildLimits(patience_s=2.5 * settings.lease_s)
     agent_options = settings.agent_options.get(name, AgentSettings())
     choice = ModelChoice.for_planner(settings, options.model or agent_options.model)
     planner = None
@@ -196,4 +192,10 @@ def _build_supervisor(settings: Settings, directory: Directory, name: str) -> Su
         # Not the built-in model: if no other model is available, the planner uses the scores.
         fallbacks = tuple(name for name in choice.fallbacks if name != RULES)
         planner = Planner(open_model(replace(choice, fallbacks=fallbacks)))
-    return Supervisor(directory, name=name, options=options, planner=planner, limits=limits)
+    return Supervisor(
+        directory,
+        name=name,
+        options=options,
+        planner=planner,
+        limits=ChildLimits.from_settings(settings),
+    )

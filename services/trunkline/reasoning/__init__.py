@@ -2,16 +2,11 @@
 
 from trunkline.reasoning.agent import ReasoningAgent, prewarm
 from trunkline.reasoning.models import Model, ModelChoice, open_model
-from trunkline.reasoning.tool_source import AllowedTools, MeshTools, ToolListing, ToolSource
 
 __all__ = [
-    "AllowedTools",
-    "MeshTools",
     "Model",
     "ModelChoice",
     "ReasoningAgent",
-    "ToolListing",
-    "ToolSource",
     "open_model",
     "prewarm",
 ]

@@ -6,10 +6,10 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 from trunkline import runtime
+from trunkline.calls.tool_source import ToolListing, ToolSource
 from trunkline.errors import ModelOverflowError
 from trunkline.reasoning.conversation_lock import lock_conversation
 from trunkline.reasoning.models import Model, ModelChoice, open_model
-from trunkline.reasoning.tool_source import ToolListing, ToolSource
 from trunkline.reasoning.toolbox import Toolbox
 from trunkline.reasoning.turn_result import ASK_USER, GIVE_UP, ResultStatus
 from trunkline.settings import Settings

@@ -5,27 +5,11 @@ from typing import Final
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
-from trunkline.errors import (
-    PeerProtocolError,
-    PeerTimeoutError,
-    PeerUnavailableError,
-    ToolServerUnavailableError,
-    TrunklineError,
-)
+from trunkline.calls.tool_call import tool_label
 from trunkline.reasoning.turn import ReasoningTurn
 from trunkline.tasks.content import to_struct
-from trunkline.tasks.turn_runtime import HOST_STOPPED
 from trunkline.v1 import snapshot_pb2, tool_service_pb2
 
-# Errors of calls that reached the tool, or may have.
-_INTERRUPTIONS: Final = (
-    PeerProtocolError,
-    PeerTimeoutError,
-    PeerUnavailableError,
-    ToolServerUnavailableError,
-)
-SUMMARY_CHARS: Final = 200
-"""The length of a tool result's summary in the journal."""
 MAY_HAVE_RUN: Final = "It may have taken effect: check before you request it again."
 
 
@@ -43,7 +27,7 @@ class InterruptedCalls:
         self, tool: tool_service_pb2.Tool, arguments: dict[str, object], approval_id: str
     ) -> snapshot_pb2.ToolCallInfo | None:
         """Remove and return an earlier call with the same arguments or approval, or None."""
-        label = f"{tool.server}/{tool.name}"
+        label = tool_label(tool)
         # The journal rounds large numbers, so round the arguments in the same way to compare them.
         rounded_arguments = to_struct(arguments) if self._calls else None
         for call in self._calls:
@@ -68,33 +52,3 @@ class InterruptedCalls:
                 tool = turn.tools.find(call["name"])
                 if tool is not None and call["id"] in result_ids:
                     self.pop_match(tool, call["args"], "")
-
-
-def is_safe_to_repeat(tool: tool_service_pb2.Tool) -> bool:
-    """Return whether repeating a call has no further effect."""
-    return tool.read_only or tool.idempotent
-
-
-def may_have_run(tool: tool_service_pb2.Tool, error: TrunklineError) -> bool:
-    """Return whether a failed call may have had an effect that must not be repeated."""
-    return isinstance(error, _INTERRUPTIONS) and not is_safe_to_repeat(tool)
-
-
-def describe_interrupted_call(
-    tool: tool_service_pb2.Tool, call: snapshot_pb2.ToolCallInfo
-) -> tuple[str, bool]:
-    """Describe an interrupted call that is not repeated, and return whether it failed."""
-    label = f"{tool.server}/{tool.name}"
-    end = call.finished
-    if not call.HasField("finished") or end.summary == HOST_STOPPED:
-        return (
-            f"{label} was called, and its host stopped before it answered: it is unknown whether "
-            "it took effect. It was not called again; check before you request it again.",
-            True,
-        )
-    if len(end.summary) < SUMMARY_CHARS:
-        return end.summary, end.is_error
-    return (
-        f"{end.summary} [{label} answered more, which was lost when its host stopped.]",
-        end.is_error,
-    )

@@ -8,30 +8,28 @@ interrupted call is therefore known, and not repeated if that could do harm.
 import asyncio
 from typing import Any
 
-from google.protobuf import json_format, timestamp_pb2
+from google.protobuf import json_format
 from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_core.messages.tool import ToolCall as ModelToolCall
 from langgraph.runtime import Runtime
 from opentelemetry.trace import Span
 
 from trunkline import telemetry
-from trunkline.errors import TrunklineError
-from trunkline.reasoning.call_approvals import request_approvals, sort_pending_calls
-from trunkline.reasoning.interrupted_calls import (
-    MAY_HAVE_RUN,
-    SUMMARY_CHARS,
-    InterruptedCalls,
+from trunkline.calls.tool_call import (
     describe_interrupted_call,
     is_safe_to_repeat,
     may_have_run,
+    record_tool_call,
+    send_tool_call,
+    tool_label,
 )
+from trunkline.errors import TrunklineError
+from trunkline.reasoning.call_approvals import request_approvals, sort_pending_calls
+from trunkline.reasoning.interrupted_calls import MAY_HAVE_RUN, InterruptedCalls
 from trunkline.reasoning.tool_results import list_result_files, quote_sources, render_for_model
 from trunkline.reasoning.turn import ReasoningState, ReasoningTurn, check_message_limit
 from trunkline.reasoning.turn_result import ResultStatus
 from trunkline.redaction import redact_addresses
-from trunkline.span_content import record_tool
-from trunkline.tasks.content import exact_json
-from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import tool_service_pb2
 
 _SEARCHING = "Searching for information…"
@@ -77,26 +75,17 @@ async def _call(
         if has_failed:
             return _build_failure(call, text)
         return ToolMessage(content=text, tool_call_id=call["id"] or "")
-    label = f"{tool.server}/{tool.name}"
-    await turn.task.progress(f"Calling {label}…")
-    attributes = {
-        telemetry.GEN_AI_OPERATION_NAME: telemetry.EXECUTE_TOOL,
-        telemetry.GEN_AI_TOOL_NAME: tool.name,
-        telemetry.GEN_AI_TOOL_CALL_ID: call["id"] or "",
-        telemetry.TOOL_SERVER: tool.server,
-    }
-    if approval_id:
-        attributes[telemetry.APPROVAL_ID] = approval_id
     suffix = f"/{turn.task.attempt}" if earlier_call is not None else ""
-    call_id = f"{approval_id}{suffix}" if approval_id else ""
-    async with turn.task.tool(label, call["args"], id=call_id) as record:
-        if not tool.read_only:
-            await turn.task.flush()
-        with telemetry.span(f"{telemetry.EXECUTE_TOOL} {tool.name}", attributes=attributes) as span:
-            message = await _execute(turn, tool, call, span, approval_id)
-            record_tool(span, call["args"], message.text)
-        record.is_error = message.status == "error"
-        record.summary = " ".join(message.text.split())[:SUMMARY_CHARS]
+    async with record_tool_call(
+        turn.task,
+        tool,
+        call["args"],
+        call_id=f"{approval_id}{suffix}" if approval_id else "",
+        approval_id=approval_id,
+        model_call_id=call["id"] or "",
+    ) as record:
+        message = await _execute(turn, tool, call, record.span, approval_id)
+        record.conclude(message.text, is_error=message.status == "error")
     return message
 
 
@@ -107,21 +96,11 @@ async def _execute(
     span: Span,
     approval_id: str,
 ) -> ToolMessage:
-    label = f"{tool.server}/{tool.name}"
-
-    async def on_progress(progress: tool_service_pb2.ToolProgress) -> None:
-        total = f" of {progress.total:g}" if progress.total else ""
-        status = progress.message or f"{progress.progress:g}{total}"
-        await turn.task.working(f"{label}: {status}")
-
+    label = tool_label(tool)
     try:
-        request = _build_request(turn.task, tool, call["args"])
-        approval = turn.task.pending_approvals.find(approval_id)
-        if approval is not None:
-            request.approval_id = approval_id
-            request.approval_digest = approval.answered.call_digest
-            request.approval_statement = approval.answered.user_statement
-        result = await turn.source.call_tool(request, on_progress=on_progress)
+        result = await send_tool_call(
+            turn.task, turn.source, tool, call["args"], approval_id=approval_id
+        )
     except TrunklineError as error:
         telemetry.mark_error(span, error)
         problem = f"{label} failed: {redact_addresses(error)}."
@@ -138,25 +117,6 @@ async def _execute(
     artifact = {"structured": json_format.MessageToDict(result.structured_content)}
     text = text or f"{label} answered with nothing."
     return ToolMessage(content=text, tool_call_id=call["id"] or "", artifact=artifact)
-
-
-def _build_request(
-    task: TurnRuntime, tool: tool_service_pb2.Tool, arguments: dict[str, Any]
-) -> tool_service_pb2.CallToolRequest:
-    request = tool_service_pb2.CallToolRequest(
-        server=tool.server,
-        tool=tool.name,
-        task_id=task.id,
-        agent=task.agent,
-        exact_arguments=exact_json(arguments),
-    )
-    request.account = task.latest.account
-    request.arguments.update(arguments)
-    if task.deadline is not None:
-        deadline = timestamp_pb2.Timestamp()
-        deadline.FromDatetime(task.deadline)
-        request.deadline.CopyFrom(deadline)
-    return request
 
 
 def _build_failure(call: ModelToolCall, text: str, *, is_mendable: bool = False) -> ToolMessage:

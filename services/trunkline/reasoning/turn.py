@@ -8,12 +8,12 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.graph import MessagesState
 
+from trunkline.calls.tool_source import ToolSource
 from trunkline.errors import StepLimitError
 from trunkline.reasoning.checkpoint_files import TurnCheckpoints
 from trunkline.reasoning.message_repair import build_feedback, repair_messages
 from trunkline.reasoning.models import Model
 from trunkline.reasoning.tool_results import render_sources
-from trunkline.reasoning.tool_source import ToolSource
 from trunkline.reasoning.toolbox import Toolbox, ToolSpec
 from trunkline.reasoning.turn_result import RESULT_TOOLS, STATUS_KEY, ResultStatus
 from trunkline.tasks.turn_runtime import TurnRuntime

@@ -14,10 +14,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from trunkline import runtime
+from trunkline.calls.child import ChildLimits
 from trunkline.client import Directory
 from trunkline.errors import PeerError
 from trunkline.settings import SupervisorSettings
-from trunkline.supervisor.child import ChildLimits
 from trunkline.supervisor.inheritance import (
     DEFAULT_TAGS,
     OWN_SKILL_ID,

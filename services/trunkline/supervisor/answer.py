@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from trunkline.calls.outcome import Outcome, failed_outcome
 from trunkline.printable import to_plain_line
 from trunkline.supervisor.request_splitter import MAX_STEPS
 from trunkline.supervisor.router import SEARCHED_CHARS, Router, top_agents
 from trunkline.supervisor.step_runner import SupervisorTurn
-from trunkline.supervisor.steps import Outcome, Step, failed_outcome
+from trunkline.supervisor.steps import Step
 from trunkline.task_states import OUTCOME_KEY, StateValue, TaskOutcome
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.turn_runtime import TurnRuntime

@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
+from trunkline.calls.outcome import clip
 from trunkline.reasoning.toolbox import ToolSpec, build_tool_spec, object_schema
 from trunkline.reasoning.turn_result import ASK_USER, ASK_USER_PROPERTIES
 from trunkline.supervisor.references import format_step_id, has_reference
 from trunkline.supervisor.request_splitter import MAX_STEPS
 from trunkline.supervisor.router import Router
-from trunkline.supervisor.steps import LINE_CHARS, Step, clip, summary_line
+from trunkline.supervisor.steps import LINE_CHARS, Step, summary_line
 
 MAKE_PLAN: Final = "make_plan"
 _LONGEST_TEXT = 32 * 1024

@@ -4,6 +4,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from trunkline.calls.outcome import Outcome
 from trunkline.errors import LimitExceededError, ModelUnavailableError, TreeLimitError
 from trunkline.printable import to_plain_line
 from trunkline.reasoning.models import Model, OnText, truncation_note
@@ -18,7 +19,7 @@ from trunkline.supervisor.plan_parser import (
 )
 from trunkline.supervisor.request_splitter import MAX_STEPS, PlanResult
 from trunkline.supervisor.router import Router
-from trunkline.supervisor.steps import Outcome, Step
+from trunkline.supervisor.steps import Step
 from trunkline.tasks.usage_meter import UsageMeter
 from trunkline.tasks.writers import PlanWriter
 from trunkline.v1 import agent_card_pb2

@@ -7,8 +7,9 @@ forwarded artifacts. A separate checkpoint is not needed, and could contradict i
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from trunkline.supervisor.steps import Outcome, Step, SupervisorState, shorten
-from trunkline.supervisor.transcript import MAX_TEXT_CHARS, NEWS_KINDS
+from trunkline.calls.outcome import MAX_TEXT_CHARS, Outcome, shorten
+from trunkline.calls.transcript import NEWS_KINDS
+from trunkline.supervisor.steps import Step, SupervisorState
 from trunkline.tasks import approvals
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State
 from trunkline.v1 import event_pb2, part_pb2, snapshot_pb2

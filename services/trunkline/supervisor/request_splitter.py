@@ -8,10 +8,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trunkline.calls.outcome import clip
 from trunkline.phrasing import find_numbers, strip_courtesy, write_digits
 from trunkline.supervisor.references import format_step_id, has_reference
 from trunkline.supervisor.router import SEARCHED_CHARS, RoutedText, Router, address_decision
-from trunkline.supervisor.steps import Step, clip
+from trunkline.supervisor.steps import Step
 from trunkline.supervisor.tags import split_words
 from trunkline.v1 import event_pb2
 
@@ -32,15 +33,14 @@ _QUESTION_WORDS = frozenset(
 )
 # A part that begins with one of these says where an answer is looked for.
 _PREPOSITIONS = frozenset(
-    "according as in from per based regarding concerning given following considering using".split()
+    ["according", "as", "in", "from", "per", "based", "regarding", "concerning", "given", "following", "considering", "using"]
 )
 # A part that begins with one of these states what the next part asks about.
-_STATEMENT_OPENERS = frozenset("i we my our there if say suppose assume assuming given".split())
+_STATEMENT_OPENERS = frozenset(["i", "we", "my", "our", "there", "if", "say", "suppose", "assume", "assuming", "given"])
 _FOLLOW_UPS = frozenset((("what", "about"), ("how", "about")))
 _OPENERS = _QUESTION_WORDS | {"is", "are", "can", "could", "please", "give", "tell", "show", "find"}
 _OPEN_QUESTION_OPENERS = _QUESTION_WORDS | frozenset(
-    "is are am was were do does did can could may must should will would has have tell explain "
-    "describe summarise summarize".split()
+    ["is", "are", "am", "was", "were", "do", "does", "did", "can", "could", "may", "must", "should", "will", "would", "has", "have", "tell", "explain", "describe", "summarise", "summarize"]
 )
 
 

@@ -5,25 +5,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from opentelemetry.trace import SpanKind
-
 from trunkline import telemetry
-from trunkline.client import Directory, allocate_task_id
+from trunkline.calls.child import ChildLimits, ChildTask
+from trunkline.calls.child_call import allocate_child, call_child
+from trunkline.calls.outcome import Outcome, clip, failed_outcome
+from trunkline.client import Directory
 from trunkline.errors import TrunklineError
 from trunkline.redaction import redact_addresses
-from trunkline.supervisor.child import ChildLimits, ChildTask
 from trunkline.supervisor.references import fill_references
 from trunkline.supervisor.router import Router
-from trunkline.supervisor.steps import Outcome, Step, clip, failed_outcome
+from trunkline.supervisor.steps import Step
 from trunkline.tasks import approvals
-from trunkline.tasks.lifecycle import State, state_name
+from trunkline.tasks.lifecycle import State
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.tasks.writers import PlanWriter
 from trunkline.v1 import event_pb2, message_pb2
 
 if TYPE_CHECKING:
-    from opentelemetry.util.types import AttributeValue
-
     from trunkline.supervisor.planner import Planner
     from trunkline.supervisor.planner_memory import PlannerMemory
 
@@ -94,19 +92,16 @@ async def _run_step(
     text = fill_references(
         step.text, {name: outcome.text for name, outcome in needed_outcomes.items()}
     )
-    try:
-        child_id = _get_child(step)
-        start = None
-        if not child_id:
-            child_id = allocate_task_id(turn.directory.get_agent_host(step.agent))
-            budget = turn.task.tree.reserve(child_id, step.agent, shares=shares)
-            start = event_pb2.ChildStarted(
-                task_id=child_id, agent=step.agent, step_id=step.id, budget=budget
+    child_id = _get_child(step)
+    if not child_id:
+        try:
+            started = allocate_child(
+                turn.task, turn.directory, step.agent, step_id=step.id, shares=shares
             )
-    except TrunklineError as error:
-        return failed_outcome(step.agent, str(redact_addresses(error)))
-    if start is not None:
-        await turn.task.record(event_pb2.Event(child_started=start))
+        except TrunklineError as error:
+            return failed_outcome(step.agent, str(redact_addresses(error)))
+        await turn.task.record(event_pb2.Event(child_started=started))
+        child_id = started.task_id
     return await _call_child(turn, step, text, child_id)
 
 
@@ -116,61 +111,20 @@ def _get_child(step: Step) -> str:
 
 
 async def _call_child(turn: SupervisorTurn, step: Step, text: str, child_id: str) -> Outcome:
-    """Call the child, and record its end in the journal."""
+    """Call the child of a step with the step's text, or with answers to its approvals."""
     task = turn.task
-    attributes: dict[str, AttributeValue] = {
-        telemetry.GEN_AI_OPERATION_NAME: telemetry.INVOKE_AGENT,
-        telemetry.GEN_AI_AGENT_NAME: step.agent,
-        telemetry.GEN_AI_CONVERSATION_ID: task.context_id,
-        telemetry.TASK_ID: child_id,
-        telemetry.PARENT_TASK_ID: task.id,
-        telemetry.ROUTE_AGENT: step.agent,
-        telemetry.ROUTE_CONFIDENCE: step.route.confidence,
-    }
-    name = f"{telemetry.INVOKE_AGENT} {step.agent}"
-    with telemetry.span(name, kind=SpanKind.CLIENT, attributes=attributes) as span:
-        shown_text = clip(text) or _render_approval_answers(step) or step.plan_text
-        async with task.tool(step.agent, {"message": shown_text}) as call:
-            child = ChildTask(
-                task, turn.directory, agent=step.agent, task_id=child_id, limits=turn.limits
-            )
-            try:
-                message = _build_message(turn, step, text, child_id)
-                is_retry = bool(step.called_child_id or (step.child_id and task.attempt > 1))
-                outcome = await child.run(message, is_retry=is_retry)
-            except asyncio.CancelledError:
-                call.summary = f"{step.agent}: canceled"
-                canceled = Outcome(step.agent, State.TASK_STATE_CANCELED, usage=child.usage)
-                await task.record(_build_finished_event(step, child_id, canceled))
-                raise
-            except TrunklineError as error:
-                outcome = failed_outcome(
-                    step.agent, str(redact_addresses(error)), child_id=child_id, usage=child.usage
-                )
-                telemetry.mark_error(span, error)
-            else:
-                if outcome.is_failure:
-                    telemetry.mark_error(span, state_name(outcome.state))
-            call.is_error = outcome.is_failure
-            call.summary = f"{step.agent}: {state_name(outcome.state)}"
-    # The text of an answer is in its artifacts, unless it came as a status or a direct reply.
-    status_text = outcome.text if outcome.is_status_text or not outcome.is_answer else ""
-    await task.record(_build_finished_event(step, child_id, outcome, status_text))
-    return outcome
-
-
-def _build_finished_event(
-    step: Step, child_id: str, outcome: Outcome, text: str = ""
-) -> event_pb2.Event:
-    end = event_pb2.ChildFinished(
-        task_id=child_id,
-        agent=step.agent,
-        state=outcome.state,
-        text=text,
-        usage=outcome.usage,
-        partial=outcome.is_partial,
+    child = ChildTask(task, turn.directory, agent=step.agent, task_id=child_id, limits=turn.limits)
+    return await call_child(
+        task,
+        child,
+        _build_message(turn, step, text, child_id),
+        shown_text=clip(text) or _render_approval_answers(step) or step.plan_text,
+        is_retry=bool(step.called_child_id or (step.child_id and task.attempt > 1)),
+        attributes={
+            telemetry.ROUTE_AGENT: step.agent,
+            telemetry.ROUTE_CONFIDENCE: step.route.confidence,
+        },
     )
-    return event_pb2.Event(child_finished=end)
 
 
 def _build_message(

@@ -1,35 +1,21 @@
-"""The steps of a plan, and their outcomes."""
+"""The steps of a plan."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypedDict
 from urllib.parse import unquote, urlsplit
 
 from trunkline.artifacts.references import sanitize_filename
+from trunkline.calls.outcome import Outcome, clip
 from trunkline.supervisor.references import find_needed_steps
-from trunkline.task_states import StateValue
-from trunkline.tasks.lifecycle import INTERRUPTED, State
-from trunkline.v1 import event_pb2, message_pb2, part_pb2, tree_pb2
+from trunkline.v1 import event_pb2, message_pb2, part_pb2
 
 LINE_CHARS = 80
-_RECORDED_CHARS = 1000
-
-
-def clip(text: str, limit: int = _RECORDED_CHARS) -> str:
-    """Clip a text for the journal, where a message has the whole text."""
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def summary_line(text: str) -> str:
     """Clip a text to one line."""
     return clip(" ".join(clip(text).split()), LINE_CHARS)
-
-
-def shorten(text: str, chars: int, limit: int, agent: str) -> str:
-    """Clip an agent's text of `chars` characters, with a note about the omission."""
-    if chars <= limit:
-        return text
-    return f"{text[:limit]}\n[Shortened: {chars:,} characters in all; agent {agent} has the rest.]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,47 +56,6 @@ class Step:
     def quoted(self) -> str:
         """The line in quotes."""
         return f'"{self.line}"'
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The outcome of a step."""
-
-    agent: str
-    state: StateValue
-    text: str = ""
-    """The answer, the question, or the reason."""
-    files: tuple[part_pb2.Part, ...] = field(default=(), repr=False)
-    """The parts of its answer that are not text."""
-    is_partial: bool = False
-    """True if it completed with a part of its answer missing."""
-    child_id: str = ""
-    is_status_text: bool = False
-    """True if its text came as the last status or a direct reply, and is in no artifact."""
-    usage: tree_pb2.TreeUsage | None = None
-    """The usage of the step's child and the tasks below it; None: it did not report that."""
-
-    @property
-    def is_answer(self) -> bool:
-        """True if the step completed."""
-        return self.state == State.TASK_STATE_COMPLETED
-
-    @property
-    def is_waiting(self) -> bool:
-        """True if the step waits for input."""
-        return self.state in INTERRUPTED
-
-    @property
-    def is_failure(self) -> bool:
-        """True if the step has ended without completing."""
-        return not self.is_answer and not self.is_waiting
-
-
-def failed_outcome(
-    agent: str, reason: str, *, child_id: str = "", usage: tree_pb2.TreeUsage | None = None
-) -> Outcome:
-    """Return the outcome of a step that failed."""
-    return Outcome(agent, State.TASK_STATE_FAILED, reason, child_id=child_id, usage=usage)
 
 
 def describe_files(message: message_pb2.Message) -> str:

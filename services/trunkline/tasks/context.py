@@ -1,15 +1,17 @@
 """The `task` argument of an agent's function: the input of a turn, and methods to write output."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, cast
 
 from typing_extensions import TypeVar
 
+from trunkline.errors import UnsupportedOperationError
 from trunkline.task_states import TaskState
 from trunkline.tasks.approvals import ApprovalAnswer
-from trunkline.tasks.content import Content
+from trunkline.tasks.calls import AgentAnswer, AgentStream, TaskCalls, ToolResult, TurnInput
+from trunkline.tasks.content import Content, message_text
 from trunkline.tasks.files import READ_LIMIT_BYTES, FileSource
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.tasks.writers import ArtifactWriter, PlanWriter, ToolCall
@@ -33,11 +35,17 @@ class TaskContext(Generic[SettingsT]):
     A facade of `TurnRuntime` with the API for authors.
     """
 
-    __slots__ = ("_turn", "settings")
+    __slots__ = ("_calls", "_input", "_turn", "settings")
 
-    def __init__(self, turn: TurnRuntime, settings: object = None) -> None:
-        """`turn` is the host's object for the same turn."""
+    def __init__(
+        self, turn: TurnRuntime, settings: object = None, calls: TaskCalls | None = None
+    ) -> None:
+        """`turn` is the host's object for the same turn; `calls` are None outside a mesh."""
         self._turn = turn
+        self._calls = calls
+        self._input = (
+            TurnInput(turn.turn, turn.message, turn.history) if calls is None else calls.input
+        )
         self.settings: SettingsT = cast("SettingsT", settings)
         """The agent's settings, of the type that `@agent(settings=…)` declares."""
 
@@ -71,7 +79,7 @@ class TaskContext(Generic[SettingsT]):
     @property
     def turn(self) -> int:
         """The number of this message within the task, from 1."""
-        return self._turn.turn
+        return self._input.turn
 
     @property
     def attempt(self) -> int:
@@ -81,17 +89,17 @@ class TaskContext(Generic[SettingsT]):
     @property
     def message(self) -> message_pb2.Message:
         """The message of this turn, exactly as it was sent."""
-        return self._turn.message
+        return self._input.message
 
     @property
     def text(self) -> str:
         """The text parts of this turn's message, joined by a space."""
-        return self._turn.text
+        return message_text(self._input.message)
 
     @property
     def history(self) -> Sequence[message_pb2.Message]:
         """The messages of the task, oldest first; the last one is this turn's."""
-        return self._turn.history
+        return self._input.history
 
     @property
     def deadline(self) -> datetime | None:
@@ -249,6 +257,72 @@ class TaskContext(Generic[SettingsT]):
         """
         self._turn.report_usage(model, input_tokens=input_tokens, output_tokens=output_tokens)
 
+    # Calls to other agents and to tools.
+
+    def ask(
+        self, agent: str, content: Content, *, task_id: str = "", key: str = "", check: bool = True
+    ) -> Coroutine[Any, Any, AgentAnswer]:
+        """Ask another agent and wait for its answer.
+
+        The agent works on a task of its own: with this task's caller, deadline and trace, within
+        the limits of the request, and canceled with this task. Cancel the call to cancel it alone.
+        Approvals that it needs are asked of this task's caller; the function then stops here, and
+        runs again from its start with the same message once they are answered.
+
+        A call is identified by its number among the calls of the same agent in this turn, or by
+        `key`. If the turn runs again, the same call gets the answer of the task that was started
+        before. Give calls a key whose order can differ when the function runs again.
+
+        `task_id` answers the question of an agent that was asked before (see `questions`).
+
+        Raises:
+            AgentCallError: the agent did not complete; it has the state and the text. With
+                `check=False` the answer is returned instead.
+            InvalidArgumentError: there is no such agent, or no such child with `task_id`.
+            TreeLimitError: a limit of the request is reached, or the agents call in a circle.
+            UnsupportedOperationError: the task does not run on a mesh.
+        """
+        return self._peers().ask(agent, content, task_id=task_id, key=key, check=check)
+
+    def stream(
+        self, agent: str, content: Content, *, task_id: str = "", key: str = "", check: bool = True
+    ) -> AgentStream:
+        """Ask another agent as `ask` does, and iterate over the text while it is written.
+
+        `answer` of the stream is the whole answer, once the iteration has ended. An agent that
+        revises its text does so in the answer only. A stream that is left early is canceled at the
+        end of the turn.
+        """
+        return self._peers().stream(agent, content, task_id=task_id, key=key, check=check)
+
+    def call_tool(
+        self, tool: str, arguments: Mapping[str, Any] | None = None, *, key: str = ""
+    ) -> Coroutine[Any, Any, ToolResult]:
+        """Call a tool of an MCP server, by `SERVER/TOOL`.
+
+        A failure of the tool is an answer with `is_error`. If the tool needs approval, the function
+        stops here and runs again from its start with the same message once that is answered; a
+        rejected call is an answer with `is_error`, too. Calls are identified as those of `ask`. A
+        tool that changes something and is not idempotent is called once, and a turn that runs
+        again gets the stored result.
+
+        Raises:
+            InvalidArgumentError: there is no such tool for this agent.
+            PeerError: the tool server or its adapter failed.
+            UnsupportedOperationError: the task does not run on a mesh.
+        """
+        return self._peers().call_tool(tool, arguments, key=key)
+
+    @property
+    def questions(self) -> Sequence[AgentAnswer]:
+        """The questions of asked agents that wait for an answer, oldest first."""
+        return () if self._calls is None else self._calls.questions
+
+    def _peers(self) -> TaskCalls:
+        if self._calls is None:
+            raise UnsupportedOperationError("a call", "this task does not run on a mesh")
+        return self._calls
+
     # Files.
 
     def open(self, part: part_pb2.Part) -> "AbstractAsyncContextManager[AsyncIterator[bytes]]":
@@ -290,3 +364,8 @@ class TaskContext(Generic[SettingsT]):
 def get_turn_runtime(task: TaskContext[Any]) -> TurnRuntime:
     """Return the host's object for a turn, for adapters of frameworks and protocols."""
     return task._turn  # noqa: SLF001  the facade hides it from authors
+
+
+def get_task_calls(task: TaskContext[Any]) -> TaskCalls | None:
+    """Return the calls of a turn, for adapters of frameworks; None outside a mesh."""
+    return task._calls  # noqa: SLF001  the facade hides it from authors

@@ -180,15 +180,16 @@ class TaskFiles:
             source = Path(source)
             filename = filename or source.name
         media_type = media_type or mimetypes.guess_type(filename)[0] or "application/octet-stream"
-        reference = Reference.new(self._task_id)
-        if key:
-            reference = Reference.create(
-                self._task_id, hashlib.sha256(key.encode()).hexdigest()[:40]
-            )
+        reference = keyed_reference(self._task_id, key) if key else Reference.new(self._task_id)
         blob = await self._files.local.put(
             reference, source, media_type=media_type, filename=filename
         )
         return blob.to_part()
+
+
+def keyed_reference(task_id: str, key: str) -> Reference:
+    """Return the reference to the content that a task stores under a key."""
+    return Reference.create(task_id, hashlib.sha256(key.encode()).hexdigest()[:40])
 
 
 def _inline(part: part_pb2.Part) -> AsyncGenerator[bytes]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -66,7 +66,8 @@ class Recovery:
     A task whose code has not started runs. Otherwise the agent's declaration decides:
 
     - `resumable`: the code runs again, and rewinds the turn itself.
-    - `repeatable`: the children are canceled, the turn is rewound to its start and runs again.
+    - `repeatable`: the turn is rewound to its start and runs again. Children of numbered calls run
+      on, because the repeated calls follow them; others are canceled.
     - neither: the task fails.
 
     A cancel that was not journaled has no effect. Its caller got no response and may repeat it.
@@ -155,7 +156,8 @@ class Recovery:
             self._deadlines.add(runtime.id, runtime.deadline)
         if _may_have_started(agent, runtime.state):
             if _is_restarted_from_turn_start(agent):
-                await self._cancel_children(runtime)
+                followed = [child.task_id for child in runtime.children.all if child.step_id]
+                await self._cancel_children(runtime, followed)
             await runtime.start_attempt(drafts)
         return True
 
@@ -200,10 +202,12 @@ class Recovery:
             return f"{problem}; change the request"
         return ""
 
-    async def _cancel_children(self, runtime: TurnRuntime) -> None:
+    async def _cancel_children(self, runtime: TurnRuntime, followed: Collection[str] = ()) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.cancel_grace_s):
-                await self._terminator.cancel_children(runtime, retry_unreachable=True)
+                await self._terminator.cancel_children(
+                    runtime, set(followed), retry_unreachable=True
+                )
 
 
 def _may_have_started(agent: Agent | None, state: task_pb2.TaskState.ValueType) -> bool:

@@ -151,7 +151,17 @@ class PendingApprovals:
                 latest = approval
         return latest
 
-    def request(self, tool: str, arguments: Mapping[str, Any] | None) -> event_pb2.Event:
+    def find_step(self, step_id: str) -> snapshot_pb2.ApprovalInfo | None:
+        """Return the approval that the task itself requested for one of its numbered calls."""
+        for approval in self._by_id.values():
+            request = approval.requested
+            if not request.child_task_id and request.step_id == step_id:
+                return approval
+        return None
+
+    def request(
+        self, tool: str, arguments: Mapping[str, Any] | None, *, step_id: str = ""
+    ) -> event_pb2.Event:
         """Add an approval of a call; return its event, which the caller records."""
         count = sum(not each.requested.child_task_id for each in self._by_id.values())
         requested = event_pb2.ApprovalRequested(
@@ -159,6 +169,7 @@ class PendingApprovals:
             tool=tool,
             arguments=to_struct(arguments or {}),
             path=self._path,
+            step_id=step_id,
         )
         event = event_pb2.Event(approval_requested=requested)
         self.apply(event)

@@ -44,7 +44,8 @@ async def mesh(
         models: LangChain chat models, a `ScriptedModel` for example, by the names of the bundled
             agents that use them.
         options: the `[agent.NAME.options]` tables, by the names of the agents.
-        settings: any other settings, by their names in `Settings`.
+        settings: any other settings, by their names in `Settings`; the MCP servers of an
+            `mcp_file` are started, for agents that call tools.
         data_dir: the folder of tasks and conversations, which a later mesh on it continues; by
             default a temporary one.
         timeout_s: the limit of each wait of the test.

@@ -79,13 +79,14 @@ async def open_mesh(
         server = MeshServer()
         server.add_registry(await stack.enter_async_context(RegistryServicer(settings.lease_s)))
         tools: AbstractAsyncContextManager[object] = nullcontext()
-        if bundled.names:
-            # These import LangGraph and MCP, which tests without bundled agents do not need.
+        if bundled.names or settings.mcp_file is not None:
+            # These import LangGraph and MCP, which tests without agents of plugins or tools do not
+            # need.
             from trunkline.agents.plugins import load_plugins
             from trunkline.mesh.agents import build_agents
             from trunkline.mesh.tools import add_tool_adapter, load_mcp_config
 
-            plugins = load_plugins()
+            plugins = load_plugins() if bundled.names else {}
             config = load_mcp_config(settings, plugins)
             tools = add_tool_adapter(server, config, settings, directory)
             built = build_agents(

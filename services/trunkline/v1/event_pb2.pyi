@@ -742,12 +742,15 @@ class ApprovalRequested(_message.Message):
     ARGUMENTS_FIELD_NUMBER: _builtins.int
     PATH_FIELD_NUMBER: _builtins.int
     CHILD_TASK_ID_FIELD_NUMBER: _builtins.int
+    STEP_ID_FIELD_NUMBER: _builtins.int
     approval_id: _builtins.str
     """Stable across hops and restarts."""
     tool: _builtins.str
     """Name of the tool."""
     child_task_id: _builtins.str
     """In the journal of an ancestor: the child that it came from. Empty: the task itself asks."""
+    step_id: _builtins.str
+    """The call that needs it, as the agent's code numbers its calls. Empty: the code asked for it."""
     @_builtins.property
     def arguments(self) -> _struct_pb2.Struct:
         """What it would be called with."""
@@ -764,10 +767,11 @@ class ApprovalRequested(_message.Message):
         arguments: _struct_pb2.Struct | None = ...,
         path: _abc.Iterable[_builtins.str] | None = ...,
         child_task_id: _builtins.str = ...,
+        step_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "arguments", b"arguments", "child_task_id", b"child_task_id", "path", b"path", "tool", b"tool"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "arguments", b"arguments", "child_task_id", b"child_task_id", "path", b"path", "step_id", b"step_id", "tool", b"tool"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -846,7 +850,7 @@ class ChildStarted(_message.Message):
     agent: _builtins.str
     """Its agent."""
     step_id: _builtins.str
-    """The step it works on."""
+    """The step it works on, or the call of the agent's code that started it."""
     @_builtins.property
     def budget(self) -> _tree_pb2.TreeBudget:
         """What is reserved for it until it ends or waits."""

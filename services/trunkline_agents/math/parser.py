@@ -111,7 +111,7 @@ _GROUPED = re.compile(r"(?<![\d.,(])(?<!,\s)\d{1,3}(?:,\d{3})+(?![\d,])(?!\s{0,4
 # A whole number and a fraction, as in 1 1/2.
 _MIXED = re.compile(r"(?<![\w./)])(\d{1,9})\s{1,3}(\d{1,9})/(\d{1,9})(?![\d/])")
 # Shares of money are computed as those of numbers.
-MONEY_WORDS = "dollars? euros? pounds? yen bucks? francs? cents? usd eur gbp chf jpy".split()
+MONEY_WORDS = ["dollars?", "euros?", "pounds?", "yen", "bucks?", "francs?", "cents?", "usd", "eur", "gbp", "chf", "jpy"]
 _MONEY = re.compile(
     r"[$€£¥](?=\s?\d)|(?<=\d)\s?(?:[$€£¥]|(?:" + "|".join(MONEY_WORDS) + r")\b)", re.IGNORECASE
 )

@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 from langchain_core.runnables.config import merge_configs
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.errors import GraphRecursionError
+from langgraph.config import get_config
+from langgraph.errors import GraphInterrupt, GraphRecursionError
 from langgraph.pregel import Pregel
 
 from trunkline.agents.authoring import FunctionAgent, agent
@@ -24,7 +25,7 @@ from trunkline.agents.langgraph.usage_callbacks import build_usage_callbacks
 from trunkline.errors import ConfigurationError
 from trunkline.reasoning.checkpoint_types import find_graph_types
 from trunkline.reasoning.conversation_lock import lock_conversation
-from trunkline.tasks.context import SettingsT, TaskContext, get_turn_runtime
+from trunkline.tasks.context import SettingsT, TaskContext, get_task_calls, get_turn_runtime
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import agent_card_pb2, part_pb2
 
@@ -64,6 +65,10 @@ def from_langgraph(  # noqa: PLR0913  a card's fields, and how a graph is used
     the answer. For any other graph, `input` converts the task to the graph's input (it may be
     `async`) and `output` converts the final state to the answer: a text, a part or several.
     `context` builds the `runtime.context` of its nodes.
+
+    The `TaskContext` is in `config["configurable"]["task"]` of each node. An asynchronous node
+    calls other agents and tools by it. If the node runs again, after a takeover, an approval or an
+    answer, the same calls get the answers of the agents that it has asked.
 
     The words of its models stream, also those of subgraphs. The answer artifact holds the current
     message while the graph runs, and the answer at the end. `stream` names the nodes whose words
@@ -145,6 +150,9 @@ class _Runner:
         own = self.graph.checkpointer
         saver = own if isinstance(own, BaseCheckpointSaver) else None
         turn = get_turn_runtime(task)
+        calls = get_task_calls(task)
+        if calls is not None:
+            calls.set_site(lambda: _current_node() or f"turn-{task.turn}", GraphInterrupt)
         await turn.rewind()
         opening = open_task_thread(turn, saver, self.spare, self.types)
         async with lock_conversation(turn), opening as thread:
@@ -184,26 +192,33 @@ class _Runner:
         elif waiting is None and latest is None:
             await thread.fork_conversation()
             graph_input = await self._build_input(task)
-        return await self._run_graph(task, turn, thread, graph_input)
+        artifact_id = "" if waiting is None else waiting.artifact_id
+        return await self._run_graph(task, turn, thread, graph_input, artifact_id)
 
     def _may_begin(self, turn: TurnRuntime, thread: TaskThread) -> bool:
         """Return True if no part of the graph can have run yet, or if it may run again."""
         return turn.attempt == 1 or thread.is_durable or self.repeatable
 
     async def _run_graph(
-        self, task: TaskContext[Any], turn: TurnRuntime, thread: TaskThread, graph_input: object
+        self,
+        task: TaskContext[Any],
+        turn: TurnRuntime,
+        thread: TaskThread,
+        graph_input: object,
+        artifact_id: str,
     ) -> tuple[bool, bool]:
         await task.working()
         graph = self.graph.copy({"checkpointer": thread.saver})
         config = thread.config
         limit = self.step_limit or (graph.config or {}).get("recursion_limit", STEP_LIMIT)
         config["recursion_limit"] = limit
+        config["configurable"]["task"] = task
         # The config of a run replaces the callbacks of the graph's own.
         config["callbacks"] = merge_configs(
             {"callbacks": (graph.config or {}).get("callbacks")},
             {"callbacks": [NodeSpans(), *build_usage_callbacks(turn.meter)]},
         )["callbacks"]
-        answer = AnswerStream(turn, self.nodes)
+        answer = AnswerStream(turn, self.nodes, artifact_id=artifact_id)
         events: AsyncGenerator[Any, None] = graph.astream(  # type: ignore[assignment]
             graph_input,
             config,
@@ -212,6 +227,8 @@ class _Runner:
             subgraphs=True,
             durability="sync",
         )
+        await answer.restart()
+        calls = get_task_calls(task)
         try:
             async with RunReporter(turn, answer) as reporter, aclosing(events) as stream:
                 async for path, mode, payload in stream:
@@ -219,11 +236,24 @@ class _Runner:
         except GraphRecursionError:
             await task.fail(f"agent {task.agent!r} did not finish within {limit} steps")
             return False, False
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            # A node that makes several calls at once wraps the interrupt in an exception group.
+            if calls is None or not calls.is_pausing:
+                raise
         end = await graph.aget_state(thread.config)
         if end.next:
-            await answer.close()
             at = end.config["configurable"]["checkpoint_id"]
-            await ask_for_interrupts(turn, end, at=at, base=thread.base_checkpoint_id)
+            if calls is not None and calls.is_pausing:
+                # The host asks for the approvals. The turn of the answer runs the nodes again.
+                artifact_id = await answer.clear_for_continuation()
+                base = thread.base_checkpoint_id
+                GraphContinuation(at, base, artifact_id=artifact_id).save(turn)
+                calls.save_input()
+            else:
+                await answer.close()
+                await ask_for_interrupts(turn, end, at=at, base=thread.base_checkpoint_id)
             return True, False
         text, parts = _split_output(self.output(end.values))
         await answer.finish(text, parts)
@@ -234,6 +264,15 @@ class _Runner:
             return {"messages": [await build_human_message(task)]}
         graph_input = self.input(task)
         return await graph_input if inspect.isawaitable(graph_input) else graph_input
+
+
+def _current_node() -> str:
+    """Return the id of the run of the current node, the same when it runs again; "" outside."""
+    try:
+        configurable = get_config().get("configurable", {})
+    except RuntimeError:
+        return ""
+    return str(configurable.get("checkpoint_ns", ""))
 
 
 def _split_output(output: Output) -> tuple[str, list[part_pb2.Part]]:

@@ -32,6 +32,8 @@ class GraphContinuation:
     """The conversation's checkpoint when the task began."""
     interrupt_ids: Sequence[str] = ()
     """The ids of the interrupts that the next message answers. Empty: it only resumes the graph."""
+    artifact_id: str = ""
+    """The artifact of the answer, which the next turn writes anew."""
     approvals: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Approval ids, keyed by the interrupt that waits for them, instead of a question."""
 
@@ -42,7 +44,16 @@ class GraphContinuation:
         if not data:
             return None
         fields = json.loads(data)
-        return cls(fields["at"], fields["base"], fields["interrupts"], fields["approvals"])
+        if "at" not in fields:
+            # A call outside the graph, while its input was made, waited for an approval.
+            return None
+        return cls(
+            fields["at"],
+            fields["base"],
+            fields["interrupts"],
+            fields.get("artifact", ""),
+            fields["approvals"],
+        )
 
     def save(self, task: TurnRuntime) -> None:
         """Store the state in the turn's status."""
@@ -50,6 +61,7 @@ class GraphContinuation:
             "at": self.checkpoint_id,
             "base": self.base_checkpoint_id,
             "interrupts": list(self.interrupt_ids),
+            "artifact": self.artifact_id,
         }
         approvals = {name: list(ids) for name, ids in self.approvals.items()}
         task.pending_approvals.continuation = json.dumps(
@@ -101,7 +113,7 @@ async def ask_for_interrupts(
         ]
         approval_ids[name] = [event.approval_requested.approval_id for event in events]
         await task.record(*events)
-    GraphContinuation(at, base, list(approval_ids), approval_ids).save(task)
+    GraphContinuation(at, base, list(approval_ids), approvals=approval_ids).save(task)
 
 
 def _requests_calls(interrupt: Interrupt[Any]) -> bool:

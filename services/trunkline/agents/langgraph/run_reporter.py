@@ -33,9 +33,15 @@ _PROGRESS_CHARS: Final = 300
 class AnswerStream:
     """The answer artifact, and the message that is being streamed to it."""
 
-    def __init__(self, task: TurnRuntime, nodes: Collection[str] | None) -> None:
-        """`nodes` limits streaming to these nodes and the subgraphs below them; None: all nodes."""
+    def __init__(
+        self, task: TurnRuntime, nodes: Collection[str] | None, *, artifact_id: str = ""
+    ) -> None:
+        """`nodes` limits streaming to these nodes and the subgraphs below them; None: all nodes.
+
+        `artifact_id` is the artifact of an earlier turn that this one continues.
+        """
         self._task = task
+        self._artifact_id = artifact_id
         self._nodes = nodes
         self._is_path_streamed: dict[str, bool] = {}
         self._writer: ArtifactWriter | None = None
@@ -92,6 +98,18 @@ class AnswerStream:
         if self._writer is not None:
             await self._writer.close()
 
+    async def restart(self) -> None:
+        """Empty the artifact that an earlier attempt at this turn may have continued."""
+        if self._artifact_id and self._task.attempt > 1:
+            await self._artifact().replace(artifact_pb2.Artifact(name=_NAME))
+
+    async def clear_for_continuation(self) -> str:
+        """Empty the artifact, which the next turn writes anew. Return its id; "" without one."""
+        if self._writer is None:
+            return self._artifact_id
+        await self._clear()
+        return self._writer.id
+
     async def finish(self, text: str, parts: Sequence[part_pb2.Part]) -> None:
         """Make the artifact hold this text and these parts, and close it."""
         if not text.startswith(self._written):
@@ -124,7 +142,9 @@ class AnswerStream:
 
     def _artifact(self) -> ArtifactWriter:
         if self._writer is None:
-            self._writer = self._task.artifact(_NAME, kind=event_pb2.ARTIFACT_KIND_ANSWER)
+            self._writer = self._task.artifact(
+                _NAME, id=self._artifact_id, kind=event_pb2.ARTIFACT_KIND_ANSWER
+            )
         return self._writer
 
 

@@ -1,9 +1,17 @@
-"""Calls one child task, follows it over broken connections, and cancels it with its parent."""
+"""Calls one child task, follows it over broken connections, and cancels it with its parent.
+
+A `ChildReader` takes what the child writes: a supervisor forwards it to its own journal, and the
+author of an agent gets it as the answer.
+"""
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol, Self
 
+from trunkline.calls.outcome import MAX_TEXT_CHARS, Outcome, shorten
+from trunkline.calls.transcript import Transcript
 from trunkline.client import Directory, TaskStream
 from trunkline.client.idle_timeout import IdleTimeout
 from trunkline.errors import (
@@ -16,8 +24,7 @@ from trunkline.errors import (
     TrunklineError,
 )
 from trunkline.journal.events import EventKind, parse_journal_id
-from trunkline.supervisor.steps import Outcome, shorten
-from trunkline.supervisor.transcript import MAX_TEXT_CHARS, Transcript
+from trunkline.settings import Settings
 from trunkline.tasks.content import message_text
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -31,7 +38,7 @@ _TEXT = EventKind.DELTA.bit
 
 @dataclass(frozen=True, slots=True)
 class ChildLimits:
-    """A supervisor's limits for one child. Times are in seconds."""
+    """The limits of a parent for one child. Times are in seconds."""
 
     idle_s: float = 300.0
     """A child that sends nothing for this long, not even a status, is canceled."""
@@ -41,13 +48,92 @@ class ChildLimits:
     """The same for a child called in an earlier turn, or before the parent's host was lost. The
     whole mesh may be starting then, and giving up would lose the child's work."""
     content_bytes: int = 16 * _MIB
-    """The limit of what a child may send in a turn. The parent's journal stores it too."""
+    """The limit of what a child may send in a turn."""
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Self:
+        """Return the limits of a mesh with these settings.
+
+        If a child's host is lost, another takes the child over within two leases, or it fails.
+        """
+        return cls(patience_s=2.5 * settings.lease_s)
+
+
+class ChildReader(Protocol):
+    """Takes what a child writes in one turn, after the transcript has checked it."""
+
+    def start(self, snapshot: snapshot_pb2.TaskSnapshot | None) -> None:
+        """Start at a snapshot of the child, or at its first event."""
+
+    def has_all(self, snapshot: snapshot_pb2.TaskSnapshot) -> bool:
+        """Return True if nothing before the snapshot is missing."""
+
+    @property
+    def can_take_now(self) -> bool:
+        """True if a batch of text can be taken without waiting."""
+
+    def take_now(self, sealed: bytes, batch: event_pb2.EventBatch) -> None:
+        """Take a batch of text without waiting. Requires `can_take_now`."""
+
+    async def take(self, sealed: bytes, batch: event_pb2.EventBatch) -> None:
+        """Take a batch."""
+
+    async def take_reply(self, message: message_pb2.Message) -> None:
+        """Take a direct reply."""
+
+
+class ArtifactForwarder:
+    """Forwards a child's artifacts to its parent's journal."""
+
+    def __init__(self, task: TurnRuntime, agent: str, child_id: str) -> None:
+        self._task = task
+        self._agent = agent
+        self._child_id = child_id
+
+    def start(self, snapshot: snapshot_pb2.TaskSnapshot | None) -> None:
+        """Do nothing: the journal knows the events that were forwarded before."""
+
+    def has_all(self, snapshot: snapshot_pb2.TaskSnapshot) -> bool:
+        """Return True if the parent's journal has all artifacts of the child."""
+        own_artifacts = {
+            (info.origin.task_id, info.artifact_id) for info in self._task.latest.artifacts
+        }
+        return all(
+            (info.origin.task_id or self._child_id, info.artifact_id) in own_artifacts
+            for info in snapshot.artifacts
+        )
+
+    @property
+    def can_take_now(self) -> bool:
+        """True if the parent's journal does not have to wait."""
+        return self._task.can_forward_now
+
+    def take_now(self, sealed: bytes, batch: event_pb2.EventBatch) -> None:
+        """Forward a batch of text."""
+        self._task.forward_now(sealed, batch.header, agent=self._agent)
+
+    async def take(self, sealed: bytes, batch: event_pb2.EventBatch) -> None:
+        """Forward a batch."""
+        await self._task.forward(sealed, agent=self._agent)
+
+    async def take_reply(self, message: message_pb2.Message) -> None:
+        """Write the files of a direct reply as an artifact of the parent."""
+        files = [part for part in message.parts if not part.HasField("text")]
+        if files:
+            # It has its own id, because a repeated turn numbers its artifacts anew.
+            artifact = self._task.artifact(
+                self._agent,
+                id=f"reply-{self._child_id}",
+                kind=event_pb2.ARTIFACT_KIND_PROGRESS,
+            )
+            for part in files:
+                await artifact.append(part, last=part is files[-1])
 
 
 class ChildTask:
     """A child task during one turn of its parent."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  collaborators and options, each by name
         self,
         task: TurnRuntime,
         directory: Directory,
@@ -55,17 +141,33 @@ class ChildTask:
         agent: str,
         task_id: str,
         limits: ChildLimits,
+        reader: ChildReader | None = None,
+        is_detached: Callable[[], bool] | None = None,
     ) -> None:
+        """By default the child's artifacts are forwarded to the parent's journal.
+
+        If `is_detached` returns True, a cancellation ends the call and not the child.
+        """
         self.id = task_id
+        self.agent = agent
+        self.error: TrunklineError | None = None
+        """The error that ended the call, if any."""
         self._task = task
         self._directory = directory
         self._agent = agent
+        self._reader = reader or ArtifactForwarder(task, agent, task_id)
+        self._check_detached = is_detached
         self._limits = limits
         self._patience_s = limits.patience_s
         self._transcript: Transcript | None = None
         self._bytes = 0
-        # The error of a batch that was rejected while it was forwarded.
+        # The error of a batch that was rejected while the reader of the stream waited.
         self._rejection: Exception | None = None
+
+    @property
+    def is_detached(self) -> bool:
+        """True if a cancellation now ends the call and not the child."""
+        return self._check_detached is not None and self._check_detached()
 
     @property
     def usage(self) -> tree_pb2.TreeUsage | None:
@@ -73,11 +175,11 @@ class ChildTask:
         return None if self._transcript is None else self._transcript.usage
 
     async def run(self, message: message_pb2.Message, *, is_retry: bool = False) -> Outcome:
-        """Send the child its message, and forward its artifacts until its turn ends.
+        """Send the child its message, and read what it writes until its turn ends.
 
         A message with the child's id opens the next turn of a waiting child. `is_retry` is
         True if an earlier attempt of the parent may have called the child: then its message is not
-        sent twice, and its events are not forwarded twice. Cancellation cancels the child.
+        sent twice. Cancellation cancels the child.
 
         Raises:
             TrunklineError: the child can't be reached, was idle too long, or sent too much or
@@ -121,6 +223,7 @@ class ChildTask:
                     return await self._use_direct_reply(stream.message)
                 snapshot = stream.snapshot
                 if snapshot is not None and not self._lacks_events(snapshot):
+                    self._reader.start(snapshot)
                     return await self._follow_stream(
                         stream, Transcript(self.id, self._agent, snapshot), idle
                     )
@@ -158,22 +261,17 @@ class ChildTask:
 
     def _lacks_events(self, snapshot: snapshot_pb2.TaskSnapshot) -> bool:
         """Return whether the child has events that we lack, because an earlier call reached it."""
-        own_artifacts = {
-            (info.origin.task_id, info.artifact_id) for info in self._task.latest.artifacts
-        }
         pending_approvals = self._task.pending_approvals
         if any(
             pending_approvals.find(approval.requested.approval_id) is None
             for approval in snapshot.approvals
         ):
             return True
-        return any(
-            (info.origin.task_id or self.id, info.artifact_id) not in own_artifacts
-            for info in snapshot.artifacts
-        )
+        return not self._reader.has_all(snapshot)
 
     async def _read_from_start(self, message: message_pb2.Message, idle: IdleTimeout) -> Outcome:
-        """Read the child from its start. Events forwarded before are skipped."""
+        """Read the child from its start. A reader that has some of its events skips them."""
+        self._reader.start(None)
         transcript = Transcript(self.id, self._agent, message_id=message.message_id)
         watch = self._directory.watch(
             self.id, account=self._task.account, after=0, patience_s=self._patience_s
@@ -184,19 +282,21 @@ class ChildTask:
     async def _follow_stream(
         self, stream: TaskStream, transcript: Transcript, idle: IdleTimeout
     ) -> Outcome:
-        """Forward a stream until the child's turn ends."""
+        """Read a stream until the child's turn ends."""
         self._transcript = transcript
         if transcript.is_over:
             return transcript.outcome()
-        stream.set_sink(lambda batches: self._forward_texts(batches, transcript, idle))
+        stream.set_sink(lambda batches: self._take_texts(batches, transcript, idle))
         async for batches in stream:
-            # The time that our own journal takes does not count as idle time of the child.
+            # The time that the reader takes does not count as idle time of the child.
             idle.pause()
             for sealed in batches:
                 if self._rejection is not None:
                     raise self._rejection
-                transcript.apply(sealed)
-                await self._forward(sealed)
+                batch = transcript.parse_batch(sealed)
+                transcript.apply_batch(batch)
+                self._count_bytes(sealed)
+                await self._reader.take(sealed, batch)
                 if transcript.approval_events:
                     await self._forward_approvals(transcript)
                 if transcript.is_over:
@@ -204,39 +304,36 @@ class ChildTask:
             idle.resume()
         raise PeerProtocolError(f"agent {self._agent!r}", "its stream ended before its task")
 
-    def _forward_texts(
-        self, batches: list[bytes], transcript: Transcript, idle: IdleTimeout
-    ) -> int:
-        """Forward text batches at once, up to the first that has to wait; return their number."""
+    def _take_texts(self, batches: list[bytes], transcript: Transcript, idle: IdleTimeout) -> int:
+        """Take text batches at once, up to the first that has to wait; return their number."""
         count = 0
         try:
-            while count < len(batches) and self._forward_text(batches[count], transcript):
+            while count < len(batches) and self._take_text(batches[count], transcript):
                 count += 1
         except Exception as error:  # noqa: BLE001  any error is raised to the reader
             self._rejection = error
         idle.resume()
         return count
 
-    def _forward_text(self, sealed: bytes, transcript: Transcript) -> bool:
-        """Forward a batch of text only. Returns False if it has other events or has to wait."""
+    def _take_text(self, sealed: bytes, transcript: Transcript) -> bool:
+        """Take a batch of text only. Returns False if it has other events or has to wait."""
         size = len(sealed)
-        if self._bytes + size > self._limits.content_bytes or not self._task.can_forward_now:
+        if self._bytes + size > self._limits.content_bytes or not self._reader.can_take_now:
             return False
         batch = transcript.parse_batch(sealed)
         if batch.header.kinds != _TEXT:
             return False
         transcript.apply_batch(batch)
         self._bytes += size
-        self._task.forward_now(sealed, batch.header, agent=self._agent)
+        self._reader.take_now(sealed, batch)
         return True
 
-    async def _forward(self, sealed: bytes) -> None:
+    def _count_bytes(self, sealed: bytes) -> None:
         self._bytes += len(sealed)
         limit = self._limits.content_bytes
         if self._bytes > limit:
             problem = f"it sent more than {limit / _MIB:.3g} MiB in one turn; ask it for less"
             raise PeerProtocolError(f"agent {self._agent!r}", problem)
-        await self._task.forward(sealed, agent=self._agent)
 
     async def _forward_approvals(self, transcript: Transcript) -> None:
         """Record the child's new approval requests and answers in the parent."""
@@ -260,27 +357,22 @@ class ChildTask:
             await self._task.record(*events)
 
     async def _use_direct_reply(self, message: message_pb2.Message) -> Outcome:
-        """Use a direct reply as the answer. Its files become an artifact of the parent."""
-        files = [part for part in message.parts if not part.HasField("text")]
-        if files:
-            # It has its own id, because a repeated turn numbers its artifacts anew.
-            artifact = self._task.artifact(
-                self._agent, id=f"reply-{self.id}", kind=event_pb2.ARTIFACT_KIND_PROGRESS
-            )
-            for part in files:
-                await artifact.append(part, last=part is files[-1])
+        """Use a direct reply as the answer."""
+        await self._reader.take_reply(message)
         text = message_text(message)
         text = shorten(text, len(text), MAX_TEXT_CHARS, self._agent)
         return Outcome(
             self._agent,
             State.TASK_STATE_COMPLETED,
             text,
-            tuple(files),
+            tuple(part for part in message.parts if not part.HasField("text")),
             child_id=self.id,
             is_status_text=True,
         )
 
     async def _cancel(self) -> None:
+        if self.is_detached:
+            return
         if self._transcript is not None and self._transcript.is_over:
             return
         with contextlib.suppress(TrunklineError, TimeoutError):

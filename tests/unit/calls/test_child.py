@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from harness.agents.inline_agents import NOTHING, OpenHost, define, message, texts
+from trunkline.calls.child import ChildLimits, ChildTask
+from trunkline.calls.transcript import Transcript
 from trunkline.client import TaskStream
 from trunkline.client.idle_timeout import IdleTimeout
 from trunkline.client.trunk_connection import TrunkClientConnection, TrunkStreamCall
 from trunkline.errors import PeerProtocolError, PeerUnavailableError
 from trunkline.journal.events import build_draft, delta_event, seal
-from trunkline.supervisor.child import ChildLimits, ChildTask
-from trunkline.supervisor.transcript import Transcript
 from trunkline.tasks.context import TaskContext, get_turn_runtime
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State

@@ -6,9 +6,9 @@ from typing import Final
 from google.protobuf import struct_pb2
 from google.protobuf.message import DecodeError
 
+from trunkline.calls.outcome import MAX_TEXT_CHARS, Outcome, shorten
 from trunkline.errors import InvalidArgumentError, PeerProtocolError
 from trunkline.journal.events import EventKind, event_count, event_kind
-from trunkline.supervisor.steps import Outcome, shorten
 from trunkline.task_states import (
     INTERRUPTED,
     TERMINAL,
@@ -21,9 +21,6 @@ from trunkline.tasks.approvals import is_approval_question, other_text, pending_
 from trunkline.tasks.content import message_text
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, snapshot_pb2, tree_pb2
-
-MAX_TEXT_CHARS = 256 * 1024
-"""The size of a child's text in the answer. The child's own artifacts have the whole text."""
 
 NEWS_KINDS: Final = frozenset(
     (

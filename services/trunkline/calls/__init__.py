@@ -1,0 +1,1 @@
+"""Calls of one task to other agents and to tools: journaled, followed, canceled with the task."""

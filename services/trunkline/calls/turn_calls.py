@@ -1,0 +1,378 @@
+"""The calls of one turn to other agents and to tools: `TaskContext.ask`, `stream`, `call_tool`.
+
+Each call has a step id that is the same when the turn runs again. The journal has the step id of
+each child, so a repeated call follows the child that was started before. A call that waits for an
+approval stops the code. The turn of the answer runs the code from its start with the same input,
+and its calls return what they returned before.
+"""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+from trunkline.calls.answer_reader import AnswerReader, Pieces
+from trunkline.calls.child import ChildLimits, ChildTask
+from trunkline.calls.child_call import allocate_child, call_child
+from trunkline.calls.child_stream import ChildStream
+from trunkline.calls.outcome import Outcome, clip, failed_outcome
+from trunkline.calls.tool_source import ToolSource
+from trunkline.calls.turn_tools import TurnTools
+from trunkline.client import Directory
+from trunkline.errors import (
+    AgentCallError,
+    AgentNotFoundError,
+    InvalidArgumentError,
+    PeerError,
+    RequestError,
+    TrunklineError,
+)
+from trunkline.redaction import redact_addresses
+from trunkline.task_states import TaskState
+from trunkline.tasks import approvals
+from trunkline.tasks.calls import AgentAnswer, ToolResult, TurnInput, TurnPaused
+from trunkline.tasks.content import Content, message_text
+from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, state_name
+from trunkline.tasks.turn_runtime import TurnRuntime
+from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2
+
+_CONTINUATION_KEY: Final = "calls"
+
+
+@dataclass(frozen=True, slots=True)
+class MeshCallees:
+    """The agents and tools of a mesh, for the calls of one agent."""
+
+    directory: Directory
+    tools: ToolSource
+    limits: ChildLimits
+
+    @asynccontextmanager
+    async def open(self, turn: TurnRuntime) -> AsyncIterator["TurnCalls"]:
+        """Open the calls of a turn; see `trunkline.tasks.calls.Callees`."""
+        calls = TurnCalls(turn, self)
+        try:
+            yield calls
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            # Several calls may have been in a task group, which wraps the exception.
+            if not calls.is_pausing:
+                raise
+            calls.save_input()
+        finally:
+            await calls.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _AgentCall:
+    """A call of an agent, numbered but not made."""
+
+    agent: str
+    step_id: str
+    message: message_pb2.Message
+    check: bool
+
+
+class TurnCalls:
+    """The calls of one turn; see `trunkline.tasks.calls.TaskCalls`."""
+
+    def __init__(self, turn: TurnRuntime, callees: MeshCallees) -> None:
+        self._turn = turn
+        self._directory = callees.directory
+        self._limits = callees.limits
+        self._tools = TurnTools(turn, callees.tools)
+        self.input = _load_input(turn)
+        self.is_pausing = False
+        self._artifact_id = self.input.artifact_id
+        self._scope: Callable[[], str] = lambda: f"turn-{self.input.turn}"
+        self._build_pause: Callable[[], BaseException] = TurnPaused
+        self._counts: Counter[str] = Counter()
+        self._children: dict[str, snapshot_pb2.ChildInfo] = {}
+        for child in turn.latest.children:
+            copy = self._children[child.started.task_id] = snapshot_pb2.ChildInfo()
+            copy.CopyFrom(child)
+        self._streams: list[ChildStream] = []
+        # Calls that have no share of the limits per request yet.
+        self._unstarted: set[str] = set()
+        # The number of calls that are being made, without those that wait for an approval.
+        self._active = 0
+        self._inactive = asyncio.Event()
+
+    def keep_artifact(self, artifact_id: str) -> None:
+        """Have the turn that continues this one write the artifact anew."""
+        self._artifact_id = artifact_id
+
+    def set_site(self, scope: Callable[[], str], pause: Callable[[], BaseException]) -> None:
+        """Number the calls within the result of `scope`, and raise that of `pause` to stop."""
+        self._scope, self._build_pause = scope, pause
+
+    @property
+    def questions(self) -> Sequence[AgentAnswer]:
+        """The questions of called agents that wait for an answer, oldest first."""
+        return [
+            AgentAnswer(
+                agent=child.started.agent,
+                task_id=child.started.task_id,
+                state=TaskState.from_proto(child.finished.state),
+                text=child.finished.text,
+            )
+            for child in self._children.values()
+            if child.finished.state in INTERRUPTED and not self._needs_approval(child)
+        ]
+
+    def ask(
+        self, agent: str, content: Content, *, task_id: str, key: str, check: bool
+    ) -> Coroutine[Any, Any, AgentAnswer]:
+        """Ask an agent. The call gets its number now, and is made when it is awaited."""
+        return self._ask(self._build_call(agent, content, task_id, key, check=check))
+
+    def stream(
+        self, agent: str, content: Content, *, task_id: str, key: str, check: bool
+    ) -> "ChildStream":
+        """Ask an agent and stream its answer. The call is made when the iteration begins."""
+        call = self._build_call(agent, content, task_id, key, check=check)
+
+        def open_pieces(pieces: Pieces) -> Coroutine[Any, Any, AgentAnswer]:
+            return self._ask(call, pieces)
+
+        stream = ChildStream(open_pieces)
+        self._streams.append(stream)
+        return stream
+
+    def call_tool(
+        self, tool: str, arguments: Mapping[str, Any] | None, *, key: str
+    ) -> Coroutine[Any, Any, ToolResult]:
+        """Call a tool. The call gets its number now, and is made when it is awaited."""
+        return self._call_tool(tool, arguments or {}, self._next_step(tool, key))
+
+    def save_input(self) -> None:
+        """Add the turn's input to its continuation, for the turn that continues it."""
+        fields = {
+            "turn": self.input.turn,
+            "messages": len(self.input.history),
+            "artifact": self._artifact_id,
+        }
+        pending_approvals = self._turn.pending_approvals
+        continuation = json.loads(pending_approvals.continuation or b"{}")
+        continuation[_CONTINUATION_KEY] = fields
+        pending_approvals.continuation = json.dumps(continuation).encode()
+
+    async def close(self) -> None:
+        """Cancel the streams that were left early."""
+        for stream in self._streams:
+            await stream.close()
+
+    def _next_step(self, callee: str, key: str) -> str:
+        scope = self._scope()
+        if not key:
+            name = f"{scope}/{callee}"
+            self._counts[name] += 1
+            key = f"{callee}-{self._counts[name]}"
+        return f"{scope}/{key}"
+
+    def _build_call(
+        self, agent: str, content: Content, task_id: str, key: str, *, check: bool
+    ) -> _AgentCall:
+        step_id = self._next_step(agent, key)
+        message = message_pb2.Message()
+        match content:
+            case str():
+                message.parts.add(text=content)
+            case part_pb2.Part():
+                message.parts.append(content)
+            case _:
+                message.parts.extend(content.parts)
+                message.metadata.CopyFrom(content.metadata)
+        message.role = message_pb2.ROLE_USER
+        message.context_id = self._turn.context_id
+        message.task_id = task_id
+        self._unstarted.add(step_id)
+        return _AgentCall(agent, step_id, message, check)
+
+    async def _ask(self, call: _AgentCall, pieces: Pieces | None = None) -> AgentAnswer:
+        with self._as_active():
+            child, is_new = await self._open_child(call)
+            if not self._needs_approval(child):
+                answer = await self._follow(call, child, pieces, is_new=is_new)
+        if self._needs_approval(child):
+            await self._pause()
+        if call.check and answer.state is not TaskState.COMPLETED:
+            raise AgentCallError(answer.agent, answer.state, answer.text, answer.task_id)
+        return answer
+
+    async def _open_child(self, call: _AgentCall) -> tuple[snapshot_pb2.ChildInfo, bool]:
+        """Return the child of a call, and whether the message is new to it."""
+        # One more share remains for calls that the code makes in the meantime.
+        shares = len(self._unstarted | {call.step_id}) + 1
+        self._unstarted.discard(call.step_id)
+        if call.message.task_id:
+            child = self._children.get(call.message.task_id)
+            if child is None or child.started.agent != call.agent:
+                problem = f"is no task that agent {call.agent!r} was asked for here"
+                raise InvalidArgumentError("task_id", f"{call.message.task_id} {problem}")
+            return child, not self._is_repeated
+        for child in self._children.values():
+            if child.started.step_id == call.step_id:
+                if child.started.agent != call.agent:
+                    problem = f"{call.step_id!r} was a call of agent {child.started.agent!r}"
+                    raise InvalidArgumentError("key", f"{problem}; give each call its own key")
+                return child, False
+        await self._wait_for_agent(call.agent)
+        try:
+            started = allocate_child(
+                self._turn, self._directory, call.agent, step_id=call.step_id, shares=shares
+            )
+        except AgentNotFoundError:
+            names = ", ".join(self._directory.list_agents()) or "none"
+            problem = f"{call.agent!r} is not on the mesh; there are: {names}"
+            raise InvalidArgumentError("agent", problem) from None
+        child = self._children[started.task_id] = snapshot_pb2.ChildInfo(started=started)
+        await self._turn.record(event_pb2.Event(child_started=started))
+        return child, True
+
+    @property
+    def _is_repeated(self) -> bool:
+        """True if the code may have made the same calls before."""
+        return self._turn.attempt > 1 or self.input.turn != self._turn.turn
+
+    async def _wait_for_agent(self, agent: str) -> None:
+        """Wait until a mesh that is starting has the agent."""
+        if self._turn.attempt > 1 or self._directory.revision == 0:
+            with suppress(PeerError):
+                await self._directory.wait_until(
+                    lambda mesh: agent in mesh.list_agents(), timeout_s=self._limits.patience_s
+                )
+
+    async def _follow(
+        self,
+        call: _AgentCall,
+        child: snapshot_pb2.ChildInfo,
+        pieces: Pieces | None,
+        *,
+        is_new: bool,
+    ) -> AgentAnswer:
+        """Send the call's message to the child unless it has arrived, and follow its turn."""
+        child_id = child.started.task_id
+        message = self._build_message(call, child_id)
+        reader = AnswerReader(child_id, message.message_id, pieces, self._as_inactive)
+        task = ChildTask(
+            self._turn,
+            self._directory,
+            agent=call.agent,
+            task_id=child_id,
+            limits=self._limits,
+            reader=reader,
+            is_detached=lambda: self.is_pausing,
+        )
+        if child.finished.state in TERMINAL:
+            outcome = await self._read_again(task, message, is_new=is_new)
+        else:
+            shown_text = clip(message_text(message))
+            outcome = await call_child(
+                self._turn, task, message, shown_text=shown_text, is_retry=not is_new
+            )
+            child.finished.CopyFrom(
+                event_pb2.ChildFinished(
+                    task_id=child_id, agent=call.agent, state=outcome.state, text=outcome.text
+                )
+            )
+        if isinstance(task.error, RequestError):
+            raise task.error
+        return reader.build_answer(outcome)
+
+    async def _read_again(
+        self, task: ChildTask, message: message_pb2.Message, *, is_new: bool
+    ) -> Outcome:
+        """Read the turn of a child that has ended."""
+        if is_new:
+            end = self._children[task.id].finished.state
+            raise InvalidArgumentError("task_id", f"task {task.id} is {state_name(end)} already")
+        try:
+            return await task.run(message, is_retry=True)
+        except TrunklineError as error:
+            task.error = error
+            return failed_outcome(task.agent, str(redact_addresses(error)), child_id=task.id)
+
+    def _build_message(self, call: _AgentCall, child_id: str) -> message_pb2.Message:
+        """Return the message that opens the child's turn: the call's, or answers to approvals."""
+        turn = self._turn
+        answers = [
+            approval.answered
+            for approval in turn.pending_approvals.all
+            if approval.requested.child_task_id == child_id
+            and approval.HasField("answered")
+            and approval.answered.turn <= turn.turn
+        ]
+        if not answers:
+            call.message.message_id = f"{child_id}-{call.step_id}"
+            return call.message
+        answer_turn = max(answer.turn for answer in answers)
+        return approvals.build_answer_message(
+            [answer for answer in answers if answer.turn == answer_turn],
+            message_id=f"{child_id}-{answer_turn}",
+            task_id=child_id,
+            context_id=turn.context_id,
+        )
+
+    def _needs_approval(self, child: snapshot_pb2.ChildInfo) -> bool:
+        """Return whether a child waits for approvals that this turn has no answer to."""
+        return child.finished.state in INTERRUPTED and any(
+            approval.requested.child_task_id == child.started.task_id
+            and not (approval.HasField("answered") and approval.answered.turn <= self._turn.turn)
+            for approval in self._turn.pending_approvals.all
+        )
+
+    async def _call_tool(self, tool: str, arguments: Mapping[str, Any], step_id: str) -> ToolResult:
+        with self._as_active():
+            answer = await self._tools.call(tool, arguments, step_id)
+        return answer if answer is not None else await self._pause()
+
+    async def _pause(self) -> NoReturn:
+        """Stop the code until an approval is answered.
+
+        Other calls end first, because they may need approvals, too: one question asks for all.
+        """
+        while self._active:
+            self._inactive.clear()
+            await self._inactive.wait()
+            await asyncio.sleep(0)
+        self.is_pausing = True
+        raise self._build_pause()
+
+    @contextmanager
+    def _as_active(self, change: int = 1) -> Iterator[None]:
+        self._active += change
+        try:
+            yield
+        finally:
+            self._active -= change
+            if not self._active:
+                self._inactive.set()
+
+    def _as_inactive(self) -> AbstractContextManager[None]:
+        """Enter while a call waits for its reader, which may be paused."""
+        return self._as_active(-1)
+
+
+def _load_input(turn: TurnRuntime) -> TurnInput:
+    """Return the input of a turn; that of an earlier turn if the code of that one continues."""
+    current = TurnInput(turn.turn, turn.message, turn.history)
+    if not turn.snapshot.continuation:
+        return current
+    # Agents of frameworks have continuations of other forms.
+    with suppress(ValueError, KeyError, TypeError):
+        fields = json.loads(turn.snapshot.continuation)[_CONTINUATION_KEY]
+        earlier = turn.history[: fields["messages"]]
+        return TurnInput(fields["turn"], earlier[-1], earlier, fields["artifact"])
+    return current

@@ -1,0 +1,186 @@
+"""The tools that the code of one turn calls itself, without a model.
+
+A turn may run again: after its host died, or once an approval is answered. A tool that changes
+something and is not idempotent is then not called again. Its result is stored with the task.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from trunkline import telemetry
+from trunkline.calls.tool_call import (
+    describe_interrupted_call,
+    is_safe_to_repeat,
+    record_tool_call,
+    send_tool_call,
+    tool_label,
+)
+from trunkline.calls.tool_source import ToolSource
+from trunkline.errors import (
+    ArtifactNotFoundError,
+    InvalidArgumentError,
+    ToolServerUnavailableError,
+    TrunklineError,
+    UnsupportedOperationError,
+)
+from trunkline.tasks.approvals import ApprovalDecision, arguments_to_dict
+from trunkline.tasks.calls import ToolResult
+from trunkline.tasks.content import exact_json, to_json, to_struct
+from trunkline.tasks.files import keyed_reference
+from trunkline.tasks.turn_runtime import TurnRuntime
+from trunkline.v1 import part_pb2, snapshot_pb2, tool_service_pb2
+
+
+class _Permission(NamedTuple):
+    """Permission to call a tool."""
+
+    arguments: Mapping[str, Any]
+    approval_id: str = ""
+    """The approval that allows the call; empty if it needs none."""
+
+
+class TurnTools:
+    """Calls tools for one turn."""
+
+    def __init__(self, turn: TurnRuntime, source: ToolSource) -> None:
+        self._turn = turn
+        self._source = source
+        self._calls = list(turn.latest.tool_calls)
+
+    async def call(
+        self, name: str, arguments: Mapping[str, Any], step_id: str
+    ) -> ToolResult | None:
+        """Call a tool by SERVER/TOOL; None: a person has to approve it first.
+
+        `step_id` identifies the call when the turn runs again.
+
+        Raises:
+            InvalidArgumentError: there is no such tool for this agent, or the arguments are not
+                JSON, or can't be shown to the person who approves them.
+            TrunklineError: the tool server or the adapter failed.
+        """
+        try:
+            to_struct(arguments)
+        except ValueError as error:
+            raise InvalidArgumentError("arguments", str(error)) from None
+        tool = await self._find(name)
+        permission = await self._permit(tool, arguments, step_id)
+        if not isinstance(permission, _Permission):
+            return permission
+        earlier = self._find_earlier(permission.approval_id or step_id)
+        if earlier is not None and not is_safe_to_repeat(tool):
+            result = await self._load_result(step_id)
+            if result is not None:
+                return _build_answer(tool, result)
+            text, is_error = describe_interrupted_call(tool, earlier)
+            return ToolResult(text, is_error=is_error)
+        call_id = permission.approval_id or step_id
+        if earlier is not None:
+            call_id = f"{call_id}/{self._turn.turn}.{self._turn.attempt}"
+        return await self._send(tool, permission, call_id, step_id)
+
+    async def _send(
+        self, tool: tool_service_pb2.Tool, permission: _Permission, call_id: str, step_id: str
+    ) -> ToolResult:
+        arguments, approval_id = permission
+        async with record_tool_call(
+            self._turn, tool, arguments, call_id=call_id, approval_id=approval_id
+        ) as record:
+            try:
+                result = await send_tool_call(
+                    self._turn, self._source, tool, arguments, approval_id=approval_id
+                )
+            except TrunklineError as error:
+                telemetry.mark_error(record.span, error)
+                raise
+            if result.is_error:
+                telemetry.mark_error(record.span, telemetry.TOOL_ERROR)
+            if not is_safe_to_repeat(tool):
+                await self._store_result(step_id, result)
+            answer = _build_answer(tool, result)
+            record.conclude(answer.text, is_error=answer.is_error)
+        return answer
+
+    async def _find(self, name: str) -> tool_service_pb2.Tool:
+        server, _, tool_name = name.partition("/")
+        if not server or not tool_name:
+            raise InvalidArgumentError("tool", f"{name!r} is not of the form SERVER/TOOL")
+        listing = await self._source.list_tools((server,))
+        for tool in listing.tools:
+            if (tool.server, tool.name) == (server, tool_name):
+                return tool
+        others = sorted(tool_label(tool) for tool in listing.tools)
+        if not others:
+            everything = await self._source.list_tools(())
+            if any(tool.server == server for tool in everything.tools) or not everything.tools:
+                raise ToolServerUnavailableError(server, listing.unavailable.get(server, "is down"))
+            others = sorted(tool_label(tool) for tool in everything.tools)
+        problem = f"there is no {name!r} for agent {self._turn.agent!r}; there are: "
+        raise InvalidArgumentError("tool", problem + ", ".join(others))
+
+    async def _permit(
+        self, tool: tool_service_pb2.Tool, arguments: Mapping[str, Any], step_id: str
+    ) -> _Permission | ToolResult | None:
+        """Return the permission to call a tool, the refusal, or None while a person decides."""
+        if not tool.needs_approval:
+            return _Permission(arguments)
+        if exact_json(arguments):
+            # The person would approve rounded numbers, and the tool would get the exact ones.
+            problem = "hold a whole number from 2^53 on, which can't be approved; send it as text"
+            raise InvalidArgumentError("arguments", problem)
+        pending_approvals = self._turn.pending_approvals
+        approval = pending_approvals.find_step(step_id)
+        if approval is None:
+            label = tool_label(tool)
+            await self._turn.record(pending_approvals.request(label, arguments, step_id=step_id))
+            return None
+        # An answer that arrived while this turn ran is for the next one.
+        if not approval.HasField("answered") or approval.answered.turn > self._turn.turn:
+            return None
+        answer = approval.answered
+        match ApprovalDecision(answer.decision):
+            case ApprovalDecision.REJECTED:
+                reason = f": {answer.reason}" if answer.reason else ""
+                return ToolResult(f"{tool_label(tool)} was rejected{reason}", is_error=True)
+            case ApprovalDecision.EDITED:
+                arguments = arguments_to_dict(answer.arguments)
+        return _Permission(arguments, approval.requested.approval_id)
+
+    def _find_earlier(self, call_id: str) -> snapshot_pb2.ToolCallInfo | None:
+        """Return the latest call that was started for a step before this run of the turn."""
+        for call in reversed(self._calls):
+            if f"{call.started.call_id}/".startswith(f"{call_id}/"):
+                return call
+        return None
+
+    async def _store_result(self, step_id: str, result: tool_service_pb2.ToolResult) -> None:
+        # A journal in memory stores no files, and loses its tasks with the process.
+        with suppress(UnsupportedOperationError):
+            await self._turn.store(result.SerializeToString(), key=_result_key(step_id))
+
+    async def _load_result(self, step_id: str) -> tool_service_pb2.ToolResult | None:
+        reference = keyed_reference(self._turn.id, _result_key(step_id))
+        try:
+            content = await self._turn.read(part_pb2.Part(url=reference.url))
+        except (ArtifactNotFoundError, UnsupportedOperationError):
+            return None
+        return tool_service_pb2.ToolResult.FromString(content)
+
+
+def _result_key(step_id: str) -> str:
+    return f"tool-result/{step_id}"
+
+
+def _build_answer(tool: tool_service_pb2.Tool, result: tool_service_pb2.ToolResult) -> ToolResult:
+    parts: Sequence[part_pb2.Part] = result.content
+    text = "\n".join(part.text for part in parts if part.HasField("text"))
+    if result.is_error:
+        text = text or f"{tool_label(tool)} failed and does not say why"
+    has_data = result.HasField("structured_content")
+    return ToolResult(
+        text=text,
+        parts=parts,
+        data=to_json(result.structured_content) if has_data else None,
+        is_error=result.is_error,
+    )
