@@ -9,7 +9,17 @@ from typing import Annotated
 
 import typer
 
-from trunkline.cli.commands import a2a, audit, identity, inspect, mesh, project, serve, storage
+from trunkline.cli.commands import (
+    a2a,
+    audit,
+    identity,
+    inspect,
+    mesh,
+    project,
+    serve,
+    storage,
+    tasks,
+)
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.plugins import PluginGroup
 from trunkline.cli.terminal import accept_any_text
@@ -33,9 +43,11 @@ for _command in (
     a2a.demo,
     inspect.agents,
     inspect.tools,
-    inspect.tasks,
-    inspect.task,
-    inspect.cancel,
+    tasks.tasks,
+    tasks.task,
+    tasks.watch,
+    tasks.events,
+    tasks.cancel,
     inspect.approvals,
     inspect.approve,
     inspect.reject,
