@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,10 +24,28 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 LIMIT_S = 60.0
 
 
+AGENT = """
+from trunkline import agent
+
+@agent(tags=["greet"])
+async def hello(task):
+    '''Greets.'''
+    return "Hello!"
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("mesh")
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MeshProcess]:
-    async with running_mesh(tmp_path_factory.mktemp("mesh")) as running:
-        yield running
+async def mesh(folder: Path) -> AsyncIterator[MeshProcess]:
+    (folder / "greeter.py").write_text(AGENT)
+    flags = ("--agent", "greeter:hello")
+    with (folder / "stderr").open("wb") as stderr:
+        async with running_mesh(folder, *flags, stderr=stderr) as running:
+            yield running
 
 
 async def ask(mesh: MeshProcess, text: str) -> dict[str, Any]:
@@ -60,6 +79,22 @@ async def show_events(
         **{"as_json": False, "wire": "", **options},
     )
     return capsys.readouterr().out
+
+
+async def test_a_mesh_says_what_it_has_loaded(mesh: MeshProcess, folder: Path) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        while True:
+            report = (folder / "stderr").read_text()
+            if "settings" in report:
+                break
+            await asyncio.sleep(0.05)
+    lines = dict(line.split(maxsplit=1) for line in report.splitlines())
+    assert "supervisor (bundled)" in lines["agents"]
+    assert "echo, math, research (installed)" in lines["agents"]
+    assert "hello (--agent)" in lines["agents"]
+    assert lines["model"] == "rules"
+    assert "--http" in lines["settings"]
+    assert "TRUNKLINE_MCP_FILE" in lines["settings"]
 
 
 async def test_tasks_are_selected_by_state_and_time(

@@ -12,6 +12,8 @@ import typer
 from trunkline.cli.commands import (
     a2a,
     audit,
+    completion,
+    config,
     identity,
     inspect,
     mesh,
@@ -62,6 +64,8 @@ app.add_typer(storage.data, name="data")
 app.add_typer(mesh.mesh, name="mesh")
 app.add_typer(identity.keys, name="keys")
 app.add_typer(identity.card, name="card")
+app.add_typer(config.config, name="config")
+app.add_typer(completion.completion, name="completion")
 app.add_typer(project.new, name="new")
 app.command()(project.trust)
 

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from trunkline import runtime
 from trunkline.cli.options import load_command_settings
-from trunkline.cli.terminal import print_json, print_stderr
+from trunkline.cli.terminal import DIM, paint, print_json, print_stderr
 from trunkline.errors import ConfigurationError
 from trunkline.logs import configure_logging
 from trunkline.runtime import ServiceStatus
@@ -110,7 +110,7 @@ async def up(flags: Mapping[str, object], *, is_attached: bool, as_json: bool) -
     from trunkline.mesh.all_in_one import open_mesh
 
     if not is_attached:
-        return await _serve(open_mesh, flags, as_json=as_json)
+        return await _serve(open_mesh, flags, as_json=as_json, reports=not as_json)
     return await _serve(
         open_mesh,
         flags,
@@ -132,9 +132,13 @@ async def _serve(
     *,
     as_json: bool,
     load: Callable[[Mapping[str, object]], Settings] = load_settings,
+    reports: bool = False,
     parent_pipe: int | None = None,
 ) -> int:
-    """Serve until a signal, or until `parent_pipe` ends. Print the addresses; return the code."""
+    """Serve until a signal, or until `parent_pipe` ends. Print the addresses; return the code.
+
+    With `reports`, also print to stderr what is loaded.
+    """
     settings = load(flags)
     configure_logging(level=settings.log_level, log_format=settings.log_format)
 
@@ -144,9 +148,25 @@ async def _serve(
         else:
             print(runtime.format_state(state, addresses), end="", flush=True)
 
+    async def print_inventory(status: ServiceStatus) -> None:
+        sources = await runtime.load_in_thread(_name_sources, flags)
+        rows = {**status.inventory, "settings": sources}
+        lines = (f"{kind:<10} {text}" for kind, text in rows.items())
+        print_stderr(paint("\n".join(lines), DIM, sys.stderr))
+
     return await runtime.serve(
         service(settings),
         on_state=print_state,
+        on_ready=print_inventory if reports else None,
         on_waiting=lambda: print_stderr(runtime.format_waiting(settings.mesh)),
         parent_pipe=parent_pipe,
     )
+
+
+def _name_sources(flags: Mapping[str, object]) -> str:
+    """Return the files, variables and flags that settings come from."""
+    from trunkline.settings.effective import DEFAULT, list_effective_settings
+
+    sources = dict.fromkeys(setting.source for setting in list_effective_settings(flags))
+    sources.pop(DEFAULT, None)
+    return ", ".join(sources) or "defaults"

@@ -8,6 +8,12 @@ from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.cli.exits import run
 from trunkline.cli.options import AccountOption, JsonOption, MeshOption, TaskIdArgument
 
+# Not read from the contract, because protobuf is slow to import.
+_STATES = (
+    "submitted", "working", "input-required", "auth-required", "completed", "failed", "rejected",
+    "canceled",
+)  # fmt: skip
+
 
 def tasks(
     mesh: MeshOption = None,
@@ -18,6 +24,7 @@ def tasks(
             metavar="STATE",
             help="Only in this state: working, input-required, completed, failed, ….",
             show_default=False,
+            autocompletion=lambda: list(_STATES),
         ),
     ] = "",
     agent: Annotated[
@@ -96,6 +103,7 @@ def events(
             metavar="VERSION",
             help="Show the events that clients of A2A get: v1, v0.3 or original.",
             show_default=False,
+            autocompletion=lambda: ["v1", "v0.3", "original"],
         ),
     ] = "",
     follow: Annotated[
