@@ -95,6 +95,8 @@ async def test_a_mesh_says_what_it_has_loaded(mesh: MeshProcess, folder: Path) -
     assert lines["model"] == "rules"
     assert "--http" in lines["settings"]
     assert "TRUNKLINE_MCP_FILE" in lines["settings"]
+    log = (folder / "data" / "private" / "log.jsonl").read_text()
+    assert json.loads(log.splitlines()[0])["http"] == mesh.http_url
 
 
 async def test_tasks_are_selected_by_state_and_time(

@@ -16,6 +16,7 @@ from trunkline.cli.commands import (
     config,
     identity,
     inspect,
+    logs,
     mesh,
     project,
     serve,
@@ -54,6 +55,7 @@ for _command in (
     inspect.approve,
     inspect.reject,
     inspect.trace,
+    logs.logs,
     audit.audit,
     storage.usage,
 ):

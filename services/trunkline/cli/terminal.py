@@ -126,6 +126,13 @@ def paint_state(state: str, stream: TextIO) -> str:
     return paint(state, colour, stream) if colour else state
 
 
+def paint_level(level: str) -> str:
+    """Return the level of a log line in its colour, for stdout. It may be padded."""
+    colours = {"warning": YELLOW, "error": RED, "critical": RED, "debug": DIM}
+    colour = colours.get(level.strip())
+    return paint(level, colour, sys.stdout) if colour else level
+
+
 def print_table(
     titles: Sequence[str], rows: Iterable[Sequence[str]], *, optional: str = ""
 ) -> None:
