@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,9 @@ import pytest_asyncio
 
 from harness.a2a.sse_client import sse, user_message
 from harness.mesh.processes import MeshProcess, running_mesh
+from harness.terminal import terminal
 from trunkline.accounts import ANONYMOUS_ACCOUNT
-from trunkline.cli import task_events, task_list, task_view, trace
+from trunkline.cli import task_events, task_list, task_view, top, trace
 from trunkline.cli.a2a import build_report, send_turn
 from trunkline.cli.agent_client import AgentClient
 from trunkline.cli.exits import ExitCode
@@ -25,12 +28,23 @@ LIMIT_S = 60.0
 
 
 AGENT = """
+import asyncio
+import itertools
+
 from trunkline import agent
 
 @agent(tags=["greet"])
 async def hello(task):
     '''Greets.'''
     return "Hello!"
+
+
+@agent(tags=["count"])
+async def count(task):
+    '''Counts until it is canceled.'''
+    for number in itertools.count():
+        yield f"{number} "
+        await asyncio.sleep(0.01)
 """
 
 
@@ -42,7 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def mesh(folder: Path) -> AsyncIterator[MeshProcess]:
     (folder / "greeter.py").write_text(AGENT)
-    flags = ("--agent", "greeter:hello")
+    flags = ("--agent", "greeter:hello", "--agent", "greeter:count")
     with (folder / "stderr").open("wb") as stderr:
         async with running_mesh(folder, *flags, stderr=stderr) as running:
             yield running
@@ -91,7 +105,7 @@ async def test_a_mesh_says_what_it_has_loaded(mesh: MeshProcess, folder: Path) -
     lines = dict(line.split(maxsplit=1) for line in report.splitlines())
     assert "supervisor (bundled)" in lines["agents"]
     assert "echo, math, research (installed)" in lines["agents"]
-    assert "hello (--agent)" in lines["agents"]
+    assert "hello, count (--agent)" in lines["agents"]
     assert lines["model"] == "rules"
     assert "--http" in lines["settings"]
     assert "TRUNKLINE_MCP_FILE" in lines["settings"]
@@ -195,6 +209,44 @@ async def test_an_unknown_wire_is_reported(
         await show_events(mesh, capsys, "t", wire="v2")
 
 
+@asynccontextmanager
+async def counting(mesh: MeshProcess) -> AsyncIterator[str]:
+    """A task of the agent `count`, which streams until the block ends."""
+    async with AgentClient(f"{mesh.http_url}/agents/count") as client:
+        async with aclosing(client.stream("count")) as results:
+            task_id = (await anext(results))["task"]["id"]
+        yield task_id
+        await client.cancel_task(task_id)
+
+
+async def test_top_shows_running_tasks_and_their_rate(
+    mesh: MeshProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with counting(mesh) as task_id:
+        await top.show_top(mesh.mesh_address, account=ANONYMOUS_ACCOUNT, as_json=True)
+    shown = json.loads(capsys.readouterr().out)
+    (count,) = (agent for agent in shown["agents"] if agent["agent"] == "count")
+    assert count["working"] == 1
+    assert count["tokens_per_s"] > 0
+    assert task_id in {task["task_id"] for task in shown["tasks"]}
+
+
+async def test_top_is_live_on_a_terminal(
+    mesh: MeshProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with terminal(monkeypatch) as reader:
+        async with counting(mesh) as task_id, asyncio.TaskGroup() as group:
+            showing = group.create_task(
+                top.show_top(mesh.mesh_address, account=ANONYMOUS_ACCOUNT, as_json=False)
+            )
+            output = b""
+            async with asyncio.timeout(LIMIT_S):
+                while output.count(b"Ctrl-C leaves") < 2:
+                    output += await asyncio.to_thread(os.read, reader, 10_000)
+            showing.cancel()
+    assert task_id.encode() in output
+
+
 async def test_watching_ends_with_the_task(
     mesh: MeshProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -221,4 +273,4 @@ async def test_commands_that_look_make_no_traces(
     capsys.readouterr()
     await trace.list_traces(mesh.mesh_address, as_json=True)
     roots = {row["root_name"] for row in json.loads(capsys.readouterr().out)}
-    assert roots == {"SendStreamingMessage"}
+    assert roots <= {"SendStreamingMessage", "CancelTask"}

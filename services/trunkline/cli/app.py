@@ -51,6 +51,7 @@ for _command in (
     tasks.watch,
     tasks.events,
     tasks.cancel,
+    tasks.top,
     inspect.approvals,
     inspect.approve,
     inspect.reject,

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import grpc
@@ -26,6 +26,16 @@ class MeshView:
     hosts: Sequence[registry_service_pb2.Host]
     _address: str
     _channels: ChannelPool
+
+    async def refresh(self) -> "MeshView":
+        """Return a view of the mesh as it is now.
+
+        Raises:
+            PeerUnavailableError: the mesh does not answer.
+        """
+        hosts = await self.registry_client().list_agents()
+        self._channels.expect(hosts, registry_address=self._address)
+        return replace(self, hosts=hosts)
 
     def registry_client(self) -> RegistryClient:
         """Return a client of the registry."""

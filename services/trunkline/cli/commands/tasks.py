@@ -131,3 +131,15 @@ def cancel(
     from trunkline.cli import task_view as command
 
     run(command.cancel_task(task_id, mesh, account=account, as_json=json))
+
+
+def top(
+    mesh: MeshOption = None,
+    *,
+    account: AccountOption = ANONYMOUS_ACCOUNT,
+    json: JsonOption = False,
+) -> None:
+    """Show agents, running tasks and tokens a second, live. To a pipe, show them once."""
+    from trunkline.cli import top as command
+
+    run(command.show_top(mesh, account=account, as_json=json))
