@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
@@ -64,6 +64,8 @@ class ServiceStatus:
     """Set when the service can't continue. The log has the reason."""
     standby: StandbyAgents = field(default_factory=StandbyAgents)
     """The agents that it does not serve yet."""
+    inventory: Mapping[str, str] = field(default_factory=dict)
+    """Everything the service has loaded, and why, by kind. Empty: not reported."""
 
 
 def run(work: Coroutine[Any, Any, int]) -> int:
@@ -132,13 +134,14 @@ async def serve(
     *,
     on_state: Callable[[str, Mapping[str, str]], None],
     on_waiting: Callable[[], None],
+    on_ready: Callable[[ServiceStatus], Awaitable[None]] | None = None,
     parent_pipe: int | None = None,
 ) -> int:
     """Serve until SIGTERM, Ctrl-C or the end of `parent_pipe`; return the exit code.
 
     `on_state` gets each endpoint as `ready` once it is registered, or as `standby` while another
-    process serves it. `on_waiting` is called if the registration takes more than half a second. A
-    second signal exits at once.
+    process serves it. `on_waiting` is called if the registration takes more than half a second, and
+    `on_ready` is awaited once all endpoints were reported. A second signal exits at once.
     """
     stop = _Stop()
     if parent_pipe is not None:
@@ -149,7 +152,7 @@ async def serve(
             tune_gc()
             async with asyncio.TaskGroup() as group:
                 waits = [
-                    group.create_task(_announce(serving, on_state, on_waiting, stop)),
+                    group.create_task(_announce(serving, on_state, on_waiting, on_ready, stop)),
                     group.create_task(_watch_failure(serving, stop)),
                 ]
                 await stop.requested.wait()
@@ -206,6 +209,7 @@ async def _announce(
     serving: ServiceStatus,
     on_state: Callable[[str, Mapping[str, str]], None],
     on_waiting: Callable[[], None],
+    on_ready: Callable[[ServiceStatus], Awaitable[None]] | None,
     stop: "_Stop",
 ) -> None:
     try:
@@ -215,12 +219,16 @@ async def _announce(
         on_waiting()
         await serving.joined.wait()
     reported: dict[int, str] = {}
+    is_reported = False
     while not stop.requested.is_set():
         for number, line in enumerate(serving.endpoints):
             state = "standby" if line.get("agent") in serving.standby.names else "ready"
             if reported.get(number) != state:
                 reported[number] = state
                 on_state(state, line)
+        if on_ready is not None and not is_reported:
+            is_reported = True
+            await on_ready(serving)
         await serving.standby.wait_for_change()
 
 

@@ -6,6 +6,7 @@ process start, spans are no-ops. Contents of messages, artifacts and tool calls 
 
 import asyncio
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
@@ -125,6 +126,9 @@ EXPORTER: Final = "trunkline.exporter.identity"
 # gRPC metadata key of an export to the mesh: the sender exports to a collector itself.
 COLLECTED_KEY: Final = "trunkline-collected"
 
+# Why a model was called: "answer", "check", "plan" or "merge".
+MODEL_PURPOSE: Final = "trunkline.model.purpose"
+
 # Value of ERROR_TYPE for cancelled work.
 CANCELLED: Final = "cancelled"
 
@@ -202,6 +206,17 @@ def continue_trace(traceparent: str, *, suppress_spans: bool = False) -> None:
         unsampled = SpanContext(parent.trace_id, parent.span_id, is_remote=True)
         context = trace.set_span_in_context(NonRecordingSpan(unsampled), Context())
     otel_context.attach(context)
+
+
+def suppress_spans() -> AbstractContextManager[None]:
+    """Make no spans inside the block, neither here nor in processes that it calls.
+
+    The calls carry an unsampled parent, which `parentbased` samplers, the default, obey.
+    """
+    parent = SpanContext(
+        trace_id=secrets.randbits(128) or 1, span_id=secrets.randbits(64) or 1, is_remote=True
+    )
+    return use_context(trace.set_span_in_context(NonRecordingSpan(parent)))
 
 
 def current_trace_id() -> str:

@@ -214,13 +214,10 @@ async def test_a_port_in_use_is_one_clear_line(mesh: MeshProcess, tmp_path: Path
     assert err.count("\n") == 1
 
 
-async def test_a_broken_mcp_file_is_reported_and_the_rest_of_the_mesh_works(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "tools.json").write_text("{not json")
-    async with running_mesh(tmp_path, "--mcp", "tools.json") as running:
-        assert await say(running, "echo hello") == ("TASK_STATE_COMPLETED", "hello")
-    log = capfd.readouterr().err
-    assert log.count("tools.json") == 1
-    assert "not JSON" in log
-    assert "Traceback" not in log
+async def test_a_broken_mcp_file_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "tools.json").write_text("{\nnot json")
+    code, out, err = await up(tmp_path, "--http", "127.0.0.1:0", "--mcp", "tools.json")
+    assert code != 0
+    assert not out
+    assert err.startswith("error: tools.json, line 2: not JSON: ")
+    assert err.count("\n") == 1

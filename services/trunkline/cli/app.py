@@ -9,7 +9,20 @@ from typing import Annotated
 
 import typer
 
-from trunkline.cli.commands import ask, audit, identity, inspect, mesh, project, serve, storage
+from trunkline.cli.commands import (
+    ask,
+    audit,
+    completion,
+    config,
+    identity,
+    inspect,
+    logs,
+    mesh,
+    project,
+    serve,
+    storage,
+    tasks,
+)
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.plugins import PluginGroup
 from trunkline.cli.terminal import accept_any_text
@@ -34,13 +47,17 @@ for _command in (
     ask.a2a,
     inspect.agents,
     inspect.tools,
-    inspect.tasks,
-    inspect.task,
-    inspect.cancel,
+    tasks.tasks,
+    tasks.task,
+    tasks.watch,
+    tasks.events,
+    tasks.cancel,
+    tasks.top,
     inspect.approvals,
     inspect.approve,
     inspect.reject,
     inspect.trace,
+    logs.logs,
     audit.audit,
     storage.usage,
 ):
@@ -51,6 +68,8 @@ app.add_typer(storage.data, name="data")
 app.add_typer(mesh.mesh, name="mesh")
 app.add_typer(identity.keys, name="keys")
 app.add_typer(identity.card, name="card")
+app.add_typer(config.config, name="config")
+app.add_typer(completion.completion, name="completion")
 app.add_typer(project.new, name="new")
 app.command()(project.trust)
 

@@ -113,7 +113,7 @@ async def answer_approval(
     if decision.edit:
         request.decision = event_pb2.APPROVAL_DECISION_EDITED
         request.arguments.CopyFrom(_parse_edit(decision.edit))
-    async with open_mesh_view(mesh) as view:
+    async with open_mesh_view(mesh, is_traced=True) as view:
         try:
             host = view.task_host_client(request.task_id)
             task = await host.get_task(request.task_id, account=request.account)

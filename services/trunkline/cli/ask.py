@@ -1,6 +1,7 @@
 """`trunkline ask` and `chat`: sends messages to an agent and prints its answers as they stream."""
 
 import asyncio
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
@@ -8,6 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from trunkline import telemetry
+from trunkline.cli.answer_view import AnswerView
 from trunkline.cli.attachments import read_parts, save_files
 from trunkline.cli.ephemeral_mesh import MeshAddresses, open_mesh
 from trunkline.cli.exits import ExitCode, print_error
@@ -16,7 +19,6 @@ from trunkline.cli.streamed_answer import StreamedAnswer
 from trunkline.cli.terminal import (
     is_text,
     print_json,
-    print_progress,
     print_stderr,
     state_name,
     write,
@@ -111,7 +113,10 @@ async def send_turn(
         if answer.task_id:
             problem += f"; `trunkline task {answer.task_id}` shows how far it is"
         raise PeerTimeoutError(client.url, problem) from None
-    answer.finish()
+    else:
+        answer.finish()
+    finally:
+        answer.close()
 
 
 async def build_report(
@@ -121,7 +126,8 @@ async def build_report(
     route: dict[str, Any] = {}
     if answer.task_id:
         try:
-            task = await client.get_task(answer.task_id)
+            with telemetry.suppress_spans():
+                task = await client.get_task(answer.task_id)
         except TrunklineError:
             # The answer is complete, so a missing route is no error.
             task = {}
@@ -139,9 +145,16 @@ async def build_report(
     )
 
 
-def terminal_answer(*, continues: bool) -> StreamedAnswer:
-    """Return an answer that is printed to stdout, and its progress to stderr on a terminal."""
-    return StreamedAnswer(write=write, print_progress=print_progress, continues=continues)
+def terminal_answer(*, continues: bool, is_plain: bool = False) -> StreamedAnswer:
+    """Return an answer that is printed to stdout.
+
+    On terminals, its progress is shown on stderr, and Markdown is rendered unless `is_plain`.
+    """
+    view = AnswerView(is_plain=is_plain)
+    view.show_progress("waiting for the answer")
+    return StreamedAnswer(
+        write=view.write, print_progress=view.show_progress, close=view.close, continues=continues
+    )
 
 
 def show_end(answer: StreamedAnswer) -> None:
@@ -188,6 +201,8 @@ class Question:
     save: Path | None = None
     """The folder for the files of the answer; None: they are not saved."""
     api_key: str = field(default="", repr=False)
+    is_plain: bool = False
+    """Print the answer without rendering its Markdown."""
 
 
 async def ask(question: Question, *, url: str | None, as_json: bool) -> ExitCode:
@@ -226,7 +241,7 @@ def _build_client(mesh: MeshAddresses, agent: str | None, api_key: str) -> "Agen
 
 
 async def _ask(client: "AgentClient", question: Question, files: Parts, *, advice: str) -> ExitCode:
-    answer = terminal_answer(continues=bool(question.task_id))
+    answer = terminal_answer(continues=bool(question.task_id), is_plain=question.is_plain)
     await _send_question(client, answer, question, files)
     show_end(answer)
     code = turn_exit_code(answer)
@@ -285,20 +300,39 @@ def _target_options(url: str | None, agent: str | None) -> str:
     return (f"--url {url} " if url else "") + (f"--agent {agent} " if agent else "")
 
 
-def chat(agent: str | None, *, url: str | None, api_key: str = "", as_json: bool) -> ExitCode:
+_CHAT_HELP = """\
+/new      start a new context: the agents forget this conversation
+/context  print the id of the context, for `trunkline chat --context`
+/task     print the id of the last task, for `trunkline task`
+/quit     leave, as Ctrl-D does
+Ctrl-C cancels a turn. Every other line is sent to the agent."""
+
+
+def chat(
+    agent: str | None,
+    *,
+    url: str | None,
+    api_key: str = "",
+    context_id: str = "",
+    as_json: bool,
+    is_plain: bool = False,
+) -> ExitCode:
     """Send each line of stdin as a turn of one conversation until stdin ends.
 
-    Ctrl-C cancels the running turn. Stdin may be a terminal or a pipe. The errors of a turn are
-    printed. The exit code tells only whether a mesh was found.
+    Ctrl-C cancels the running turn. Stdin may be a terminal or a pipe. `/help` lists the lines that
+    are commands. The errors of a turn are printed. The exit code tells only whether a mesh was
+    found.
     """
     # One event loop serves the whole conversation and runs only during turns. While input() waits
     # for a line, the terminal handles Ctrl-C and line editing as usual.
     with asyncio.Runner() as runner:
-        conversation = _Conversation(agent, as_json=as_json, api_key=api_key)
+        conversation = _Conversation(
+            agent, as_json=as_json, api_key=api_key, context_id=context_id, is_plain=is_plain
+        )
         code = ExitCode.OK
         try:
             runner.run(conversation.open(url))
-            while (line := _read_line()) is not None:
+            while (line := _read_line()) is not None and line.strip() != "/quit":
                 if line.strip():
                     _run_line(runner, conversation, line)
         except TrunklineError as error:
@@ -310,12 +344,18 @@ def chat(agent: str | None, *, url: str | None, api_key: str = "", as_json: bool
     return code
 
 
+_CHAT_COMMAND = re.compile("/[a-z]+")
+
+
 def _run_line(runner: asyncio.Runner, conversation: "_Conversation", line: str) -> None:
     try:
         if not is_text(line):
             problem = f"is not {sys.stdin.encoding} text and was not sent; write it again"
             raise InvalidArgumentError("the line", problem)
-        runner.run(conversation.turn(line))
+        if _CHAT_COMMAND.fullmatch(line.strip()):
+            conversation.run_command(line.strip())
+        else:
+            runner.run(conversation.turn(line))
     except KeyboardInterrupt:
         print_stderr("canceling the turn")
         runner.run(conversation.cancel())
@@ -346,8 +386,10 @@ class _Conversation:
     as_json: bool = field(kw_only=True)
     api_key: str = field(default="", kw_only=True, repr=False)
     context_id: str = ""
+    is_plain: bool = field(default=False, kw_only=True)
     # The task that waits for the next line, if any.
     task_id: str = ""
+    last_task_id: str = ""
 
     def __post_init__(self) -> None:
         self._exit_stack = AsyncExitStack()
@@ -361,18 +403,40 @@ class _Conversation:
     async def close(self) -> None:
         await self._exit_stack.aclose()
 
+    def run_command(self, command: str) -> None:
+        """Run a line that is a command of the chat.
+
+        Raises:
+            InvalidArgumentError: there is no such command.
+        """
+        match command:
+            case "/help":
+                print_stderr(_CHAT_HELP)
+            case "/new":
+                self.context_id = self.task_id = ""
+                print_stderr("the next line starts a new context")
+            case "/context":
+                print_stderr(self.context_id or "no context yet: the first answer has it")
+            case "/task":
+                print_stderr(self.last_task_id or "no task yet: the first answer has it")
+            case _:
+                problem = "no such command; /help lists them"
+                raise InvalidArgumentError(command, problem)
+
     async def turn(self, text: str) -> None:
+        """Send a line, and print the answer."""
         continues = bool(self.task_id)
         if self.as_json:
             answer = StreamedAnswer(write=lambda text: None, continues=continues)
         else:
-            answer = terminal_answer(continues=continues)
+            answer = terminal_answer(continues=continues, is_plain=self.is_plain)
         self._running = answer
         await send_turn(
             self._client, answer, text, task_id=self.task_id, context_id=self.context_id
         )
         self._running = None
         self.context_id = answer.context_id or self.context_id
+        self.last_task_id = answer.task_id
         self.task_id = answer.task_id if turn_exit_code(answer) is ExitCode.INPUT_REQUIRED else ""
         if self.as_json:
             report = await build_report(self._client, answer, agent=self.agent)

@@ -1,10 +1,8 @@
 """`trunkline audit`: shows the audit log. Also records the acts of other commands."""
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final, Self
@@ -22,6 +20,7 @@ from trunkline.audit import (
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.options import load_command_settings
 from trunkline.cli.terminal import print_stderr
+from trunkline.cli.times import parse_since
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 from trunkline.printable import escape_controls, escape_json_controls
 from trunkline.settings import Settings
@@ -30,9 +29,6 @@ USED_SETTINGS: Final = frozenset(
     {"data_dir", "audit", "audit_file", "audit_size_bytes", "audit_age_s", "audit_files"}
 )
 """The settings that a command needs for recording an act."""
-
-_AGE: Final = re.compile(r"([0-9]{1,9})([smhd])")
-_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,16 +167,4 @@ def _table(entry: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _parse_since(text: str) -> str:
-    if not text:
-        return ""
-    match = _AGE.fullmatch(text)
-    try:
-        if match:
-            begin = datetime.now(UTC) - timedelta(seconds=int(match[1]) * _UNITS[match[2]])
-        else:
-            begin = datetime.fromisoformat(text)
-            begin = begin.replace(tzinfo=UTC) if begin.tzinfo is None else begin.astimezone(UTC)
-    except (ValueError, OverflowError):
-        problem = f"{text!r} is neither an age (90s, 30m, 12h, 7d) nor a time (2026-11-30T12:00Z)"
-        raise InvalidArgumentError("--since", problem) from None
-    return begin.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return parse_since(text).strftime("%Y-%m-%dT%H:%M:%S.%fZ") if text else ""

@@ -1,12 +1,13 @@
 """Connects commands to a mesh and its hosts over gRPC."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import grpc
 
+from trunkline import telemetry
 from trunkline.cli.exits import ExitCode, print_error
 from trunkline.cli.options import resolve_mesh_settings
 from trunkline.client import ChannelPool, HostClient, RegistryClient, ToolClient, TraceClient
@@ -25,6 +26,16 @@ class MeshView:
     hosts: Sequence[registry_service_pb2.Host]
     _address: str
     _channels: ChannelPool
+
+    async def refresh(self) -> "MeshView":
+        """Return a view of the mesh as it is now.
+
+        Raises:
+            PeerUnavailableError: the mesh does not answer.
+        """
+        hosts = await self.registry_client().list_agents()
+        self._channels.expect(hosts, registry_address=self._address)
+        return replace(self, hosts=hosts)
 
     def registry_client(self) -> RegistryClient:
         """Return a client of the registry."""
@@ -79,8 +90,11 @@ async def query_hosts(
 
 
 @asynccontextmanager
-async def open_mesh_view(mesh: str | None) -> AsyncGenerator[MeshView]:
+async def open_mesh_view(mesh: str | None, *, is_traced: bool = False) -> AsyncGenerator[MeshView]:
     """Yield a view of the mesh at an address; None: the one in the settings.
+
+    Calls make spans only if `is_traced`: the list of traces is about the mesh's work, not about
+    commands that look at it.
 
     Raises:
         ConfigurationError: the address is invalid.
@@ -89,6 +103,7 @@ async def open_mesh_view(mesh: str | None) -> AsyncGenerator[MeshView]:
     """
     settings = resolve_mesh_settings(mesh)
     address = str(settings.mesh)
+    tracing = nullcontext() if is_traced else telemetry.suppress_spans()
     async with ChannelPool(load_credentials(settings)) as channels:
         try:
             hosts = await RegistryClient(channels.get(address)).list_agents()
@@ -99,4 +114,5 @@ async def open_mesh_view(mesh: str | None) -> AsyncGenerator[MeshView]:
             advice = "no mesh answers there; start one with `trunkline up`, or give --mesh"
             raise PeerUnavailableError(address, advice) from error
         channels.expect(hosts, registry_address=address)
-        yield MeshView(hosts, address, channels)
+        with tracing:
+            yield MeshView(hosts, address, channels)

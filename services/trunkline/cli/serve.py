@@ -1,5 +1,6 @@
 """`trunkline up`, `serve` and `join`: runs a mesh or one service of it until a signal."""
 
+import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -8,8 +9,9 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from trunkline import runtime
+from trunkline.cli.log_file import LogFileHandler, log_path
 from trunkline.cli.options import load_command_settings
-from trunkline.cli.terminal import print_json, print_stderr
+from trunkline.cli.terminal import DIM, paint, print_json, print_stderr
 from trunkline.errors import ConfigurationError
 from trunkline.logs import configure_logging
 from trunkline.runtime import ServiceStatus
@@ -57,7 +59,7 @@ async def serve_registry(flags: Mapping[str, object], *, as_json: bool) -> int:
     """Serve the registry and the span store at the mesh's address."""
     from trunkline.mesh.registry import serve_registry as service
 
-    return await _serve(service, flags, as_json=as_json)
+    return await _serve(service, flags, as_json=as_json, logs_as="registry")
 
 
 async def serve_bridge(flags: Mapping[str, object], *, as_json: bool) -> int:
@@ -71,14 +73,14 @@ async def serve_tools(flags: Mapping[str, object], *, as_json: bool) -> int:
     """Serve the tools of MCP servers."""
     from trunkline.mesh.tools import serve_tools as service
 
-    return await _serve(service, flags, as_json=as_json)
+    return await _serve(service, flags, as_json=as_json, logs_as="tools")
 
 
 async def serve_agents(names: Sequence[str], flags: Mapping[str, object], *, as_json: bool) -> int:
     """Serve the agents named by arguments and flags."""
     from trunkline.mesh.agents import serve_agents as service
 
-    return await _serve(partial(service, names=names), flags, as_json=as_json)
+    return await _serve(partial(service, names=names), flags, as_json=as_json, logs_as="agents")
 
 
 async def join(
@@ -110,7 +112,7 @@ async def up(flags: Mapping[str, object], *, is_attached: bool, as_json: bool) -
     from trunkline.mesh.all_in_one import open_mesh
 
     if not is_attached:
-        return await _serve(open_mesh, flags, as_json=as_json)
+        return await _serve(open_mesh, flags, as_json=as_json, reports=not as_json, logs_as="mesh")
     return await _serve(
         open_mesh,
         flags,
@@ -134,15 +136,36 @@ async def _serve(
     *,
     as_json: bool,
     load: Callable[[Mapping[str, object]], Settings] = load_settings,
+    reports: bool = False,
+    logs_as: str = "",
     parent_pipe: int | None = None,
 ) -> int:
-    """Serve until a signal, or until `parent_pipe` ends. Print the addresses; return the code."""
+    """Serve until a signal, or until `parent_pipe` ends. Print the addresses; return the code.
+
+    With `reports`, also print to stderr what is loaded. With `logs_as`, also log to the file of the
+    data directory, by this name.
+    """
     settings = load(flags)
     configure_logging(level=settings.log_level, log_format=settings.log_format)
+    log_file = LogFileHandler(log_path(settings), service=logs_as) if logs_as else None
+    if log_file is not None:
+        logging.getLogger().addHandler(log_file)
+
+    def report_state(state: str, addresses: Mapping[str, str]) -> None:
+        if log_file is not None:
+            log_file.note(f"process.{state}", **addresses)
+        print_state(state, addresses, as_json=as_json)
+
+    async def print_inventory(status: ServiceStatus) -> None:
+        sources = await runtime.load_in_thread(_name_sources, flags)
+        rows = {**status.inventory, "settings": sources}
+        lines = (f"{kind:<10} {text}" for kind, text in rows.items())
+        print_stderr(paint("\n".join(lines), DIM, sys.stderr))
 
     return await runtime.serve(
         service(settings),
-        on_state=partial(print_state, as_json=as_json),
+        on_state=report_state,
+        on_ready=print_inventory if reports else None,
         on_waiting=lambda: print_stderr(runtime.format_waiting(settings.mesh)),
         parent_pipe=parent_pipe,
     )
@@ -154,3 +177,12 @@ def print_state(state: str, addresses: Mapping[str, str], *, as_json: bool) -> N
         print_json(addresses if state == "ready" else {**addresses, "state": state})
     else:
         print(runtime.format_state(state, addresses), end="", flush=True)
+
+
+def _name_sources(flags: Mapping[str, object]) -> str:
+    """Return the files, variables and flags that settings come from."""
+    from trunkline.settings.effective import DEFAULT, list_effective_settings
+
+    sources = dict.fromkeys(setting.source for setting in list_effective_settings(flags))
+    sources.pop(DEFAULT, None)
+    return ", ".join(sources) or "defaults"

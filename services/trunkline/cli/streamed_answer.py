@@ -39,8 +39,11 @@ class StreamedAnswer:
         write: Callable[[str], object],
         print_progress: Callable[[str], object] = lambda text: None,
         continues: bool = False,
+        close: Callable[[], object] = lambda: None,
     ) -> None:
         """Print the answer with `write`, and progress with `print_progress` between its lines.
+
+        `close` is called once nothing more is printed.
 
         With `continues` the turn belongs to an earlier task, whose artifacts are not printed again.
         """
@@ -56,6 +59,7 @@ class StreamedAnswer:
         """The agents that answered, if a supervisor named them."""
         self._out = _Printer(write)
         self._print_progress = print_progress
+        self._close = close
         self._skips_earlier = continues
         self._artifacts: dict[str, _Artifact] = {}
         self._progress: set[str] = set()
@@ -120,6 +124,10 @@ class StreamedAnswer:
         if self.is_completed and not self._out.text:
             self._out.write(self.status_text)
         self._out.end_line()
+
+    def close(self) -> None:
+        """Print buffered text and stop showing progress, also if the turn failed."""
+        self._close()
 
     def break_off(self) -> None:
         """End the line of an abandoned turn. Buffered text is not printed."""

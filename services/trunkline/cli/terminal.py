@@ -12,7 +12,16 @@ from typing import TextIO
 
 from trunkline.printable import remove_controls
 
-DIM, RED, BOLD = "2", "31", "1"
+DIM, RED, GREEN, YELLOW, CYAN, BOLD = "2", "31", "32", "33", "36", "1"
+
+# States of tasks, servers, circuit breakers, webhooks and trusted folders.
+_STATE_COLOURS = {
+    **dict.fromkeys(("completed", "ready", "done", "trusted", "approved"), GREEN),
+    **dict.fromkeys(("failed", "rejected", "dead", "open", "down", "unreadable"), RED),
+    **dict.fromkeys(("input-required", "auth-required", "changed", "half_open", "waits"), YELLOW),
+    **dict.fromkeys(("submitted", "working", "pending", "waiting", "running", "starting"), CYAN),
+    **dict.fromkeys(("canceled", "idle", "missing"), DIM),
+}
 
 # Begins our own colours in text for a filtered terminal. It is random, so that text of others
 # can't use it: painted text could pass for ours.
@@ -30,6 +39,10 @@ class _FilteredTerminal(io.TextIOWrapper):
         pieces[1::2] = [piece.replace(_COLOUR_MARK, "\x1b") for piece in pieces[1::2]]
         super().write("".join(pieces))
         return len(text)
+
+    def write_rendered(self, text: str) -> int:
+        """Write the output of `rich_console`, whose control sequences are ours alone."""
+        return super().write(text)
 
 
 def accept_any_text() -> None:
@@ -65,6 +78,18 @@ def is_text(text: str) -> bool:
     return True
 
 
+def write_rendered(text: str, stream: TextIO) -> int:
+    """Write text with control sequences that `rich_console` made."""
+    if isinstance(stream, _FilteredTerminal):
+        return stream.write_rendered(text)
+    return stream.write(text)
+
+
+def is_interactive(stream: TextIO) -> bool:
+    """Return whether a stream is a terminal that can redraw lines."""
+    return stream.isatty() and os.environ.get("TERM") not in {"dumb", "unknown"}
+
+
 def has_colour(stream: TextIO) -> bool:
     """Return whether to use colour: on a terminal, unless NO_COLOR is set or TERM is `dumb`."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
@@ -95,15 +120,45 @@ def print_stderr(text: str) -> None:
     print(f"{text}\n", end="", file=sys.stderr, flush=True)
 
 
-def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print rows in columns. On a terminal, lines are cut at its width."""
-    table = [[" ".join(cell.split()) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(headers, *table, strict=True)]
-    max_width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for number, row in enumerate([list(headers), *table]):
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        line = "  ".join(cells).rstrip()[:max_width]
-        print(paint(line, BOLD, sys.stdout) if number == 0 else line)
+def paint_state(state: str, stream: TextIO) -> str:
+    """Return a state in its colour. It may be padded, or have a text after a colon."""
+    colour = _STATE_COLOURS.get(state.partition(":")[0].strip())
+    return paint(state, colour, stream) if colour else state
+
+
+def paint_level(level: str) -> str:
+    """Return the level of a log line in its colour, for stdout. It may be padded."""
+    colours = {"warning": YELLOW, "error": RED, "critical": RED, "debug": DIM}
+    colour = colours.get(level.strip())
+    return paint(level, colour, sys.stdout) if colour else level
+
+
+def print_table(
+    titles: Sequence[str], rows: Iterable[Sequence[str]], *, optional: str = ""
+) -> None:
+    """Print rows in columns. On a terminal, cells other than ids are cut to fit its width.
+
+    A terminal that is too narrow for the ids does not show the `optional` last column. If it still
+    is too narrow, each row becomes a list of its cells.
+    """
+    from trunkline.cli.table_layout import join_cells, lay_out_record, lay_out_table
+
+    table = [[remove_controls(" ".join(cell.split())) for cell in row] for row in rows]
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    lines = lay_out_table(titles, table, width=width)
+    if lines is None and optional:
+        table = [row[:-1] for row in table]
+        lines = lay_out_table(titles[:-1], table, width=width)
+    if lines is None:
+        records = ("\n".join(lay_out_record(titles, row)) for row in table)
+        print("\n\n".join(records))
+        return
+    print(paint(join_cells(lines[0]), BOLD, sys.stdout))
+    state = titles.index("STATE") if "STATE" in titles else None
+    for cells in lines[1:]:
+        if state is not None:
+            cells[state] = paint_state(cells[state], sys.stdout)
+        print(join_cells(cells))
 
 
 def print_json(value: object) -> None:

@@ -12,6 +12,7 @@ from trunkline import telemetry
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.cli.terminal import RED, paint, print_json, print_table
+from trunkline.cli.times import time_cell
 from trunkline.client import TraceClient
 from trunkline.errors import TraceNotFoundError
 from trunkline.traces.tree import SpanNode, TraceTree
@@ -55,7 +56,7 @@ async def list_traces(mesh: str | None, *, as_json: bool) -> ExitCode:
     table = [
         (
             trace.trace_id,
-            trace.start_time.ToJsonString(),
+            time_cell(trace.start_time),
             f"{_ms(trace.end_time) - _ms(trace.start_time):.0f} ms",
             str(trace.span_count),
             str(trace.error_count),

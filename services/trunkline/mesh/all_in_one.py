@@ -12,6 +12,7 @@ from trunkline.errors import ConfigurationError
 from trunkline.identity import open_credentials
 from trunkline.mesh.agents import build_agents, prewarm
 from trunkline.mesh.bridge import check_addresses, open_bridge
+from trunkline.mesh.inventory import describe_inventory
 from trunkline.mesh.registry import (
     STOP_GRACE_S,
     add_identity_service,
@@ -124,6 +125,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
             joined=membership.registered,
             failed=host.lost,
             standby=membership.standby,
+            inventory=describe_inventory(settings, config, names, plugins),
         )
 
 

@@ -1,6 +1,5 @@
 """The tool adapter: it serves the MCP servers of the configuration and of plugins over gRPC."""
 
-import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -33,8 +32,6 @@ from trunkline.tools.tool_servicer import SERVICE, ToolServicer
 from trunkline.tools.used_approvals import UsedApprovals
 from trunkline.traces import MeshTarget, configure_tracing
 from trunkline.v1 import registry_service_pb2, tool_service_pb2_grpc
-
-logger = logging.getLogger(__name__)
 
 
 @asynccontextmanager
@@ -79,17 +76,13 @@ def load_mcp_config(
 ) -> McpConfig:
     """Return the MCP servers of the operator's file and of plugins.
 
-    `plugins` are by default all installed ones. An invalid file, or a plugin that fails to list its
-    servers, is logged and ignored.
+    `plugins` are by default all installed ones. A plugin that fails to list its servers is logged
+    and ignored.
 
     Raises:
-        ConfigurationError: the settings of a plugin are invalid.
+        ConfigurationError: the file, an entry of it, or the settings of a plugin are invalid.
     """
-    try:
-        config = load_config(settings.mcp_file)
-    except ConfigurationError as error:
-        logger.error("mcp.file_ignored", extra={"file": error.where, "problem": error.problem})
-        config = load_config()
+    config = load_config(settings.mcp_file)
     configured = config.configured
     for name, plugin in (load_plugins() if plugins is None else plugins).items():
         settings_type = plugin.settings_type

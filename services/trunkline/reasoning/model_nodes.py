@@ -117,6 +117,7 @@ async def _find_objection(turn: ReasoningTurn, state: ReasoningState, answer: st
             verdict = await turn.checker.ask(
                 [SystemMessage(_INSTRUCTIONS), HumanMessage(question)],
                 meter=turn.task.meter,
+                purpose="check",
             )
     except (TimeoutError, TrunklineError) as error:
         extra = {"task_id": turn.task.id, "problem": type(error).__name__}

@@ -14,7 +14,7 @@ from trunkline.network import parse_authority
 from trunkline.settings.addresses import HostPort
 
 if TYPE_CHECKING:
-    from pydantic import GetCoreSchemaHandler
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
     from pydantic_core import CoreSchema
 
 DAY_S: Final = 24 * 3600.0
@@ -34,6 +34,13 @@ class Between:
 
         number = core_schema.no_info_before_validator_function(_refuse_boolean, handler(source))
         return core_schema.no_info_after_validator_function(self._check, number)
+
+    def __get_pydantic_json_schema__(
+        self, schema: "CoreSchema", handler: "GetJsonSchemaHandler"
+    ) -> dict[str, Any]:
+        limits = {"minimum": self.least, "maximum": self.most}
+        numbers = {name: limit for name, limit in limits.items() if not math.isinf(limit)}
+        return {**handler(schema), **numbers}
 
     def _check(self, number: float) -> float:
         if not self.least <= number <= self.most or math.isinf(number):

@@ -55,9 +55,7 @@ def load_settings(
         ConfigurationError: it names the file and key, the variable or the flag that is wrong.
     """
     environment = os.environ if environment is None else environment
-    configured = environment.get(CONFIG_VARIABLE)
-    path = Path(configured) if configured else (folder or Path()) / CONFIG_FILE
-    has_file = bool(configured) or path.exists()
+    path, has_file = find_settings_file(environment, folder)
     set_flags = {name: value for name, value in (flags or {}).items() if value is not None}
     if not has_file and not set_flags and _VARIABLES.isdisjoint(environment):
         return Settings()
@@ -66,7 +64,7 @@ def load_settings(
     from trunkline.settings.sources import read_settings
 
     file = SettingsFile.read(path) if has_file else None
-    if file and report_ignored and not configured:
+    if file and report_ignored and not environment.get(CONFIG_VARIABLE):
         file, ignored = _require_trust(file)
         # A variable or a flag takes precedence over the file anyway.
         names = [
@@ -77,6 +75,15 @@ def load_settings(
         if names:
             report_ignored(replace(ignored, names=tuple(names)))
     return read_settings(flags=set_flags, environment=environment, file=file)
+
+
+def find_settings_file(
+    environment: Mapping[str, str], folder: Path | None = None
+) -> tuple[Path, bool]:
+    """Return the path of the settings file, and whether there has to be one or is one."""
+    configured = environment.get(CONFIG_VARIABLE)
+    path = Path(configured) if configured else (folder or Path()) / CONFIG_FILE
+    return path, bool(configured) or path.exists()
 
 
 def _require_trust(file: "SettingsFile") -> tuple["SettingsFile", IgnoredSettings]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from types import NoneType
-from typing import Any, Final, NoReturn, get_args, get_type_hints
+from typing import Any, Final, NoReturn, Protocol, get_args, get_type_hints
 
 from pydantic import Field, TypeAdapter, ValidationError, create_model
 from pydantic_core import ErrorDetails
@@ -62,6 +62,18 @@ _NOT_KEYS: Final = frozenset(
 )
 _UNKNOWN_KEY: Final = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 _NOT_A_TABLE: Final = frozenset({"dataclass_type", "dict_type", "mapping_type"})
+
+
+class SettingsSource(Protocol):
+    """A source of settings."""
+
+    def __call__(self) -> dict[str, Any]:
+        """Return the values by setting. Tables are mappings."""
+        ...
+
+    def locate(self, path: Sequence[str]) -> str:
+        """Return the file and key, the variable or the flag of a setting, or of a key in one."""
+        ...
 
 
 class _Flags(InitSettingsSource):
@@ -135,10 +147,7 @@ class _File(InitSettingsSource):
         return values | ({"plugins": plugins} if plugins else {})
 
     def locate(self, path: Sequence[str]) -> str:
-        key = _TABLE_KEYS.get(path[0], path[0])
-        if key.startswith(f"{_GROUP}_"):
-            key = key.replace("_", ".", 1)
-        return f"{self._file.path}: {'.'.join([key, *path[1:]])}"
+        return f"{self._file.path}: {file_key(path)}"
 
     def _read_group(self, table: object) -> dict[str, object]:
         where = self.locate([_GROUP])
@@ -183,6 +192,16 @@ class _File(InitSettingsSource):
         return PluginTable(value, where=where, folder=self._file.folder)
 
 
+def file_key(path: Sequence[str]) -> str:
+    """Return the key of a setting, or of a key in one, as the file has it: with dots."""
+    if path[0] == "plugins":
+        return ".".join(path[1:])
+    key = _TABLE_KEYS.get(path[0], path[0])
+    if key.startswith(f"{_GROUP}_"):
+        key = key.replace("_", ".", 1)
+    return ".".join([key, *path[1:]])
+
+
 def read_settings(
     *, flags: Mapping[str, object], environment: Mapping[str, str], file: SettingsFile | None
 ) -> Settings:
@@ -190,6 +209,17 @@ def read_settings(
 
     Raises:
         ConfigurationError: it names the file and key, the variable or the flag that is wrong.
+    """
+    return read_sources(flags=flags, environment=environment, file=file)[0]
+
+
+def read_sources(
+    *, flags: Mapping[str, object], environment: Mapping[str, str], file: SettingsFile | None
+) -> tuple[Settings, Sequence[SettingsSource]]:
+    """Return the settings as `read_settings` does, and their sources in order of precedence.
+
+    Raises:
+        ConfigurationError: as `read_settings`.
     """
     sources: list[_Flags | _Environment | _File] = []
 
@@ -216,14 +246,15 @@ def read_settings(
 
     try:
         # `Settings` itself is a dataclass: importing it is cheap, and making one reads nothing.
-        loaded = create_model("LoadedSettings", __base__=Sources, **_field_definitions())()
+        loaded = create_model("LoadedSettings", __base__=Sources, **field_definitions())()
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         path = [str(key) for key in problem["loc"]]
         # The first source with the longest match: of a missing key, a source has only the table.
-        source = max(sources, key=lambda candidate: _depth(candidate(), path))
+        source = max(sources, key=lambda candidate: matching_depth(candidate(), path))
         _raise(problem, source.locate(path), path)
-    return Settings(**{name: getattr(loaded, name) for name in loaded.model_fields_set})
+    values = {name: getattr(loaded, name) for name in loaded.model_fields_set}
+    return Settings(**values), sources
 
 
 def read_remote(table: object, *, where: str) -> RemoteAgentSettings:
@@ -240,7 +271,7 @@ def read_remote(table: object, *, where: str) -> RemoteAgentSettings:
         _raise(problem, ".".join([where, *path]), ["remotes", where, *path])
 
 
-def _field_definitions() -> dict[str, Any]:
+def field_definitions() -> dict[str, Any]:
     """Return the fields of `Settings` as `create_model` takes them."""
     annotations = get_type_hints(Settings, include_extras=True)
     definitions: dict[str, Any] = {}
@@ -312,7 +343,7 @@ def _find_table(path: Sequence[str]) -> Any:  # noqa: ANN401  types have no comm
     return type_
 
 
-def _depth(values: object, path: Sequence[str]) -> int:
+def matching_depth(values: object, path: Sequence[str]) -> int:
     """Return the number of leading keys of a path that a source's values have."""
     for number, key in enumerate(path):
         if not isinstance(values, dict) or key not in values:

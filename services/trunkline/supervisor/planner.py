@@ -114,6 +114,7 @@ class Planner:
                     on_chunk=stream.add_chunk,
                     on_discard=stream.discard,
                     meter=meter,
+                    purpose="plan",
                 )
             except TreeLimitError as error:
                 return PlanResult(problem=str(error))
@@ -163,6 +164,7 @@ class Planner:
                 on_text=on_text,
                 on_discard=on_discard,
                 meter=meter,
+                purpose="merge",
             )
         except (ModelUnavailableError, LimitExceededError, TreeLimitError):
             return ""

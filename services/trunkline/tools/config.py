@@ -21,6 +21,7 @@ from pydantic_core import PydanticCustomError
 from trunkline.client.breaker import DEFAULT_SETTINGS, BreakerSettings
 from trunkline.errors import ConfigurationError, ToolServerUnavailableError
 from trunkline.patterns import PATTERN_LIMIT_CHARS, InvalidPatternError, compile_pattern
+from trunkline.tools.json_lines import find_line
 from trunkline.v1 import agent_card_pb2
 
 # Words in tool names that say too little to be tags.
@@ -256,14 +257,34 @@ def load_config(path: Path | None = None) -> McpConfig:
     """
     if path is None:
         return McpConfig({})
-    entries = _read(path)
+    text, entries = _read(path)
     disabled = {
         name
         for name, entry in entries.items()
         if isinstance(entry, dict) and entry.get("disabled") is True
     }
-    servers = {name: _server(name, entries[name], path) for name in entries if name not in disabled}
+    servers = {
+        name: _server(name, entries[name], path, text) for name in entries if name not in disabled
+    }
     return McpConfig(servers, frozenset(disabled))
+
+
+def build_config_schema() -> dict[str, Any]:
+    """Return the JSON schema of an `mcpServers` file. Keys of other MCP clients are allowed."""
+    schema = ServerConfig.model_json_schema()
+    definitions = schema.pop("$defs", {})
+    schema["properties"]["disabled"] = {
+        "type": "boolean",
+        "description": "Ignore this entry, and the server of its name that a plugin brings.",
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "MCP servers of a Trunkline mesh",
+        "type": "object",
+        "properties": {"mcpServers": {"type": "object", "additionalProperties": schema}},
+        "required": ["mcpServers"],
+        "$defs": definitions,
+    }
 
 
 def agents_from_config(config: McpConfig) -> list[AgentSpec]:
@@ -309,29 +330,32 @@ def _agent_name(text: str) -> str:
     return name
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> tuple[str, dict[str, Any]]:
+    """Return the text of a file, and its entries."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        document = json.loads(text)
     except OSError as error:
         raise ConfigurationError(str(path), f"can't be read: {error.strerror}") from error
     except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        raise ConfigurationError(str(path), f"not JSON: {error.msg} at {place}") from error
+        where = f"{path}, line {error.lineno}"
+        raise ConfigurationError(where, f"not JSON: {error.msg} at column {error.colno}") from error
     except (UnicodeDecodeError, RecursionError) as error:
         raise ConfigurationError(str(path), "not JSON in UTF-8") from error
     servers = document.get("mcpServers") if isinstance(document, dict) else None
     if not isinstance(servers, dict):
         raise ConfigurationError(str(path), 'it must be an object with an object "mcpServers"')
-    return servers
+    return text, servers
 
 
-def _server(name: str, entry: object, path: Path) -> ServerConfig:
+def _server(name: str, entry: object, path: Path, text: str) -> ServerConfig:
     try:
         server = ServerConfig.model_validate(entry)
     except ValidationError as error:
         place, problem = _first_problem(error)
-        where = ".".join(("mcpServers", name, *place))
-        raise ConfigurationError(f"{path}: {where}", problem) from error
+        keys = ("mcpServers", name, *place)
+        where = f"{path}, line {find_line(text, keys)}: {'.'.join(keys)}"
+        raise ConfigurationError(where, problem) from error
     if server.cwd is None:
         return server
     return server.model_copy(update={"cwd": path.parent / server.cwd})

@@ -10,14 +10,15 @@ import pytest
 import typer
 
 from trunkline.cli.exits import ExitCode, print_error, run
-from trunkline.cli.inspect import describe
+from trunkline.cli.model_calls import ModelCalls, count_model_calls
 from trunkline.cli.options import build_agent_url, resolve_base_url, resolve_mesh_settings
+from trunkline.cli.task_view import describe
 from trunkline.cli.terminal import RED, has_colour, paint, print_progress, print_table
 from trunkline.cli.trace import render_trace
 from trunkline.errors import ConfigurationError, PeerUnavailableError, TaskNotFoundError
 from trunkline.logs import JsonFormatter, PlainFormatter, configure_logging
 from trunkline.traces.tree import TraceTree
-from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2, trace_service_pb2
+from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2, task_pb2, trace_service_pb2
 
 
 class Terminal(io.StringIO):
@@ -76,6 +77,11 @@ def test_a_task_is_described_with_all_its_steps() -> None:
     snapshot = snapshot_pb2.TaskSnapshot(agent="supervisor", turn=2)
     snapshot.task.id = "t-1"
     snapshot.task.context_id = "c-1"
+    snapshot.traceparent = f"00-{'ab' * 16}-{'cd' * 8}-01"
+    snapshot.create_time.FromJsonString("2026-11-24T12:00:00Z")
+    snapshot.task.status.timestamp.FromJsonString("2026-11-24T12:00:02.5Z")
+    snapshot.task.history.add(role=message_pb2.ROLE_USER).parts.add(text="what\nis it")
+    snapshot.task.history.add(role=message_pb2.ROLE_AGENT).parts.add(text="this")
     snapshot.task.status.state = task_pb2.TASK_STATE_FAILED
     snapshot.task.status.message.parts.add(text="no\n luck")
     snapshot.parent.task_id, snapshot.parent.agent = "t-0", "boss"
@@ -99,15 +105,21 @@ def test_a_task_is_described_with_all_its_steps() -> None:
     artifact.parts.add(raw=b"123", filename="f.bin")
     artifact.parts.add(url="https://example.com/")
     artifact.parts.add().data.number_value = 3
-    lines = list(describe(snapshot))
-    assert lines[:4] == [
+    calls = ModelCalls("plan", "gpt-x", 2, 1, input_tokens=210, output_tokens=35, seconds=1.25)
+    lines = list(describe(snapshot, [calls]))
+    assert lines[:8] == [
         "task      t-1",
+        "question  what is it",
         "state     failed: no luck",
         "agent     supervisor, turn 2",
         "context   c-1",
+        "created   2026-11-24T12:00:00Z",
+        "ended     2026-11-24T12:00:02.500Z (after 2.5 s)",
+        f"trace     {'ab' * 16}",
     ]
-    assert lines[5:13] == [
+    assert lines[8:17] == [
         "parent    t-0 (boss)",
+        "model     plan: 2 calls, 1 failed, 210 + 35 tokens, 1.2 s (gpt-x)",
         "route     math, confidence 0.50: tag 'sum'; tag 'add'",
         "route     no agent, confidence 0.00: no reason",
         "child     t-2 math completed",
@@ -116,10 +128,30 @@ def test_a_task_is_described_with_all_its_steps() -> None:
         "tool      math/solve running",
         "approval  t-1.1 shop/order rejected (too dear)",
     ]
-    assert lines[13] == f"artifact  answer: {'x' * 159}…"
-    assert lines[14] == (
+    assert lines[17] == f"artifact  answer: {'x' * 159}…"
+    assert lines[18] == (
         "artifact  a-2: [file f.bin, 3 bytes] [file unnamed at https://example.com/] [data]"
     )
+
+
+def test_model_calls_of_a_task_are_counted_by_purpose() -> None:
+    turn = span("turn", start_ms=0, duration_ms=100)
+    turn.attributes["trunkline.task.id"] = "t-1"
+    other = span("other", start_ms=0, duration_ms=5)
+    calls = [
+        span(f"call-{number}", parent, start_ms=number, duration_ms=10)
+        for number, parent in enumerate(("turn", "turn", "turn", "other"))
+    ]
+    for call, purpose in zip(calls, ("plan", "answer", "answer", "answer"), strict=True):
+        call.attributes["gen_ai.operation.name"] = "chat"
+        call.attributes["gen_ai.request.model"] = "gpt-x"
+        call.attributes["trunkline.model.purpose"] = purpose
+        call.attributes["gen_ai.usage.input_tokens"] = 100
+    calls[2].is_error = True
+    plan, answer = count_model_calls([turn, other, *calls], "t-1")
+    assert (plan.purpose, plan.calls, plan.input_tokens) == ("plan", 1, 100)
+    assert (answer.purpose, answer.calls, answer.failures) == ("answer", 2, 1)
+    assert answer.seconds == pytest.approx(0.02)
 
 
 def test_a_table_has_columns_and_one_line_a_row(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,16 +1,13 @@
 """Control sequences in text from others do not reach a terminal."""
 
 import io
-import os
-import pty
 import sys
-import tty
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, BinaryIO, cast
 
 import pytest
 
+from harness.terminal import read_until, terminal
 from trunkline.agents.process import _print_state
 from trunkline.cli.terminal import RED, accept_any_text, paint, print_json, print_stderr, write
 
@@ -18,32 +15,6 @@ HOSTILE = (
     "red \x1b[31m, title \x1b]0;owned\x07, away \x1b[2J\x9b2J\r, hidden \x1b[8m, "
     "turned \u202e\u202a\u2066\u2067\u2068\u2069\u200e\u200f\u061c, lines \u2028\u2029"
 )
-
-
-@contextmanager
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """Replace stdout by a terminal; yield the file descriptor to read its output from."""
-    reader, writer = pty.openpty()
-    tty.setraw(writer)
-    stream = io.TextIOWrapper(io.FileIO(writer, "w"), encoding="utf-8")
-    with monkeypatch.context() as patch:
-        patch.setattr(sys, "stdout", stream)
-        patch.setattr(sys, "stderr", io.StringIO())
-        patch.setenv("TERM", "xterm")
-        patch.delenv("NO_COLOR", raising=False)
-        accept_any_text()
-        yield reader
-        sys.stdout.close()
-    stream.close()
-    os.close(reader)
-
-
-def read_until(reader: int, end: bytes) -> str:
-    """Read the terminal's output up to `end`; it may arrive in pieces."""
-    output = b""
-    while not output.endswith(end):
-        output += os.read(reader, 1000)
-    return output.decode()
 
 
 def test_a_terminal_shows_text_of_others_without_control_sequences(

@@ -5,6 +5,7 @@ import pytest
 
 from trunkline.errors import ConfigurationError
 from trunkline.tools.config import ServerConfig, agents_from_config, load_config
+from trunkline.tools.json_lines import find_line
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ def test_a_relative_cwd_starts_at_the_folder_of_the_file(file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("{", "not JSON: .* at line 1, column 2"),
+        ("{\n", r"line 2: not JSON: .* at column 1"),
         ("[]", 'it must be an object with an object "mcpServers"'),
         ('{"mcpServers": []}', 'it must be an object with an object "mcpServers"'),
         ('{"mcpServers": {"a": 1}}', r"mcpServers\.a: "),
@@ -91,6 +92,31 @@ def test_a_broken_file_is_refused_in_one_line_with_the_position(
         load_config(file)
     assert str(caught.value).startswith(str(file))
     assert "\n" not in str(caught.value)
+
+
+def test_an_invalid_entry_is_named_with_its_line(file: Path) -> None:
+    servers = {"a": {"command": "x"}, "b": {"command": "y", "args": ["1", 2]}}
+    file.write_text(json.dumps({"other": {"b": 1}, "mcpServers": servers}, indent=1))
+    with pytest.raises(ConfigurationError, match=r"line 13: mcpServers\.b\.args\.1: "):
+        load_config(file)
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ((), 1),
+        (("a",), 2),
+        (("a", "1"), 3),
+        (("a", "7"), 2),
+        (("b", "c", "d"), 5),
+        (("b", "nothing"), 4),
+        (("b", "c", "d", "e"), 5),
+        (("nothing",), 1),
+    ],
+)
+def test_the_line_of_a_value_is_found(path: tuple[str, ...], line: int) -> None:
+    text = '{\n "a": [{"b": "c:]"},\n 2],\n "b": {"a": {},\n "c": {"d": true}}}'
+    assert find_line(text, path) == line
 
 
 @pytest.mark.parametrize(
@@ -137,7 +163,9 @@ def test_an_invalid_match_is_reported_with_file_server_and_tool(
     write(file, time={"command": "x", "trunkline": {"tools": {"now": {"match": [rule]}}}})
     with pytest.raises(ConfigurationError, match=problem) as caught:
         load_config(file)
-    assert str(caught.value).startswith(f"{file}: mcpServers.time.trunkline.tools.now.match.0")
+    assert str(caught.value).startswith(
+        f"{file}, line 1: mcpServers.time.trunkline.tools.now.match.0"
+    )
     assert "\n" not in str(caught.value)
 
 

@@ -15,6 +15,13 @@ from trunkline.cli.options import (
     resolve_api_key,
 )
 
+ContextOption = Annotated[
+    str, typer.Option(metavar="ID", help="Continue in this context.", show_default=False)
+]
+PlainOption = Annotated[
+    bool, typer.Option("--plain", help="Do not render the answer's Markdown on a terminal.")
+]
+
 
 def ask(
     question: Annotated[str, typer.Argument(help="What to ask.", show_default=False)],
@@ -25,14 +32,13 @@ def ask(
     task: Annotated[
         str, typer.Option(metavar="ID", help="Answer what this task asks.", show_default=False)
     ] = "",
-    context: Annotated[
-        str, typer.Option(metavar="ID", help="Continue in this context.", show_default=False)
-    ] = "",
+    context: ContextOption = "",
     timeout: Annotated[
         float | None, typer.Option(metavar="S", min=0.001, help="End the task after S seconds.")
     ] = None,
     file: FilesOption = None,
     save: SaveOption = None,
+    plain: PlainOption = False,
     json: JsonOption = False,
 ) -> None:
     """Ask the mesh and stream the answer. Exits 0 only if the task completed."""
@@ -47,6 +53,7 @@ def ask(
         files=tuple(file or ()),
         save=save,
         api_key=resolve_api_key(key),
+        is_plain=plain,
     )
     run(command.ask(request, url=url, as_json=json))
 
@@ -56,12 +63,23 @@ def chat(
     url: UrlOption = None,
     *,
     key: ApiKeyOption = None,
+    context: ContextOption = "",
+    plain: PlainOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Talk with the mesh, line by line. Ctrl-C cancels a turn, Ctrl-D leaves."""
+    """Talk with the mesh, line by line. Ctrl-C cancels a turn, Ctrl-D leaves, /help lists more."""
     from trunkline.cli import ask as command
 
-    finish(lambda: command.chat(agent, url=url, api_key=resolve_api_key(key), as_json=json))
+    finish(
+        lambda: command.chat(
+            agent,
+            url=url,
+            api_key=resolve_api_key(key),
+            context_id=context,
+            as_json=json,
+            is_plain=plain,
+        )
+    )
 
 
 def demo(*, json: JsonOption = False) -> None:

@@ -31,54 +31,6 @@ def tools(mesh: MeshOption = None, *, json: JsonOption = False) -> None:
     run(command.list_tools(mesh, as_json=json))
 
 
-def tasks(
-    mesh: MeshOption = None,
-    *,
-    agent: Annotated[
-        str, typer.Option(metavar="NAME", help="Only of this agent.", show_default=False)
-    ] = "",
-    context: Annotated[
-        str, typer.Option(metavar="ID", help="Only of this context.", show_default=False)
-    ] = "",
-    account: AccountOption = ANONYMOUS_ACCOUNT,
-    limit: Annotated[
-        int, typer.Option(metavar="N", min=1, help="The maximum number of tasks.")
-    ] = 20,
-    json: JsonOption = False,
-) -> None:
-    """List the latest tasks."""
-    from trunkline.cli import inspect as command
-
-    query = command.TaskQuery(account=account, agent=agent, context_id=context, limit=limit)
-    run(command.list_tasks(mesh, query, as_json=json))
-
-
-def task(
-    task_id: TaskIdArgument,
-    mesh: MeshOption = None,
-    *,
-    account: AccountOption = ANONYMOUS_ACCOUNT,
-    json: JsonOption = False,
-) -> None:
-    """Show a task: its state, route, calls and artifacts."""
-    from trunkline.cli import inspect as command
-
-    run(command.show_task(task_id, mesh, account=account, as_json=json))
-
-
-def cancel(
-    task_id: TaskIdArgument,
-    mesh: MeshOption = None,
-    *,
-    account: AccountOption = ANONYMOUS_ACCOUNT,
-    json: JsonOption = False,
-) -> None:
-    """Cancel a task and its children."""
-    from trunkline.cli import inspect as command
-
-    run(command.cancel_task(task_id, mesh, account=account, as_json=json))
-
-
 def approvals(
     mesh: MeshOption = None, *, account: AccountOption = ANONYMOUS_ACCOUNT, json: JsonOption = False
 ) -> None:

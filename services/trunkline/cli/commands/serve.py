@@ -1,5 +1,6 @@
 """The commands that serve a mesh, one service of it or a remote agent until they are stopped."""
 
+import sys
 from collections.abc import Coroutine
 from typing import Annotated, Any
 
@@ -50,12 +51,14 @@ def up(
     default: DefaultOption = None,
     allow_webhook: AllowWebhookOption = None,
     insecure: InsecureOption = False,
+    reload: Annotated[
+        bool,
+        typer.Option("--reload", help="Start again when files of agents or settings change."),
+    ] = False,
     attached: Annotated[bool, typer.Option("--attached", hidden=True)] = False,
     json: JsonOption = False,
 ) -> None:
     """Start a mesh and serve until stopped. Port 0 picks a free port."""
-    from trunkline.cli import serve as command
-
     flags = {
         "http": http,
         "a2a_grpc": a2a_grpc,
@@ -68,6 +71,12 @@ def up(
         "allow_webhook": allow_webhook or None,
         "insecure": insecure or None,
     }
+    if reload:
+        from trunkline.cli.reload import up_reloading
+
+        _run_service(up_reloading(flags, sys.argv[1:]))
+    from trunkline.cli import serve as command
+
     _run_service(command.up(flags, is_attached=attached, as_json=json))
 
 

@@ -120,6 +120,7 @@ class Model:
         on_chunk: OnChunk | None = None,
         on_discard: Callable[[], Awaitable[None]] | None = None,
         meter: "UsageMeter | None" = None,
+        purpose: str = "answer",
     ) -> "AIMessage":
         """Return the reply of the first model that gives one. Cancellation closes the request.
 
@@ -128,7 +129,8 @@ class Model:
         `on_chunk` each piece of the reply. When a model fails, `on_discard` is called to discard
         what it streamed, and the next model is called. When all have failed, those that may recover
         are called again after a pause, at most three times each. `meter` limits and counts the
-        tokens; the built-in model is free.
+        tokens; the built-in model is free. `purpose` names the call in the trace: `answer`,
+        `check`, `plan` or `merge`.
 
         Raises:
             LimitExceededError: a budget is used up.
@@ -153,6 +155,7 @@ class Model:
                         on_text=on_text,
                         on_chunk=on_chunk,
                         meter=own_meter,
+                        purpose=purpose,
                     )
                 except ModelCallError as error:
                     self._log(client, error)

@@ -64,7 +64,7 @@ class ModelClient:
             self._chat = await runtime.load_in_thread(self._make)
         return self._chat
 
-    async def ask(
+    async def ask(  # noqa: PLR0913  independent options
         self,
         messages: "Sequence[BaseMessage]",
         *,
@@ -73,10 +73,12 @@ class ModelClient:
         on_text: OnText | None,
         on_chunk: "OnChunk | None" = None,
         meter: "UsageMeter | None" = None,
+        purpose: str = "answer",
     ) -> "AIMessage":
         """Return the model's reply. `on_text` gets each piece of an answer, `on_chunk` every piece.
 
-        `meter` counts the tokens of the reply, even if only a part of it arrives.
+        `meter` counts the tokens of the reply, even if only a part of it arrives. The span names
+        the `purpose`.
 
         Raises:
             ModelCallError: there is no reply, or only a part of one.
@@ -86,6 +88,7 @@ class ModelClient:
             telemetry.GEN_AI_OPERATION_NAME: telemetry.CHAT,
             telemetry.GEN_AI_PROVIDER_NAME: provider.trace_name if provider else self.name,
             telemetry.GEN_AI_REQUEST_MODEL: self.name.partition(":")[2] or self.name,
+            telemetry.MODEL_PURPOSE: purpose,
         }
         name = f"{telemetry.CHAT} {self.name}"
         failure: ModelCallError | None = None

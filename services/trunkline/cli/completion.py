@@ -1,0 +1,102 @@
+"""`trunkline completion`: scripts for shells, and the words that they offer."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import typer
+
+from trunkline.cli.exits import ExitCode
+from trunkline.errors import InvalidArgumentError
+
+_BASH: Final = r"""
+_trunkline() {
+    local IFS=$'\n'
+    COMPREPLY=($(trunkline completion words -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
+}
+complete -o default -F _trunkline trunkline
+"""
+_ZSH: Final = r"""#compdef trunkline
+_trunkline() {
+    local -a items
+    items=(${(f)"$(trunkline completion words --zsh -- "${(@)words[2,CURRENT]}" 2>/dev/null)"})
+    if (( $#items )); then _describe trunkline items; else _files; fi
+}
+compdef _trunkline trunkline
+"""
+_FISH: Final = r"""
+function __trunkline
+    set -l before (commandline -opc)
+    trunkline completion words --fish -- $before[2..] (commandline -ct) 2>/dev/null
+end
+complete -c trunkline -a "(__trunkline)"
+"""
+SCRIPTS: Final = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
+
+
+def print_script(shell: str) -> ExitCode:
+    """Print the script that makes a shell complete the words of `trunkline`.
+
+    Raises:
+        InvalidArgumentError: there is no script for this shell.
+    """
+    if shell not in SCRIPTS:
+        problem = f"{shell!r} is not supported; there are: {', '.join(SCRIPTS)}"
+        raise InvalidArgumentError("SHELL", problem)
+    print(SCRIPTS[shell].strip())
+    return ExitCode.OK
+
+
+def print_words(root: Any, words: Sequence[str], *, shell: str) -> ExitCode:  # noqa: ANN401
+    """Print what may stand in place of the last word, a line each.
+
+    zsh and fish also get the help of each. `root` is the group of all commands.
+    """
+    for value, help_text in list_words(root, words):
+        summary = " ".join(help_text.split())
+        if shell == "zsh":
+            print(f"{value.replace(':', chr(92) + ':')}:{summary}")
+        elif shell == "fish":
+            print(f"{value}\t{summary}")
+        else:
+            print(value)
+    return ExitCode.OK
+
+
+def list_words(root: Any, words: Sequence[str]) -> list[tuple[str, str]]:  # noqa: ANN401
+    """Return the commands, options or values that may stand in place of the last word."""
+    *earlier, incomplete = words or [""]
+    command = root
+    context = typer.Context(root, info_name="trunkline", resilient_parsing=True)
+    option: Any = None
+    place = 0
+    for word in earlier:
+        if option is not None:
+            option = None
+        elif word.startswith("-"):
+            option = _find_option(command, word)
+        elif hasattr(command, "get_command"):
+            found = command.get_command(context, word)
+            if found is None:
+                return []
+            context = typer.Context(found, info_name=word, parent=context, resilient_parsing=True)
+            command = found
+        else:
+            place += 1
+    argument = None if incomplete.startswith("-") else _find_argument(command, place)
+    items = (option or argument or command).shell_complete(context, incomplete)
+    # An item of another type stands for files, which the shell knows.
+    return [(item.value, item.help or "") for item in items if item.type == "plain"]
+
+
+def _find_option(command: Any, word: str) -> Any:  # noqa: ANN401
+    """Return the option of a word that expects a value next, or None."""
+    for option in command.params:
+        if word in option.opts and not getattr(option, "is_flag", False):
+            return option
+    return None
+
+
+def _find_argument(command: Any, place: int) -> Any:  # noqa: ANN401
+    """Return the argument of a command at a place, or None."""
+    arguments = [param for param in command.params if param.param_type_name == "argument"]
+    return arguments[min(place, len(arguments) - 1)] if arguments else None

@@ -1,0 +1,107 @@
+"""`trunkline config`: shows the effective settings, checks files of settings, prints schemas."""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from trunkline.agents.plugins import load_plugins
+from trunkline.cli.exits import ExitCode
+from trunkline.cli.terminal import print_json, print_table
+from trunkline.errors import InvalidArgumentError
+from trunkline.settings import CONFIG_FILE, Settings, load_plugin_settings, load_settings
+from trunkline.settings.effective import DEFAULT, EffectiveSetting, list_effective_settings
+from trunkline.settings.schema import build_settings_schema
+from trunkline.tools.config import build_config_schema, load_config
+
+SCHEMAS: Final = ("settings", "mcp")
+
+
+def show_settings(*, only_set: bool, as_json: bool) -> ExitCode:
+    """Print the settings that `up` takes here, with the source of each. Secrets are hidden.
+
+    With `only_set`, settings with their default are left out.
+
+    Raises:
+        ConfigurationError: a setting is wrong.
+    """
+    settings = list_effective_settings()
+    if only_set:
+        settings = [setting for setting in settings if setting.source != DEFAULT]
+    if as_json:
+        print_json([_to_json(setting) for setting in settings])
+    else:
+        rows = [(setting.name, _render(setting.value), setting.source) for setting in settings]
+        print_table(("SETTING", "VALUE", "SOURCE"), rows)
+    return ExitCode.OK
+
+
+def check_files(files: list[Path], *, as_json: bool) -> ExitCode:
+    """Check files: those that end in `.json` have MCP servers, others settings.
+
+    Without files, check the settings that `up` takes here, and the file of MCP servers they name.
+
+    Raises:
+        ConfigurationError: it names the file and the line or the key that is wrong.
+    """
+    checked = [_check_file(file) for file in files] if files else _check_current()
+    if as_json:
+        print_json({"valid": checked})
+    else:
+        for name in checked:
+            print(f"ok  {name}")
+    return ExitCode.OK
+
+
+def print_schema(kind: str) -> ExitCode:
+    """Print the JSON schema of `trunkline.toml` or of `mcpServers` files.
+
+    Raises:
+        InvalidArgumentError: there is no such schema.
+    """
+    if kind not in SCHEMAS:
+        problem = f"{kind!r} is no schema; there are: {', '.join(SCHEMAS)}"
+        raise InvalidArgumentError("KIND", problem)
+    if kind == "mcp":
+        schema = build_config_schema()
+    else:
+        types = {
+            name: plugin.settings_type
+            for name, plugin in load_plugins().items()
+            if plugin.settings_type is not None
+        }
+        schema = build_settings_schema(types)
+    print(json.dumps(schema, indent=2))
+    return ExitCode.OK
+
+
+def _check_file(file: Path) -> str:
+    if file.suffix == ".json":
+        load_config(file)
+    else:
+        _check_plugins(load_settings(environment={"TRUNKLINE_CONFIG": str(file)}))
+    return str(file)
+
+
+def _check_current() -> list[str]:
+    settings = load_settings()
+    _check_plugins(settings)
+    checked = [CONFIG_FILE] if Path(CONFIG_FILE).exists() else ["the environment"]
+    if settings.mcp_file is not None:
+        checked.append(_check_file(settings.mcp_file))
+    return checked
+
+
+def _check_plugins(settings: Settings) -> None:
+    for name, plugin in load_plugins().items():
+        if plugin.settings_type is not None:
+            load_plugin_settings(name, plugin.settings_type, settings)
+
+
+def _to_json(setting: EffectiveSetting) -> dict[str, Any]:
+    return {"setting": setting.name, "value": setting.value, "source": setting.source}
+
+
+def _render(value: object) -> str:
+    if value is None or value == "":
+        return "-"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

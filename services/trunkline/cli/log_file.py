@@ -1,0 +1,189 @@
+"""The log file of serving processes, and `trunkline logs`, which shows it.
+
+Processes with one data directory share the file. It has lines of JSON, and is rotated.
+"""
+
+import copy
+import json
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Self
+
+from trunkline.audit import AuditFile, ReadRecord, follow_records, read_records
+from trunkline.cli.exits import ExitCode
+from trunkline.cli.options import load_command_settings
+from trunkline.cli.terminal import paint_level
+from trunkline.cli.times import parse_since
+from trunkline.errors import ConfigurationError, InvalidArgumentError
+from trunkline.logs import JsonFormatter
+from trunkline.printable import escape_controls, escape_json_controls
+from trunkline.private_files import PRIVATE_FOLDER
+from trunkline.settings import Settings
+
+LEVELS: Final = ("debug", "info", "warning", "error", "critical")
+_SIZE_BYTES: Final = 4 * 1024 * 1024
+_AGE_S: Final = 30 * 86400.0
+_FILES: Final = 4
+# Fields that a line begins with.
+_HEAD: Final = frozenset({"time", "level", "logger", "event", "service", "exception", "stack"})
+
+
+def log_path(settings: Settings) -> Path:
+    """Return the path of the log file of a data directory."""
+    return settings.data_dir / PRIVATE_FOLDER / "log.jsonl"
+
+
+class LogFileHandler(logging.Handler):
+    """Appends records to the log file. It is opened by the first record.
+
+    A file that can't be written loses records; stderr still has them.
+    """
+
+    def __init__(self, path: Path, *, service: str) -> None:
+        """`service` names the process in each line."""
+        super().__init__()
+        self._path = path
+        self._service = service
+        self._file: AuditFile | None = None
+        self.setFormatter(JsonFormatter())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Append a record."""
+        # Other handlers get the record without the field.
+        own = copy.copy(record)
+        own.service = self._service
+        try:
+            if self._file is None:
+                self._file = AuditFile(
+                    self._path, size_bytes=_SIZE_BYTES, age_s=_AGE_S, files=_FILES
+                )
+            self._file.append(f"{self.format(own)}\n".encode())
+        except (ConfigurationError, OSError):
+            return
+
+    def note(self, event: str, **fields: str) -> None:
+        """Append an event that is written at every level."""
+        record = logging.makeLogRecord(
+            {"name": "trunkline", "levelno": logging.INFO, "levelname": "INFO", "msg": event}
+        )
+        vars(record).update(fields)
+        self.handle(record)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        super().close()
+
+
+@dataclass(frozen=True, slots=True)
+class LogQuery:
+    """Selects lines of the log."""
+
+    since: datetime | None
+    level: int
+    """An index into `LEVELS`: the lowest one."""
+
+    @classmethod
+    def parse(cls, *, since: str, level: str) -> Self:
+        """Return the query of a command's options.
+
+        Raises:
+            InvalidArgumentError: `since` is no time, or there is no such level.
+        """
+        if level not in LEVELS:
+            problem = f"no such level; there are: {', '.join(LEVELS)}"
+            raise InvalidArgumentError("--level", problem)
+        return cls(parse_since(since) if since else None, LEVELS.index(level))
+
+    def matches(self, entry: Mapping[str, Any]) -> bool:
+        """Return True if a line is selected."""
+        level = str(entry.get("level"))
+        if level in LEVELS and LEVELS.index(level) < self.level:
+            return False
+        return self.since is None or _parse_time(entry) >= self.since
+
+
+def show_logs(
+    data: Path | None, query: LogQuery, *, lines: int, follow: bool, as_json: bool
+) -> ExitCode:
+    """Print the last selected lines, the oldest first. With `follow`, go on until Ctrl-C.
+
+    Raises:
+        ConfigurationError: there is no log file, or it can't be read.
+    """
+    path = log_path(load_command_settings({"data_dir": data}, uses={"data_dir"}))
+    render = _render_json if as_json else _render_plain
+    try:
+        if follow:
+            for followed in follow_log(path, query, lines=lines):
+                if followed is not None:
+                    _print(followed, render)
+        else:
+            selected = [record for record in read_records(path) if _is_selected(record, query)]
+            if not selected and not path.exists():
+                problem = "no mesh has logged here; start one with `trunkline up`, or give --data"
+                raise ConfigurationError(str(path), problem)
+            for record in selected[-lines:]:
+                _print(record, render)
+    except OSError as error:
+        problem = f"can't be read: {error.strerror or error}"
+        raise ConfigurationError(str(path), problem) from error
+    return ExitCode.OK
+
+
+def follow_log(path: Path, query: LogQuery, *, lines: int) -> Iterator[ReadRecord | None]:
+    """Yield the last selected lines, then new ones as they are written; None when there is none.
+
+    Raises:
+        OSError: a file can't be read.
+    """
+    last: deque[ReadRecord] | None = deque(maxlen=lines)
+    for record in follow_records(path):
+        if record is None:
+            yield from last or ()
+            last = None
+            yield None
+        elif _is_selected(record, query):
+            if last is None:
+                yield record
+            else:
+                last.append(record)
+
+
+def _is_selected(record: ReadRecord, query: LogQuery) -> bool:
+    return record.entry is not None and query.matches(record.entry)
+
+
+def _print(record: ReadRecord, render: Callable[[Mapping[str, Any]], str]) -> None:
+    if record.entry is not None:
+        print(f"{render(record.entry)}\n", end="", flush=True)
+
+
+def _render_json(entry: Mapping[str, Any]) -> str:
+    return escape_json_controls(json.dumps(entry, ensure_ascii=False))
+
+
+def _render_plain(entry: Mapping[str, Any]) -> str:
+    level = str(entry.get("level", ""))
+    fields = " ".join(f"{name}={value}" for name, value in entry.items() if name not in _HEAD)
+    line = f"{entry.get('service', '')} {entry.get('event', '')} {fields}".rstrip()
+    time = _parse_time(entry).astimezone().strftime("%m-%d %H:%M:%S")
+    details = [
+        f"\n    {escape_controls(row)}"
+        for name in ("exception", "stack")
+        for row in str(entry.get(name, "")).splitlines()
+    ]
+    return f"{time} {paint_level(f'{level:<7}')} {escape_controls(line)}{''.join(details)}"
+
+
+def _parse_time(entry: Mapping[str, Any]) -> datetime:
+    try:
+        return datetime.fromisoformat(str(entry.get("time")))
+    except ValueError:
+        return datetime.fromtimestamp(0, UTC)

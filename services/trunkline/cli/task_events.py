@@ -1,0 +1,258 @@
+"""`trunkline events` and `watch`: shows the journal of a task, and follows it."""
+
+import sys
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from typing import Any, Final
+
+from google.protobuf import json_format, struct_pb2
+
+from trunkline.cli.exits import ExitCode
+from trunkline.cli.mesh_view import open_mesh_view
+from trunkline.cli.task_view import excerpt, excerpt_parts
+from trunkline.cli.terminal import paint_state, print_json, write
+from trunkline.errors import CursorExpiredError, InvalidArgumentError
+from trunkline.journal.batches import parse_batch
+from trunkline.journal.events import event_count
+from trunkline.task_states import INTERRUPTED, state_name
+from trunkline.tasks.approvals import render_decision
+from trunkline.v1 import event_pb2, task_pb2
+
+_EXIT_CODES: Final[Mapping[int, ExitCode]] = {
+    task_pb2.TASK_STATE_COMPLETED: ExitCode.OK,
+    task_pb2.TASK_STATE_CANCELED: ExitCode.CANCELED,
+    **dict.fromkeys(INTERRUPTED, ExitCode.INPUT_REQUIRED),
+}
+WIRES: Final = ("v1", "v0.3", "original")
+"""The versions of A2A that `--wire` shows."""
+
+
+async def show_events(
+    task_id: str,
+    mesh: str | None,
+    *,
+    account: str,
+    wire: str = "",
+    follows: bool = False,
+    as_json: bool,
+) -> ExitCode:
+    """Print the events in the journal of a task: a line each, or the server-sent events of A2A.
+
+    `wire` is one of `WIRES`, or "" for the journal's own events. With `follows`, later events are
+    printed until the turn ends.
+
+    Raises:
+        InvalidArgumentError: there is no such wire, or single events are no longer retained.
+        TaskNotFoundError: no running host has the task, or it is another account's.
+    """
+    if wire and wire not in WIRES:
+        raise InvalidArgumentError("--wire", f"no such version; there are: {', '.join(WIRES)}")
+    show: Callable[[event_pb2.EventBatch], None]
+    if wire:
+        show = _build_wire_printer(wire, task_id)
+    elif as_json:
+        show = _print_json_events
+    else:
+        show = _EventPrinter().show
+    batches = _read_batches(task_id, mesh, account=account, follows=follows)
+    async with aclosing(batches):
+        async for batch in batches:
+            show(batch)
+    return ExitCode.OK
+
+
+async def watch_task(task_id: str, mesh: str | None, *, account: str, as_json: bool) -> ExitCode:
+    """Print what happens in a task until its turn ends; return the exit code for its end.
+
+    Raises:
+        InvalidArgumentError: single events are no longer retained.
+        TaskNotFoundError: no running host has the task, or it is another account's.
+    """
+    printer = _EventPrinter()
+    show = _print_json_events if as_json else printer.show
+    state = task_pb2.TASK_STATE_UNSPECIFIED
+    batches = _read_batches(task_id, mesh, account=account, follows=True)
+    async with aclosing(batches):
+        async for batch in batches:
+            show(batch)
+            for event in batch.events:
+                if event.HasField("status"):
+                    state = event.status.status.state
+    return _EXIT_CODES.get(state, ExitCode.FAILED)
+
+
+async def _read_batches(
+    task_id: str, mesh: str | None, *, account: str, follows: bool
+) -> AsyncGenerator[event_pb2.EventBatch]:
+    async with open_mesh_view(mesh) as view:
+        client = view.task_host_client(task_id)
+        try:
+            async with client.watch_task(
+                task_id,
+                account=account,
+                after=0,
+                with_snapshot=False,
+                until_head=not follows,
+                until_turn_ends=follows,
+            ) as stream:
+                async for sealed_batches in stream:
+                    for sealed in sealed_batches:
+                        yield parse_batch(sealed)
+        except CursorExpiredError:
+            problem = "its single events are gone (`compact_after_s`)"
+            advice = f"{problem}; `trunkline task {task_id}` shows its state"
+            raise InvalidArgumentError(f"task {task_id}", advice) from None
+
+
+class _EventPrinter:
+    """Prints a line for each event: its sequence, the time since the first one, agent, content."""
+
+    def __init__(self) -> None:
+        self._start_ns: int | None = None
+        self._agent = ""
+
+    def show(self, batch: event_pb2.EventBatch) -> None:
+        header = batch.header
+        now_ns = header.time.ToNanoseconds()
+        self._start_ns = now_ns if self._start_ns is None else self._start_ns
+        sequence = header.first_sequence
+        lines = []
+        for event in batch.events:
+            if event.HasField("created"):
+                self._agent = event.created.agent
+            agent = header.origin.agent or self._agent
+            offset = f"+{(now_ns - self._start_ns) / 1e9:.3f}s"
+            lines.append(f"{sequence:>5} {offset:>9}  {agent:<12}  {describe_event(event)}\n")
+            sequence += event_count(event)
+        write("".join(lines))
+
+
+def describe_event(event: event_pb2.Event) -> str:
+    """Return an event on one line: its kind and its content."""
+    kind = event.WhichOneof("event") or "unknown"
+    describe = _DESCRIBERS.get(kind)
+    label = kind.replace("_", " ")
+    return f"{label:<18}  {describe(getattr(event, kind)) if describe else ''}".rstrip()
+
+
+def _created(event: event_pb2.TaskCreated) -> str:
+    caller = f" by {event.caller}" if event.caller else ""
+    return f"for {event.agent}{caller}: {excerpt_parts(event.message.parts)}"
+
+
+def _status(event: event_pb2.StatusChanged) -> str:
+    text = excerpt_parts(event.status.message.parts)
+    state = paint_state(state_name(event.status.state), sys.stdout)
+    return f"{state}: {text}" if text else state
+
+
+def _delta(event: event_pb2.ArtifactDelta) -> str:
+    name = event.start.name or event.artifact_id
+    text = "".join(event.texts) or (excerpt_parts([event.part]) if event.HasField("part") else "")
+    end = " (last)" if event.last else ""
+    return f"{name}{end}: {excerpt(text)}" if text else f"{name}{end}"
+
+
+def _rewound(event: event_pb2.ArtifactRewound) -> str:
+    return f"{event.remains.artifact_id}: {excerpt_parts(event.remains.parts)}"
+
+
+def _plan(event: event_pb2.PlanChanged) -> str:
+    steps = "; ".join(f"{step.agent or 'no agent'}: {step.text}" for step in event.steps)
+    return excerpt(steps or "".join(event.texts))
+
+
+def _tool_started(event: event_pb2.ToolStarted) -> str:
+    return f"{event.tool} {_arguments(event.arguments)}"
+
+
+def _tool_finished(event: event_pb2.ToolFinished) -> str:
+    return f"{event.tool} {'failed' if event.is_error else 'done'}: {excerpt(event.summary)}"
+
+
+def _approval_requested(event: event_pb2.ApprovalRequested) -> str:
+    return f"{event.approval_id} {event.tool} {_arguments(event.arguments)}"
+
+
+def _approval_answered(event: event_pb2.ApprovalAnswered) -> str:
+    reason = f": {excerpt(event.reason)}" if event.reason else ""
+    return f"{event.approval_id} {render_decision(event.decision)}{reason}"
+
+
+def _child_started(event: event_pb2.ChildStarted) -> str:
+    return f"{event.task_id} {event.agent}"
+
+
+def _child_finished(event: event_pb2.ChildFinished) -> str:
+    state = paint_state(state_name(event.state), sys.stdout)
+    return f"{event.task_id} {event.agent} {state}"
+
+
+def _route(event: event_pb2.RouteDecided) -> str:
+    reasons = "; ".join(event.reasons)
+    return excerpt(f"{event.agent or 'no agent'}, confidence {event.confidence:.2f}: {reasons}")
+
+
+def _turn_started(event: event_pb2.TurnStarted) -> str:
+    return f"{event.turn}: {excerpt_parts(event.message.parts)}"
+
+
+_DESCRIBERS: Final[Mapping[str, Callable[[Any], str]]] = {
+    "created": _created,
+    "status": _status,
+    "delta": _delta,
+    "rewound": _rewound,
+    "plan": _plan,
+    "tool_started": _tool_started,
+    "tool_finished": _tool_finished,
+    "approval_requested": _approval_requested,
+    "approval_answered": _approval_answered,
+    "child_started": _child_started,
+    "child_finished": _child_finished,
+    "route_decided": _route,
+    "turn_started": _turn_started,
+}
+
+
+def _arguments(arguments: struct_pb2.Struct) -> str:
+    return excerpt(str(json_format.MessageToJson(arguments, indent=None)))
+
+
+def _print_json_events(batch: event_pb2.EventBatch) -> None:
+    """Print each event as a line of JSON, with its sequence and the header of its batch."""
+    sequence = batch.header.first_sequence
+    header = json_format.MessageToDict(batch.header, preserving_proto_field_name=True)
+    for event in batch.events:
+        content = json_format.MessageToDict(event, preserving_proto_field_name=True)
+        line = {
+            "sequence": sequence,
+            "epoch": batch.header.epoch,
+            "time": header.get("time", ""),
+            "origin": header.get("origin"),
+            **content,
+        }
+        print_json({key: value for key, value in line.items() if value is not None})
+        sequence += event_count(event)
+
+
+def _build_wire_printer(wire: str, task_id: str) -> Callable[[event_pb2.EventBatch], None]:
+    """Return a function that prints the server-sent events of a batch, as a client gets them."""
+    from trunkline_bridge.projection import TaskProjection
+    from trunkline_bridge.streams.event_renderer import EventFrame, EventRenderer, EventWriter
+    from trunkline_bridge.versions.v0_1.json_writer import V01EventWriter
+    from trunkline_bridge.versions.v0_3.json_writer import V03EventWriter
+    from trunkline_bridge.versions.v1_0.json_writer import V1EventWriter
+
+    writers: Mapping[str, Callable[[], EventWriter]] = {
+        "v1": V1EventWriter,
+        "v0.3": V03EventWriter,
+        "original": lambda: V01EventWriter(task_id),
+    }
+    writer = writers[wire]()
+    projection = TaskProjection()
+    renderer = EventRenderer(writer, EventFrame("", "", lambda error: {"error": error.text}))
+
+    def show(batch: event_pb2.EventBatch) -> None:
+        write("".join(map(renderer.render, projection.apply(batch))))
+
+    return show

@@ -1,0 +1,182 @@
+"""`trunkline tasks`: lists the latest tasks, and follows how they change."""
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from trunkline.cli.exits import ExitCode
+from trunkline.cli.mesh_view import MeshView, open_mesh_view, query_hosts
+from trunkline.cli.terminal import paint_state, print_json, print_table
+from trunkline.cli.times import parse_since, time_cell
+from trunkline.client import HostClient
+from trunkline.errors import InvalidArgumentError
+from trunkline.task_states import TaskState, state_name
+from trunkline.v1 import snapshot_pb2, task_pb2, task_service_pb2
+
+_PAGE_SIZE: Final = 100
+_FOLLOW_INTERVAL_S: Final = 1.0
+_TITLES: Final = ("TASK", "AGENT", "STATE", "SINCE", "PARENT")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskQuery:
+    """Selects the tasks of an account. Empty values match all."""
+
+    account: str
+    agent: str
+    context_id: str
+    limit: int
+    state: task_pb2.TaskState.ValueType = task_pb2.TASK_STATE_UNSPECIFIED
+    since: datetime | None = None
+    """Only tasks whose status is from this time or later."""
+
+    def build_request(self) -> task_service_pb2.ListTasksRequest:
+        """Return the request to a host, without the size of a page."""
+        request = task_service_pb2.ListTasksRequest(
+            account=self.account, agent=self.agent, context_id=self.context_id, state=self.state
+        )
+        if self.since is not None:
+            request.status_after.FromDatetime(self.since)
+        return request
+
+
+def parse_query(
+    *, account: str, agent: str, context_id: str, state: str, since: str, limit: int
+) -> TaskQuery:
+    """Return the query of a command's options.
+
+    Raises:
+        InvalidArgumentError: there is no such state, or `since` is no time.
+    """
+    if state and state not in list(TaskState):
+        problem = f"no such state; there are: {', '.join(TaskState)}"
+        raise InvalidArgumentError("--state", problem)
+    name = f"TASK_STATE_{state.upper().replace('-', '_')}" if state else "TASK_STATE_UNSPECIFIED"
+    return TaskQuery(
+        account=account,
+        agent=agent,
+        context_id=context_id,
+        limit=limit,
+        state=task_pb2.TaskState.Value(name),
+        since=parse_since(since) if since else None,
+    )
+
+
+async def list_tasks(
+    mesh: str | None, query: TaskQuery, *, follows: bool = False, as_json: bool
+) -> ExitCode:
+    """Print the latest tasks of all hosts, newest status first.
+
+    With `follows`, print them oldest first, then each new status, until Ctrl-C. An error of a host
+    is printed to stderr and sets the exit code.
+    """
+    async with open_mesh_view(mesh) as view:
+        tasks, code = await _fetch(view, query)
+        if not follows:
+            _print_tasks(tasks, as_json=as_json)
+            return code
+        async with aclosing(_follow(view, query, tasks)) as changes:
+            async for changed in changes:
+                for task in changed:
+                    _print_change(task, as_json=as_json)
+    return code
+
+
+async def _follow(
+    view: MeshView, query: TaskQuery, tasks: Sequence[snapshot_pb2.TaskSummary]
+) -> AsyncGenerator[list[snapshot_pb2.TaskSummary]]:
+    """Yield the tasks, and then those with a new status, oldest first."""
+    seen: set[tuple[str, int]] = set()
+    request = query.build_request()
+    current = list(tasks)
+    while True:
+        keyed = {(task.task_id, _time_ns(task)): task for task in current}
+        fresh = [task for key, task in keyed.items() if key not in seen]
+        fresh.sort(key=_time_ns)
+        if fresh:
+            yield fresh
+            # The next listing begins at the newest status, and shows those of that time again.
+            newest = _time_ns(fresh[-1])
+            request.status_after.CopyFrom(fresh[-1].status.timestamp)
+            seen = {key for key in {*seen, *keyed} if key[1] >= newest}
+        await asyncio.sleep(_FOLLOW_INTERVAL_S)
+        current, _ = await query_hosts(
+            view, lambda host: _fetch_from_host(host, request, limit=query.limit)
+        )
+
+
+async def _fetch(
+    view: MeshView, query: TaskQuery
+) -> tuple[list[snapshot_pb2.TaskSummary], ExitCode]:
+    """Return the latest tasks of all hosts, newest status first."""
+    request = query.build_request()
+    tasks, code = await query_hosts(
+        view, lambda host: _fetch_from_host(host, request, limit=query.limit)
+    )
+    tasks.sort(key=_time_ns, reverse=True)
+    return tasks[: query.limit], code
+
+
+async def _fetch_from_host(
+    host: HostClient,
+    query: task_service_pb2.ListTasksRequest,
+    *,
+    limit: int,
+) -> list[snapshot_pb2.TaskSummary]:
+    tasks: list[snapshot_pb2.TaskSummary] = []
+    request = task_service_pb2.ListTasksRequest()
+    request.CopyFrom(query)
+    while len(tasks) < limit:
+        request.page_size = min(_PAGE_SIZE, limit - len(tasks))
+        page = await host.list_tasks(request)
+        tasks += page.tasks
+        request.page_token = page.next_page_token
+        if not page.next_page_token:
+            break
+    return tasks
+
+
+def _print_tasks(tasks: Sequence[snapshot_pb2.TaskSummary], *, as_json: bool) -> None:
+    if as_json:
+        print_json([_task_json(task) for task in tasks])
+        return
+    rows = [
+        (
+            task.task_id,
+            task.agent,
+            state_name(task.status.state),
+            time_cell(task.status.timestamp),
+            task.parent_task_id,
+        )
+        for task in tasks
+    ]
+    print_table(_TITLES, rows, optional="PARENT")
+
+
+def _print_change(task: snapshot_pb2.TaskSummary, *, as_json: bool) -> None:
+    if as_json:
+        print_json(_task_json(task))
+        return
+    time = task.status.timestamp.ToDatetime().strftime("%H:%M:%S")
+    state = paint_state(f"{state_name(task.status.state):<14}", sys.stdout)
+    print(f"{time}  {task.task_id}  {state}  {task.agent}", flush=True)
+
+
+def _task_json(task: snapshot_pb2.TaskSummary) -> dict[str, str]:
+    return {
+        "task_id": task.task_id,
+        "context_id": task.context_id,
+        "agent": task.agent,
+        "state": state_name(task.status.state),
+        "status_time": task.status.timestamp.ToJsonString(),
+        "create_time": task.create_time.ToJsonString(),
+        "parent_task_id": task.parent_task_id,
+    }
+
+
+def _time_ns(task: snapshot_pb2.TaskSummary) -> int:
+    return task.status.timestamp.ToNanoseconds()

@@ -1,0 +1,176 @@
+"""`trunkline task` and `cancel`: shows a task, and cancels it."""
+
+import sys
+from collections.abc import Iterable, Iterator
+
+from google.protobuf import json_format
+
+from trunkline.cli.exits import ExitCode
+from trunkline.cli.mesh_view import MeshView, open_mesh_view
+from trunkline.cli.model_calls import ModelCalls, count_model_calls
+from trunkline.cli.terminal import paint_state, print_json
+from trunkline.cli.times import render_duration
+from trunkline.errors import TraceNotFoundError
+from trunkline.task_states import INTERRUPTED, TERMINAL, state_name
+from trunkline.tasks.approvals import render_decision
+from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, snapshot_pb2
+
+# The limit on the characters of a text that is part of a line.
+_EXCERPT_LENGTH = 160
+
+
+async def show_task(task_id: str, mesh: str | None, *, account: str, as_json: bool) -> ExitCode:
+    """Print a task of an account: its state, route, calls and artifacts.
+
+    Raises:
+        TaskNotFoundError: no running host has it, or it is another account's.
+    """
+    async with open_mesh_view(mesh) as view:
+        snapshot = await view.task_host_client(task_id).get_task(task_id, account=account)
+        calls = await _fetch_model_calls(view, task_id)
+    if as_json:
+        document = json_format.MessageToDict(snapshot, preserving_proto_field_name=True)
+        document["trace_id"] = _trace_id(snapshot)
+        document["model_calls"] = [call.to_json() for call in calls]
+        print_json(document)
+    else:
+        print("\n".join(describe(snapshot, calls)))
+    return ExitCode.OK
+
+
+async def _fetch_model_calls(view: MeshView, task_id: str) -> list[ModelCalls]:
+    """Return what the model was called for, by the task's trace; nothing if it is gone."""
+    try:
+        return count_model_calls(await view.trace_client().get_trace(task_id=task_id), task_id)
+    except TraceNotFoundError:
+        return []
+
+
+async def cancel_task(task_id: str, mesh: str | None, *, account: str, as_json: bool) -> ExitCode:
+    """Cancel a task of an account with its children; print its final state.
+
+    Raises:
+        TaskNotFoundError: no running host has it, or it is another account's.
+        TaskNotCancelableError: it has ended.
+    """
+    async with open_mesh_view(mesh, is_traced=True) as view:
+        client = view.task_host_client(task_id)
+        snapshot = await client.cancel_task(task_id, account=account, reason="by the command line")
+    state = state_name(snapshot.task.status.state)
+    if as_json:
+        print_json({"task_id": task_id, "state": state})
+    else:
+        print(f"{task_id} {state}")
+    return ExitCode.OK
+
+
+def describe(
+    snapshot: snapshot_pb2.TaskSnapshot, calls: Iterable[ModelCalls] = ()
+) -> Iterator[str]:
+    """Yield the lines that describe a task: a label in ten columns, then its value."""
+    yield from _identity(snapshot)
+    if snapshot.HasField("parent"):
+        yield f"parent    {snapshot.parent.task_id} ({snapshot.parent.agent})"
+    for model_calls in calls:
+        yield f"model     {model_calls}"
+    yield from _plans(snapshot.plans)
+    yield from _routes(snapshot.routes)
+    for child in snapshot.children:
+        started = child.started
+        state = state_name(child.finished.state) if child.HasField("finished") else "working"
+        yield f"child     {started.task_id} {started.agent} {paint_state(state, sys.stdout)}"
+    for call in snapshot.tool_calls:
+        yield f"tool      {_tool_call(call)}"
+    for approval in snapshot.approvals:
+        yield f"approval  {_approval(approval)}"
+    for artifact in snapshot.task.artifacts:
+        yield f"artifact  {_artifact(artifact)}"
+
+
+def _identity(snapshot: snapshot_pb2.TaskSnapshot) -> Iterator[str]:
+    """Yield the lines for ids, question, state and times."""
+    status = snapshot.task.status
+    text = excerpt_parts(status.message.parts)
+    state = paint_state(state_name(status.state), sys.stdout)
+    yield f"task      {snapshot.task.id}"
+    for message in snapshot.task.history:
+        if message.role == message_pb2.ROLE_USER:
+            yield f"question  {excerpt_parts(message.parts)}"
+    yield f"state     {state}" + (f": {text}" if text else "")
+    yield f"agent     {snapshot.agent}, turn {snapshot.turn}"
+    yield f"context   {snapshot.task.context_id}"
+    yield f"created   {snapshot.create_time.ToJsonString()}"
+    if status.state in TERMINAL | INTERRUPTED:
+        label = "ended" if status.state in TERMINAL else "waits"
+        took_ns = status.timestamp.ToNanoseconds() - snapshot.create_time.ToNanoseconds()
+        took = render_duration(max(took_ns, 0) / 1e9)
+        yield f"{label:<10}{status.timestamp.ToJsonString()} (after {took})"
+    if trace_id := _trace_id(snapshot):
+        yield f"trace     {trace_id}"
+
+
+def _plans(plans: Iterable[snapshot_pb2.PlanInfo]) -> Iterator[str]:
+    for plan in plans:
+        numbers = {step.step_id: number for number, step in enumerate(plan.steps, start=1)}
+        for step in plan.steps:
+            earlier = ", ".join(str(numbers.get(step_id, step_id)) for step_id in step.after)
+            order = f" (after {earlier})" if earlier else ""
+            agent = step.agent or "no agent"
+            yield f"plan      {numbers[step.step_id]}. {agent}: {excerpt(step.text)}{order}"
+
+
+def _routes(routes: Iterable[event_pb2.RouteDecided]) -> Iterator[str]:
+    for route in routes:
+        reasons = "; ".join(route.reasons)
+        agent = route.agent or "no agent"
+        yield f"route     {agent}, confidence {route.confidence:.2f}: {reasons or 'no reason'}"
+        others = [score for score in route.scores if score.agent != route.agent and score.score]
+        if others:
+            scores = ", ".join(f"{score.agent} {score.confidence:.2f}" for score in others)
+            yield f"          also considered: {scores}"
+
+
+def _tool_call(call: snapshot_pb2.ToolCallInfo) -> str:
+    if not call.HasField("finished"):
+        return f"{call.started.tool} running"
+    outcome = "failed" if call.finished.is_error else "done"
+    return f"{call.started.tool} {outcome}: {excerpt(call.finished.summary)}".rstrip(": ")
+
+
+def _approval(approval: snapshot_pb2.ApprovalInfo) -> str:
+    requested, answered = approval.requested, approval.answered
+    state = render_decision(answered.decision) if approval.HasField("answered") else "waits"
+    reason = f" ({excerpt(answered.reason)})" if answered.reason else ""
+    return f"{requested.approval_id} {requested.tool} {state}{reason}"
+
+
+def _artifact(artifact: artifact_pb2.Artifact) -> str:
+    name = artifact.name or artifact.artifact_id
+    return f"{name}: {excerpt_parts(artifact.parts)}"
+
+
+def excerpt_parts(parts: Iterable[part_pb2.Part]) -> str:
+    """Return the beginning of a content's text on one line. Files are named."""
+    text = ""
+    for part in parts:
+        match part.WhichOneof("content"):
+            case "text":
+                text += part.text
+            case "raw":
+                text += f" [file {part.filename or 'unnamed'}, {len(part.raw)} bytes] "
+            case "url":
+                text += f" [file {part.filename or 'unnamed'} at {part.url}] "
+            case _:
+                text += " [data] "
+    return excerpt(text)
+
+
+def excerpt(text: str) -> str:
+    """Return the beginning of a text on one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= _EXCERPT_LENGTH else f"{line[: _EXCERPT_LENGTH - 1]}…"
+
+
+def _trace_id(snapshot: snapshot_pb2.TaskSnapshot) -> str:
+    """Return the id of the trace in which the task was created, or ""."""
+    return "".join(snapshot.traceparent.split("-")[1:2])

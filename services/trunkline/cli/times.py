@@ -1,0 +1,60 @@
+"""Times as people read and write them: ages, durations, and the times that options take."""
+
+import re
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from google.protobuf import timestamp_pb2
+
+from trunkline.errors import InvalidArgumentError
+
+_AGE: Final = re.compile(r"([0-9]{1,9})([smhd])")
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+# Seconds in a unit, and the unit's name. An age below two of a unit is in the next smaller one.
+_AGE_UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def render_age(time: datetime, now: datetime) -> str:
+    """Return how long ago a time was, such as `3 min ago`. A future time is `now`."""
+    seconds = int((now - time).total_seconds())
+    for size, unit in _AGE_UNITS:
+        if seconds >= size * (1 if unit == "s" else 2):
+            return f"{seconds // size} {unit} ago"
+    return "now"
+
+
+def render_duration(seconds: float) -> str:
+    """Return a duration, such as `12 ms`, `3.4 s` or `5 min 20 s`."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s"
+
+
+def time_cell(time: timestamp_pb2.Timestamp) -> str:
+    """Return a time as a cell of a table: its age on a terminal, else RFC 3339 in UTC."""
+    if not time.ToNanoseconds():
+        return ""
+    if sys.stdout.isatty():
+        return render_age(time.ToDatetime(UTC), datetime.now(UTC))
+    return time.ToJsonString()
+
+
+def parse_since(text: str) -> datetime:
+    """Parse the value of `--since`: an age such as `30m`, or a time in ISO 8601, by default UTC.
+
+    Raises:
+        InvalidArgumentError: it is neither.
+    """
+    match = _AGE.fullmatch(text)
+    try:
+        if match:
+            return datetime.now(UTC) - timedelta(seconds=int(match[1]) * _UNITS[match[2]])
+        begin = datetime.fromisoformat(text)
+        return begin.replace(tzinfo=UTC) if begin.tzinfo is None else begin.astimezone(UTC)
+    except (ValueError, OverflowError):
+        problem = f"{text!r} is neither an age (90s, 30m, 12h, 7d) nor a time (2026-11-30T12:00Z)"
+        raise InvalidArgumentError("--since", problem) from None

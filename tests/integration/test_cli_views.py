@@ -1,0 +1,276 @@
+"""The commands that look at tasks, against a real mesh: filters, events, watching, traces."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from harness.a2a.sse_client import sse, user_message
+from harness.mesh.processes import MeshProcess, running_mesh
+from harness.terminal import terminal
+from trunkline.accounts import ANONYMOUS_ACCOUNT
+from trunkline.cli import task_events, task_list, task_view, top, trace
+from trunkline.cli.a2a import build_report, send_turn
+from trunkline.cli.agent_client import AgentClient
+from trunkline.cli.exits import ExitCode
+from trunkline.cli.streamed_answer import StreamedAnswer
+from trunkline.errors import InvalidArgumentError
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LIMIT_S = 60.0
+
+
+AGENT = """
+import asyncio
+import itertools
+
+from trunkline import agent
+
+@agent(tags=["greet"])
+async def hello(task):
+    '''Greets.'''
+    return "Hello!"
+
+
+@agent(tags=["count"])
+async def count(task):
+    '''Counts until it is canceled.'''
+    for number in itertools.count():
+        yield f"{number} "
+        await asyncio.sleep(0.01)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("mesh")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def mesh(folder: Path) -> AsyncIterator[MeshProcess]:
+    (folder / "greeter.py").write_text(AGENT)
+    flags = ("--agent", "greeter:hello", "--agent", "greeter:count")
+    with (folder / "stderr").open("wb") as stderr:
+        async with running_mesh(folder, *flags, stderr=stderr) as running:
+            yield running
+
+
+async def ask(mesh: MeshProcess, text: str) -> dict[str, Any]:
+    """Ask the agent `echo`; return the report of `ask --json`."""
+    async with AgentClient(f"{mesh.http_url}/agents/echo") as client:
+        answer = StreamedAnswer(write=lambda text: None)
+        await send_turn(client, answer, text)
+        return (await build_report(client, answer, agent="echo")).to_json()
+
+
+async def list_tasks(mesh: MeshProcess, capsys: pytest.CaptureFixture[str], **query: Any) -> Any:
+    options: dict[str, Any] = {
+        "agent": "",
+        "context_id": "",
+        "state": "",
+        "since": "",
+        "limit": 20,
+    } | query
+    parsed = task_list.parse_query(account=ANONYMOUS_ACCOUNT, **options)
+    await task_list.list_tasks(mesh.mesh_address, parsed, as_json=True)
+    return json.loads(capsys.readouterr().out)
+
+
+async def show_events(
+    mesh: MeshProcess, capsys: pytest.CaptureFixture[str], task_id: str, **options: Any
+) -> str:
+    await task_events.show_events(
+        task_id,
+        mesh.mesh_address,
+        account=ANONYMOUS_ACCOUNT,
+        **{"as_json": False, "wire": "", **options},
+    )
+    return capsys.readouterr().out
+
+
+async def test_a_mesh_says_what_it_has_loaded(mesh: MeshProcess, folder: Path) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        while True:
+            report = (folder / "stderr").read_text()
+            if "settings" in report:
+                break
+            await asyncio.sleep(0.05)
+    lines = dict(line.split(maxsplit=1) for line in report.splitlines())
+    assert "supervisor (bundled)" in lines["agents"]
+    assert "echo, math, research (installed)" in lines["agents"]
+    assert "hello, count (--agent)" in lines["agents"]
+    assert lines["model"] == "rules"
+    assert "--http" in lines["settings"]
+    assert "TRUNKLINE_MCP_FILE" in lines["settings"]
+    log = (folder / "data" / "private" / "log.jsonl").read_text()
+    assert json.loads(log.splitlines()[0])["http"] == mesh.http_url
+
+
+async def test_tasks_are_selected_by_state_and_time(
+    mesh: MeshProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = await ask(mesh, "hello")
+    selected = await list_tasks(mesh, capsys, state="completed", since="10m", agent="echo")
+    assert report["task_id"] in {task["task_id"] for task in selected}
+    assert await list_tasks(mesh, capsys, state="failed") == []
+    assert await list_tasks(mesh, capsys, since="2999-01-01") == []
+    with pytest.raises(InvalidArgumentError, match="no such state; there are: submitted, working"):
+        await list_tasks(mesh, capsys, state="finished")
+
+
+async def test_new_tasks_are_followed(
+    mesh: MeshProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    query = task_list.parse_query(
+        account=ANONYMOUS_ACCOUNT, agent="echo", context_id="", state="", since="", limit=20
+    )
+    async with asyncio.TaskGroup() as group:
+        following = group.create_task(
+            task_list.list_tasks(mesh.mesh_address, query, follows=True, as_json=True)
+        )
+        report = await ask(mesh, "follow me")
+        seen = ""
+        async with asyncio.timeout(LIMIT_S):
+            while report["task_id"] not in seen:
+                await asyncio.sleep(0.05)
+                seen += capsys.readouterr().out
+        following.cancel()
+    lines = [json.loads(line) for line in seen.splitlines()]
+    assert len({(line["task_id"], line["status_time"]) for line in lines}) == len(lines)
+
+
+async def test_a_task_is_shown_with_its_question_end_and_trace(
+    mesh: MeshProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = await ask(mesh, "hello there")
+    await task_view.show_task(
+        report["task_id"], mesh.mesh_address, account=ANONYMOUS_ACCOUNT, as_json=False
+    )
+    text = capsys.readouterr().out
+    assert "question  hello there\n" in text
+    assert "\nended     " in text
+    assert f"\ntrace     {report['trace_id']}\n" in text
+
+
+async def test_the_journal_is_shown_event_by_event(
+    mesh: MeshProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task_id = (await ask(mesh, "hello"))["task_id"]
+    lines = (await show_events(mesh, capsys, task_id)).splitlines()
+    assert "created             for echo by anonymous: hello" in lines[0]
+    assert lines[-1].endswith("status              completed")
+    typed = [
+        json.loads(line)
+        for line in (await show_events(mesh, capsys, task_id, as_json=True)).splitlines()
+    ]
+    assert len(typed) == len(lines)
+    assert typed[0]["created"]["agent"] == "echo"
+    assert [event["sequence"] for event in typed] == sorted(event["sequence"] for event in typed)
+
+
+async def test_the_wire_of_v1_is_what_a_client_gets(
+    mesh: MeshProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = {"message": user_message("a b c")}
+    url = (mesh.http_url, "/agents/echo", "SendStreamingMessage")
+    async with sse(*url, message) as response:
+        received = [(event.id, event.result) async for event in response.events()]
+    task_id = received[0][1]["task"]["id"]
+    output = await show_events(mesh, capsys, task_id, wire="v1")
+    blocks = [block.splitlines() for block in output.split("\n\n") if block]
+    shown = [
+        (event_id.removeprefix("id: "), json.loads(data.removeprefix("data: ")))
+        for event_id, data in blocks
+    ]
+    assert shown == received
+
+
+@pytest.mark.parametrize(
+    ("wire", "mark"), [("v0.3", '"kind":"status-update"'), ("original", '"final":true')]
+)
+async def test_other_wires_are_shown(
+    mesh: MeshProcess, capsys: pytest.CaptureFixture[str], wire: str, mark: str
+) -> None:
+    task_id = (await ask(mesh, "hello"))["task_id"]
+    assert mark in await show_events(mesh, capsys, task_id, wire=wire)
+
+
+async def test_an_unknown_wire_is_reported(
+    mesh: MeshProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"there are: v1, v0\.3, original"):
+        await show_events(mesh, capsys, "t", wire="v2")
+
+
+@asynccontextmanager
+async def counting(mesh: MeshProcess) -> AsyncIterator[str]:
+    """A task of the agent `count`, which streams until the block ends."""
+    async with AgentClient(f"{mesh.http_url}/agents/count") as client:
+        async with aclosing(client.stream("count")) as results:
+            task_id = (await anext(results))["task"]["id"]
+        yield task_id
+        await client.cancel_task(task_id)
+
+
+async def test_top_shows_running_tasks_and_their_rate(
+    mesh: MeshProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with counting(mesh) as task_id:
+        await top.show_top(mesh.mesh_address, account=ANONYMOUS_ACCOUNT, as_json=True)
+    shown = json.loads(capsys.readouterr().out)
+    (count,) = (agent for agent in shown["agents"] if agent["agent"] == "count")
+    assert count["working"] == 1
+    assert count["tokens_per_s"] > 0
+    assert task_id in {task["task_id"] for task in shown["tasks"]}
+
+
+async def test_top_is_live_on_a_terminal(
+    mesh: MeshProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with terminal(monkeypatch) as reader:
+        async with counting(mesh) as task_id, asyncio.TaskGroup() as group:
+            showing = group.create_task(
+                top.show_top(mesh.mesh_address, account=ANONYMOUS_ACCOUNT, as_json=False)
+            )
+            output = b""
+            async with asyncio.timeout(LIMIT_S):
+                while output.count(b"Ctrl-C leaves") < 2:
+                    output += await asyncio.to_thread(os.read, reader, 10_000)
+            showing.cancel()
+    assert task_id.encode() in output
+
+
+async def test_watching_ends_with_the_task(
+    mesh: MeshProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task_id = (await ask(mesh, "hello"))["task_id"]
+    code = await task_events.watch_task(
+        task_id, mesh.mesh_address, account=ANONYMOUS_ACCOUNT, as_json=False
+    )
+    assert code is ExitCode.OK
+    assert capsys.readouterr().out.endswith("status              completed\n")
+
+
+async def test_commands_that_look_make_no_traces(
+    mesh: MeshProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reports = [await ask(mesh, "first")]
+    await list_tasks(mesh, capsys)
+    await show_events(mesh, capsys, reports[0]["task_id"])
+    await task_view.show_task(
+        reports[0]["task_id"], mesh.mesh_address, account=ANONYMOUS_ACCOUNT, as_json=True
+    )
+    reports.append(await ask(mesh, "last"))
+    # Spans arrive in order: once the last question's trace is there, those before it are.
+    await trace.show_trace(reports[1]["trace_id"], mesh.mesh_address, as_json=True)
+    capsys.readouterr()
+    await trace.list_traces(mesh.mesh_address, as_json=True)
+    roots = {row["root_name"] for row in json.loads(capsys.readouterr().out)}
+    assert roots <= {"SendStreamingMessage", "CancelTask"}

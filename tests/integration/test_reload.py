@@ -1,0 +1,90 @@
+"""`trunkline up --reload` starts the mesh again when the code of its agents changes."""
+
+import asyncio
+import os
+import signal
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from harness.mcp.bundled_servers import only_servers
+from harness.mesh.command_line import LIMIT_S, start_command
+from harness.mesh.processes import free_address
+from trunkline.cli.agent_client import AgentClient
+from trunkline.cli.reload import find_folders, read_versions
+from trunkline.cli.streamed_answer import StreamedAnswer
+
+AGENT = """
+from trunkline import agent
+
+@agent(tags=["greet"])
+async def hello(task):
+    '''Greets.'''
+    return "{}"
+"""
+
+
+def write(path: Path, text: str) -> None:
+    """Replace a file at once, as editors do."""
+    path.with_suffix(".new").write_text(text)
+    path.with_suffix(".new").rename(path)
+
+
+async def ask(url: str) -> str:
+    answer = StreamedAnswer(write=lambda text: None)
+    async with (
+        AgentClient(f"{url}/agents/hello") as client,
+        aclosing(client.stream("hi")) as results,
+    ):
+        async for result in results:
+            answer.apply(result)
+    answer.finish()
+    return answer.text
+
+
+async def read_until(stream: asyncio.StreamReader, text: bytes) -> None:
+    while text not in (line := await stream.readline()):
+        assert line, f"ended without {text!r}"
+
+
+async def test_a_change_of_an_agent_restarts_the_mesh(tmp_path: Path) -> None:
+    write(tmp_path / "greeter.py", AGENT.format("one"))
+    address = free_address()
+    flags = ("--http", address, "--mesh", "127.0.0.1:0", "--a2a-grpc", "127.0.0.1:0")
+    command = start_command(
+        *("up", "--reload", "--agent", "greeter:hello", *flags),
+        folder=tmp_path,
+        TRUNKLINE_MCP_FILE=only_servers(tmp_path)["TRUNKLINE_MCP_FILE"],
+    )
+    async with command as mesh, asyncio.timeout(LIMIT_S):
+        await read_until(mesh.stdout, b"ready ")
+        assert await ask(f"http://{address}") == "one"
+        write(tmp_path / "greeter.py", "def broken(\n")
+        await read_until(mesh.stderr, b"greeter.py changed: starting again")
+        await read_until(mesh.stderr, b"it starts again after the next change")
+        write(tmp_path / "greeter.py", AGENT.format("two"))
+        await read_until(mesh.stdout, b"ready ")
+        assert await ask(f"http://{address}") == "two"
+        mesh.send_signal(signal.SIGTERM)
+        assert await mesh.wait() == 0
+
+
+async def test_files_are_found_without_importing_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "pack"
+    for folder in (package / "inner", package / "__pycache__", package / ".venv"):
+        folder.mkdir(parents=True)
+        (folder / "x.py").write_text("raise SystemExit")
+    (package / "__init__.py").write_text("raise SystemExit")
+    monkeypatch.chdir(tmp_path)
+    (found,) = find_folders(["pack.inner.x:agent", "no_such_module:agent"])
+    assert found == package
+    settings = tmp_path / "trunkline.toml"
+    versions = read_versions([package], [settings])
+    assert set(versions) == {package / "__init__.py", package / "inner" / "x.py"}
+    settings.write_text("")
+    os.utime(package / "__init__.py", ns=(1, 1))
+    assert read_versions([package], [settings])[package / "__init__.py"] == 1
+    assert settings in read_versions([package], [settings])

@@ -1,0 +1,89 @@
+"""Tables fit the terminal, ids are never cut, and times are ages."""
+
+import io
+import sys
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from rich.cells import cell_len
+
+from harness.terminal import read_until, terminal
+from trunkline.cli.table_layout import cut_text, join_cells, lay_out_table
+from trunkline.cli.terminal import GREEN, paint_state, print_table
+from trunkline.cli.times import parse_since, render_age, render_duration
+from trunkline.errors import InvalidArgumentError
+
+NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
+ID = "fbvof29w-6b04ff2b173537b660acb766"
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_table_fits_and_ids_are_whole(width: int) -> None:
+    rows = [(ID, "supervisor", "x" * 200), (ID, "math", "中文" * 40)]
+    table = lay_out_table(("TASK", "AGENT", "DESCRIPTION"), rows, width=width)
+    assert table is not None
+    lines = [join_cells(cells) for cells in table]
+    assert max(map(cell_len, lines)) <= width
+    assert all(line.startswith(ID) and line.endswith("…") for line in lines[1:])
+    assert "supervisor" in lines[1]
+
+
+def test_a_table_has_any_width_in_a_pipe() -> None:
+    table = lay_out_table(("NAME",), [("x" * 500,)], width=None)
+    assert table == [["NAME".ljust(500)], ["x" * 500]]
+
+
+def test_ids_that_do_not_fit_make_no_table() -> None:
+    assert lay_out_table(("TASK", "PARENT", "AGENT"), [(ID, ID, "math")], width=60) is None
+
+
+def test_cut_text_ends_with_an_ellipsis() -> None:
+    assert cut_text("abcdef", 6) == "abcdef"
+    assert cut_text("abcdef", 4) == "abc…"
+    assert cut_text("中文中文", 4) == "中…"
+
+
+def test_a_narrow_terminal_gets_no_optional_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    with terminal(monkeypatch, columns=60) as reader:
+        print_table(("TASK", "STATE", "PARENT"), [(ID, "completed", ID)], optional="PARENT")
+        output = read_until(reader, b"completed\x1b[0m\n")
+    assert output == f"\x1b[1mTASK{' ' * 31}STATE\x1b[0m\n{ID}  \x1b[32mcompleted\x1b[0m\n"
+
+
+def test_a_terminal_too_narrow_for_ids_gets_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    with terminal(monkeypatch, columns=40) as reader:
+        print_table(("TASK", "TRACE"), [(ID, ID)])
+        output = read_until(reader, f"trace  {ID}\n".encode())
+    assert output == f"task   {ID}\ntrace  {ID}\n"
+
+
+def test_states_have_colours_on_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    with terminal(monkeypatch):
+        assert f"[{GREEN}mcompleted" in paint_state("completed", sys.stdout)
+        assert paint_state("nothing", sys.stdout) == "nothing"
+    assert paint_state("completed", io.StringIO()) == "completed"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "age"),
+    [(-5, "now"), (0, "now"), (1, "1 s ago"), (119, "119 s ago"), (180, "3 min ago"),
+     (7199, "119 min ago"), (7200, "2 h ago"), (3 * 86400, "3 d ago")],
+)  # fmt: skip
+def test_ages_have_the_largest_fitting_unit(seconds: int, age: str) -> None:
+    assert render_age(NOW - timedelta(seconds=seconds), NOW) == age
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.0123, "12 ms"), (3.44, "3.4 s"), (320, "5 min 20 s")]
+)
+def test_durations_have_a_unit(seconds: float, text: str) -> None:
+    assert render_duration(seconds) == text
+
+
+def test_since_is_an_age_or_a_time() -> None:
+    assert parse_since("2026-11-24T12:00Z") == NOW
+    assert parse_since("2026-11-24 13:00+01:00") == NOW
+    age = datetime.now(UTC) - parse_since("2h")
+    assert abs(age - timedelta(hours=2)) < timedelta(minutes=5)
+    with pytest.raises(InvalidArgumentError, match="--since"):
+        parse_since("yesterday")
