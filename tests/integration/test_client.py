@@ -38,6 +38,7 @@ from trunkline.errors import (
     TaskNotFoundError,
     UnsupportedOperationError,
 )
+from trunkline_bridge.client.agent_card import RemoteCard
 from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -48,7 +49,7 @@ WIRES = [
     for binding in ("JSONRPC", "HTTP+JSON", "GRPC")
     for version in ("1.0", "0.3")
 ]
-SEEDS = range(6)
+SEEDS = range(3)
 
 
 @agent(description="Pays after an approval.", repeatable=True)
@@ -182,6 +183,23 @@ async def test_a_cut_connection_neither_loses_nor_doubles_text(mesh: PublicMesh,
             assert texts == texts_of(seed)
             assert shown(events) == answer.text
     assert mesh.http.cuts + mesh.grpc.cuts > before
+
+
+@pytest.mark.parametrize("wire", ["JSONRPC 1.0", "HTTP+JSON 0.3"])
+async def test_without_the_resume_extension_a_cut_adds_what_is_missing(
+    mesh: PublicMesh, monkeypatch: pytest.MonkeyPatch, wire: str
+) -> None:
+    monkeypatch.setattr(RemoteCard, "supports_resume", property(lambda _: False))
+    async with mesh.client(wire, agent="leaf") as client:
+        await client.card()
+        before = mesh.http.cuts
+        mesh.cut(1500 + 250 * number for number in itertools.count())
+        for seed in SEEDS:
+            events, answer = await collect(client.stream(str(seed)))
+            texts = {each.name: "".join(p.text for p in each.parts) for each in answer.artifacts}
+            assert texts == texts_of(seed)
+            assert shown(events) == answer.text
+    assert mesh.http.cuts > before
 
 
 async def test_another_client_resumes_after_the_cursor(mesh: PublicMesh) -> None:
