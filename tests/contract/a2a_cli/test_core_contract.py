@@ -159,6 +159,7 @@ async def test_a2acli_exit_001(agent: StandardCli, cli: StandardCli, system: Sys
     url = system.mesh.bridged.url
     (cli.home / "bad.json").write_text("[]")
     table: list[tuple[int, str, list[str]]] = [
+        (2, LocalCode.USAGE, ["send", "not \udcff text", "-a", url]),
         (0, "", ["card", "get", "-a", url]),
         (1, "TaskNotFoundError", ["task", "get", "none", "-a", url, "--api-key", "key-of-ann"]),
         (1, LocalCode.CARD_INVALID, ["card", "get", "-a", str(cli.home / "bad.json")]),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from trunkline.printable import remove_controls
+from trunkline.printable import escape_json_controls, remove_controls
 
 _REDACTED: Final = "[redacted]"
 # Shorter values would replace ordinary words, and are no credentials.
@@ -47,7 +47,8 @@ class Console:
 
     def write_json(self, value: object) -> None:
         """Write one JSON document on one line of stdout."""
-        self._write(self.stdout, json.dumps(value, ensure_ascii=False) + "\n")
+        line = escape_json_controls(json.dumps(value, ensure_ascii=False))
+        self._write(self.stdout, f"{line}\n")
 
     def write_text(self, text: str) -> None:
         """Write text to stdout, without control characters."""

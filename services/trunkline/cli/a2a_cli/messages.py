@@ -15,6 +15,7 @@ from trunkline.artifacts.references import sanitize_filename
 from trunkline.cli.a2a_cli.configuration import Configuration
 from trunkline.cli.a2a_cli.console import Console
 from trunkline.cli.a2a_cli.failures import usage
+from trunkline.cli.terminal import is_text
 from trunkline.v1 import message_pb2, part_pb2
 
 PartKind = Literal["text", "file", "data"]
@@ -43,6 +44,8 @@ def build_request(
     """
     if not flags:
         raise usage("there is nothing to send", 'give a text: send "hello"')
+    if not all(is_text(flag.value) for flag in flags):
+        raise usage("the message is not UTF-8 text")
     if sum(flag.kind == "data" and flag.value == "-" for flag in flags) > 1:
         raise usage("--data - reads stdin, which can be read only once")
     request = a2a_pb2.SendMessageRequest()
@@ -94,6 +97,8 @@ def _read_data(source: str, console: Console) -> Any:  # noqa: ANN401  any JSON 
             text = console.stdin.read()
         else:
             text = (console.folder / Path(source).expanduser()).read_text(encoding="utf-8")
+        if not is_text(text):
+            raise usage(f"--data: {where} is not UTF-8 text")
         return json.loads(text)
     except OSError as error:
         raise usage(f"--data: {where} can't be read: {error.strerror}") from None

@@ -12,13 +12,18 @@ from trunkline.cli.a2a_cli.configuration import (
     describe_values,
 )
 from trunkline.cli.a2a_cli.console import Console, DebugLog
-from trunkline.cli.a2a_cli.failures import CommandError, StandardExit, to_failure
+from trunkline.cli.a2a_cli.failures import CommandError, StandardExit, to_failure, usage
 from trunkline.cli.a2a_cli.options import OPTIONS
 from trunkline.cli.a2a_cli.output import ResultPrinter
 from trunkline.cli.a2a_cli.parser import HelpRequest, ParsedCommand, parse_arguments
 from trunkline.cli.a2a_cli.session import CommandContext
 from trunkline.cli.exits import ExitCode, discard_stdout
+from trunkline.cli.terminal import is_text
 
+_INSECURE: Final = (
+    "SECURITY WARNING: TLS certificates are not verified (--insecure); anyone in between can read "
+    "what is sent, credentials included"
+)
 _VERSION_FLAGS: Final = frozenset({"-v", "--version"})
 
 
@@ -38,6 +43,8 @@ async def run(argv: Sequence[str], console: Console) -> int:
     """Run a command; return its exit code. A failure is printed as the output format wants it."""
     is_json = _wants_json(argv, console)
     try:
+        if not all(map(is_text, argv)):
+            raise usage("an argument is not UTF-8 text")
         if len(argv) == 1 and argv[0] in _VERSION_FLAGS:
             console.write_text(f"{_version()}\n")
             return StandardExit.OK
@@ -49,6 +56,8 @@ async def run(argv: Sequence[str], console: Console) -> int:
         configuration = sources.resolve(command.flags)
         is_json = configuration.is_json
         console.add_secrets(configuration.secrets)
+        if configuration.get("insecure"):
+            console.warn(_INSECURE)
         context = CommandContext(console, configuration, sources, DebugLog(console))
         await _dispatch(command, context)
     except HelpRequest as request:

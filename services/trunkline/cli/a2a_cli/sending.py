@@ -1,5 +1,7 @@
 """`send`: sends a message, and waits for its task or follows its events."""
 
+import shlex
+from contextlib import aclosing
 from typing import Final
 
 from trunkline.a2a.v1 import a2a_pb2
@@ -34,8 +36,9 @@ async def send(context: CommandContext, parts: list[PartFlag], *, is_stream: boo
         progress = TaskProgress(announced=lambda task_id: _announce(context, task_id))
         async with time_limit(session, progress):
             if is_stream and session.card.declares(_STREAMING):
-                async for event in stream_turn(session, request, progress):
-                    printer.event(event)
+                async with aclosing(stream_turn(session, request, progress)) as events:
+                    async for event in events:
+                        printer.event(event)
                 printer.end_of_stream(progress)
                 return
             if is_stream:
@@ -52,8 +55,9 @@ async def send_and_wait(
 ) -> Json:
     """Send a message and return the response once its task ended or asks for input."""
     if session.card.declares(_STREAMING):
-        async for event in stream_turn(session, request, progress):
-            session.context.note(f"event: {', '.join(event)}")
+        async with aclosing(stream_turn(session, request, progress)) as events:
+            async for event in events:
+                session.context.note(f"event: {', '.join(event)}")
     else:
         # The response to a message for a task that asks for input may still have its old state,
         # unless the agent answers at the end of the turn.
@@ -83,4 +87,5 @@ async def _send_only(
 
 def _announce(context: CommandContext, task_id: str) -> None:
     """Print the id of the task as soon as it is known, so that an interruption does not lose it."""
-    context.console.warn(f"task {task_id} (`{PROGRAM} task get --wait {task_id}` follows it)")
+    command = f"{PROGRAM} task get --agent-card {shlex.quote(context.reference)} --wait {task_id}"
+    context.console.warn(f"task {task_id}; `{command}` follows it")

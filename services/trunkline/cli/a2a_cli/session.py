@@ -268,11 +268,6 @@ def _announce(
     for warning in credentials.warnings:
         console.warn(warning)
     has_secret = not credentials.is_empty or bool(context.configuration.service_params())
-    if context.configuration.get("insecure"):
-        risk = "SECURITY WARNING: TLS certificates are not verified (--insecure)"
-        if has_secret:
-            risk += "; your credentials may be read by anyone in between"
-        console.warn(risk)
     if has_secret and not interface.is_secure and not is_this_machine(interface.url):
         console.warn("SECURITY WARNING: credentials are sent without TLS")
     host = parse_host(interface.url)

@@ -1,7 +1,7 @@
 """`task get`, `list`, `cancel`, `subscribe` and `download`."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Final
@@ -101,7 +101,7 @@ async def subscribe(context: CommandContext, task_id: str, *, is_stream: bool) -
         printer = ResultPrinter(context)
         progress = TaskProgress(task_id)
         async with time_limit(session, progress):
-            async with aclosing(follow_task(session, task_id, progress)) as events:  # type: ignore[type-var]
+            async with aclosing(follow_task(session, task_id, progress)) as events:
                 async for event in events:
                     if is_stream or not context.configuration.is_json:
                         printer.event(event)
@@ -154,15 +154,16 @@ async def _save(session: AgentSession, artifact: Json, part: Json, folder: Path)
     url = str(part["url"])
     try:
         with path.open("xb") as file:
-            async for piece in _download(session, url):
-                file.write(piece)
+            async with aclosing(_download(session, url)) as pieces:
+                async for piece in pieces:
+                    file.write(piece)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
     return path
 
 
-async def _download(session: AgentSession, url: str) -> Any:  # noqa: ANN401  an async generator
+async def _download(session: AgentSession, url: str) -> AsyncGenerator[bytes]:
     """Yield a file. Only the agent's own origin gets the credentials."""
     if urlsplit(url)[:2] == urlsplit(session.interface.url)[:2]:
         async with aclosing(session.client.download(url, is_resumed=True)) as pieces:

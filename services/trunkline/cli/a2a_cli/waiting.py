@@ -1,7 +1,7 @@
 """Waits for a task: by its stream, and by polls if there is none or it fails."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -126,7 +126,7 @@ async def poll_task(
 
 async def stream_turn(
     session: AgentSession, request: a2a_pb2.SendMessageRequest, progress: TaskProgress
-) -> AsyncIterator[Json]:
+) -> AsyncGenerator[Json]:
     """Send a message and yield the events of its turn.
 
     If the stream fails after the task is known, the task is subscribed to, and then polled: the
@@ -146,13 +146,14 @@ async def stream_turn(
     else:
         if not progress.task_id or progress.is_over:
             return
-    async for value in follow_task(session, progress.task_id, progress):
-        yield value
+    async with aclosing(follow_task(session, progress.task_id, progress)) as values:
+        async for value in values:
+            yield value
 
 
 async def follow_task(
     session: AgentSession, task_id: str, progress: TaskProgress
-) -> AsyncIterator[Json]:
+) -> AsyncGenerator[Json]:
     """Yield the events of a task until it ended or asks for input.
 
     A broken stream is opened again; its first event is the whole task. If that fails too often, the
