@@ -13,6 +13,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import httpx2
@@ -181,7 +182,10 @@ async def read_help(*names: str) -> str:
 
 
 def check_other_command(words: list[str]) -> None:
-    """Accept `make TARGET` of the Makefile, `pip install` of our extras, and `python FILE`."""
+    """Accept `make TARGET` of the Makefile, installs of our wheel or extras, and `python FILE`."""
+    wheel = f"build/wheel/trunkline-{version('trunkline')}-py3-none-any.whl"
+    if words in (["uv", "tool", "install", "--compile-bytecode", wheel], ["pip", "install", wheel]):
+        return
     if words[0] == "make":
         makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
         assert re.search(rf"^{words[1]}:", makefile, re.MULTILINE), words
