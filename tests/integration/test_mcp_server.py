@@ -26,7 +26,7 @@ from harness.mesh.processes import MeshProcess, read_line, running_mesh, running
 from trunkline import TaskContext, agent
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.edge.api_keys import ApiKey, hash_key, save_keys
-from trunkline_bridge.mcp_server.agent_clients import AgentClients, Credentials
+from trunkline_bridge.mcp_server.agent_clients import AgentClients, CallerCredentials
 from trunkline_bridge.mcp_server.agent_sources import MeshAgents
 from trunkline_bridge.mcp_server.server import AgentServer
 from trunkline_bridge.mcp_server.tasks import TASKS_EXTENSION, TaskParams, UpdateTaskParams
@@ -101,7 +101,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
     orders = Orders()
     async with (
         open_bridged_mesh(tmp_path_factory.mktemp("mesh")) as mesh,
-        AgentClients(mesh.url, Credentials()) as clients,
+        AgentClients(mesh.url, CallerCredentials()) as clients,
     ):
         await mesh.mesh.join(echo, gate, shop("apples", orders))
         agents = MeshAgents(mesh.mesh.directory)
@@ -250,7 +250,7 @@ async def test_a_long_call_becomes_a_task_that_another_server_knows(
         closed_gate.opened.set()
     # The state of the task is the mesh's: a server that was restarted has it, too.
     async with (
-        AgentClients(served.mesh.url, Credentials()) as clients,
+        AgentClients(served.mesh.url, CallerCredentials()) as clients,
         AgentServer(MeshAgents(served.mesh.mesh.directory), clients).running() as restarted,
         Client(restarted.protocol_server, extensions=TASKS) as client,
         asyncio.timeout(LIMIT_S),

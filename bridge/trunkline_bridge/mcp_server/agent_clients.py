@@ -16,7 +16,7 @@ _MAX_CLIENTS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class CallerCredentials:
     """The headers that a caller is authenticated by, at the mesh's bridge."""
 
     headers: tuple[tuple[str, str], ...] = ()
@@ -27,17 +27,17 @@ class Credentials:
         return cls(tuple((name, headers[name]) for name in _CREDENTIAL_HEADERS if name in headers))
 
     def __repr__(self) -> str:
-        return f"Credentials({len(self.headers)} headers)"
+        return f"CallerCredentials({len(self.headers)} headers)"
 
 
 class AgentClients:
     """The clients in use and those used last, at most 256, which share no credentials."""
 
-    def __init__(self, url: str, own: Credentials) -> None:
+    def __init__(self, url: str, own: CallerCredentials) -> None:
         """Ask the agents of the mesh at `url`. `own` credentials are for callers without any."""
         self._url = url.rstrip("/")
         self._own = own
-        self._open: OrderedDict[tuple[str, Credentials], _SharedClient] = OrderedDict()
+        self._open: OrderedDict[tuple[str, CallerCredentials], _SharedClient] = OrderedDict()
         self._group = asyncio.TaskGroup()
 
     async def __aenter__(self) -> Self:
@@ -50,7 +50,7 @@ class AgentClients:
         await self._group.__aexit__(None, None, None)
 
     @asynccontextmanager
-    async def client(self, agent: str, credentials: Credentials) -> AsyncIterator[Client]:
+    async def client(self, agent: str, credentials: CallerCredentials) -> AsyncIterator[Client]:
         """Yield the client of an agent for a caller.
 
         Raises:

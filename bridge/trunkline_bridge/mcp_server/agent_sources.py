@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from trunkline.client import Directory
-from trunkline_bridge.mcp_server.agent_clients import AgentClients, Credentials
+from trunkline_bridge.mcp_server.agent_clients import AgentClients, CallerCredentials
 from trunkline_bridge.mcp_server.agent_tools import AgentInfo
 
 
@@ -41,7 +41,7 @@ class NamedAgents:
         """
         agents = []
         for name in sorted(set(names)):
-            async with clients.client(name, Credentials()) as client:
+            async with clients.client(name, CallerCredentials()) as client:
                 agents.append(AgentInfo(name, await client.card()))
         return cls(agents)
 

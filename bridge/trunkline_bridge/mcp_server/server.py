@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 from trunkline.errors import TaskNotFoundError, TrunklineError
 from trunkline_bridge.client.client import Client
 from trunkline_bridge.client.client_stream import ClientStream
-from trunkline_bridge.mcp_server.agent_clients import AgentClients, Credentials
+from trunkline_bridge.mcp_server.agent_clients import AgentClients, CallerCredentials
 from trunkline_bridge.mcp_server.agent_tools import AgentInfo
 from trunkline_bridge.mcp_server.calls import DETACH_S, AgentCall, CallResult, RequestContext
 from trunkline_bridge.mcp_server.tasks import (
@@ -144,7 +144,7 @@ class AgentServer:
             )
 
     async def _cancel_later(
-        self, agent: str, credentials: Credentials, stream: ClientStream
+        self, agent: str, credentials: CallerCredentials, stream: ClientStream
     ) -> None:
         """Cancel the task of a call that the client has canceled, once its id is known."""
         try:
@@ -194,10 +194,10 @@ class AgentServer:
             raise MCPError(types.INTERNAL_ERROR, _explain(error)) from None
 
 
-def _read_credentials(context: RequestContext) -> Credentials:
+def _read_credentials(context: RequestContext) -> CallerCredentials:
     # Over stdio there is no request.
     headers = getattr(context.request, "headers", None)
-    return Credentials() if headers is None else Credentials.from_headers(headers)
+    return CallerCredentials() if headers is None else CallerCredentials.from_headers(headers)
 
 
 def _explain(error: TrunklineError) -> str:

@@ -10,7 +10,7 @@ from trunkline.runtime import ServiceStatus
 from trunkline.settings import HostPort, Settings, check_exposure
 from trunkline.traces import MeshTarget, configure_tracing
 from trunkline_bridge.edge.http_server import serve_http
-from trunkline_bridge.mcp_server.agent_clients import AgentClients, Credentials
+from trunkline_bridge.mcp_server.agent_clients import AgentClients, CallerCredentials
 from trunkline_bridge.mcp_server.agent_sources import MeshAgents, NamedAgents
 from trunkline_bridge.mcp_server.server import AgentServer
 
@@ -32,7 +32,7 @@ async def open_agent_server(
         PeerUnavailableError: the mesh can't be reached.
         TrunklineError: the card of a named agent can't be read.
     """
-    own = Credentials((("authorization", f"Bearer {api_key}"),) if api_key else ())
+    own = CallerCredentials((("authorization", f"Bearer {api_key}"),) if api_key else ())
     async with AsyncExitStack() as stack:
         clients = await stack.enter_async_context(AgentClients(url, own))
         source: MeshAgents | NamedAgents
