@@ -29,7 +29,6 @@ from trunkline.errors import (
     TaskNotCancelableError,
     TrunklineError,
 )
-from trunkline.task_states import TaskOutcome
 
 if TYPE_CHECKING:
     from trunkline.cli.agent_client import AgentClient
@@ -49,10 +48,10 @@ _EXIT_CODES = {
 }
 # For servers that do not say the outcome.
 _OUTCOMES = {
-    "completed": TaskOutcome.COMPLETE,
-    "failed": TaskOutcome.FAILED,
-    "rejected": TaskOutcome.FAILED,
-    "canceled": TaskOutcome.FAILED,
+    "completed": "complete",
+    "failed": "failed",
+    "rejected": "failed",
+    "canceled": "failed",
 }
 
 
@@ -174,7 +173,7 @@ def turn_exit_code(answer: StreamedAnswer) -> ExitCode:
 
 def _find_exit_code(state: str, outcome: str) -> ExitCode:
     code = _EXIT_CODES.get(state, ExitCode.FAILED)
-    is_partial = outcome == TaskOutcome.PARTIAL
+    is_partial = outcome == "partial"
     return ExitCode.PARTIAL if code is ExitCode.OK and is_partial else code
 
 

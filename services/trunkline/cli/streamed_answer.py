@@ -11,8 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from trunkline.task_states import OUTCOME_KEY
-
 # Artifact names that the bridge uses for progress, and the marks around a plan.
 _PLAN_BRACKETS = "⟦⟧"
 _PROGRESS = ("execution_plan_", "tool_notification_", "current_result")
@@ -22,6 +20,8 @@ _MERGED_ANSWER = "partial_result"
 # have no roles, but may have the names above.
 _ROLE_KEY = "trunkline/role"
 _PROGRESS_ROLES = frozenset(("plan", "notice"))
+# The key of the outcome in the metadata of a task and its last status.
+_OUTCOME_KEY = "trunkline/outcome"
 # The metadata key of the agents that answered, in the artifact with the merged answers.
 _AGENTS_KEY = "trunkline/agents"
 # The metadata key of a data part that requests approvals. A text part says the same.
@@ -153,7 +153,7 @@ class StreamedAnswer:
         self.context_id = event.get("contextId") or self.context_id
 
     def _handle_outcome(self, holder: Mapping[str, Any]) -> None:
-        self.outcome = str((holder.get("metadata") or {}).get(OUTCOME_KEY, ""))
+        self.outcome = str((holder.get("metadata") or {}).get(_OUTCOME_KEY, ""))
 
     def _handle_status(self, status: Mapping[str, Any]) -> None:
         self.state = status.get("state", "")
