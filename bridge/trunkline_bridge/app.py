@@ -79,6 +79,7 @@ class Bridge:
             WebhookSender(guard, signer),
             lambda: cards.file_links(""),
             lease_s=settings.lease_s,
+            agent_view=settings.agent_view,
         )
         limits = MessageLimits(settings.body_limit_bytes, settings.request_timeout_s)
         with_draft = settings.a2a_1_1

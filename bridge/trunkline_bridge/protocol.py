@@ -8,6 +8,9 @@ from typing import Final
 RESUME_EXTENSION = "https://trunkline.dev/a2a/extensions/resume/v1"
 EVENT_ID_KEY = f"{RESUME_EXTENSION}/eventId"
 """Key of the event id in the metadata of an event over gRPC."""
+PLAIN_EXTENSION = "https://trunkline.dev/a2a/extensions/plain/v1"
+"""Shows tasks in the plain view: their statuses, and one answer artifact for each turn."""
+OUR_EXTENSIONS: Final = (RESUME_EXTENSION, PLAIN_EXTENSION)
 LAST_EVENT_ID_KEY = f"{RESUME_EXTENSION}/lastEventId"
 """Key in the metadata of a request for the value of the header Last-Event-ID."""
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from trunkline.settings import LimitSettings, ScopeSettings, TlsSettings
 
@@ -86,6 +87,10 @@ class BridgeSettings:
     """Serve webhooks. Otherwise cards don't declare them, the methods are refused, and this bridge
     delivers none.
     """
+    view: Literal["detailed", "plain"] = "detailed"
+    """The view of tasks for requests that do not activate the extension of the plain view."""
+    agent_views: Mapping[str, Literal["detailed", "plain"]] = field(default_factory=dict)
+    """The views of agents that have their own."""
     long_poll_s: float = 25.0
     """Seconds that GetTask of A2A 1.1 waits for a higher generation. Proxies often cut at 60."""
     a2a_1_1: bool = False
@@ -95,3 +100,7 @@ class BridgeSettings:
 
     Otherwise the method, path or package decides the version.
     """
+
+    def agent_view(self, agent: str) -> Literal["detailed", "plain"]:
+        """Return the view of an agent's tasks."""
+        return self.agent_views.get(agent, self.view)

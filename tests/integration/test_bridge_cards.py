@@ -14,7 +14,7 @@ from trunkline import TaskContext, agent
 from trunkline.v1 import agent_card_pb2, security_scheme_pb2
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.edge.caller import CallerIdentity, SecurityRequirements, ServiceParameters
-from trunkline_bridge.protocol import RESUME_EXTENSION
+from trunkline_bridge.protocol import PLAIN_EXTENSION, RESUME_EXTENSION
 from trunkline_bridge.settings import BridgeSettings
 
 CARD = "/.well-known/agent-card.json"
@@ -53,7 +53,7 @@ async def test_cards_have_the_agent_s_addresses_and_capabilities(bridged: Bridge
     ]
     assert {url for _, _, url in addresses(named)} == {f"{bridged.url}/agents/echo"}
     extensions = [extension["uri"] for extension in named["capabilities"]["extensions"]]
-    assert extensions == [RESUME_EXTENSION]
+    assert extensions == [RESUME_EXTENSION, PLAIN_EXTENSION]
 
 
 async def test_one_card_serves_clients_of_both_versions(bridged: BridgedMesh) -> None:

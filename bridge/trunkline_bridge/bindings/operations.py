@@ -49,8 +49,8 @@ from trunkline_bridge.errors import (
     WireError,
     invalid_params,
 )
-from trunkline_bridge.projection import AnyTask, FileLinks, project_versioned_task
-from trunkline_bridge.protocol import RESUME_EXTENSION
+from trunkline_bridge.projection import AnyTask, FileLinks, View, project_versioned_task
+from trunkline_bridge.protocol import PLAIN_EXTENSION, RESUME_EXTENSION
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.streams.task_streams import (
     EventsContext,
@@ -264,6 +264,7 @@ class Operations:
             caller.generations,
             history_length=requested_history_length(request.configuration),
             links=links,
+            view=self._view(caller),
         )
 
     async def _attach(
@@ -355,6 +356,7 @@ class Operations:
                     links=links,
                     generations=caller.generations,
                     auth_wait_s=None if caller.is_older else self._settings.auth_wait_s,
+                    view=self._view(caller),
                 )
                 yield until_turn_end(events, caller.turn_ends) if caller.is_older else events
                 return
@@ -367,7 +369,9 @@ class Operations:
         if caller.last_event_id is None:
             with_timeline = caller.wants_timeline
             async with self._watch(caller, task_id, with_timeline=with_timeline) as stream:
-                events = current_turn_events(stream, self._links(caller), caller.generations)
+                events = current_turn_events(
+                    stream, self._links(caller), caller.generations, self._view(caller)
+                )
                 yield self._limit_turn(caller, events)
         else:
             async with self._resume(caller, task_id, caller.last_event_id, of_turn=True) as events:
@@ -412,6 +416,7 @@ class Operations:
             caller.generations,
             history_length=requested_history_length(request),
             links=self._links(caller),
+            view=self._view(caller),
         )
 
     @audited(Action.TASK_CANCEL)
@@ -422,7 +427,9 @@ class Operations:
         snapshot = await client.cancel_task(
             request.id, account=caller.account, with_timeline=caller.wants_timeline
         )
-        return project_versioned_task(snapshot, caller.generations, links=self._links(caller))
+        return project_versioned_task(
+            snapshot, caller.generations, links=self._links(caller), view=self._view(caller)
+        )
 
     @audited(Action.TASK_LIST)
     async def list_tasks(
@@ -430,7 +437,9 @@ class Operations:
     ) -> a2a_pb2.ListTasksResponse | v1_1_pb2.ListTasksResponse:
         """Return a page of the agent's tasks on the host that currently runs the agent."""
         client = self._directory.client_for_agent(caller.agent)
-        return await fetch_task_page(client, caller, request, self._links(caller))
+        return await fetch_task_page(
+            client, caller, request, self._links(caller), self._view(caller)
+        )
 
     @audited_stream(Action.TASK_SUBSCRIBE)
     def subscribe_to_task(
@@ -459,16 +468,20 @@ class Operations:
         with_timeline = caller.wants_timeline
         async with self._watch(caller, request.id, with_timeline=with_timeline) as stream:
             snapshot = check_agent_task(caller, request.id, stream.snapshot)
-            links = self._links(caller)
+            links, view = self._links(caller), self._view(caller)
             tracing.link_task_span(snapshot)
             if not caller.is_older:
                 check_not_ended(snapshot)
             elif snapshot.task.status.state in caller.turn_ends:
-                yield until_turn_end(snapshot_events(snapshot, links), caller.turn_ends)
+                yield until_turn_end(snapshot_events(snapshot, links, view=view), caller.turn_ends)
                 return
             del snapshot
             events = turn_events(
-                stream, history_length=None, links=links, generations=caller.generations
+                stream,
+                history_length=None,
+                links=links,
+                generations=caller.generations,
+                view=view,
             )
             yield until_turn_end(events, caller.turn_ends) if caller.is_older else events
 
@@ -481,11 +494,11 @@ class Operations:
         A journal event may have several wire events, so its projection is repeated, without the
         events that the client has.
         """
-        seen = parse_event_id(last_event_id)
+        seen, view = parse_event_id(last_event_id), self._view(caller)
         snapshot = await self._wait_for_task(caller, task_id)
         check_event_exists(seen, snapshot)
         tracing.link_task_span(snapshot)
-        if is_last_event(seen, snapshot, caller.turn_ends if of_turn else TERMINAL):
+        if is_last_event(seen, snapshot, caller.turn_ends if of_turn else TERMINAL, view):
             yield no_events()
             return
         expired = cursor_expired(seen, snapshot)
@@ -499,7 +512,8 @@ class Operations:
             with_snapshot=seen.sequence > 1,
             patience_s=self._settings.patience_s,
         ) as stream:
-            events = unseen_events(stream, seen=seen, expired=expired, links=self._links(caller))
+            links = self._links(caller)
+            events = unseen_events(stream, seen=seen, expired=expired, links=links, view=view)
             # An expired cursor must become the response, not the last event of a stream.
             await anext(events, None)
             if not of_turn:
@@ -566,6 +580,14 @@ class Operations:
     def _links(self, caller: Caller) -> FileLinks:
         """Return the links to files for the caller."""
         return self._cards.file_links(caller.origin)
+
+    def _view(self, caller: Caller) -> View:
+        """Return the view of tasks for the caller. A2A 1.1 counts events of the detailed one."""
+        if caller.generations is not None:
+            return View.DETAILED
+        if PLAIN_EXTENSION in caller.extensions:
+            return View.PLAIN
+        return View(self._settings.agent_view(caller.agent))
 
     def _watch(
         self, caller: Caller, task_id: str, *, with_timeline: bool = False

@@ -12,6 +12,7 @@ from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.projection import (
     AnyTask,
     FileLinks,
+    View,
     core_task,
     project_versioned_task,
     set_task_outcome,
@@ -22,7 +23,11 @@ _MAX_PARALLEL_READS = 8
 
 
 async def fetch_task_page(
-    client: HostClient, caller: Caller, request: a2a_pb2.ListTasksRequest, links: FileLinks
+    client: HostClient,
+    caller: Caller,
+    request: a2a_pb2.ListTasksRequest,
+    links: FileLinks,
+    view: View = View.DETAILED,
 ) -> a2a_pb2.ListTasksResponse | v1_1_pb2.ListTasksResponse:
     """Return a page of the agent's tasks on a host. Whole tasks are read only if requested.
 
@@ -46,12 +51,12 @@ async def fetch_task_page(
         total_size=page.total_size,
     )
     if caller.generations is not None:
-        tasks = await _read_tasks(client, caller, request, page.tasks, links)
+        tasks = await _read_tasks(client, caller, request, page.tasks, links, view)
         versioned = v1_1_pb2.ListTasksResponse.FromString(response.SerializeToString())
         versioned.tasks.extend(task for task in tasks if isinstance(task, v1_1_pb2.Task))
         return versioned
     if request.include_artifacts or request.history_length > 0:
-        tasks = await _read_tasks(client, caller, request, page.tasks, links)
+        tasks = await _read_tasks(client, caller, request, page.tasks, links, view)
         response.tasks.extend(core_task(task) for task in tasks)
     else:
         response.tasks.extend(
@@ -66,6 +71,7 @@ async def _read_tasks(
     request: a2a_pb2.ListTasksRequest,
     rows: Sequence[snapshot_pb2.TaskSummary],
     links: FileLinks,
+    view: View,
 ) -> Sequence[AnyTask]:
     """Read the tasks of a page, in its order. Tasks that were purged meanwhile are omitted."""
     tasks: dict[str, AnyTask] = {}
@@ -92,6 +98,7 @@ async def _read_tasks(
             history_length=history_length,
             include_artifacts=request.include_artifacts,
             links=links,
+            view=view,
         )
 
     async with asyncio.TaskGroup() as group:

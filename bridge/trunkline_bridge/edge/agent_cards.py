@@ -12,7 +12,7 @@ from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.edge.caller import Authenticator, Caller
 from trunkline_bridge.errors import UNAUTHENTICATED, WireError
 from trunkline_bridge.projection import FileLinks
-from trunkline_bridge.protocol import RESUME_EXTENSION, V0_3, V1_0, V1_1
+from trunkline_bridge.protocol import PLAIN_EXTENSION, RESUME_EXTENSION, V0_3, V1_0, V1_1
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.versions.json_values import Json
 
@@ -25,6 +25,10 @@ _RESUME_DESCRIPTION = (
     "continues after the event that Last-Event-ID names (over gRPC in the metadata), also when the "
     "task has ended. A request that activates the extension is submitted at most once per message "
     "id; sent again, it attaches to its task."
+)
+_PLAIN_DESCRIPTION = (
+    "Tasks have their statuses and exactly one artifact for each turn, the answer, streamed as far "
+    "as its beginning is known. Plans, tool calls and the texts of other agents are left out."
 )
 
 
@@ -184,6 +188,7 @@ class AgentCards:
         card.capabilities.extended_agent_card = not self._security.is_anonymous_only
         if self._settings.streaming:
             card.capabilities.extensions.add(uri=RESUME_EXTENSION, description=_RESUME_DESCRIPTION)
+        card.capabilities.extensions.add(uri=PLAIN_EXTENSION, description=_PLAIN_DESCRIPTION)
         card.ClearField("security_schemes")
         for name, scheme in self._security.schemes.items():
             card.security_schemes[name].CopyFrom(scheme)

@@ -25,7 +25,7 @@ from trunkline_bridge.protocol import (
     EXTENSIONS_HEADER,
     LAST_EVENT_ID_HEADER,
     LEGACY_EXTENSIONS_HEADER,
-    RESUME_EXTENSION,
+    OUR_EXTENSIONS,
     TIMEOUT_HEADER,
     TREE_HEADER,
     V0_1,
@@ -292,10 +292,11 @@ def parse_extensions(parameters: ServiceParameters) -> frozenset[str]:
 
 def extension_headers(caller: Caller, parameters: ServiceParameters) -> dict[str, str]:
     """Return the header that lists the active extensions, under the name that the request used."""
-    if RESUME_EXTENSION not in caller.extensions:
+    active = [uri for uri in OUR_EXTENSIONS if uri in caller.extensions]
+    if not active:
         return {}
     is_older = parameters.get(_EXTENSIONS) is None
-    return {LEGACY_EXTENSIONS_HEADER if is_older else EXTENSIONS_HEADER: RESUME_EXTENSION}
+    return {LEGACY_EXTENSIONS_HEADER if is_older else EXTENSIONS_HEADER: ", ".join(active)}
 
 
 def parse_deadline(header: str | None) -> datetime | None:

@@ -1,6 +1,8 @@
 """The projection of a task's journal to A2A wire events: pure functions, no I/O."""
 
 from trunkline_bridge.projection.links import RELATIVE_LINKS, FileLinks
+from trunkline_bridge.projection.plain_answer import View
+from trunkline_bridge.projection.plain_view import Projection, open_projection
 from trunkline_bridge.projection.roles import ROLE_KEY, ArtifactRole, set_task_outcome
 from trunkline_bridge.projection.snapshot import (
     AnyTask,
@@ -30,11 +32,14 @@ __all__ = [
     "FileLinks",
     "FullEvent",
     "GenerationParameters",
+    "Projection",
     "TaskProjection",
     "TextDelta",
+    "View",
     "WireEvent",
     "core_task",
     "count_final_events",
+    "open_projection",
     "project_task",
     "project_versioned_task",
     "set_task_outcome",

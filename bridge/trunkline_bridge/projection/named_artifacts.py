@@ -19,7 +19,13 @@ _COMPLETE = ".complete"
 STREAMING_RESULT = "streaming_result"
 PARTIAL_RESULT = "partial_result"
 CURRENT_RESULT = "current_result"
-_SYNTHESIZED_KINDS = frozenset((event_pb2.ARTIFACT_KIND_SYNTHESIS, event_pb2.ARTIFACT_KIND_DRAFT))
+_HIDDEN_KINDS = frozenset(
+    (
+        event_pb2.ARTIFACT_KIND_SYNTHESIS,
+        event_pb2.ARTIFACT_KIND_DRAFT,
+        event_pb2.ARTIFACT_KIND_PROGRESS,
+    )
+)
 # Metadata keys of a forwarded artifact: the agent that wrote it, and its step of the plan.
 AGENT_KEY = "trunkline/agent"
 STEP_KEY = "trunkline/step"
@@ -68,9 +74,10 @@ def plan_artifact(plan_id: str, name: str) -> artifact_pb2.Artifact:
 def is_shown(kind: event_pb2.ArtifactKind.ValueType, origin: event_pb2.Origin | None) -> bool:
     """Return whether clients see an artifact.
 
-    The synthesis of a child supervisor is omitted: its children's artifacts have the same text.
+    The synthesis of a child supervisor is omitted: its children's artifacts have the same text. So
+    is what a child shows while it works, because the text of its answer may be in it.
     """
-    return origin is None or kind not in _SYNTHESIZED_KINDS
+    return origin is None or kind not in _HIDDEN_KINDS
 
 
 def child_steps(snapshot: snapshot_pb2.TaskSnapshot) -> dict[str, str]:

@@ -8,6 +8,11 @@ from trunkline.a2a.v1_1 import a2a_pb2 as v1_1_pb2
 from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2, task_pb2
 from trunkline_bridge.projection import named_artifacts as views
 from trunkline_bridge.projection.links import RELATIVE_LINKS, FileLinks
+from trunkline_bridge.projection.plain_answer import (
+    View,
+    count_plain_final_events,
+    plain_artifacts,
+)
 from trunkline_bridge.projection.roles import RoleAssigner, set_task_outcome
 from trunkline_bridge.projection.wire_events import FullEvent
 
@@ -41,6 +46,7 @@ def project_task(
     history_length: int | None = None,
     include_artifacts: bool = True,
     links: FileLinks = RELATIVE_LINKS,
+    view: View = View.DETAILED,
 ) -> task_pb2.Task:
     """Return the task of a snapshot, with the artifacts that clients see.
 
@@ -51,8 +57,9 @@ def project_task(
         history_length: Number of the latest messages to include; None includes all.
         include_artifacts: False omits the artifacts.
         links: Replaces references to files by URLs.
+        view: What clients see.
     """
-    artifacts = _shown_artifacts(snapshot) if include_artifacts else []
+    artifacts = _shown_artifacts(snapshot, view) if include_artifacts else []
     return _project(snapshot, artifacts, history_length=history_length, links=links)
 
 
@@ -63,12 +70,13 @@ def project_versioned_task(
     history_length: int | None = None,
     include_artifacts: bool = True,
     links: FileLinks = RELATIVE_LINKS,
+    view: View = View.DETAILED,
 ) -> AnyTask:
     """Return the task as `project_task` does, and in A2A 1.1 with its generations and timeline.
 
-    `generations` is None in versions before 1.1.
+    `generations` is None in versions before 1.1, and only they have the plain view.
     """
-    artifacts = _shown_artifacts(snapshot) if include_artifacts else []
+    artifacts = _shown_artifacts(snapshot, view) if include_artifacts else []
     core = _project(snapshot, artifacts, history_length=history_length, links=links)
     if generations is None:
         return core
@@ -132,9 +140,12 @@ def snapshot_event(
     history_length: int | None = None,
     links: FileLinks = RELATIVE_LINKS,
     generations: GenerationParameters | None = None,
+    view: View = View.DETAILED,
 ) -> FullEvent:
     """Return the event that has the whole task: the first one of a stream that is not resumed."""
-    task = project_versioned_task(snapshot, generations, history_length=history_length, links=links)
+    task = project_versioned_task(
+        snapshot, generations, history_length=history_length, links=links, view=view
+    )
     sequence, epoch = snapshot.sequence, snapshot.epoch or 1
     if isinstance(task, task_pb2.Task):
         return FullEvent(sequence, 0, a2a_pb2.StreamResponse(task=task), epoch)
@@ -151,14 +162,19 @@ def has_answer(snapshot: snapshot_pb2.TaskSnapshot) -> bool:
     )
 
 
-def count_final_events(snapshot: snapshot_pb2.TaskSnapshot) -> int:
+def count_final_events(snapshot: snapshot_pb2.TaskSnapshot, view: View = View.DETAILED) -> int:
     """Return the number of wire events into which a task's last status is projected."""
+    if view is View.PLAIN:
+        return count_plain_final_events(snapshot)
     is_completed = snapshot.task.status.state == task_pb2.TASK_STATE_COMPLETED
     return 2 if is_completed and has_answer(snapshot) else 1
 
 
-def _shown_artifacts(snapshot: snapshot_pb2.TaskSnapshot) -> list[_ShownArtifact]:
+def _shown_artifacts(snapshot: snapshot_pb2.TaskSnapshot, view: View) -> list[_ShownArtifact]:
     """Return the artifacts that clients see, in the order of their first event."""
+    if view is View.PLAIN:
+        # Only A2A 1.1, which has no plain view, needs sequences and generations.
+        return [_ShownArtifact(0, artifact, 0, 0) for artifact in plain_artifacts(snapshot)]
     by_sequence = [
         *_written_artifacts(snapshot),
         *_plan_artifacts(snapshot),

@@ -17,9 +17,12 @@ from trunkline_bridge.projection import (
     FileLinks,
     FullEvent,
     GenerationParameters,
+    Projection,
     TaskProjection,
+    View,
     WireEvent,
     count_final_events,
+    open_projection,
     snapshot_event,
 )
 
@@ -69,6 +72,7 @@ async def turn_events(
     links: FileLinks,
     generations: GenerationParameters | None = None,
     auth_wait_s: float | None = None,
+    view: View = View.DETAILED,
 ) -> WireEvents:
     """Yield a direct reply, or a task's snapshot and the events after it until the task ends.
 
@@ -81,14 +85,18 @@ async def turn_events(
         yield [FullEvent(0, 0, links.event_to_urls(reply))]
         return
     snapshot = stream.snapshot
-    apply = build_projection(stream, links).apply
+    apply = build_projection(stream, links, view).apply
     auth_wait = _AuthWait(auth_wait_s)
     if snapshot is not None and snapshot.sequence > 0:
         tracing.record_task(snapshot)
         state = snapshot.task.status.state
         events = [
             snapshot_event(
-                snapshot, history_length=history_length, links=links, generations=generations
+                snapshot,
+                history_length=history_length,
+                links=links,
+                generations=generations,
+                view=view,
             )
         ]
         del snapshot
@@ -110,9 +118,10 @@ async def snapshot_events(
     snapshot: snapshot_pb2.TaskSnapshot,
     links: FileLinks,
     generations: GenerationParameters | None = None,
+    view: View = View.DETAILED,
 ) -> WireEvents:
     """Yield the task's snapshot alone."""
-    yield [snapshot_event(snapshot, links=links, generations=generations)]
+    yield [snapshot_event(snapshot, links=links, generations=generations, view=view)]
 
 
 async def until_turn_end(
@@ -161,13 +170,18 @@ async def limit_auth_wait(
 
 
 def current_turn_events(
-    stream: TaskStream, links: FileLinks, generations: GenerationParameters | None = None
+    stream: TaskStream,
+    links: FileLinks,
+    generations: GenerationParameters | None = None,
+    view: View = View.DETAILED,
 ) -> WireEvents:
     """Yield the task's snapshot, and its events up to the end of the turn."""
     snapshot = stream.snapshot
     if snapshot is not None and snapshot.task.status.state in TURN_END:
-        return snapshot_events(snapshot, links, generations)
-    events = turn_events(stream, history_length=None, links=links, generations=generations)
+        return snapshot_events(snapshot, links, generations, view)
+    events = turn_events(
+        stream, history_length=None, links=links, generations=generations, view=view
+    )
     return until_turn_end(events)
 
 
@@ -183,7 +197,10 @@ async def read_until_interrupted(stream: TaskStream) -> None:
 
 async def read_until_generation(stream: TaskStream, generation: int, links: FileLinks) -> None:
     """Read a task until its generation is higher, or until it ends."""
-    projection = build_projection(stream, links)
+    # Generations count the events of the detailed view.
+    snapshot = stream.take_snapshot()
+    has_events = snapshot is not None and snapshot.sequence
+    projection = TaskProjection(snapshot if has_events else None, links=links)
     if projection.generation > generation:
         return
     async for batches in stream:
@@ -193,11 +210,13 @@ async def read_until_generation(stream: TaskStream, generation: int, links: File
             return
 
 
-def build_projection(stream: TaskStream, links: FileLinks) -> TaskProjection:
+def build_projection(
+    stream: TaskStream, links: FileLinks, view: View = View.DETAILED
+) -> Projection:
     """Return the projection of a stream's events after its snapshot, which the stream releases."""
     snapshot = stream.take_snapshot()
     has_events = snapshot is not None and snapshot.sequence
-    return TaskProjection(snapshot if has_events else None, links=links)
+    return open_projection(snapshot if has_events else None, links=links, view=view)
 
 
 def _is_over(status: task_pb2.TaskStatus) -> bool:
@@ -258,12 +277,13 @@ def is_last_event(
     seen: EventId,
     head: snapshot_pb2.TaskSnapshot,
     ends: Set[task_pb2.TaskState.ValueType] = TERMINAL,
+    view: View = View.DETAILED,
 ) -> bool:
     """Return whether the state is one of `ends` and the event is the last one."""
     return (
         head.task.status.state in ends
         and (seen.sequence, seen.epoch) == (head.sequence, head.epoch or 1)
-        and seen.n + 1 >= count_final_events(head)
+        and seen.n + 1 >= count_final_events(head, view)
     )
 
 
@@ -274,7 +294,12 @@ async def no_events() -> WireEvents:
 
 
 async def unseen_events(
-    stream: TaskStream, *, seen: EventId, expired: CursorExpiredError, links: FileLinks
+    stream: TaskStream,
+    *,
+    seen: EventId,
+    expired: CursorExpiredError,
+    links: FileLinks,
+    view: View = View.DETAILED,
 ) -> WireEvents:
     """Yield the events after `seen`. The stream begins with the journal event of `seen`.
 
@@ -283,7 +308,7 @@ async def unseen_events(
     Raises:
         CursorExpiredError: `expired`; the event was lost with an earlier epoch of the journal.
     """
-    apply = build_projection(stream, links).apply
+    apply = build_projection(stream, links, view).apply
     is_first = True
     async for batches in stream:
         if is_first:

@@ -16,7 +16,8 @@ from trunkline.errors import (
     UnsupportedOperationError,
 )
 from trunkline.v1 import webhook_service_pb2
-from trunkline_bridge.projection import EventId, FileLinks, TextDelta, WireEvent
+from trunkline_bridge.projection import EventId, FileLinks, TextDelta, View, WireEvent
+from trunkline_bridge.protocol import V1_1
 from trunkline_bridge.webhooks.attempt import AttemptResult
 from trunkline_bridge.webhooks.notifications import (
     UnsentEvents,
@@ -55,6 +56,7 @@ class WebhookDeliverer:
         links: Callable[[], FileLinks],
         *,
         lease_s: float = 10.0,
+        agent_view: Callable[[str], str] = lambda _: View.DETAILED,
     ) -> None:
         """Prepare a deliverer.
 
@@ -63,12 +65,19 @@ class WebhookDeliverer:
             sender: Sends the notifications.
             links: Returns the file links for receivers, once the bridge knows its own address.
             lease_s: Time after which a claim expires if its bridge does not renew it.
+            agent_view: Returns the view of an agent's tasks.
         """
+        self._agent_view = agent_view
         self._links = links
         self._directory = directory
         self._sender = sender
         self._lease_s = lease_s
         self._name = f"bridge-{uuid.uuid4().hex}"
+
+    def _view(self, claim: "_Claim") -> View:
+        """Return the view of a webhook's task. A2A 1.1 has the detailed one alone."""
+        webhook = claim.webhook
+        return View.DETAILED if webhook.version == V1_1 else View(self._agent_view(webhook.agent))
 
     async def run(self) -> None:
         """Deliver until canceled."""
@@ -135,7 +144,9 @@ class WebhookDeliverer:
 
     async def _send(self, claim: "_Claim") -> None:
         try:
-            async with open_unsent(claim.client, claim.webhook, self._links()) as unsent:
+            async with open_unsent(
+                claim.client, claim.webhook, self._links(), self._view(claim)
+            ) as unsent:
                 await self._send_all(claim, unsent)
                 return
         except TaskNotFoundError:
@@ -145,7 +156,9 @@ class WebhookDeliverer:
         except CursorExpiredError:
             fields = {"task_id": claim.webhook.config.task_id}
             logger.info("webhook.skipped", extra=fields)
-        async with open_from_snapshot(claim.client, claim.webhook, self._links()) as unsent:
+        async with open_from_snapshot(
+            claim.client, claim.webhook, self._links(), self._view(claim)
+        ) as unsent:
             await self._send_all(claim, unsent)
 
     async def _send_all(self, claim: "_Claim", unsent: UnsentEvents) -> None:
@@ -163,7 +176,12 @@ class WebhookDeliverer:
                 await claim.renew()
             may_repeat = not claim.is_cursor_exact
             async for notification in render_notifications(
-                claim.client, claim.webhook, events, self._links(), may_repeat=may_repeat
+                claim.client,
+                claim.webhook,
+                events,
+                self._links(),
+                may_repeat=may_repeat,
+                view=self._view(claim),
             ):
                 result = await self._sender.send(claim.webhook, notification)
                 if result.problem:

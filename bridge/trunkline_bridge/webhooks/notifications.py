@@ -13,9 +13,10 @@ from trunkline_bridge.projection import (
     FileLinks,
     FullEvent,
     GenerationParameters,
-    TaskProjection,
     TextDelta,
+    View,
     WireEvent,
+    open_projection,
     project_task,
     snapshot_event,
 )
@@ -39,7 +40,13 @@ class UnsentEvents:
     """The unsent wire events of a webhook, in batches of events that are ready together."""
 
     def __init__(
-        self, stream: TaskStream, seen: EventId | None, links: FileLinks, *, version: str
+        self,
+        stream: TaskStream,
+        seen: EventId | None,
+        links: FileLinks,
+        *,
+        version: str,
+        view: View = View.DETAILED,
     ) -> None:
         """`seen` is the last event that was sent; `stream` starts with it.
 
@@ -51,12 +58,13 @@ class UnsentEvents:
         self._is_checked = seen is None
         self._first: Sequence[WireEvent] = ()
         if snapshot is None or not snapshot.sequence:
-            self._apply = TaskProjection(links=links).apply
+            self._apply = open_projection(None, links=links, view=view).apply
         else:
-            self._apply = TaskProjection(snapshot, links=links).apply
+            self._apply = open_projection(snapshot, links=links, view=view).apply
             if seen is None:
                 generations = GenerationParameters() if version == V1_1 else None
-                self._first = (snapshot_event(snapshot, links=links, generations=generations),)
+                first = snapshot_event(snapshot, links=links, generations=generations, view=view)
+                self._first = (first,)
         self.position = seen
         """The id of the last journal event that was read, even if it has no wire events."""
 
@@ -98,7 +106,10 @@ class UnsentEvents:
 
 @asynccontextmanager
 async def open_unsent(
-    client: HostClient, webhook: webhook_service_pb2.Webhook, links: FileLinks
+    client: HostClient,
+    webhook: webhook_service_pb2.Webhook,
+    links: FileLinks,
+    view: View = View.DETAILED,
 ) -> AsyncIterator[UnsentEvents]:
     """Open the unsent events of a webhook.
 
@@ -122,38 +133,50 @@ async def open_unsent(
         with_snapshot=after > 0,
         with_timeline=webhook.version == V1_1 and seen is None,
     ) as stream:
-        yield UnsentEvents(stream, seen, links, version=webhook.version)
+        yield UnsentEvents(stream, seen, links, version=webhook.version, view=view)
 
 
 @asynccontextmanager
 async def open_from_snapshot(
-    client: HostClient, webhook: webhook_service_pb2.Webhook, links: FileLinks
+    client: HostClient,
+    webhook: webhook_service_pb2.Webhook,
+    links: FileLinks,
+    view: View = View.DETAILED,
 ) -> AsyncIterator[UnsentEvents]:
     """Open the task's current snapshot and later events, if older events no longer exist."""
     async with client.watch_task(
         webhook.config.task_id, account=webhook.account, with_timeline=webhook.version == V1_1
     ) as stream:
-        yield UnsentEvents(stream, None, links, version=webhook.version)
+        yield UnsentEvents(stream, None, links, version=webhook.version, view=view)
 
 
 async def load_task_at(
-    client: HostClient, webhook: webhook_service_pb2.Webhook, sequence: int, links: FileLinks
+    client: HostClient,
+    webhook: webhook_service_pb2.Webhook,
+    sequence: int,
+    links: FileLinks,
+    view: View,
 ) -> task_pb2.Task:
     """Return the task at an event. CursorExpiredError: that state no longer exists."""
     async with client.watch_task(
         webhook.config.task_id, account=webhook.account, after=sequence, until_head=True
     ) as stream:
-        return project_task(stream.snapshot or snapshot_pb2.TaskSnapshot(), links=links)
+        snapshot = stream.snapshot or snapshot_pb2.TaskSnapshot()
+        return project_task(snapshot, links=links, view=view)
 
 
 async def replace_artifact(
-    client: HostClient, webhook: webhook_service_pb2.Webhook, delta: TextDelta, links: FileLinks
+    client: HostClient,
+    webhook: webhook_service_pb2.Webhook,
+    delta: TextDelta,
+    links: FileLinks,
+    view: View,
 ) -> WireEvent:
     """Return an event with the whole artifact at a text delta, which replaces the receiver's.
 
     CursorExpiredError: The artifact's state at that event no longer exists.
     """
-    task = await load_task_at(client, webhook, delta.sequence, links)
+    task = await load_task_at(client, webhook, delta.sequence, links, view)
     response = delta.artifact.update(append=False, last_chunk=delta.is_last)
     artifact_id = delta.artifact.head.artifact_id
     for artifact in task.artifacts:
@@ -215,6 +238,7 @@ async def render_notifications(
     links: FileLinks,
     *,
     may_repeat: bool = False,
+    view: View = View.DETAILED,
 ) -> AsyncIterator[Notification]:
     """Render events as notifications, in order.
 
@@ -230,7 +254,7 @@ async def render_notifications(
         for event in events if webhook.version == V1_1 else join_text(events):
             notified = event
             if may_repeat and isinstance(event, TextDelta):
-                notified = await replace_artifact(client, webhook, event, links)
+                notified = await replace_artifact(client, webhook, event, links, view)
             may_repeat = False
             if webhook.version == V1_1:
                 content = v1_1_json.event_json(notified)
@@ -240,7 +264,7 @@ async def render_notifications(
         return
     for event in events:
         if event.response.WhichOneof("payload") in ("task", "status_update"):
-            task = await load_task_at(client, webhook, event.sequence, links)
+            task = await load_task_at(client, webhook, event.sequence, links, view)
             yield _build_notification(
                 event.id, _TASK_WRITERS[webhook.version](task, webhook), _JSON
             )

@@ -10,8 +10,12 @@ from typing import Final
 
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2
 
-_SYNTHESIZED_KINDS: Final = frozenset(
-    (event_pb2.ARTIFACT_KIND_SYNTHESIS, event_pb2.ARTIFACT_KIND_DRAFT)
+_HIDDEN_KINDS: Final = frozenset(
+    (
+        event_pb2.ARTIFACT_KIND_SYNTHESIS,
+        event_pb2.ARTIFACT_KIND_DRAFT,
+        event_pb2.ARTIFACT_KIND_PROGRESS,
+    )
 )
 # Limits of a timeline: an agent may report any number of statuses, and each fold in memory and each
 # compacted task has a timeline.
@@ -54,7 +58,7 @@ class Timeline:
 
 def has_wire_events(info: snapshot_pb2.ArtifactInfo) -> bool:
     """Return whether clients see an artifact, as the bridge's projection decides."""
-    return not info.HasField("origin") or info.kind not in _SYNTHESIZED_KINDS
+    return not info.HasField("origin") or info.kind not in _HIDDEN_KINDS
 
 
 def is_own_answer(info: snapshot_pb2.ArtifactInfo) -> bool:

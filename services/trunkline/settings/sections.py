@@ -45,6 +45,8 @@ class AgentSettings:
     v0.3 need it, because they can't name an agent. None: it is at the address of all agents."""
     public_grpc: OptionalAddress = ""
     """The gRPC address of this agent in agent cards, HOST:PORT. Empty: where it listens."""
+    view: Literal["detailed", "plain"] | None = None
+    """The view of the agent's tasks for A2A clients. None: the mesh's."""
     options: Mapping[str, object] = field(default_factory=dict)
     """The agent's own settings, table `[agent.NAME.options]`. The agent's type validates them."""
 

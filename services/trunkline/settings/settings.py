@@ -99,6 +99,9 @@ class Settings:
     flush_interval_ms: Annotated[float, Between(0, 5)] = 4.0
     """The shortest time between two batches of text of one task. 0: each piece is sent alone, which
     is expensive."""
+    view: Literal["detailed", "plain"] = "detailed"
+    """The view of tasks for A2A clients. `plain`: statuses and one answer, without plans, calls
+    and the texts of other agents."""
     streaming: bool = True
     """Serve A2A's streams. Without them, cards don't declare streaming, and its methods are
     refused."""

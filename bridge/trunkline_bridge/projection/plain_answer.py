@@ -1,0 +1,314 @@
+"""The one answer of a turn in the plain view: its content at any event of the journal. Pure.
+
+The content depends only on the events so far, not on batches or on where a reader began. So
+streams, resumed streams and stored tasks agree. While the agents work, it is what the answer will
+begin with, as far as that is known. A supervisor's combined answer then continues or replaces it.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, TypeAlias
+
+from trunkline.task_states import TURN_END
+from trunkline.v1 import artifact_pb2, event_pb2, part_pb2, snapshot_pb2, task_pb2
+from trunkline_bridge.projection.roles import ArtifactRole, set_role
+
+Content: TypeAlias = list[str | part_pb2.Part]
+"""Texts and other parts in order. No text is empty or follows another text."""
+Key: TypeAlias = tuple[str, str]
+"""An artifact: the task that wrote it, empty for the task itself, and its id."""
+
+_SYNTHESIS: Final = event_pb2.ARTIFACT_KIND_SYNTHESIS
+_DRAFT: Final = event_pb2.ARTIFACT_KIND_DRAFT
+_ANSWERS: Final = (event_pb2.ARTIFACT_KIND_UNSPECIFIED, event_pb2.ARTIFACT_KIND_ANSWER)
+
+
+class View(StrEnum):
+    """The two ways to show a task."""
+
+    DETAILED = "detailed"
+    """With the plan, tool calls, and the texts of a supervisor's agents while they work."""
+    PLAIN = "plain"
+    """Statuses and one answer."""
+
+
+@dataclass(slots=True)
+class _Segment:
+    """An artifact that may be a part of the answer."""
+
+    kind: event_pb2.ArtifactKind.ValueType
+    turn: int
+    child: str
+    """The child of the task that wrote or forwarded it; empty: the task itself wrote it."""
+    content: Content = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    """The texts after the content, not yet joined."""
+    is_closed: bool = False
+
+    def items(self) -> Content:
+        """Return the content with the texts joined."""
+        if self.texts:
+            text = "".join(self.texts)
+            self.texts = [text] if text else []
+        return join_content([*self.content, *self.texts])
+
+    def text(self) -> str:
+        """Return the text without other parts."""
+        return "".join(item for item in self.items() if isinstance(item, str))
+
+    def add(self, part: part_pb2.Part) -> None:
+        """Append a part."""
+        if is_plain_text(part):
+            self.texts.append(part.text)
+        else:
+            self.content = [*self.items(), part]
+            self.texts = []
+
+
+class PlainAnswer:
+    """The answers of a task's turns, built from its events or from a snapshot."""
+
+    def __init__(self, snapshot: snapshot_pb2.TaskSnapshot | None = None) -> None:
+        self.turn = 1
+        self.has_ended = False
+        """True if the turn has ended."""
+        self.live: Key | None = None
+        """The artifact whose next text continues the answer; see `update_live`."""
+        self._segments: dict[Key, _Segment] = {}
+        self._steps: list[str] = []
+        self._is_rewritten = False
+        # The last child of each step, and the state in which each child stopped.
+        self._children: dict[str, str] = {}
+        self._stopped: dict[str, task_pb2.TaskState.ValueType] = {}
+        if snapshot is not None:
+            self._restore(snapshot)
+
+    def _restore(self, snapshot: snapshot_pb2.TaskSnapshot) -> None:
+        self.turn = snapshot.turn or 1
+        self.has_ended = snapshot.task.status.state in TURN_END
+        for artifact, info in zip(snapshot.task.artifacts, snapshot.artifacts, strict=True):
+            segment = self.begin(
+                (info.origin.task_id, info.artifact_id),
+                info.kind,
+                info.origin if info.HasField("origin") else None,
+                turn=info.turn or self.turn,
+            )
+            for part in artifact.parts:
+                segment.add(part)
+            segment.is_closed = info.closed
+        for plan in snapshot.plans:
+            if plan.steps:
+                self.set_plan(plan.steps, is_rewritten=plan.rewritten)
+        for child in snapshot.children:
+            self.start_child(child.started)
+            if child.HasField("finished"):
+                self.stop_child(child.finished)
+        self.update_live()
+
+    def start_turn(self, turn: int) -> None:
+        """Begin another turn, whose answer is empty."""
+        self.turn, self.has_ended = turn, False
+
+    def set_plan(self, steps: Iterable[event_pb2.PlanStep], *, is_rewritten: bool) -> None:
+        """Set the order of the steps. A model may rewrite their answers."""
+        self._steps = [step.step_id for step in steps]
+        self._is_rewritten = is_rewritten
+
+    def start_child(self, started: event_pb2.ChildStarted) -> None:
+        """Note the child of a step."""
+        if started.step_id:
+            self._children[started.step_id] = started.task_id
+        self._stopped.pop(started.task_id, None)
+
+    def stop_child(self, finished: event_pb2.ChildFinished) -> None:
+        """Note that a child has ended or waits."""
+        self._stopped[finished.task_id] = finished.state
+
+    def find(self, key: Key) -> _Segment | None:
+        """Return an artifact that has begun."""
+        return self._segments.get(key)
+
+    def begin(
+        self,
+        key: Key,
+        kind: event_pb2.ArtifactKind.ValueType,
+        origin: event_pb2.Origin | None,
+        *,
+        turn: int | None = None,
+    ) -> _Segment:
+        """Return an artifact that begins; an empty one may begin again."""
+        child = "" if origin is None else origin.child_task_id or origin.task_id
+        segment = _Segment(kind, self.turn if turn is None else turn, child)
+        earlier = self._segments.get(key)
+        if earlier is not None:
+            segment.turn = earlier.turn
+        self._segments[key] = segment
+        return segment
+
+    def content(self, turn: int | None = None) -> Content:
+        """Return the answer of a turn, by default that of the current one."""
+        turn = self.turn if turn is None else turn
+        is_over = self.has_ended or turn < self.turn
+        current = {key: item for key, item in self._segments.items() if item.turn == turn}
+        own = [item for item in current.values() if not item.child]
+        written = [item for item in own if item.kind in _ANSWERS]
+        whole = next((item for item in own if item.kind == _SYNTHESIS), None)
+        if written:
+            begun = _join_artifacts(_until_open(written, is_over=is_over))
+        elif self._is_rewritten and turn == self.turn:
+            begun = _join_artifacts([item for item in own if item.kind == _DRAFT])
+        elif turn == self.turn:
+            begun = _join_lines(self._step_texts(current, is_over=is_over))
+        else:
+            begun = _join_lines(item.text() for item in current.values() if item.child)
+        return _continue(begun, whole)
+
+    def turns(self) -> list[int]:
+        """Return the turns that have an answer, in order."""
+        turns = sorted({segment.turn for segment in self._segments.values()})
+        return [turn for turn in turns if self.content(turn)]
+
+    def update_live(self) -> None:
+        """Find the artifact at the end of the answer that is still being written."""
+        self.live = None
+        before = self.content()
+        for key, segment in reversed(self._segments.items()):
+            if segment.turn != self.turn or segment.is_closed or self.has_ended:
+                continue
+            texts = segment.texts
+            segment.texts = [*texts, _MARK]
+            after = self.content()
+            segment.texts = texts
+            if before and after == join_content([*before, _MARK]):
+                self.live = key
+                return
+
+    def _step_texts(self, current: dict[Key, _Segment], *, is_over: bool) -> Iterable[str]:
+        """Yield the texts of the steps that the answer will begin with."""
+        for step in self._steps:
+            child = self._children.get(step, "")
+            segments = {key: item for key, item in current.items() if child and item.child == child}
+            state = self._stopped.get(child)
+            if not segments and any(item.child == child for item in self._segments.values()):
+                # An earlier turn has its answer.
+                continue
+            whole = next(
+                (
+                    item
+                    for (task, _), item in segments.items()
+                    if task == child and item.kind == _SYNTHESIS
+                ),
+                None,
+            )
+            parts = [item for item in segments.values() if item.kind in _ANSWERS]
+            is_complete = state == task_pb2.TASK_STATE_COMPLETED
+            begun = _join_lines(
+                item.text() for item in _until_open(parts, is_over=is_over or is_complete)
+            )
+            text = "".join(item for item in _continue(begun, whole) if isinstance(item, str))
+            has_failed = state is not None and not is_complete
+            if not has_failed or is_over:
+                yield text
+            # What follows is known once this step has completed with a text of artifacts.
+            if not is_over and not (is_complete and text):
+                return
+
+
+# Appended to a text to find out where new text appears; no agent's text is compared with it.
+_MARK: Final = "\0mark"
+
+
+def is_plain_text(part: part_pb2.Part) -> bool:
+    """Return whether a part is text that may be joined with other texts."""
+    return part.HasField("text") and not (
+        part.HasField("metadata") or part.filename or part.media_type
+    )
+
+
+def join_content(items: Iterable[str | part_pb2.Part]) -> Content:
+    """Return items with adjacent texts joined, and without empty texts."""
+    joined: Content = []
+    for item in items:
+        if isinstance(item, str) and joined and isinstance(joined[-1], str):
+            joined[-1] += item
+        elif item != "":
+            joined.append(item)
+    return joined
+
+
+def find_rest(before: Content, after: Content) -> Content | None:
+    """Return what `after` has beyond `before`; None if it does not begin with it."""
+    if not before:
+        return after
+    last = len(before) - 1
+    if len(after) < len(before) or after[:last] != before[:last]:
+        return None
+    old, new = before[last], after[last]
+    if isinstance(old, str) and isinstance(new, str):
+        return join_content([new[len(old) :], *after[last + 1 :]]) if new.startswith(old) else None
+    return after[last + 1 :] if old == new else None
+
+
+def _until_open(segments: Sequence[_Segment], *, is_over: bool) -> Sequence[_Segment]:
+    """Return the segments up to the first that is still being written, all if the turn is over."""
+    if is_over:
+        return segments
+    for number, segment in enumerate(segments, start=1):
+        if not segment.is_closed:
+            return segments[:number]
+    return segments
+
+
+def _join_artifacts(segments: Iterable[_Segment]) -> Content:
+    """Join artifacts, with a line break between texts."""
+    joined: Content = []
+    for segment in segments:
+        items = segment.items()
+        is_between = joined and items and isinstance(joined[-1], str) and isinstance(items[0], str)
+        joined += ["\n", *items] if is_between else items
+    return join_content(joined)
+
+
+def _join_lines(texts: Iterable[str]) -> Content:
+    """Join texts as supervisors do."""
+    text = "\n".join(text for text in texts if text)
+    return [text] if text else []
+
+
+def _continue(begun: Content, whole: _Segment | None) -> Content:
+    """Return the whole answer, or what was begun if the whole one has not got further."""
+    if whole is None:
+        return begun
+    items = whole.items()
+    if not whole.is_closed and find_rest(items, begun) is not None:
+        return begun
+    return items
+
+
+def answer_head(turn: int) -> artifact_pb2.Artifact:
+    """Return the answer of a turn without its content."""
+    head = artifact_pb2.Artifact(artifact_id=f"answer-{turn}", name="answer")
+    return set_role(head, ArtifactRole.ANSWER)
+
+
+def plain_artifacts(snapshot: snapshot_pb2.TaskSnapshot) -> list[artifact_pb2.Artifact]:
+    """Return the answers of a stored task, one for each turn that has one."""
+    answer = PlainAnswer(snapshot)
+    artifacts = []
+    for turn in answer.turns():
+        artifact = answer_head(turn)
+        artifact.parts.extend(to_parts(answer.content(turn)))
+        artifacts.append(artifact)
+    return artifacts
+
+
+def to_parts(content: Iterable[str | part_pb2.Part]) -> Iterator[part_pb2.Part]:
+    """Convert content to parts."""
+    for item in content:
+        yield part_pb2.Part(text=item) if isinstance(item, str) else item
+
+
+def count_plain_final_events(snapshot: snapshot_pb2.TaskSnapshot) -> int:
+    """Return the number of wire events into which the last status of a turn is projected."""
+    return 2 if PlainAnswer(snapshot).content() else 1
