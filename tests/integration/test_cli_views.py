@@ -164,8 +164,8 @@ async def test_the_journal_is_shown_event_by_event(
 ) -> None:
     task_id = (await ask(mesh, "hello"))["task_id"]
     lines = (await show_events(mesh, capsys, task_id)).splitlines()
-    assert "created             for echo by anonymous: hello" in lines[0]
-    assert lines[-1].endswith("status              completed")
+    assert "created         for echo by anonymous: hello" in lines[0]
+    assert lines[-1].endswith("status          completed")
     typed = [
         json.loads(line)
         for line in (await show_events(mesh, capsys, task_id, as_json=True)).splitlines()
@@ -255,7 +255,7 @@ async def test_watching_ends_with_the_task(
         task_id, mesh.mesh_address, account=ANONYMOUS_ACCOUNT, as_json=False
     )
     assert code is ExitCode.OK
-    assert capsys.readouterr().out.endswith("status              completed\n")
+    assert capsys.readouterr().out.endswith("status          completed\n")
 
 
 async def test_commands_that_look_make_no_traces(

@@ -1,5 +1,6 @@
 """`trunkline events` and `watch`: shows the journal of a task, and follows it."""
 
+import shutil
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
@@ -9,11 +10,13 @@ from google.protobuf import json_format, struct_pb2
 
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import open_mesh_view
+from trunkline.cli.table_layout import cut_text
 from trunkline.cli.task_view import excerpt, excerpt_parts
 from trunkline.cli.terminal import paint_state, print_json, write
 from trunkline.errors import CursorExpiredError, InvalidArgumentError
 from trunkline.journal.batches import parse_batch
 from trunkline.journal.events import event_count
+from trunkline.printable import remove_controls
 from trunkline.task_states import INTERRUPTED, state_name
 from trunkline.tasks.approvals import render_decision
 from trunkline.v1 import event_pb2, task_pb2
@@ -122,9 +125,22 @@ class _EventPrinter:
                 self._agent = event.created.agent
             agent = header.origin.agent or self._agent
             offset = f"+{(now_ns - self._start_ns) / 1e9:.3f}s"
-            lines.append(f"{sequence:>5} {offset:>9}  {agent:<12}  {describe_event(event)}\n")
+            line = f"{sequence:>4} {offset:>8}  {agent:<10}  {describe_event(event)}"
+            lines.append(f"{_fit_terminal(line, event)}\n")
             sequence += event_count(event)
         write("".join(lines))
+
+
+def _fit_terminal(line: str, event: event_pb2.Event) -> str:
+    """Return the line of an event as a terminal shows it: cut to its width, states in colour."""
+    # The ids of approvals, which users copy, reach beyond 80 columns.
+    if not sys.stdout.isatty() or event.HasField("approval_requested"):
+        return line
+    line = cut_text(remove_controls(line), shutil.get_terminal_size().columns)
+    if event.HasField("status"):
+        state = state_name(event.status.status.state)
+        line = line.replace(f" {state}", f" {paint_state(state, sys.stdout)}", 1)
+    return line
 
 
 def describe_event(event: event_pb2.Event) -> str:
@@ -132,7 +148,7 @@ def describe_event(event: event_pb2.Event) -> str:
     kind = event.WhichOneof("event") or "unknown"
     describe = _DESCRIBERS.get(kind)
     label = kind.replace("_", " ")
-    return f"{label:<18}  {describe(getattr(event, kind)) if describe else ''}".rstrip()
+    return f"{label:<14}  {describe(getattr(event, kind)) if describe else ''}".rstrip()
 
 
 def _created(event: event_pb2.TaskCreated) -> str:
@@ -142,7 +158,7 @@ def _created(event: event_pb2.TaskCreated) -> str:
 
 def _status(event: event_pb2.StatusChanged) -> str:
     text = excerpt_parts(event.status.message.parts)
-    state = paint_state(state_name(event.status.state), sys.stdout)
+    state = state_name(event.status.state)
     return f"{state}: {text}" if text else state
 
 
@@ -184,8 +200,7 @@ def _child_started(event: event_pb2.ChildStarted) -> str:
 
 
 def _child_finished(event: event_pb2.ChildFinished) -> str:
-    state = paint_state(state_name(event.state), sys.stdout)
-    return f"{event.task_id} {event.agent} {state}"
+    return f"{event.task_id} {event.agent} {state_name(event.state)}"
 
 
 def _route(event: event_pb2.RouteDecided) -> str:
