@@ -26,7 +26,7 @@ from trunkline.agents import agent
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import State
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge.protocol import RESUME_EXTENSION
+from trunkline_bridge.protocol import EVENT_ID_KEY, RESUME_EXTENSION
 from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -216,7 +216,7 @@ async def test_a_stream_resumes_after_an_event(mesh: GrpcMesh) -> None:
 async def test_event_ids_are_sent_on_request(mesh: GrpcMesh) -> None:
     plain = mesh.v1.SendStreamingMessage(send_request("count 2"))
     assert not any(
-        getattr(event, event.WhichOneof("payload")).HasField("metadata")
+        EVENT_ID_KEY in getattr(event, event.WhichOneof("payload")).metadata
         for event in await collect(plain)
     )
     assert "a2a-extensions" not in dict(await plain.initial_metadata())

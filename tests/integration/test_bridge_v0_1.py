@@ -67,8 +67,11 @@ def finals(events: list[Event]) -> list[bool]:
     return [event.result.get("final", False) for event in events]
 
 
-def artifact(text: str, index: int = 0, **fields: object) -> Json:
-    return {**fields, "index": index, "parts": [{"type": "text", "text": text}]}
+def artifact(text: str, index: int = 0, role: str = "answer", **fields: object) -> Json:
+    content: Json = {**fields, "index": index, "parts": [{"type": "text", "text": text}]}
+    if "append" not in fields:
+        content["metadata"] = {"trunkline/role": role}
+    return content
 
 
 async def test_a_task_has_the_id_that_its_client_chose(caller: Caller) -> None:

@@ -14,7 +14,7 @@ from trunkline.task_states import TURN_END
 from trunkline.v1 import artifact_pb2, event_pb2, part_pb2, snapshot_pb2, task_pb2
 from trunkline_bridge.projection.roles import ArtifactRole, set_role
 
-Content: TypeAlias = list[str | part_pb2.Part]
+AnswerContent: TypeAlias = list[str | part_pb2.Part]
 """Texts and other parts in order. No text is empty or follows another text."""
 Key: TypeAlias = tuple[str, str]
 """An artifact: the task that wrote it, empty for the task itself, and its id."""
@@ -41,12 +41,12 @@ class _Segment:
     turn: int
     child: str
     """The child of the task that wrote or forwarded it; empty: the task itself wrote it."""
-    content: Content = field(default_factory=list)
+    content: AnswerContent = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     """The texts after the content, not yet joined."""
     is_closed: bool = False
 
-    def items(self) -> Content:
+    def items(self) -> AnswerContent:
         """Return the content with the texts joined."""
         if self.texts:
             text = "".join(self.texts)
@@ -146,7 +146,7 @@ class PlainAnswer:
         self._segments[key] = segment
         return segment
 
-    def content(self, turn: int | None = None) -> Content:
+    def content(self, turn: int | None = None) -> AnswerContent:
         """Return the answer of a turn, by default that of the current one."""
         turn = self.turn if turn is None else turn
         is_over = self.has_ended or turn < self.turn
@@ -226,9 +226,9 @@ def is_plain_text(part: part_pb2.Part) -> bool:
     )
 
 
-def join_content(items: Iterable[str | part_pb2.Part]) -> Content:
+def join_content(items: Iterable[str | part_pb2.Part]) -> AnswerContent:
     """Return items with adjacent texts joined, and without empty texts."""
-    joined: Content = []
+    joined: AnswerContent = []
     for item in items:
         if isinstance(item, str) and joined and isinstance(joined[-1], str):
             joined[-1] += item
@@ -237,7 +237,7 @@ def join_content(items: Iterable[str | part_pb2.Part]) -> Content:
     return joined
 
 
-def find_rest(before: Content, after: Content) -> Content | None:
+def find_rest(before: AnswerContent, after: AnswerContent) -> AnswerContent | None:
     """Return what `after` has beyond `before`; None if it does not begin with it."""
     if not before:
         return after
@@ -260,9 +260,9 @@ def _until_open(segments: Sequence[_Segment], *, is_over: bool) -> Sequence[_Seg
     return segments
 
 
-def _join_artifacts(segments: Iterable[_Segment]) -> Content:
+def _join_artifacts(segments: Iterable[_Segment]) -> AnswerContent:
     """Join artifacts, with a line break between texts."""
-    joined: Content = []
+    joined: AnswerContent = []
     for segment in segments:
         items = segment.items()
         is_between = joined and items and isinstance(joined[-1], str) and isinstance(items[0], str)
@@ -270,13 +270,13 @@ def _join_artifacts(segments: Iterable[_Segment]) -> Content:
     return join_content(joined)
 
 
-def _join_lines(texts: Iterable[str]) -> Content:
+def _join_lines(texts: Iterable[str]) -> AnswerContent:
     """Join texts as supervisors do."""
     text = "\n".join(text for text in texts if text)
     return [text] if text else []
 
 
-def _continue(begun: Content, whole: _Segment | None) -> Content:
+def _continue(begun: AnswerContent, whole: _Segment | None) -> AnswerContent:
     """Return the whole answer, or what was begun if the whole one has not got further."""
     if whole is None:
         return begun

@@ -7,7 +7,7 @@ from trunkline.task_states import TURN_END
 from trunkline.v1 import artifact_pb2, event_pb2, part_pb2, snapshot_pb2
 from trunkline_bridge.projection.links import RELATIVE_LINKS, FileLinks
 from trunkline_bridge.projection.plain_answer import (
-    Content,
+    AnswerContent,
     PlainAnswer,
     View,
     answer_head,
@@ -155,7 +155,7 @@ class PlainProjection:
             segment.add(part)
 
     def _update(
-        self, sequence: int, before: Content, *, closes: bool = False
+        self, sequence: int, before: AnswerContent, *, closes: bool = False
     ) -> Iterator[FullEvent]:
         """Yield the update that makes the answer what it is now, if there is a difference."""
         self._answer.update_live()

@@ -10,6 +10,7 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import artifact_pb2, message_pb2, push_notification_pb2, task_pb2
 from trunkline_bridge.projection import ArtifactView, WireEvent
 from trunkline_bridge.projection.named_artifacts import TOOL_START, tool_complete_id
+from trunkline_bridge.projection.roles import ArtifactRole, set_role
 from trunkline_bridge.projection.wire_events import V0_1_TURN_END
 from trunkline_bridge.versions.json_values import Json, add_metadata, dumps, status_members
 from trunkline_bridge.versions.v0_3 import json_writer as v0_3_json
@@ -157,7 +158,7 @@ def _reply_status(message: message_pb2.Message) -> Json:
 
 
 def _reply_artifact(message: message_pb2.Message) -> artifact_pb2.Artifact:
-    return artifact_pb2.Artifact(parts=message.parts)
+    return set_role(artifact_pb2.Artifact(parts=message.parts), ArtifactRole.ANSWER)
 
 
 def _message(message: message_pb2.Message) -> Json:
