@@ -51,6 +51,10 @@ async def test_every_request_of_the_table_reaches_its_agents_or_is_asked_back(
         if chosen:
             assert ended.task.status.state == task_pb2.TASK_STATE_COMPLETED, text
             assert [route.agent for route in ended.routes] == case["to"]
+        elif case["kind"] == "introduction":
+            assert ended.task.status.state == task_pb2.TASK_STATE_COMPLETED, text
+            assert '- math: "what is 1+2"' in ended.task.artifacts[0].parts[0].text
+            assert not ended.routes[0].agent
         else:
             assert ended.task.status.state == task_pb2.TASK_STATE_INPUT_REQUIRED, text
             assert status_texts(ended)
@@ -66,16 +70,16 @@ async def test_journal_metadata_and_command_line_have_the_choice_and_its_reason(
 
     routed = task["metadata"]["trunkline/route"]
     assert [step["agent"] for step in routed["steps"]] == ["math", "argocd"]
-    assert routed["steps"][0]["reasons"] == ["skill 'Arithmetic': %"]
+    assert routed["steps"][0]["reasons"] == ["skill 'Arithmetic': # of #, %"]
     assert routed["steps"][1]["confidence"] > 0.8
     assert {score["agent"] for score in routed["scores"]} == {card.name for card in shipped_cards()}
     output = await _command(bridged, "task", sent["id"])
     as_json = json.loads(await _command(bridged, "task", sent["id"], "--json"))
     lines = output.splitlines()
     assert "plan      1. math: what is 15% of 240" in lines
-    assert "route     math, confidence 0.83: skill 'Arithmetic': %" in lines
+    assert "route     math, confidence 0.88: skill 'Arithmetic': # of #, %" in lines
     assert [route["agent"] for route in as_json["routes"]] == ["math", "argocd"]
-    assert as_json["routes"][0]["scores"][0]["score"] == 2.5
+    assert as_json["routes"][0]["scores"][0]["score"] == 3.5
 
 
 async def _command(bridged: BridgedMesh, *words: str) -> str:

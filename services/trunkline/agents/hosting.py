@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
-from trunkline.agents.authoring import FunctionAgent
+from trunkline.agents.authoring import FunctionAgent, Lifespan
 from trunkline.agents.journals import JournalFolder
 from trunkline.agents.options import load_agent_options
 from trunkline.agents.takeover import Takeover, adopt_journal, claim_standby_names
@@ -181,11 +181,13 @@ async def _run_lifespans(
     """Run the lifespans of the agents that have one, for the length of a block."""
     async with AsyncExitStack() as stack:
         for agent in agents:
-            if isinstance(agent, FunctionAgent) and agent.lifespan is not None:
+            # Other agents than those of functions may have none.
+            lifespan: Lifespan | None = getattr(agent, "lifespan", None)
+            if lifespan is not None:
                 name = agent.card.name
                 readiness.mark_absent(name)
-                lifespan = agent.lifespan(settings, partial(readiness.mark_changed, name))
-                await stack.enter_async_context(lifespan)
+                opening = lifespan(settings, partial(readiness.mark_changed, name))
+                await stack.enter_async_context(opening)
         yield
 
 

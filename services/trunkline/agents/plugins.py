@@ -67,6 +67,9 @@ class ReasoningAgentSpec:
     """Instructions for models, beside the card's description. The built-in model ignores them."""
     repeatable: bool = False
     """A turn may run again from its start if its host dies: no tool changes anything."""
+    list_more_skills: Callable[[Settings], Sequence[agent_card_pb2.AgentSkill]] | None = None
+    """Returns the skills that it has beside `skills` at the moment, by the mesh's data. It is
+    called every two seconds while the agent is served, so it must be fast."""
 
     def build_card(self) -> agent_card_pb2.AgentCard:
         """Return the card, without interfaces and capabilities."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from trunkline.agents.changing_skills import follow_skills
 from trunkline.agents.hosting import join_mesh
 from trunkline.agents.plugins import AgentPlugin, ReasoningAgentSpec, load_plugins
 from trunkline.agents.process import load_agent
@@ -101,13 +102,15 @@ def build_reasoning_agent(
     spec: ReasoningAgentSpec, tools: ToolSource, model: ModelChoice | None = None
 ) -> ReasoningAgent:
     """Build the agent of a plugin's spec. Without a model, it uses the built-in one."""
+    card = spec.build_card()
     return ReasoningAgent(
-        spec.build_card(),
+        card,
         servers=spec.servers,
         tools=tools,
         model=model,
         instructions=spec.instructions,
         repeatable=spec.repeatable,
+        lifespan=follow_skills(card, spec.list_more_skills) if spec.list_more_skills else None,
     )
 
 

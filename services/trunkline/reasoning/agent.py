@@ -1,7 +1,8 @@
 """The reasoning agent: a model that answers with the tools of some MCP servers."""
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 from trunkline import runtime
@@ -11,6 +12,7 @@ from trunkline.reasoning.models import Model, ModelChoice, open_model
 from trunkline.reasoning.tool_source import ToolListing, ToolSource
 from trunkline.reasoning.toolbox import Toolbox
 from trunkline.reasoning.turn_result import ASK_USER, GIVE_UP, ResultStatus
+from trunkline.settings import Settings
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import agent_card_pb2
 
@@ -36,7 +38,7 @@ class ReasoningAgent:
     extended_skills: tuple[()] = ()
     concurrency = None
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  collaborators and options, each by name
         self,
         card: agent_card_pb2.AgentCard,
         *,
@@ -45,18 +47,21 @@ class ReasoningAgent:
         model: Model | ModelChoice | None = None,
         instructions: str = "",
         repeatable: bool = False,
+        lifespan: Callable[[Settings, Callable[[], None]], AbstractAsyncContextManager[None]]
+        | None = None,
     ) -> None:
         """Create an agent that may call the tools of the MCP servers `servers`.
 
         Without a `model` the built-in one answers. A ModelChoice also checks its own answers,
         a Model does not. `instructions` are added to the system prompt, after the card's
-        description.
+        description. `lifespan` is opened while the agent is served, as that of a FunctionAgent.
 
         Raises:
             ModelUnavailableError: no model has that name.
         """
         self.card = card
         self.repeatable = repeatable
+        self.lifespan = lifespan
         self._servers = tuple(servers)
         self._tools = tools
         self._instructions = instructions
@@ -79,6 +84,7 @@ class ReasoningAgent:
             model=model,
             instructions=self._instructions,
             repeatable=self.repeatable,
+            lifespan=self.lifespan,
         )
 
     async def run(self, task: TurnRuntime) -> None:

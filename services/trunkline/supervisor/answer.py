@@ -84,8 +84,19 @@ def no_agent_question(steps: Sequence[Step], router: Router) -> str:
         problem = "No agent here can answer this."
     if not router.cards:
         return f"{problem} There is none to route to; start one and ask again."
+    return _add_examples(problem, router)
+
+
+def render_introduction(router: Router) -> str:
+    """Return the answer to a greeting, and to a question about what can be asked."""
+    if not router.cards:
+        return "No agent is here yet; start one and ask again."
+    return _add_examples("I pass your questions to the agents that fit.", router)
+
+
+def _add_examples(text: str, router: Router) -> str:
     lines = [f"- {_describe_example(card)}" for card in router.cards.values()]
-    return "\n".join([problem, EXAMPLES_INTRODUCTION, *lines])
+    return "\n".join([text, EXAMPLES_INTRODUCTION, *lines])
 
 
 def too_many_steps_question(count: int) -> str:

@@ -6,23 +6,34 @@ from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from trunkline.journal.events import plan_event
+from trunkline.phrasing import asks_for_introduction
 from trunkline.supervisor.answer import (
+    CombinedAnswer,
     ask_user,
     build_plan_steps,
     combine_outcomes,
     deliver_answer,
     find_second_choice,
     no_agent_question,
+    render_introduction,
     render_plan,
     rewrite_answer,
     too_many_steps_question,
 )
 from trunkline.supervisor.follow_up import find_last_agent, route_to_last_agent
 from trunkline.supervisor.recovery import answer_waiting_children
-from trunkline.supervisor.request_splitter import MAX_STEPS, PlanResult, names_agents, split_request
+from trunkline.supervisor.request_splitter import (
+    MAX_STEPS,
+    PlanResult,
+    is_open_question,
+    names_agents,
+    split_request,
+)
+from trunkline.supervisor.router import Router
 from trunkline.supervisor.step_runner import SupervisorTurn, run_steps
 from trunkline.supervisor.steps import Step, SupervisorState, describe_files
 from trunkline.supervisor.tags import split_words
+from trunkline.tasks.lifecycle import State
 from trunkline.v1 import event_pb2
 
 _TOKEN = re.compile(r"\S+\s*|\s+")
@@ -40,8 +51,16 @@ async def begin_turn(turn: SupervisorTurn) -> SupervisorState | None:
     state = answer_waiting_children(task.snapshot, task.text)
     if state:
         return state
+    by_score = split_request(task.text, turn.router)
+    if _is_introduction(task.text, by_score, turn.router):
+        by_score[0].route.reasons[:] = ["it asks what can be asked here"]
+        await task.record(*_route_events(by_score))
+        await deliver_answer(
+            turn, CombinedAnswer(State.TASK_STATE_COMPLETED, render_introduction(turn.router))
+        )
+        return None
     revision = turn.plan.revision
-    result = await _plan_request(turn)
+    result = await _plan_request(turn, by_score)
     steps = _describe_steps(result.steps, describe_files(task.message))
     if len(steps) > MAX_STEPS:
         await ask_user(turn, too_many_steps_question(len(steps)))
@@ -60,10 +79,15 @@ async def begin_turn(turn: SupervisorTurn) -> SupervisorState | None:
     return {"steps": steps, "outcomes": {}}
 
 
-async def _plan_request(turn: SupervisorTurn) -> PlanResult:
+def _is_introduction(text: str, by_score: Sequence[Step], router: Router) -> bool:
+    """Return whether to introduce the agents. An agent that fits the request answers it itself."""
+    is_routed = any(step.agent for step in by_score) or router.has_default
+    return not is_routed and asks_for_introduction(text)
+
+
+async def _plan_request(turn: SupervisorTurn, by_score: tuple[Step, ...]) -> PlanResult:
     """Plan with the model, if there is one and the request does not name its agents."""
     task, router, planner = turn.task, turn.router, turn.planner
-    by_score = split_request(task.text, router)
     is_clear = names_agents(task.text, router) or not split_words(task.text)
     if planner is None or is_clear or not router.cards:
         return PlanResult(by_score)
@@ -96,7 +120,14 @@ def _describe_steps(steps: Sequence[Step], files: str) -> tuple[Step, ...]:
 
 
 async def _route_remaining(turn: SupervisorTurn, steps: tuple[Step, ...]) -> None:
-    """Route steps without an agent: to the last agent if no step has one, then to the default."""
+    """Route steps without an agent.
+
+    Whole questions go to the agent that takes any, other steps to the last agent if no step has
+    one, and what remains to the default.
+    """
+    for step in steps:
+        if is_open_question(step.text):
+            turn.router.apply_open_questions(step.route)
     if not any(step.agent for step in steps):
         route_to_last_agent(steps, await find_last_agent(turn.task, turn.directory, turn.router))
     for step in steps:

@@ -12,10 +12,16 @@ _FOLLOWS = (
     r"(?=\s{0,4}(?:$|[?.!,;:+*/^%)]|-\s{0,2}\d|(?-i:[A-Z]{3})\b"
     r"|(?:to|in|into|by|with|from|as|plus|minus|times|squared|cubed)\b))"
 )
+# Words that are said of numbers, as in "is it divisible by 5".
+_NUMBER_ADJECTIVE = (
+    r"(?:(?:a |an )?(?:divisible|prime|even|odd|multiple of|perfect square)"
+    r"|(?:bigger|greater|larger|smaller|less) than)\b"
+)
 _REFERENCE = re.compile(
     r"\bthe (?:(?:previous|last) )?(?:result|answer)\b"
     rf"|\b(?:that|this){_FOLLOWS}"
     # "What time is it" and "is it true" refer to no result; "how much is it" does.
+    rf"|\b(?:it|that|this)(?=\s{{1,4}}{_NUMBER_ADJECTIVE})"
     rf"|(?:(?<=how much is )|(?<!\bis )(?<!\bwas )(?<!\bdoes ))\bit{_FOLLOWS}",
     re.IGNORECASE,
 )

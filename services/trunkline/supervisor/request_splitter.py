@@ -5,9 +5,11 @@ it stays whole.
 """
 
 import re
+from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trunkline.phrasing import find_numbers, strip_courtesy, write_digits
 from trunkline.supervisor.references import format_step_id, has_reference
 from trunkline.supervisor.router import SEARCHED_CHARS, RoutedText, Router, address_decision
 from trunkline.supervisor.steps import Step, clip
@@ -29,7 +31,23 @@ _JOINING_WORDS = (" and", " then", " also")
 _QUESTION_WORDS = frozenset(
     ("what", "who", "whom", "whose", "where", "when", "why", "which", "how")
 )
+# A part that begins with one of these says where an answer is looked for.
+_PREPOSITIONS = frozenset(
+    ("according", "as", "in", "from", "per", "based", "regarding", "concerning", "following")
+)
+# A part that begins with one of these states what the next part asks about.
+_STATEMENT_OPENERS = frozenset(("i", "we", "my", "our", "there", "if", "say", "suppose"))
+_VARIABLE_QUESTION = re.compile(
+    r"\W{0,4}(?:then )?(?:what(?:'s| is| are)|find|solve for)(?: the values? of)? ([a-z])\W{0,4}",
+    re.IGNORECASE,
+)
+_FOLLOW_UPS = frozenset((("what", "about"), ("how", "about")))
 _OPENERS = _QUESTION_WORDS | {"is", "are", "can", "could", "please", "give", "tell", "show", "find"}
+_OPEN_QUESTION_OPENERS = _QUESTION_WORDS | {
+    *("is", "are", "am", "was", "were", "do", "does", "did", "has", "have"),
+    *("can", "could", "may", "must", "should", "will", "would"),
+    *("tell", "about", "explain", "describe", "summarise", "summarize"),
+}
 
 
 @dataclass(slots=True)
@@ -60,6 +78,14 @@ def names_agents(text: str, router: Router) -> bool:
     if router.find_unknown_address(text) or router.find_addresses(text[:SEARCHED_CHARS]):
         return True
     return router.route(text).is_explicit
+
+
+def is_open_question(text: str) -> bool:
+    """Return whether a text is a whole question, which no earlier one has to complete."""
+    words = split_words(strip_courtesy(text))
+    if len(words) < 3 or tuple(words[:2]) in _FOLLOW_UPS:
+        return False
+    return words[0] in _OPEN_QUESTION_OPENERS or text.rstrip().endswith("?")
 
 
 def split_request(text: str, router: Router) -> tuple[Step, ...]:
@@ -127,9 +153,12 @@ def _split_pieces(text: str, begin: int, end: int, router: Router) -> list[_Piec
         routed = router.route(fragment)
         if not pieces:
             pieces.append(_Piece(start, stop, is_after=False, routed=routed))
-        elif _stands_alone(fragment, routed, pieces[-1], router):
+        elif _stands_alone(text, fragment, routed, pieces[-1], router):
             if _is_preface(text, pieces[-1]):
-                pieces[-1] = _Piece(pieces[-1].begin, stop, pieces[-1].is_after, routed)
+                preface = pieces[-1]
+                if preface.routed.agent:
+                    routed = router.route(text[preface.begin : stop])
+                pieces[-1] = _Piece(preface.begin, stop, preface.is_after, routed)
             else:
                 pieces.append(_Piece(start, stop, is_after or has_reference(fragment), routed))
         else:
@@ -143,7 +172,14 @@ def _find_fragments(text: str, begin: int, end: int) -> list[tuple[int, int, boo
     """Return the parts between separators, and whether "then" precedes each."""
     fragments = []
     is_after = False
+    numbers = [
+        (begin + number.start, begin + number.end) for number in find_numbers(text[begin:end])
+    ]
     for match in _SEPARATOR.finditer(text, begin, end):
+        # "one hundred and twenty", "March 2, 2020"
+        number = bisect(numbers, (match.start(), end)) - 1
+        if number >= 0 and match.start() < numbers[number][1]:
+            continue
         if text[begin : match.start()].strip(_EDGE_CHARS):
             fragments.append((begin, match.start(), is_after))
             is_after = False
@@ -154,14 +190,18 @@ def _find_fragments(text: str, begin: int, end: int) -> list[tuple[int, int, boo
     return fragments
 
 
-def _stands_alone(fragment: str, routed: RoutedText, previous: _Piece, router: Router) -> bool:
+def _stands_alone(
+    text: str, fragment: str, routed: RoutedText, previous: _Piece, router: Router
+) -> bool:
     """Return whether a fragment is its own step, and not a part of the text before it."""
     words = split_words(fragment)
+    if _asks_about(text[previous.begin : previous.end], fragment):
+        return False
     if not routed.agent or not words:
         return _is_question(words)
     if routed.is_explicit:
         return len(words) > 1
-    has_digit = any(word.isdecimal() for word in words)
+    has_digit = any(word.isdecimal() for word in split_words(write_digits(fragment)))
     if routed.agent != previous.routed.agent:
         return has_digit or len(words) > 1
     is_call = fragment.strip().casefold().startswith(f"{words[0]}(")
@@ -169,6 +209,18 @@ def _stands_alone(fragment: str, routed: RoutedText, previous: _Piece, router: R
         return len(words) > 1
     # "integrate x^2 and x^3": the second part has no verb, so splitting would lose it.
     return has_digit and (routed.has_verb or not previous.routed.has_verb)
+
+
+def _asks_about(before: str, fragment: str) -> bool:
+    """Return whether a fragment asks about what the text before it states.
+
+    "I have 20 dollars, how much is that in euros"; "2x = 14, what is x"
+    """
+    words = split_words(before)
+    variable = _VARIABLE_QUESTION.fullmatch(fragment)
+    if variable:
+        return variable[1].lower() in words
+    return bool(words) and words[0] in _STATEMENT_OPENERS and has_reference(fragment)
 
 
 def _is_question(words: Sequence[str]) -> bool:
@@ -179,13 +231,21 @@ def _is_preface(text: str, piece: _Piece) -> bool:
     """Return whether a piece asks nothing, so that it belongs to the next piece."""
     words = split_words(text[piece.begin : piece.end])
     is_word = len(words) == 1 and not words[0].isdecimal()
-    return is_word or (not piece.routed.agent and not _is_question(words))
+    is_place = (
+        bool(words)
+        and words[0] in _PREPOSITIONS
+        and not any(word.isdecimal() or word in _OPENERS for word in words)
+    )
+    return is_word or is_place or (not piece.routed.agent and not _is_question(words))
 
 
 def _build_steps(text: str, pieces: Sequence[_Piece]) -> tuple[Step, ...]:
     steps: list[Step] = []
     for number, piece in enumerate(pieces, start=1):
         step_text = text[piece.begin : piece.end].strip(_EDGE_CHARS)
+        if piece.routed.is_wrapped:
+            # A command is the first word of its request.
+            step_text = strip_courtesy(step_text)
         after = (steps[-1].id,) if piece.is_after and steps else ()
         steps.append(_build_step(number, step_text, piece.routed.decision, after=after))
     return tuple(steps)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from trunkline.phrasing import strip_courtesy, write_digits
 from trunkline.supervisor.tags import SearchableText, Tag, parse_tags, split_words
 from trunkline.v1 import agent_card_pb2, event_pb2
 
@@ -15,11 +16,16 @@ MARGIN_POINTS = 0.5
 GOOD_CONFIDENCE = 0.5
 # A skill with this tag matches only if the request begins with another of its tags.
 COMMAND_TAG = "command"
+# A skill with this tag takes questions that no agent's tags fit.
+OPEN_QUESTIONS_TAG = "open questions"
+_MEANINGS = frozenset((COMMAND_TAG, OPEN_QUESTIONS_TAG))
 # Text after this many characters is not searched.
 SEARCHED_CHARS = 4000
 
 _ADDRESS = re.compile(r"(?<![\w@])@([a-z0-9][a-z0-9-]{0,62})(?![\w@-])[:,]?", re.IGNORECASE)
 _FIRST_WORD = re.compile(r"\s*([^\W\d_]+)(?=\s|$)")
+# A word that a command is about. After a conjunction, another request follows.
+_OBJECT = re.compile(r"\s+(?!(?:and|or|then|also)\b)\S", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,15 @@ class _CardMatch:
 
 
 @dataclass(frozen=True, slots=True)
+class _Command:
+    """The word of a command in a request, or ""."""
+
+    word: str = ""
+    is_wrapped: bool = False
+    """True if polite words stand before it."""
+
+
+@dataclass(frozen=True, slots=True)
 class RoutedText:
     """A text and its route."""
 
@@ -50,6 +65,8 @@ class RoutedText:
     """True if it has a tag that acts as the verb of the words after it."""
     is_explicit: bool
     """True if the request names the agent by a command."""
+    is_wrapped: bool = False
+    """True if polite words stand before the command."""
 
     @property
     def agent(self) -> str:
@@ -68,6 +85,20 @@ class Router:
             name: [_parse_skill(skill) for skill in card.skills]
             for name, card in self.cards.items()
         }
+        self._command_phrases = {
+            tag.phrase
+            for skills in self._skills.values()
+            for skill in skills
+            if skill.is_command
+            for tag in skill.tags
+        }
+        # With several, it is open which of them fits, so that none does.
+        open_agents = [
+            name
+            for name, card in self.cards.items()
+            if any(OPEN_QUESTIONS_TAG in skill.tags for skill in card.skills)
+        ]
+        self._open_agent = open_agents[0] if len(open_agents) == 1 else ""
 
     def exclude(self, agents: Collection[str]) -> "Router":
         """Return a router without these agents."""
@@ -79,12 +110,23 @@ class Router:
         )
 
     def route(self, text: str) -> RoutedText:
-        """Score every agent and choose one, or none if no agent is clearly ahead."""
+        """Score every agent and choose one, or none if no agent is clearly ahead.
+
+        A text that fits none is scored again as a direct question, with digits for numbers in
+        words.
+        """
+        routed = self._route(text, self._find_command(text))
+        if routed.agent:
+            return routed
+        plain = write_digits(strip_courtesy(text[:SEARCHED_CHARS]))
+        plainly_routed = routed if plain == text else self._route(plain, _Command())
+        return plainly_routed if plainly_routed.agent else routed
+
+    def _route(self, text: str, command: _Command) -> RoutedText:
         request = SearchableText.from_text(text[:SEARCHED_CHARS])
-        word = _FIRST_WORD.match(text)
-        first_word = word[1].casefold() if word else ""
         matches = [
-            _match_card(name, skills, request, first_word) for name, skills in self._skills.items()
+            _match_card(name, skills, request, command.word)
+            for name, skills in self._skills.items()
         ]
         scores = _rank_matches(matches)
         best = scores[0] if scores else event_pb2.AgentScore()
@@ -96,11 +138,36 @@ class Router:
             decision.agent = best.agent
         else:
             decision.reasons[:] = [_explain_no_route(top_agents(decision))]
+        is_explicit = best_match is not None and best_match.is_command
         return RoutedText(
             decision,
             has_verb=best_match is not None and best_match.has_verb,
-            is_explicit=best_match is not None and best_match.is_command,
+            is_explicit=is_explicit,
+            is_wrapped=command.is_wrapped and is_explicit,
         )
+
+    def _find_command(self, text: str) -> _Command:
+        """Return the command that a text begins with, if need be after polite words."""
+        word = _read_first_word(text)
+        if f" {word} " in self._command_phrases:
+            return _Command(word)
+        direct = strip_courtesy(text[:SEARCHED_CHARS])
+        word = _read_first_word(direct)
+        # Someone who asks politely says what for: "please wait" is no command.
+        if f" {word} " in self._command_phrases and _OBJECT.match(direct.lstrip(), len(word)):
+            return _Command(word, is_wrapped=True)
+        return _Command()
+
+    @property
+    def has_default(self) -> bool:
+        """True if there is a default agent."""
+        return self._default in self.cards
+
+    def apply_open_questions(self, decision: event_pb2.RouteDecided) -> None:
+        """Route to the agent that takes any question, if there is one and no tag was found."""
+        if not decision.agent and self._open_agent and not top_agents(decision):
+            decision.agent = self._open_agent
+            decision.reasons.append("it takes questions that no other agent fits")
 
     def apply_default(self, decision: event_pb2.RouteDecided) -> None:
         """Route to the default agent, if there is one and the decision has no agent."""
@@ -143,13 +210,18 @@ def top_agents(decision: event_pb2.RouteDecided) -> list[str]:
     ]
 
 
+def _read_first_word(text: str) -> str:
+    word = _FIRST_WORD.match(text)
+    return word[1].casefold() if word else ""
+
+
 def _parse_skill(skill: agent_card_pb2.AgentSkill) -> _Skill:
     is_command = COMMAND_TAG in skill.tags
     name = skill.name or skill.id
     return _Skill(
         name=name,
         words=f" {' '.join(split_words(name))} ",
-        tags=parse_tags(dict.fromkeys(tag for tag in skill.tags if tag != COMMAND_TAG)),
+        tags=parse_tags(dict.fromkeys(tag for tag in skill.tags if tag not in _MEANINGS)),
         is_command=is_command,
     )
 

@@ -11,6 +11,7 @@ _STATUS = AgentSkill(
         *("argocd", "argo", "argo cd", "application", "applications", "app", "apps"),
         *("gitops", "kubernetes", "k8s", "cluster", "deployment", "deployments", "rollout"),
         *("out of sync", "synced", "unhealthy", "degraded"),
+        *("in sync", "healthy", "rollouts", "release history"),
     ],
     examples=["show argocd version", "list argocd applications", "diff of app guestbook"],
 )

@@ -9,12 +9,42 @@ _CONVERSION = AgentSkill(
     tags=[
         *("currency", "currencies", "convert", "exchange", "exchange rate"),
         *("dollar", "dollars", "euro", "euros", "yen", "pound", "pounds", "franc", "francs"),
+        *(
+            "in dollars",
+            "in euros",
+            "in euro",
+            "in pounds",
+            "in yen",
+            "in francs",
+            "in EUR",
+            "in USD",
+        ),
+        *("in GBP", "in JPY", "in CHF", "to dollars", "to euros", "to pounds", "to yen", "to EUR"),
+        *("to USD", "to GBP", "to JPY", "to CHF"),
+        *("bucks", "quid", "sterling", "rupee", "rupees", "yuan", "renminbi", "krona", "kronor"),
+        *(
+            "krone",
+            "kroner",
+            "koruna",
+            "zloty",
+            "forint",
+            "peso",
+            "pesos",
+            "baht",
+            "shekel",
+            "shekels",
+        ),
         *("AUD", "BGN", "BRL", "CAD", "CHF", "CNY", "CZK", "DKK", "EUR", "GBP", "HKD", "HUF"),
         *("IDR", "ILS", "INR", "ISK", "JPY", "KRW", "MXN", "MYR", "NOK", "NZD", "PHP", "PLN"),
         *("RON", "RUB", "SEK", "SGD", "THB", "USD", "ZAR"),
         *("$", "€", "£", "¥"),
     ],
-    examples=["100 USD in EUR", "100 USD to EUR on 2020-03-02", "how much is 5 GBP in JPY"],
+    examples=[
+        "100 USD in EUR",
+        "dollar to euro rate",
+        "100 USD to EUR on 2020-03-02",
+        "how much is 5 GBP in JPY",
+    ],
 )
 
 

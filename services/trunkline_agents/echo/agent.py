@@ -6,7 +6,7 @@ import re
 from trunkline import Part, TaskContext, agent
 from trunkline.errors import InvalidArgumentError
 
-_COUNT = re.compile(r"count (\d{1,7})(?: (\d{1,6}))?(?: (\d{1,5}))?")
+_COUNT = re.compile(r"count (?:to )?(\d{1,7})(?: (\d{1,6}))?(?: (\d{1,5}))?")
 _WAIT = re.compile(r"wait (\d{1,5}(?:\.\d{1,3})?)")
 _FILE = re.compile(r"file (\d{1,9})")
 # Larger content must be an artifact by reference, which echo does not support.

@@ -1,5 +1,6 @@
 """The operations of the math tools, run in the worker: from text to an answer."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,21 @@ from trunkline_agents.math.syntax import Node, has_decimals
 MAX_ANSWER_CHARS = 10_000
 # Simplifying a larger number rarely shortens it and may take long.
 _MAX_OPERATIONS_TO_SIMPLIFY = 50
+_MAX_EXPANDED_POWER = 200
+# With more divisors, only the primes are listed.
+_MAX_DIVISORS = 32
+# A larger number may take long to factor, which nobody asked for.
+_MAX_FACTORED = 10**18
+_PROPERTIES: dict[str, Callable[[int], object]] = {
+    "prime": sympy.isprime,
+    "even": lambda number: number % 2 == 0,
+    "odd": lambda number: number % 2 == 1,
+    "square": lambda number: number >= 0 and math.isqrt(number) ** 2 == number,
+}
+_PROPERTY_PHRASES = {"prime": "prime", "even": "even", "odd": "odd", "square": "a perfect square"}
+# The signs of the difference for which each relation holds.
+_RELATIONS = {"<": (-1,), "<=": (-1, 0), "=": (0,), ">=": (0, 1), ">": (1,)}
+_ORDER_PHRASES = {-1: "less than", 0: "equal to", 1: "greater than"}
 
 
 @dataclass(frozen=True)
@@ -98,11 +114,84 @@ def integrate(
     return _render_area(area, by=by, limits=limits)
 
 
+def factor(*, expression: str) -> OperationAnswer:
+    """Write a whole number as a product of primes, or an expression as a product of factors."""
+    value = _check_finite(_build(parse_expression(expression)))
+    if value.is_Integer and abs(value) > 1:
+        factors = sympy.factorint(value)
+        exact = "*".join(str(prime) if n == 1 else f"{prime}^{n}" for prime, n in factors.items())
+        is_prime = len(factors) == 1 and sum(factors.values()) == 1 and value > 1
+        text = f"{value} is prime" if is_prime else f"{value} = {exact}"
+        if not is_prime and sympy.divisor_count(value) <= _MAX_DIVISORS:
+            divisors = ", ".join(map(str, sympy.divisors(value)))
+            text += f"; its divisors are {divisors}"
+    else:
+        text = exact = render_exact(sympy.factor(value))
+    return OperationAnswer(text, {"factors": exact})
+
+
+def expand(*, expression: str) -> OperationAnswer:
+    """Multiply all products and powers out."""
+    value = _check_finite(_build(parse_expression(expression)))
+    # A power of a sum has as many terms as its exponent, or many times more.
+    for power in value.atoms(sympy.Pow):
+        if power.exp.is_Integer and abs(power.exp) > _MAX_EXPANDED_POWER and power.base.is_Add:
+            reject(f"It would have too many terms: expand powers up to {_MAX_EXPANDED_POWER}.")
+    exact = render_exact(sympy.expand(value))
+    return OperationAnswer(exact, {"expanded": exact})
+
+
+def check(*, number: str, relation: str, other: str | None) -> OperationAnswer:
+    """Answer a yes-or-no question about one number or two."""
+    value = _build_real(number)
+    if relation in _PROPERTIES:
+        whole = _check_whole(value)
+        holds, phrase = bool(_PROPERTIES[relation](whole)), _PROPERTY_PHRASES[relation]
+        text = f"{render_exact(value)} is {'' if holds else 'not '}{phrase}"
+        if relation == "prime" and not holds and whole > 1 and whole < _MAX_FACTORED:
+            text += f": it is {factor(expression=str(whole)).data['factors']}"
+    else:
+        second = _build_real(other or "")
+        holds, text = _compare(value, relation, second)
+    return OperationAnswer(f"{'Yes' if holds else 'No'}, {text}.", {"holds": holds, "fact": text})
+
+
+def _compare(value: SympyValue, relation: str, second: SympyValue) -> tuple[bool, str]:
+    names = [render_exact(value), render_exact(second)]
+    if relation == "divisible by":
+        divisor = _check_whole(second)
+        if divisor == 0:
+            reject("Nothing is divisible by zero.")
+        whole = _check_whole(value)
+        rest = whole % abs(divisor)
+        fact = f"{names[0]} is {'not ' if rest else ''}divisible by {names[1]}"
+        return not rest, f"{fact}: the remainder is {rest}" if rest else fact
+    order = int(sympy.sign(sympy.simplify(value - second)))
+    fact = f"{names[0]} is {_ORDER_PHRASES[order]} {names[1]}"
+    return order in _RELATIONS[relation], fact
+
+
+def _build_real(text: str) -> SympyValue:
+    value = _check_finite(_build(parse_expression(text)))
+    if value.free_symbols or value.is_real is not True:
+        reject("Only real numbers can be checked and compared.")
+    return value
+
+
+def _check_whole(value: SympyValue) -> int:
+    if not value.is_Integer:
+        reject(f"{render_exact(value)} is not a whole number.")
+    return int(value)
+
+
 OPERATIONS: dict[str, Callable[..., OperationAnswer]] = {
     "calculate": calculate,
     "solve": solve,
     "differentiate": differentiate,
     "integrate": integrate,
+    "factor": factor,
+    "expand": expand,
+    "check": check,
 }
 # SymPy loads and compiles much on first use, which must not count as time of a question.
 WARM_UP_ARGUMENTS: dict[str, dict[str, Any]] = {
@@ -110,6 +199,9 @@ WARM_UP_ARGUMENTS: dict[str, dict[str, Any]] = {
     "solve": {"equation": "x^2-5x+6=0", "variable": None},
     "differentiate": {"expression": "x*sin(x)", "variable": None, "order": 1},
     "integrate": {"expression": "x*sin(x)", "variable": None, "lower": None, "upper": None},
+    "factor": {"expression": "x^2-5x+6"},
+    "expand": {"expression": "(x+1)^3"},
+    "check": {"number": "97", "relation": "prime", "other": None},
 }
 
 

@@ -1,7 +1,7 @@
-"""The math tools over MCP: calculate, solve, differentiate, integrate."""
+"""The math tools over MCP: calculate, check, factor, expand, solve, differentiate, integrate."""
 
 import argparse
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from mcp.server import MCPServer
 from mcp_types import CallToolResult
@@ -24,6 +24,7 @@ from trunkline_agents.mcp_server import (
 NAME = "trunkline-mcp-math"
 MAX_DIGITS = 1_000
 MAX_ORDER = 10
+_PROPERTIES = ("prime", "even", "odd", "square")
 
 
 class Calculation(TypedDict):
@@ -66,6 +67,26 @@ class Integral(TypedDict):
     approximation: str | None
 
 
+class Factors(TypedDict):
+    """The product of primes or of factors."""
+
+    factors: str
+
+
+class Expansion(TypedDict):
+    """The sum without products of sums."""
+
+    expanded: str
+
+
+class Verdict(TypedDict):
+    """True or false, and the fact that decides it."""
+
+    holds: bool
+    fact: str
+
+
+Relation = Literal["prime", "even", "odd", "square", "divisible by", "<", "<=", "=", ">=", ">"]
 Formula = Annotated[
     str,
     Field(
@@ -97,6 +118,27 @@ class MathTools:
     ) -> Annotated[CallToolResult, Calculation]:
         """Work out a number exactly ("15% of 240", "sqrt(2)"), or simplify an expression."""
         return await call_result(self._calculate(expression, digits))
+
+    async def check(
+        self,
+        number: Formula,
+        relation: Annotated[
+            Relation, Field(description="A property of the number, or its relation to the other.")
+        ],
+        other: Annotated[
+            str | None, Field(description="The divisor, or the number to compare with.")
+        ] = None,
+    ) -> Annotated[CallToolResult, Verdict]:
+        """Answer a yes-or-no question: is 97 prime, is 12 divisible by 5, is 10 > 9."""
+        return await call_result(self._check(number, relation, other))
+
+    async def factor(self, expression: Formula) -> Annotated[CallToolResult, Factors]:
+        """Factor an expression, or a whole number into primes."""
+        return await call_result(self._rewrite("factor", expression))
+
+    async def expand(self, expression: Formula) -> Annotated[CallToolResult, Expansion]:
+        """Multiply an expression out."""
+        return await call_result(self._rewrite("expand", expression))
 
     async def solve(
         self,
@@ -134,6 +176,19 @@ class MathTools:
         if digits is not None and not 1 <= digits <= MAX_DIGITS:
             raise InvalidArgumentError("digits", f"Ask for 1 to {MAX_DIGITS:,} digits.")
         return await self._engine.compute("calculate", {"expression": formula, "digits": digits})
+
+    async def _check(self, number: str, relation: Relation, other: str | None) -> ToolAnswer:
+        if relation not in _PROPERTIES and other is None:
+            raise InvalidArgumentError("other", f"'{relation}' needs a second number.")
+        arguments = {
+            "number": _check_formula(number),
+            "relation": relation,
+            "other": None if other is None else _check_formula(other),
+        }
+        return await self._engine.compute("check", arguments)
+
+    async def _rewrite(self, operation: str, expression: str) -> ToolAnswer:
+        return await self._engine.compute(operation, {"expression": _check_formula(expression)})
 
     async def _solve(self, equation: str, variable: str | None) -> ToolAnswer:
         formula = _strip_punctuation(equation)
@@ -186,7 +241,7 @@ def _parse_letter(variable: str | None) -> str | None:
 
 
 def build_server(engine: MathEngine) -> MCPServer[Any]:
-    """Return the MCP server with its four tools."""
+    """Return the MCP server with its seven tools."""
     server: MCPServer[Any] = MCPServer(
         NAME,
         title="Math",
@@ -195,10 +250,14 @@ def build_server(engine: MathEngine) -> MCPServer[Any]:
     )
     tools = MathTools(engine)
     for function, title, declarations in (
-        (tools.calculate, "Calculate", patterns.CALCULATE),
+        (tools.check, "Check a statement", patterns.CHECK),
+        (tools.factor, "Factor", patterns.FACTOR),
+        (tools.expand, "Expand", patterns.EXPAND),
         (tools.solve, "Solve an equation", patterns.SOLVE),
         (tools.differentiate, "Differentiate", patterns.DIFFERENTIATE),
         (tools.integrate, "Integrate", patterns.INTEGRATE),
+        # Last, since matching gives each tool a share of what those before it left.
+        (tools.calculate, "Calculate", patterns.CALCULATE),
     ):
         server.add_tool(
             function, title=title, annotations=READ_ONLY, meta={MATCH_KEY: declarations}

@@ -48,6 +48,19 @@ def _apply_to_integers(function: Callable[..., int], *arguments: SympyValue) -> 
     return sympy.Integer(function(*map(int, arguments)))
 
 
+def _median(*numbers: SympyValue) -> SympyValue:
+    ordered = sorted(numbers)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def _round(number: SympyValue, places: SympyValue = sympy.S.Zero) -> SympyValue:
+    """Round half away from zero, as people do."""
+    scale = sympy.Integer(10) ** places
+    rounded = sympy.floor(sympy.Abs(number) * scale + sympy.Rational(1, 2)) / scale
+    return rounded * sympy.sign(number)
+
+
 _FUNCTIONS: dict[str, Callable[..., SympyValue]] = {
     "sqrt": sympy.sqrt,
     "cbrt": lambda x: sympy.real_root(x, 3),
@@ -81,6 +94,11 @@ _FUNCTIONS: dict[str, Callable[..., SympyValue]] = {
     "min": sympy.Min,
     "max": sympy.Max,
     "mod": _modulo,
+    "mean": lambda *numbers: sympy.Add(*numbers) / len(numbers),
+    "median": _median,
+    "sum": sympy.Add,
+    "product": sympy.Mul,
+    "round": _round,
 }
 
 

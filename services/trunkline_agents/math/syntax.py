@@ -107,3 +107,8 @@ def walk(node: Node) -> Iterator[Node]:
 def has_decimals(node: Node) -> bool:
     """Return True if a decimal or a percentage occurs, so that the user expects a decimal."""
     return any(isinstance(child, Number) and child.is_decimal for child in walk(node))
+
+
+def has_variables(node: Node) -> bool:
+    """Return True if a variable occurs."""
+    return any(isinstance(child, Variable) for child in walk(node))

@@ -1,7 +1,14 @@
 """The research agent: its card, whose tags decide routing, and its MCP server."""
 
+from collections.abc import Sequence
+
 from trunkline import AgentPlugin, AgentSkill, ReasoningAgentSpec
-from trunkline_agents.research.settings import ResearchSettings, build_servers
+from trunkline.settings import Settings
+from trunkline_agents.research.settings import (
+    ResearchSettings,
+    build_servers,
+    documents_path,
+)
 
 _DOCUMENTS = AgentSkill(
     id="documents",
@@ -12,6 +19,13 @@ _DOCUMENTS = AgentSkill(
         *("pdf", "pdfs", "according to", "cite", "sources", "citations"),
     ],
     examples=["what do the documents say about leave", "search the docs for release notes"],
+)
+_OPEN_QUESTIONS = AgentSkill(
+    id="open-questions",
+    name="Open questions",
+    description="Looks up in the documents of this mesh what no other agent is asked for.",
+    # Supervisors know this tag: the agent gets the questions that no other agent fits.
+    tags=["open questions"],
 )
 _WEB = AgentSkill(
     id="web",
@@ -35,6 +49,11 @@ _INSTRUCTIONS = (
 )
 
 
+def _list_more_skills(settings: Settings) -> Sequence[AgentSkill]:
+    """Return the skill of open questions if the mesh has documents."""
+    return [_OPEN_QUESTIONS] if documents_path(settings.data_dir).is_file() else []
+
+
 plugin = AgentPlugin(
     agent=ReasoningAgentSpec(
         name="research",
@@ -43,6 +62,7 @@ plugin = AgentPlugin(
         servers=["research"],
         instructions=_INSTRUCTIONS,
         repeatable=True,
+        list_more_skills=_list_more_skills,
     ),
     servers=build_servers,
     settings_type=ResearchSettings,

@@ -40,7 +40,7 @@ def test_a_step_has_its_agent_its_scores_and_its_planner(router: Router) -> None
     assert plan_step.route.confidence > 0.8
     assert list(plan_step.route.reasons) == [
         "openai:any planned it",
-        "skill 'Currency conversion': EUR, USD",
+        "skill 'Currency conversion': to EUR, EUR, USD",
     ]
 
 

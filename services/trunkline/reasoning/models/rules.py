@@ -2,7 +2,7 @@
 
 It has no knowledge of tools or agents. A question that matches some tool's `trunkline/match`
 becomes a call of that tool. Questions joined by "and" become one call each. The tools' text is the
-answer. For any other question it lists examples that work.
+answer. For any other question, and if it is greeted, it lists examples that work.
 """
 
 import asyncio
@@ -28,6 +28,7 @@ from langchain_core.messages.tool import tool_call, tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
 
+from trunkline.phrasing import asks_for_introduction
 from trunkline.reasoning.models.tool_matching import (
     QUESTION_LIMIT_CHARS,
     ToolMatch,
@@ -112,8 +113,11 @@ class RulesModel(BaseChatModel):
         matches = match_tools(question, declarations, answers)
         if results:
             return _build_answer(results, matches)
+        if asks_for_introduction(question) and all(match.is_fallback for match in matches):
+            return _build_message(self._describe_abilities(tools), ResultStatus.COMPLETED)
         if not matches:
-            return _build_message(self._build_suggestion(tools), ResultStatus.INPUT_REQUIRED)
+            suggestion = f"I can't answer that. {self._describe_abilities(tools)}"
+            return _build_message(suggestion, ResultStatus.INPUT_REQUIRED)
         # Ids are deterministic: the same turn gives the same ids.
         calls = [
             tool_call(name=match.tool, args=match.arguments, id=f"rules-{len(messages)}.{number}")
@@ -121,14 +125,13 @@ class RulesModel(BaseChatModel):
         ]
         return AIMessage(content="", tool_calls=calls)
 
-    def _build_suggestion(self, tools: Sequence[ToolSpec]) -> str:
-        text = "I can't answer that."
+    def _describe_abilities(self, tools: Sequence[ToolSpec]) -> str:
         if self.examples:
             examples = ", ".join(f'"{example}"' for example in self.examples[:5])
-            return f"{text} Questions I can answer: {examples}."
+            return f"Questions I can answer: {examples}."
         titles = [tool.get("metadata", {}).get("title") for tool in tools]
         names = ", ".join(title for title in titles if title)
-        return f"{text} My tools are: {names}." if names else f"{text} I have no tools."
+        return f"My tools are: {names}." if names else "I have no tools."
 
 
 def _get_bound_tools(arguments: Mapping[str, object]) -> list[ToolSpec]:

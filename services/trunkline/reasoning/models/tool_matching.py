@@ -6,6 +6,8 @@ demands of it. Among tools, the longest match wins, and a `fallback` loses. Argu
 the pattern's groups and from earlier answers of the conversation: `{answer}` is the last one,
 `{answers}` all of them joined by `join`. An argument from answers may select them by a pattern,
 `only`, and require a number of them, `least`. If there are too few, the declaration does not match.
+A question is matched without polite words, where all of it has to match, then as it is asked, then
+with digits for numbers and dates in words. A fallback counts only if nothing else matches.
 Pure and deterministic. Patterns are RE2's, and all sizes are limited, since others declare them.
 """
 
@@ -18,6 +20,7 @@ from functools import lru_cache
 from typing import Any
 
 from trunkline.patterns import PATTERN_LIMIT_CHARS, Pattern, PatternMatch, compile_pattern
+from trunkline.phrasing import strip_courtesy, write_digits
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +79,8 @@ class ToolMatch:
     arguments: dict[str, Any]
     answer: str
     """A template for the structured result; "": use the tool's text."""
+    is_fallback: bool = False
+    """True if its pattern is for questions that no other pattern matches."""
 
 
 def match_tools(
@@ -86,20 +91,21 @@ def match_tools(
     Returns several only if each part of the question is matched completely. Otherwise the result is
     that of `match_tool`.
     """
-    text = question.strip()
+    fallback = None
     budget = _Budget()
-    pieces = _CONJUNCTION.split(text) if len(text) <= QUESTION_LIMIT_CHARS else []
-    if 1 < len(pieces) <= _PIECES_LIMIT:
-        candidates = [_find_best(piece, declarations, answers, budget) for piece in pieces]
-        matches = [
-            match[1]
-            for piece, match in zip(pieces, candidates, strict=True)
-            if match is not None and match[0] == len(piece)
-        ]
-        if len(matches) == len(pieces):
+    asked = question.strip()
+    for text in _list_phrasings(asked):
+        if matches := _match_pieces(text, declarations, answers, budget):
             return matches
-    single = match_tool(question, declarations, answers)
-    return [single] if single else []
+        best = _find_best(text, declarations, answers, budget)
+        if best is None:
+            continue
+        length, match = best
+        fallback = fallback or match
+        # Words that seem polite may be a part of the question.
+        if not match.is_fallback and (text == asked or length == len(text)):
+            return [match]
+    return [fallback] if fallback else []
 
 
 def match_tool(
@@ -107,14 +113,42 @@ def match_tool(
 ) -> ToolMatch | None:
     """Return the best match among `declarations`, keyed by tool name; None if nothing matches.
 
-    `answers` are the earlier answers of the conversation, oldest first. A malformed declaration is
-    logged once and skipped.
+    The question is taken as it is asked, and whole. `answers` are the earlier answers of the
+    conversation, oldest first. A malformed declaration is logged once and skipped.
     """
     text = question.strip()
     if len(text) > QUESTION_LIMIT_CHARS:
         return None
     best = _find_best(text, declarations, answers, _Budget())
     return best[1] if best else None
+
+
+def _list_phrasings(question: str) -> list[str]:
+    """Return the texts of a question to match, in their order."""
+    if len(question) > QUESTION_LIMIT_CHARS:
+        return []
+    direct = strip_courtesy(question)
+    in_digits = write_digits(direct)[:QUESTION_LIMIT_CHARS]
+    return list(dict.fromkeys((direct, question, in_digits)))
+
+
+def _match_pieces(
+    text: str,
+    declarations: Mapping[str, Sequence[Any]],
+    answers: Sequence[str],
+    budget: "_Budget",
+) -> list[ToolMatch]:
+    """Return the calls for the parts of a question, if there are several and all match."""
+    pieces = _CONJUNCTION.split(text)
+    if not 1 < len(pieces) <= _PIECES_LIMIT:
+        return []
+    candidates = [_find_best(piece, declarations, answers, budget) for piece in pieces]
+    matches = [
+        match[1]
+        for piece, match in zip(pieces, candidates, strict=True)
+        if match is not None and match[0] == len(piece)
+    ]
+    return matches if len(matches) == len(pieces) else []
 
 
 class _Texts:
@@ -243,8 +277,9 @@ def _match_tool(
             sources = _Sources(match, answers, budget)
             arguments = _build_arguments(sources, rule.get("arguments", {}))
             answer = rule.get("answer", "")
-            length = 0 if rule.get("fallback") else match.end() - match.start()
-            return length, ToolMatch(tool, arguments, str(answer))
+            is_fallback = bool(rule.get("fallback"))
+            length = 0 if is_fallback else match.end() - match.start()
+            return length, ToolMatch(tool, arguments, str(answer), is_fallback)
         except _MissingAnswers:
             continue
         except _DECLARATION_ERRORS as error:

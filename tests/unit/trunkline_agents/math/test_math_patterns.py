@@ -11,12 +11,15 @@ from trunkline_agents.currency import patterns as currency
 from trunkline_agents.math import patterns as math
 
 TOOLS = {
-    "calculate": math.CALCULATE,
+    "check": math.CHECK,
+    "factor": math.FACTOR,
+    "expand": math.EXPAND,
     "solve": math.SOLVE,
     "differentiate": math.DIFFERENTIATE,
     "integrate": math.INTEGRATE,
-    "convert": currency.CONVERT,
+    "calculate": math.CALCULATE,
     "list_currencies": currency.LIST,
+    "convert": currency.CONVERT,
 }
 TYPES: dict[str, Callable[[Any], object]] = {"integer": int, "number": float, "string": str}
 

@@ -1,0 +1,172 @@
+"""Removes polite wrapping from a request, and recognises a request for an introduction.
+
+"Could you please tell me what 12 times 12 is, thanks" asks "what is 12 times 12".
+"""
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+
+_WORD = re.compile(r"[^\W_]+(?:['\N{RIGHT SINGLE QUOTATION MARK}][^\W_]+)?")
+_OUTER_MARKS = " \t\r\n,;:"
+_LEADING_MARKS = f"{_OUTER_MARKS}!.?"
+
+_GREETINGS = (
+    "hi|hello|hey|hiya|howdy|greetings|good morning|good afternoon|good evening|good day|"
+    "thanks|thanks a lot|thank you|thank you very much|thank you so much|thx|cheers|many thanks|"
+    "bye|goodbye|good bye|see you|good night"
+)
+_ADDRESSEES = "there|everyone|everybody|all|again|team|you|trunkline"
+_FILLERS = (
+    "please|kindly|ok|okay|so|well|now|and|then|also|just|maybe|perhaps|actually|sorry|excuse me|"
+    "by the way|next|first|firstly|finally|lastly|quick question|quick one|a quick question|"
+    "question|one question|"
+    "one more thing|one more question|i have a question|i have a quick question"
+)
+_REQUESTS = (
+    "can you|could you|would you|will you|would you mind|do you mind|can i ask you|can i ask|"
+    "may i ask|could i ask you|would it be possible to|is it possible to|i want you to|"
+    "i need you to|i'd like you to|i would like you to|help me|help me to|help me with|"
+    "i'd like to|i would like to|i want to|i need to|if you could|if you can|whether you could|"
+    "whether you can|i'd love to|can i get|can i have|could i get|could i have|"
+    "may i have|may i get|i'd like|i would like|i need|let me have"
+)
+# After these, a question is in the order of a statement.
+_INDIRECT = (
+    "tell me|tell us|telling me|let me know|know|to know|i was wondering|i am wondering|"
+    "i'm wondering|i wonder|wondering|do you know|do you happen to know|does anyone know|"
+    "does anybody know|any idea|i wanted to know|i'm curious|i am curious|i wanted to ask|"
+    "i want to ask|check|confirm|explain to me|work out|figure out|find out"
+)
+_TAILS = (
+    "please|for me|for us|if you can|if you could|if possible|if you don't mind|would you|"
+    "could you|can you|will you|by the way|thanks|thank you|thx|cheers|many thanks|thanks a lot|"
+    "thanks so much|thanks in advance|thank you so much|thank you very much|thank you in advance"
+)
+_INTRODUCTIONS = (
+    "help|help me|what can you do|what can you do for me|what do you do|what can i ask|"
+    "what can i ask you|what should i ask|who are you|what are you|"
+    "how does this work|how do you work|how do i use this|how do i use you|how can you help|"
+    "how can you help me|what can you help with|what can you help me with|what are your skills|"
+    "what are your capabilities|what are your features|what can i do here|what can i do with you|"
+    "what questions can i ask|what questions can you answer|what kind of questions can i ask|"
+    "what kind of questions can you answer|what do you know|introduce yourself|about yourself|"
+    "show me what you can do|what you can do|how do i start|how do i get started|get started|"
+    "what are you able to do|what is possible here|"
+    "your capabilities|more about yourself|which agents are there|what agents are there|"
+    "which agents do you have|list the agents|list agents|show the agents"
+)
+_VERBS = frozenset(("is", "are", "was", "were"))
+_QUESTION_WORDS = frozenset(("what", "how", "who", "where", "when", "which", "why", "whose"))
+_CONDITIONS = frozenset(("whether", "if"))
+# A question that has one of these behind its question word is in the right order.
+_INVERTED = _VERBS | {"do", "does", "did", "can", "could", "will", "would", "should", "has", "have"}
+
+
+def _parse_phrases(*alternatives: str) -> frozenset[tuple[str, ...]]:
+    return frozenset(tuple(phrase.split()) for text in alternatives for phrase in text.split("|"))
+
+
+_SALUTATIONS = _parse_phrases(_GREETINGS)
+_ADDRESSED = _parse_phrases(_ADDRESSEES)
+_INDIRECT_OPENINGS = _parse_phrases(_INDIRECT)
+_OPENINGS = _parse_phrases(_FILLERS, _REQUESTS) | _SALUTATIONS | _INDIRECT_OPENINGS
+_CLOSINGS = _parse_phrases(_TAILS)
+_INTRODUCTION_REQUESTS = _parse_phrases(_INTRODUCTIONS)
+_LONGEST_INTRODUCTION = max(map(len, _INTRODUCTION_REQUESTS))
+_LONGEST = max(map(len, (*_OPENINGS, *_CLOSINGS)))
+
+
+def strip_courtesy(text: str) -> str:
+    """Return the request without polite words around it, as a direct question.
+
+    A text of nothing but polite words is returned unchanged.
+    """
+    spans, words = _split(text)
+    openings = list(_find_openings(words))
+    first = openings[-1][1] if openings else 0
+    last = first + _length_without_closing(words[first:])
+    if first == last:
+        return text
+    start = spans[first - 1][1] if first else 0
+    end = spans[last][0] if last < len(words) else len(text)
+    request = text[start:end].rstrip(_OUTER_MARKS)
+    request = request.lstrip(_LEADING_MARKS) if first else request.lstrip()
+    is_indirect = any(tuple(words[begin:stop]) in _INDIRECT_OPENINGS for begin, stop in openings)
+    return _ask_directly(request) if is_indirect else request
+
+
+def asks_for_introduction(text: str) -> bool:
+    """Return whether a text only greets, or asks what can be asked here."""
+    _, words = _split(text)
+    openings = list(_find_openings(words))
+    last = _length_without_closing(words)
+    # A phrase may begin with polite words itself: "help me".
+    starts = (0, *(begin for begin, _ in openings), *(stop for _, stop in openings))
+    if any(
+        tuple(words[start:end]) in _INTRODUCTION_REQUESTS
+        for start in starts
+        for end in (last, len(words))
+        if end - start <= _LONGEST_INTRODUCTION
+    ):
+        return True
+    has_greeting = any(tuple(words[begin:stop]) in _SALUTATIONS for begin, stop in openings)
+    first = openings[-1][1] if openings else 0
+    return has_greeting and last <= first
+
+
+def _split(text: str) -> tuple[list[tuple[int, int]], list[str]]:
+    """Return the places of the words, and the words in lower case."""
+    spans = [match.span() for match in _WORD.finditer(text)]
+    words = [
+        text[start:end].lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
+        for start, end in spans
+    ]
+    return spans, words
+
+
+def _find_openings(words: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Yield the places of the polite phrases that a request begins with."""
+    begin = 0
+    while length := _longest_phrase(words[begin : begin + _LONGEST], _OPENINGS):
+        yield begin, begin + length
+        is_greeting = tuple(words[begin : begin + length]) in _SALUTATIONS
+        begin += length
+        if is_greeting and tuple(words[begin : begin + 1]) in _ADDRESSED:
+            yield begin, begin + 1
+            begin += 1
+
+
+def _longest_phrase(words: Sequence[str], phrases: Collection[tuple[str, ...]]) -> int:
+    """Return the length of the longest phrase that the words begin with, or 0."""
+    lengths = range(len(words), 0, -1)
+    return next((length for length in lengths if tuple(words[:length]) in phrases), 0)
+
+
+def _length_without_closing(words: Sequence[str]) -> int:
+    """Return the number of words before the polite phrases at the end."""
+    last = len(words)
+    while True:
+        lengths = range(min(last, _LONGEST), 0, -1)
+        length = next((n for n in lengths if tuple(words[last - n : last]) in _CLOSINGS), 0)
+        if not length:
+            return last
+        last -= length
+
+
+def _ask_directly(question: str) -> str:
+    """Return an indirect question as a direct one: "what 2+2 is" asks "what is 2+2"."""
+    spans, words = _split(question)
+    if len(words) < 3 or words[0] not in _QUESTION_WORDS | _CONDITIONS:
+        return question
+    verbs = (n for n, word in enumerate(words) if word in _VERBS)
+    verb = next(verbs, 0)
+    is_condition = words[0] in _CONDITIONS
+    # "how much" and "how many" are the whole question word.
+    opening = 2 if words[0] == "how" and words[1] in {"much", "many"} else 1
+    if verb <= opening - is_condition or words[opening] in _INVERTED:
+        return question
+    before, after = question[: spans[verb][0]], question[spans[verb][1] :]
+    head, subject = before[: spans[opening - 1][1]], before[spans[opening - 1][1] :]
+    asked = question[slice(*spans[verb])]
+    parts = (asked, subject) if is_condition else (head, asked, subject)
+    return f"{' '.join(part.strip() for part in parts)}{after}"

@@ -1,0 +1,299 @@
+"""Finds numbers and dates in words, and writes them in digits.
+
+"twenty-five" is 25, "two thirds" is (2/3), "one and a half" is 1.5, "2 million" is 2000000, and
+"the first of March 2026" is 2026-03-01.
+"""
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TypeAlias
+
+_TOKEN = re.compile(r"\d[\d,]*(?:\.\d+)?|[^\W\d_]+")
+# A number in words is written with spaces or hyphens between its words.
+_JOINT = re.compile(r"[ \t]?-?[ \t]?")
+_DATE_JOINT = re.compile(r",?[ \t]{0,2}")
+
+_UNITS = {
+    word: number
+    for number, word in enumerate(
+        (
+            *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"),
+            *("ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen"),
+            *("seventeen", "eighteen", "nineteen"),
+        )
+    )
+}
+_TENS = {
+    word: 10 * number
+    for number, word in enumerate(
+        ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"), start=2
+    )
+}
+_DOZEN = 12
+_HUNDRED = 100
+_SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_ARTICLES = ("a", "an")
+_ORDINALS = {
+    word: number
+    for number, word in enumerate(
+        (
+            *("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"),
+            *("ninth", "tenth", "eleventh", "twelfth", "thirteenth", "fourteenth", "fifteenth"),
+            *("sixteenth", "seventeenth", "eighteenth", "nineteenth", "twentieth"),
+        ),
+        start=1,
+    )
+} | {"thirtieth": 30}
+# A second is a time, so nobody means a half by it.
+_DENOMINATORS = {
+    "half": 2,
+    "halves": 2,
+    "quarter": 4,
+    "quarters": 4,
+    **{word: number for word, number in _ORDINALS.items() if number > 2},
+    **{f"{word}s": number for word, number in _ORDINALS.items() if number > 2},
+    "hundredth": 100,
+    "hundredths": 100,
+}
+_MONTHS = {
+    name: number
+    for number, names in enumerate(
+        (
+            ("january", "jan"),
+            ("february", "feb"),
+            ("march", "mar"),
+            ("april", "apr"),
+            ("may",),
+            ("june", "jun"),
+            ("july", "jul"),
+            ("august", "aug"),
+            ("september", "sep", "sept"),
+            ("october", "oct"),
+            ("november", "nov"),
+            ("december", "dec"),
+        ),
+        start=1,
+    )
+    for name in names
+}
+_ORDINAL_ENDINGS = ("st", "nd", "rd", "th")
+_LAST_DAY = 31
+_FIRST_YEAR = 1000
+_LAST_YEAR = 9999
+
+# A value, and the index after its last token.
+_Parsed: TypeAlias = tuple[Fraction, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class NumberPhrase:
+    """A number or a date in words: its place in the text, and its digits."""
+
+    start: int
+    end: int
+    digits: str
+
+
+def find_numbers(text: str) -> list[NumberPhrase]:
+    """Return the numbers and dates that the text has in words, in their order."""
+    reader = _Reader(text)
+    found = []
+    index = 0
+    while index < len(reader.words):
+        parsed = reader.read_date(index) or reader.read_number(index)
+        if parsed is None:
+            index += 1
+            continue
+        digits, end = parsed
+        found.append(NumberPhrase(reader.starts[index], reader.ends[end - 1], digits))
+        index = end
+    return found
+
+
+def write_digits(text: str) -> str:
+    """Return the text with digits for the numbers and dates that it has in words."""
+    pieces = []
+    position = 0
+    for phrase in find_numbers(text):
+        pieces += [text[position : phrase.start], phrase.digits]
+        position = phrase.end
+    return "".join([*pieces, text[position:]])
+
+
+class _Reader:
+    """Reads numbers and dates from the words of a text."""
+
+    def __init__(self, text: str) -> None:
+        tokens = list(_TOKEN.finditer(text))
+        self.words = [token[0].lower() for token in tokens]
+        self.starts = [token.start() for token in tokens]
+        self.ends = [token.end() for token in tokens]
+        self._text = text
+
+    def read_number(self, index: int) -> tuple[str, int] | None:
+        """Read a number of which at least one word is no digit."""
+        fraction = self._read_fraction(index)
+        if fraction is not None:
+            value, end = fraction
+            return f"({value.numerator}/{value.denominator})", end
+        # "the tenth power". A first and a second may be words of prose.
+        if _ORDINALS.get(self.words[index], 0) > 2:
+            number = _ORDINALS[self.words[index]]
+            return f"{number}{'rd' if number == 3 else 'th'}", index + 1
+        cardinal = self._read_cardinal(index)
+        if cardinal is None:
+            return None
+        value, end = self._read_mixed(*cardinal)
+        if end == index + 1 and self.words[index][0].isdecimal():
+            return None
+        return _format(value), end
+
+    def read_date(self, index: int) -> tuple[str, int] | None:
+        """Read a day, a month and a year in either order, with or without "the"."""
+        start = index + (self._word(index) == "the")
+        day_first = self._read_day(start)
+        if day_first:
+            day, position = day_first
+            position += self._word(position) == "of"
+            month = _MONTHS.get(self._word(position), 0)
+        else:
+            month = _MONTHS.get(self._word(start), 0)
+            position = start + 1 + (self._word(start + 1) == "the")
+            day, position = self._read_day(position) or (0, position)
+            position -= 1
+        if not day or not month or not self._is_joined(position + 1, _DATE_JOINT):
+            return None
+        year = self._read_cardinal(position + 1)
+        if year is None or not _FIRST_YEAR <= year[0] <= _LAST_YEAR:
+            return None
+        return f"{int(year[0]):04}-{month:02}-{day:02}", year[1]
+
+    def _read_day(self, index: int) -> tuple[int, int] | None:
+        word = self._word(index)
+        if word in _ORDINALS:
+            return _ORDINALS[word], index + 1
+        if word in _TENS and self._is_joined(index + 1):
+            ordinal = _ORDINALS.get(self._word(index + 1), 0)
+            if 0 < ordinal < 10 and _TENS[word] + ordinal <= _LAST_DAY:
+                return _TENS[word] + ordinal, index + 2
+        cardinal = self._read_cardinal(index)
+        if cardinal is None or not 1 <= cardinal[0] <= _LAST_DAY:
+            return None
+        value, end = cardinal
+        has_ending = self._word(end) in _ORDINAL_ENDINGS and self.starts[end] == self.ends[end - 1]
+        return int(value), end + has_ending
+
+    def _read_fraction(self, index: int) -> _Parsed:
+        """Read "two thirds", "a quarter", "half of" or the half in "half 90"."""
+        if self._word(index) == "half" and (
+            self._word(index + 1) == "of" or self._read_cardinal(index + 1) is not None
+        ):
+            return Fraction(1, 2), index + 1
+        if self._word(index) in _ARTICLES:
+            numerator: _Parsed = (Fraction(1), index + 1)
+        else:
+            numerator = self._read_cardinal(index)
+        if numerator is None or not self._is_joined(numerator[1]):
+            return None
+        value, end = numerator
+        denominator = _DENOMINATORS.get(self._word(end), 0)
+        if not denominator or value.denominator != 1:
+            return None
+        return Fraction(int(value), denominator), end + 1
+
+    def _read_mixed(self, value: Fraction, end: int) -> tuple[Fraction, int]:
+        """Read what may follow a whole number: "and a half", or "point five"."""
+        if self._word(end) == "and":
+            fraction = self._read_fraction(end + 1)
+            # In "half of 50 and a third of 90", the third is another number.
+            if fraction and fraction[0] < 1 and self._word(fraction[1]) != "of":
+                return value + fraction[0], fraction[1]
+        if self._word(end) == "point":
+            digits = ""
+            position = end + 1
+            while (digit := _UNITS.get(self._word(position), 10)) < 10:
+                digits += str(digit)
+                position += 1
+            if digits:
+                return value + Fraction(int(digits), 10 ** len(digits)), position
+        return value, end
+
+    def _read_cardinal(self, index: int) -> _Parsed:
+        """Read "one hundred and five", "a thousand", "1.5 million", "1.5k" or digits."""
+        word = self._word(index)
+        if word[:1].isdecimal():
+            value, end = Fraction(word.replace(",", "")), index + 1
+            if self._word(end) == "k" and self.starts[end] == self.ends[index]:
+                return 1000 * value, end + 1
+            return self._read_scale(value, end)
+        total = Fraction(0)
+        end = index
+        while (group := self._read_group(end, is_first=end == index)) is not None:
+            value, after = group
+            scaled, after_scale = self._read_scale(value, after)
+            total += scaled
+            end = after_scale
+            if after_scale == after:
+                break
+            end += (
+                self._word(end) == "and" and self._read_group(end + 1, is_first=False) is not None
+            )
+            if not self._is_joined(end):
+                break
+        return None if end == index else (total, end)
+
+    def _read_group(self, index: int, *, is_first: bool) -> _Parsed:
+        """Read a number below a thousand."""
+        if self._word(index) in _ARTICLES:
+            if not is_first or self._word(index + 1) not in {"hundred", "dozen", *_SCALES}:
+                return None
+            below, end = 1, index + 1
+        else:
+            below, end = self._read_below_hundred(index)
+            if end == index:
+                return None
+        if self._word(end) == "dozen":
+            return Fraction(_DOZEN * below), end + 1
+        if self._word(end) == "hundred" and below:
+            value, end = below * _HUNDRED, end + 1
+            after = end + (self._word(end) == "and")
+            rest, rest_end = self._read_below_hundred(after)
+            return Fraction(value + rest), rest_end if rest_end > after else end
+        return Fraction(below), end
+
+    def _read_below_hundred(self, index: int) -> tuple[int, int]:
+        word = self._word(index)
+        if word in _TENS:
+            unit = _UNITS.get(self._word(index + 1), 0)
+            if 0 < unit < 10 and self._is_joined(index + 1):
+                return _TENS[word] + unit, index + 2
+            return _TENS[word], index + 1
+        if word in _UNITS:
+            return _UNITS[word], index + 1
+        return 0, index
+
+    def _read_scale(self, value: Fraction, end: int) -> tuple[Fraction, int]:
+        scale = _SCALES.get(self._word(end), 0)
+        return (value * scale, end + 1) if scale and self._is_joined(end) else (value, end)
+
+    def _word(self, index: int) -> str:
+        return self.words[index] if index < len(self.words) else ""
+
+    def _is_joined(self, index: int, joint: re.Pattern[str] = _JOINT) -> bool:
+        """Return whether only a joint is between a word and the one before it."""
+        if not 0 < index < len(self.words):
+            return False
+        return joint.fullmatch(self._text, self.ends[index - 1], self.starts[index]) is not None
+
+
+def _format(value: Fraction) -> str:
+    """Return a number's digits: decimals if they end soon, else a fraction."""
+    if value.denominator == 1:
+        return str(value.numerator)
+    for places in range(1, 7):
+        scaled = value * 10**places
+        if scaled.denominator == 1:
+            digits = str(scaled.numerator).rjust(places + 1, "0")
+            return f"{digits[:-places]}.{digits[-places:]}"
+    return f"({value.numerator}/{value.denominator})"
