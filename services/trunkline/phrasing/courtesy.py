@@ -12,12 +12,14 @@ _LEADING_MARKS = f"{_OUTER_MARKS}!.?"
 
 _GREETINGS = (
     "hi|hello|hey|hiya|howdy|greetings|good morning|good afternoon|good evening|good day|"
-    "thanks|thank you|thx|cheers|many thanks|bye|goodbye|good bye|see you|good night"
+    "thanks|thanks a lot|thank you|thank you very much|thank you so much|thx|cheers|many thanks|"
+    "bye|goodbye|good bye|see you|good night"
 )
 _ADDRESSEES = "there|everyone|everybody|all|again|team|you|trunkline"
 _FILLERS = (
     "please|kindly|ok|okay|so|well|now|and|then|also|just|maybe|perhaps|actually|sorry|excuse me|"
-    "by the way|next|first|firstly|finally|lastly|quick question|quick one|a quick question|question|one question|"
+    "by the way|next|first|firstly|finally|lastly|quick question|quick one|a quick question|"
+    "question|one question|"
     "one more thing|one more question|i have a question|i have a quick question"
 )
 _REQUESTS = (
@@ -37,8 +39,8 @@ _INDIRECT = (
 )
 _TAILS = (
     "please|for me|for us|if you can|if you could|if possible|if you don't mind|would you|"
-    "could you|can you|will you|ok|okay|right|a lot|so much|very much|in advance|by the way|"
-    "thanks|thank you|thx|cheers|many thanks"
+    "could you|can you|will you|by the way|thanks|thank you|thx|cheers|many thanks|thanks a lot|"
+    "thanks so much|thanks in advance|thank you so much|thank you very much|thank you in advance"
 )
 _INTRODUCTIONS = (
     "help|help me|what can you do|what can you do for me|what do you do|what can i ask|"
@@ -70,6 +72,7 @@ _INDIRECT_OPENINGS = _parse_phrases(_INDIRECT)
 _OPENINGS = _parse_phrases(_FILLERS, _REQUESTS) | _SALUTATIONS | _INDIRECT_OPENINGS
 _CLOSINGS = _parse_phrases(_TAILS)
 _INTRODUCTION_REQUESTS = _parse_phrases(_INTRODUCTIONS)
+_LONGEST_INTRODUCTION = max(map(len, _INTRODUCTION_REQUESTS))
 _LONGEST = max(map(len, (*_OPENINGS, *_CLOSINGS)))
 
 
@@ -96,15 +99,19 @@ def asks_for_introduction(text: str) -> bool:
     """Return whether a text only greets, or asks what can be asked here."""
     _, words = _split(text)
     openings = list(_find_openings(words))
-    starts = {0, *(stop for _, stop in openings), *(begin for begin, _ in openings)}
-    rests = [words[start:] for start in starts]
+    last = _length_without_closing(words)
+    # A phrase may begin with polite words itself: "help me".
+    starts = (0, *(begin for begin, _ in openings), *(stop for _, stop in openings))
     if any(
-        tuple(rest[: _length_without_closing(rest)]) in _INTRODUCTION_REQUESTS for rest in rests
+        tuple(words[start:end]) in _INTRODUCTION_REQUESTS
+        for start in starts
+        for end in (last, len(words))
+        if end - start <= _LONGEST_INTRODUCTION
     ):
         return True
     has_greeting = any(tuple(words[begin:stop]) in _SALUTATIONS for begin, stop in openings)
     first = openings[-1][1] if openings else 0
-    return has_greeting and not _length_without_closing(words[first:])
+    return has_greeting and last <= first
 
 
 def _split(text: str) -> tuple[list[tuple[int, int]], list[str]]:

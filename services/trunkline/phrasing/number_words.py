@@ -1,11 +1,10 @@
 """Finds numbers and dates in words, and writes them in digits.
 
-"twenty-five" is 25, "two thirds" is (2/3), "one and a half" is 1.5, "2 million" is 2000000, and "the
-first of March 2026" is 2026-03-01.
+"twenty-five" is 25, "two thirds" is (2/3), "one and a half" is 1.5, "2 million" is 2000000, and
+"the first of March 2026" is 2026-03-01.
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
@@ -18,13 +17,17 @@ _DATE_JOINT = re.compile(r",?[ \t]{0,2}")
 _UNITS = {
     word: number
     for number, word in enumerate(
-        ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
+        (
+            *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"),
+            *("ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen"),
+            *("seventeen", "eighteen", "nineteen"),
+        )
     )
 }
 _TENS = {
     word: 10 * number
     for number, word in enumerate(
-        ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"], start=2
+        ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"), start=2
     )
 }
 _DOZEN = 12
@@ -34,7 +37,11 @@ _ARTICLES = ("a", "an")
 _ORDINALS = {
     word: number
     for number, word in enumerate(
-        ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth", "eighteenth", "nineteenth", "twentieth"],
+        (
+            *("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"),
+            *("ninth", "tenth", "eleventh", "twelfth", "thirteenth", "fourteenth", "fifteenth"),
+            *("sixteenth", "seventeenth", "eighteenth", "nineteenth", "twentieth"),
+        ),
         start=1,
     )
 } | {"thirtieth": 30}
@@ -119,9 +126,9 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         tokens = list(_TOKEN.finditer(text))
-        self.words: Sequence[str] = [token[0].lower() for token in tokens]
-        self.starts: Sequence[int] = [token.start() for token in tokens]
-        self.ends: Sequence[int] = [token.end() for token in tokens]
+        self.words = [token[0].lower() for token in tokens]
+        self.starts = [token.start() for token in tokens]
+        self.ends = [token.end() for token in tokens]
         self._text = text
 
     def read_number(self, index: int) -> tuple[str, int] | None:

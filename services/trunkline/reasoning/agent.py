@@ -38,7 +38,7 @@ class ReasoningAgent:
     extended_skills: tuple[()] = ()
     concurrency = None
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  collaborators and options, each by name
         self,
         card: agent_card_pb2.AgentCard,
         *,

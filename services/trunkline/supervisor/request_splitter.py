@@ -5,6 +5,7 @@ it stays whole.
 """
 
 import re
+from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -33,15 +34,21 @@ _QUESTION_WORDS = frozenset(
 )
 # A part that begins with one of these says where an answer is looked for.
 _PREPOSITIONS = frozenset(
-    ["according", "as", "in", "from", "per", "based", "regarding", "concerning", "given", "following", "considering", "using"]
+    ("according", "as", "in", "from", "per", "based", "regarding", "concerning", "following")
 )
 # A part that begins with one of these states what the next part asks about.
-_STATEMENT_OPENERS = frozenset(["i", "we", "my", "our", "there", "if", "say", "suppose", "assume", "assuming", "given"])
+_STATEMENT_OPENERS = frozenset(("i", "we", "my", "our", "there", "if", "say", "suppose"))
+_VARIABLE_QUESTION = re.compile(
+    r"\W{0,4}(?:then )?(?:what(?:'s| is| are)|find|solve for)(?: the values? of)? ([a-z])\W{0,4}",
+    re.IGNORECASE,
+)
 _FOLLOW_UPS = frozenset((("what", "about"), ("how", "about")))
 _OPENERS = _QUESTION_WORDS | {"is", "are", "can", "could", "please", "give", "tell", "show", "find"}
-_OPEN_QUESTION_OPENERS = _QUESTION_WORDS | frozenset(
-    ["is", "are", "am", "was", "were", "do", "does", "did", "can", "could", "may", "must", "should", "will", "would", "has", "have", "tell", "explain", "describe", "summarise", "summarize"]
-)
+_OPEN_QUESTION_OPENERS = _QUESTION_WORDS | {
+    *("is", "are", "am", "was", "were", "do", "does", "did", "has", "have"),
+    *("can", "could", "may", "must", "should", "will", "would"),
+    *("tell", "about", "explain", "describe", "summarise", "summarize"),
+}
 
 
 @dataclass(slots=True)
@@ -52,10 +59,6 @@ class _Piece:
     end: int
     is_after: bool
     routed: RoutedText
-    is_statement: bool = False
-    """True if it states what the next piece asks about."""
-    letters: frozenset[str] = frozenset()
-    """The words of one letter: variables, for which the next piece may ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,15 +153,13 @@ def _split_pieces(text: str, begin: int, end: int, router: Router) -> list[_Piec
         fragment = text[start:stop]
         routed = router.route(fragment)
         if not pieces:
-            words = split_words(fragment)
-            is_statement = bool(words) and words[0] in _STATEMENT_OPENERS
-            letters = frozenset(word for word in words if len(word) == 1)
-            pieces.append(_Piece(start, stop, False, routed, is_statement, letters))
-        elif _stands_alone(fragment, routed, pieces[-1], router):
+            pieces.append(_Piece(start, stop, is_after=False, routed=routed))
+        elif _stands_alone(text, fragment, routed, pieces[-1], router):
             if _is_preface(text, pieces[-1]):
-                begin_merged, has_agent = pieces[-1].begin, bool(pieces[-1].routed.agent)
-                routed = router.route(text[begin_merged:stop]) if has_agent else routed
-                pieces[-1] = _Piece(begin_merged, stop, pieces[-1].is_after, routed)
+                preface = pieces[-1]
+                if preface.routed.agent:
+                    routed = router.route(text[preface.begin : stop])
+                pieces[-1] = _Piece(preface.begin, stop, preface.is_after, routed)
             else:
                 pieces.append(_Piece(start, stop, is_after or has_reference(fragment), routed))
         else:
@@ -172,13 +173,13 @@ def _find_fragments(text: str, begin: int, end: int) -> list[tuple[int, int, boo
     """Return the parts between separators, and whether "then" precedes each."""
     fragments = []
     is_after = False
-    begin_of_text = begin
-    numbers = find_numbers(text[begin:end])
+    numbers = [
+        (begin + number.start, begin + number.end) for number in find_numbers(text[begin:end])
+    ]
     for match in _SEPARATOR.finditer(text, begin, end):
         # "one hundred and twenty", "March 2, 2020"
-        while numbers and begin_of_text + numbers[0].end <= match.start():
-            numbers.pop(0)
-        if numbers and begin_of_text + numbers[0].start < match.start():
+        number = bisect(numbers, (match.start(), end)) - 1
+        if number >= 0 and match.start() < numbers[number][1]:
             continue
         if text[begin : match.start()].strip(_EDGE_CHARS):
             fragments.append((begin, match.start(), is_after))
@@ -190,13 +191,12 @@ def _find_fragments(text: str, begin: int, end: int) -> list[tuple[int, int, boo
     return fragments
 
 
-def _stands_alone(fragment: str, routed: RoutedText, previous: _Piece, router: Router) -> bool:
+def _stands_alone(
+    text: str, fragment: str, routed: RoutedText, previous: _Piece, router: Router
+) -> bool:
     """Return whether a fragment is its own step, and not a part of the text before it."""
     words = split_words(fragment)
-    if previous.is_statement and has_reference(fragment):
-        return False
-    # "2x = 14, what is x"
-    if words and len(words[-1]) == 1 and words[-1] in previous.letters:
+    if _asks_about(text[previous.begin : previous.end], fragment):
         return False
     if not routed.agent or not words:
         return _is_question(words)
@@ -212,6 +212,18 @@ def _stands_alone(fragment: str, routed: RoutedText, previous: _Piece, router: R
     return has_digit and (routed.has_verb or not previous.routed.has_verb)
 
 
+def _asks_about(before: str, fragment: str) -> bool:
+    """Return whether a fragment asks about what the text before it states.
+
+    "I have 20 dollars, how much is that in euros"; "2x = 14, what is x"
+    """
+    words = split_words(before)
+    variable = _VARIABLE_QUESTION.fullmatch(fragment)
+    if variable:
+        return variable[1].lower() in words
+    return bool(words) and words[0] in _STATEMENT_OPENERS and has_reference(fragment)
+
+
 def _is_question(words: Sequence[str]) -> bool:
     return len(words) > 2 and words[0] in _QUESTION_WORDS
 
@@ -221,7 +233,7 @@ def _is_preface(text: str, piece: _Piece) -> bool:
     words = split_words(text[piece.begin : piece.end])
     is_word = len(words) == 1 and not words[0].isdecimal()
     is_place = (
-        words[:1]
+        bool(words)
         and words[0] in _PREPOSITIONS
         and not any(word.isdecimal() or word in _OPENERS for word in words)
     )

@@ -48,6 +48,15 @@ class _CardMatch:
 
 
 @dataclass(frozen=True, slots=True)
+class _Command:
+    """The word of a command in a request, or ""."""
+
+    word: str = ""
+    is_wrapped: bool = False
+    """True if polite words stand before it."""
+
+
+@dataclass(frozen=True, slots=True)
 class RoutedText:
     """A text and its route."""
 
@@ -76,7 +85,7 @@ class Router:
             name: [_parse_skill(skill) for skill in card.skills]
             for name, card in self.cards.items()
         }
-        self._commands = {
+        self._command_phrases = {
             tag.phrase
             for skills in self._skills.values()
             for skill in skills
@@ -103,26 +112,21 @@ class Router:
     def route(self, text: str) -> RoutedText:
         """Score every agent and choose one, or none if no agent is clearly ahead.
 
-        If the text fits none, it is scored again with digits for numbers in words.
+        A text that fits none is scored again as a direct question, with digits for numbers in
+        words.
         """
-        routed = self._route(text)
+        routed = self._route(text, self._find_command(text))
         if routed.agent:
             return routed
-        in_digits = write_digits(text[:SEARCHED_CHARS])
-        respelled = routed if in_digits == text else self._route(in_digits)
-        return respelled if respelled.agent else routed
+        plain = write_digits(strip_courtesy(text[:SEARCHED_CHARS]))
+        plainly_routed = routed if plain == text else self._route(plain, _Command())
+        return plainly_routed if plainly_routed.agent else routed
 
-    def _route(self, text: str) -> RoutedText:
+    def _route(self, text: str, command: _Command) -> RoutedText:
         request = SearchableText.from_text(text[:SEARCHED_CHARS])
-        command = _find_command(text)
-        direct = strip_courtesy(text[:SEARCHED_CHARS])
-        is_wrapped = False
-        if not self._is_command(command) and not text.lstrip().startswith(direct):
-            word = _find_command(direct)
-            is_wrapped = self._is_command(word) and bool(_OBJECT.match(direct, len(word)))
-            command = word if is_wrapped else command
         matches = [
-            _match_card(name, skills, request, command) for name, skills in self._skills.items()
+            _match_card(name, skills, request, command.word)
+            for name, skills in self._skills.items()
         ]
         scores = _rank_matches(matches)
         best = scores[0] if scores else event_pb2.AgentScore()
@@ -139,11 +143,20 @@ class Router:
             decision,
             has_verb=best_match is not None and best_match.has_verb,
             is_explicit=is_explicit,
-            is_wrapped=is_wrapped and is_explicit,
+            is_wrapped=command.is_wrapped and is_explicit,
         )
 
-    def _is_command(self, word: str) -> bool:
-        return f" {word} " in self._commands
+    def _find_command(self, text: str) -> _Command:
+        """Return the command that a text begins with, if need be after polite words."""
+        word = _read_first_word(text)
+        if f" {word} " in self._command_phrases:
+            return _Command(word)
+        direct = strip_courtesy(text[:SEARCHED_CHARS])
+        word = _read_first_word(direct)
+        # Someone who asks politely says what for: "please wait" is no command.
+        if f" {word} " in self._command_phrases and _OBJECT.match(direct.lstrip(), len(word)):
+            return _Command(word, is_wrapped=True)
+        return _Command()
 
     @property
     def has_default(self) -> bool:
@@ -197,7 +210,7 @@ def top_agents(decision: event_pb2.RouteDecided) -> list[str]:
     ]
 
 
-def _find_command(text: str) -> str:
+def _read_first_word(text: str) -> str:
     word = _FIRST_WORD.match(text)
     return word[1].casefold() if word else ""
 

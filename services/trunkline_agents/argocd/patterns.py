@@ -13,7 +13,10 @@ _SEE: Final = (
     r"|are\sthere|is\sthere|do\swe\shave|have\swe(?:\sgot)?|how\smany(?:\sof)?|check|see|find)"
     r"(?:\sme)?(?:\sabout)?\s+)?"
 )
-_THE: Final = r"(?:(?:the|all|any|my|our|these|current|currently|running|die|den|argo|argo\s?cd|argo\s?cd's)\s+)*"
+_THE: Final = (
+    r"(?:(?:the|all|any|my|our|these|current|currently|running|die|den|argo|argo\s?cd"
+    r"|argo\s?cd's)\s+)*"
+)
 _APP_WORD: Final = r"(?:apps?|applications?|deployments?)"
 _NAME: Final = r"(?P<name>[a-z0-9](?:[a-z0-9./-]{0,300}[a-z0-9])?)"
 _APP: Final = rf"{_THE}(?:{_APP_WORD}\s+)?{_NAME}(?:\s+{_APP_WORD})?"
@@ -21,10 +24,14 @@ _OF: Final = r"\s+(?:of|for|in|on|about)\s+"
 _END: Final = r"\s*[?.!]?$"
 _STATES: Final = (
     r"(?P<state>out[\s-]of[\s-]sync|outofsync|unhealthy|degraded|progressing|missing|suspended|"
-    r"unknown|healthy|not\s(?:healthy|ok|okay|fine|well|synced|in\ssync)|failing|failed|broken|unwell|down|synced|in\ssync)"
+    r"unknown|healthy|not\s(?:healthy|ok|okay|fine|well|synced|in\ssync)|failing|failed|broken"
+    r"|unwell|down|synced|in\ssync)"
 )
 # Asked of everything, each names the applications that are not so.
-_WELL: Final = r"(?P<well>healthy|ok|okay|fine|well|good|alright|running|up|green|synced|in\ssync|up\sto\sdate)"
+_WELL: Final = (
+    r"(?P<well>healthy|ok|okay|fine|well|good|alright|running|up|green|synced|in"
+    r"\ssync|up\sto\sdate)"
+)
 _SYNC_WORDS: Final = ("synced", "in sync", "up to date")
 _HEALTH_WORDS: Final = (
     "healthy",
@@ -88,7 +95,8 @@ LIST: Final[list[MatchRuleJson]] = [
         },
     },
     {
-        "pattern": rf"{_PLEASE}{_SEE}{_THE}{_APP_WORD}(?:\s(?:that|which))?(?:\s(?:is|are))?(?:\scurrently)?"
+        "pattern": rf"{_PLEASE}{_SEE}{_THE}{_APP_WORD}(?:\s(?:that|which))?(?:\s(?:is|are))?(?:"
+        rf"\scurrently)?"
         rf"\s+{_STATES}{_END}",
         "arguments": _STATE,
     },
@@ -108,7 +116,10 @@ LIST: Final[list[MatchRuleJson]] = [
     },
 ]
 
-_ABOUT: Final = r"(?:(?:the\s)?(?:(?:more|some|all)\s)?(?:details?|info|information|more|everything|summary)\s+(?:of|for|on|about)\s+)"
+_ABOUT: Final = (
+    r"(?:(?:the\s)?(?:(?:more|some|all)\s)?(?:details?|info|information|more"
+    r"|everything|summary)\s+(?:of|for|on|about)\s+)"
+)
 
 GET: Final[list[MatchRuleJson]] = [
     {
@@ -137,16 +148,19 @@ HEALTH: Final[list[MatchRuleJson]] = [
     },
     {
         "pattern": rf"{_PLEASE}(?:how|how's|is)\s(?:is\s)?{_APP}"
-        rf"(?:\s(?:still\s)?(?:doing|going|running|working|ok|okay|fine|well|up|alive|{_STATES}))?{_END}",
+        rf"(?:\s(?:still\s)?(?:doing|going|running|working|ok|okay|fine|well|up|alive"
+        rf"|{_STATES}))?{_END}",
         "arguments": _APPLICATION,
     },
     {
-        "pattern": rf"^(?:what(?:'s|\sis)\s(?:wrong|up|the\s(?:matter|problem|issue))|any\s(?:problems?|issues?)"
+        "pattern": rf"^(?:what(?:'s|\sis)\s(?:wrong|up|the\s(?:matter|problem|issue))|any\s"
+        rf"(?:problems?|issues?)"
         rf"|are\sthere\s(?:any\s)?(?:problems?|issues?))\s(?:with|in)\s{_APP}{_END}",
         "arguments": _APPLICATION,
     },
     {
-        "pattern": rf"^why\s(?:is|are)\s{_APP}\s(?:unhealthy|degraded|progressing|missing|failing|broken|down){_END}",
+        "pattern": rf"^why\s(?:is|are)\s{_APP}\s(?:unhealthy|degraded|progressing|missing"
+        rf"|failing|broken|down){_END}",
         "arguments": _APPLICATION,
     },
     {
@@ -162,17 +176,20 @@ HISTORY: Final[list[MatchRuleJson]] = [
         "arguments": _APPLICATION,
     },
     {
-        "pattern": rf"^(?:when|by\swhom|how\soften)\s(?:was|were|has|have)\s{_APP}\s(?:been\s)?(?:last\s)?"
+        "pattern": rf"^(?:when|by\swhom|how\soften)\s(?:was|were|has|have)\s{_APP}\s(?:been\s)?"
+        rf"(?:last\s)?"
         rf"(?:deployed|synced|released|updated)(?:\slast)?{_END}",
         "arguments": _APPLICATION,
     },
     {
-        "pattern": r"^when\sdid\s(?:i|we|you|they|someone)\s(?:last\s)?(?:deploy|sync|release|update)\s"
+        "pattern": r"^when\sdid\s(?:i|we|you|they|someone)\s(?:last\s)?(?:deploy|sync|release"
+        r"|update)\s"
         rf"{_APP}(?:\slast)?{_END}",
         "arguments": _APPLICATION,
     },
     {
-        "pattern": rf"^who\s(?:has\s)?(?:last\s)?(?:deployed|synced|released|updated)\s{_APP}(?:\slast)?{_END}",
+        "pattern": rf"^who\s(?:has\s)?(?:last\s)?(?:deployed|synced|released|updated)\s{_APP}(?:"
+        rf"\slast)?{_END}",
         "arguments": _APPLICATION,
     },
     {
@@ -194,7 +211,8 @@ DIFF: Final[list[MatchRuleJson]] = [
         "arguments": _APPLICATION,
     },
     {
-        "pattern": r"^what\s(?:would|will|does)\s(?:change|happen)\s(?:if|when)\s(?:i|we|you|someone)\s"
+        "pattern": r"^what\s(?:would|will|does)\s(?:change|happen)\s(?:if|when)\s(?:i|we|you"
+        r"|someone)\s"
         rf"(?:sync|synced|deploy|deployed|redeploy|redeployed)\s{_APP}{_END}",
         "arguments": _APPLICATION,
     },
@@ -204,12 +222,14 @@ DIFF: Final[list[MatchRuleJson]] = [
         "arguments": _APPLICATION,
     },
     {
-        "pattern": r"^what(?:'s|\sis|\shas)?\s(?:different|changed|out\sof\ssync|not\ssynced)\s(?:in|with|about|for)\s"
+        "pattern": r"^what(?:'s|\sis|\shas)?\s(?:different|changed|out\sof\ssync|not\ssynced)\s"
+        r"(?:in|with|about|for)\s"
         rf"{_APP}{_END}",
         "arguments": _APPLICATION,
     },
     {
-        "pattern": rf"^why\s(?:is|are)\s{_APP}\s(?:out[\s-]of[\s-]sync|not\s(?:synced|in\ssync)){_END}",
+        "pattern": rf"^why\s(?:is|are)\s{_APP}\s(?:out[\s-]of[\s-]sync|not\s(?:synced|in"
+        rf"\ssync)){_END}",
         "arguments": _APPLICATION,
     },
 ]

@@ -36,7 +36,8 @@ _BE = (
 _INTO = rf"{_BE}\s+(?:in|to|into|as|for|=|->)\s+"
 _NOW = r"(?:\s+(?:today|now|right\snow|currently|at\sthe\smoment))?"
 _DATE = (
-    r"(?:,?\s+(?:(?:at|with|by|using)\s(?:the\s)?(?:exchange\s)?rates?\s)?(?:on|at|of|for|from|in|as\sof)"
+    r"(?:,?\s+(?:(?:at|with|by|using)\s(?:the\s)?(?:exchange\s)?rates?\s)?(?:on|at|of|for|from"
+    r"|in|as\sof)"
     r"\s(?:the\s)?(?P<date>\d{4}-\d{1,2}-\d{1,2}))?"
 )
 _END = rf"{_NOW}\s*[?.!]?$"
@@ -65,18 +66,26 @@ CONVERT: list[MatchRuleJson] = [
         "arguments": _AMOUNTS,
     },
     {
+        "pattern": rf"{_LEAD}{_AMOUNT}\s+(?:in|to|into)\s+{_TO_ANY}\s+from"
+        rf"\s+{_FROM_ANY}{_DATE}{_END}",
+        "arguments": _AMOUNTS,
+    },
+    {
         # "what was 5 dollars on 2020-03-02 in euros"
         "pattern": rf"{_LEAD}{_AMOUNT}\s*{_FROM_ANY}{_DATE}{_INTO}{_TO_ANY}{_END}",
         "arguments": _AMOUNTS,
     },
     {
-        "pattern": rf"^how\s(?:many|much)\s+{_TO_ANY}\s+(?:is|are|was|were|for|in|do|does|can|could|will|would)"
+        "pattern": rf"^how\s(?:many|much)\s+{_TO_ANY}\s+(?:is|are|was|were|for|in|do|does|can"
+        rf"|could|will|would)"
         r"\s+(?:(?:i|you|we|it|one)\s+)?(?:(?:get|buy|have|need|pay|there|receive)\s+)?"
-        rf"(?:(?:for|with|from|in|to\sget)\s+)?{_AMOUNT}\s*{_FROM_ANY}(?:\s(?:worth|make|get\sme|buy))?{_DATE}{_END}",
+        rf"(?:(?:for|with|from|in|to\sget)\s+)?{_AMOUNT}\s*{_FROM_ANY}(?:\s(?:worth|make|get\sme"
+        rf"|buy))?{_DATE}{_END}",
         "arguments": _AMOUNTS,
     },
     {
-        "pattern": rf"^how\s(?:many|much)\s+{_TO_ANY}\s+(?:is|are|was|were|for|in|do|does|can|could|will|would)"
+        "pattern": rf"^how\s(?:many|much)\s+{_TO_ANY}\s+(?:is|are|was|were|for|in|do|does|can"
+        rf"|could|will|would)"
         r"\s+(?:(?:i|you|we|it|one)\s+)?(?:(?:get|buy|have|need|pay|there|receive)\s+)?"
         rf"(?:(?:for|with|from|in|to\sget)\s+)?(?P<from>{_SIGN}|{_CODE})\s?{_AMOUNT}{_DATE}{_END}",
         "arguments": _AMOUNTS,
@@ -89,7 +98,8 @@ CONVERT: list[MatchRuleJson] = [
     },
     {
         # "I have 200 dollars, how much is that in euros"
-        "pattern": rf"^(?:i|we)\s(?:have|has|had|got|own|earn|need|pay|paid|spent|want)\s+{_AMOUNT}\s*{_FROM_ANY}"
+        "pattern": rf"^(?:i|we)\s(?:have|has|had|got|own|earn|need|pay|paid|spent|want)"
+        rf"\s+{_AMOUNT}\s*{_FROM_ANY}"
         rf"\s*[,.;:-]?\s+(?:and\s)?(?:what|how\smuch|how\smany\s{_KNOWN})\s(?:is|are|would|does)"
         rf"\s(?:that|it|this|they){_INTO}{_TO_ANY}{_DATE}{_END}",
         "arguments": _AMOUNTS,
@@ -100,7 +110,8 @@ CONVERT: list[MatchRuleJson] = [
     },
     {
         # "exchange rate from GBP to JPY", "the rate of the krone against the euro"
-        "pattern": rf"^{_THE_RATE}{_RATE}\s*(?:(?:of|from|for|between)\s)?\s*{_FROM}{_AGAINST}{_TO}{_DATE}{_END}",
+        "pattern": rf"^{_THE_RATE}{_RATE}\s*(?:(?:of|from|for|between)\s)?"
+        rf"\s*{_FROM}{_AGAINST}{_TO}{_DATE}{_END}",
         "arguments": _ONE,
     },
     {
@@ -119,8 +130,8 @@ CONVERT: list[MatchRuleJson] = [
 LIST: list[MatchRuleJson] = [
     {
         "pattern": r"^(?:(?:which|what|list|show|tell|name|how\smany)\s+)(?:me\s)?"
-        r"(?:which\s|what\s)?(?:are\s)?(?:(?:the|all|your|available|supported|known)\s)*currencies\b[^?]*"
-        + _END,
+        r"(?:which\s|what\s)?(?:are\s)?(?:(?:the|all|your|available|supported|known)"
+        r"\s)*currencies\b[^?]*" + _END,
         "arguments": {},
     }
 ]

@@ -157,16 +157,17 @@ def build_server() -> MCPServer[Any]:
     )
     tools = CurrencyTools()
     server.add_tool(
-        tools.convert,
-        title="Convert money",
-        annotations=READ_ONLY,
-        meta={MATCH_KEY: patterns.CONVERT},
-    )
-    server.add_tool(
         tools.list_currencies,
         title="List currencies",
         annotations=READ_ONLY,
         meta={MATCH_KEY: patterns.LIST},
+    )
+    # Last, since matching gives each tool a share of what those before it left.
+    server.add_tool(
+        tools.convert,
+        title="Convert money",
+        annotations=READ_ONLY,
+        meta={MATCH_KEY: patterns.CONVERT},
     )
     return server
 

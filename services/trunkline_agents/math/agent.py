@@ -119,12 +119,10 @@ _CALCULUS = AgentSkill(
 plugin = AgentPlugin(
     agent=ReasoningAgentSpec(
         name="math",
-        description="Calculates, compares, solves equations, differentiates and integrates, exactly.",
+        description="Calculates, compares, solves, differentiates and integrates, exactly.",
         skills=[_ARITHMETIC, _STATEMENTS, _REWRITING, _EQUATIONS, _CALCULUS],
         servers=["math"],
         repeatable=True,
     ),
-    servers=lambda context: {
-        "math": McpServer(command="trunkline-mcp-math", idle_s=context.mesh.tool_idle_s)
-    },
+    servers=lambda _: {"math": McpServer(command="trunkline-mcp-math", idle_s=60)},
 )

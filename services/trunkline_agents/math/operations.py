@@ -23,6 +23,21 @@ from trunkline_agents.math.syntax import Node, has_decimals
 MAX_ANSWER_CHARS = 10_000
 # Simplifying a larger number rarely shortens it and may take long.
 _MAX_OPERATIONS_TO_SIMPLIFY = 50
+_MAX_EXPANDED_POWER = 200
+# With more divisors, only the primes are listed.
+_MAX_DIVISORS = 32
+# A larger number may take long to factor, which nobody asked for.
+_MAX_FACTORED = 10**18
+_PROPERTIES: dict[str, Callable[[int], object]] = {
+    "prime": sympy.isprime,
+    "even": lambda number: number % 2 == 0,
+    "odd": lambda number: number % 2 == 1,
+    "square": lambda number: number >= 0 and math.isqrt(number) ** 2 == number,
+}
+_PROPERTY_PHRASES = {"prime": "prime", "even": "even", "odd": "odd", "square": "a perfect square"}
+# The signs of the difference for which each relation holds.
+_RELATIONS = {"<": (-1,), "<=": (-1, 0), "=": (0,), ">=": (0, 1), ">": (1,)}
+_ORDER_PHRASES = {-1: "less than", 0: "equal to", 1: "greater than"}
 
 
 @dataclass(frozen=True)
@@ -107,7 +122,7 @@ def factor(*, expression: str) -> OperationAnswer:
         exact = "*".join(str(prime) if n == 1 else f"{prime}^{n}" for prime, n in factors.items())
         is_prime = len(factors) == 1 and sum(factors.values()) == 1 and value > 1
         text = f"{value} is prime" if is_prime else f"{value} = {exact}"
-        if not is_prime and sympy.divisor_count(value) <= MAX_DIVISORS:
+        if not is_prime and sympy.divisor_count(value) <= _MAX_DIVISORS:
             divisors = ", ".join(map(str, sympy.divisors(value)))
             text += f"; its divisors are {divisors}"
     else:
@@ -120,8 +135,8 @@ def expand(*, expression: str) -> OperationAnswer:
     value = _check_finite(_build(parse_expression(expression)))
     # A power of a sum has as many terms as its exponent, or many times more.
     for power in value.atoms(sympy.Pow):
-        if power.exp.is_Integer and abs(power.exp) > MAX_EXPANDED_POWER and power.base.is_Add:
-            reject(f"It would have too many terms: expand powers up to {MAX_EXPANDED_POWER}.")
+        if power.exp.is_Integer and abs(power.exp) > _MAX_EXPANDED_POWER and power.base.is_Add:
+            reject(f"It would have too many terms: expand powers up to {_MAX_EXPANDED_POWER}.")
     exact = render_exact(sympy.expand(value))
     return OperationAnswer(exact, {"expanded": exact})
 
@@ -133,7 +148,7 @@ def check(*, number: str, relation: str, other: str | None) -> OperationAnswer:
         whole = _check_whole(value)
         holds, phrase = bool(_PROPERTIES[relation](whole)), _PROPERTY_PHRASES[relation]
         text = f"{render_exact(value)} is {'' if holds else 'not '}{phrase}"
-        if relation == "prime" and not holds and whole > 1 and whole < MAX_FACTORED:
+        if relation == "prime" and not holds and whole > 1 and whole < _MAX_FACTORED:
             text += f": it is {factor(expression=str(whole)).data['factors']}"
     else:
         second = _build_real(other or "")
@@ -168,20 +183,6 @@ def _check_whole(value: SympyValue) -> int:
         reject(f"{render_exact(value)} is not a whole number.")
     return int(value)
 
-
-MAX_EXPANDED_POWER = 200
-MAX_DIVISORS = 32
-MAX_FACTORED = 10**18
-_PROPERTIES: dict[str, Callable[[int], object]] = {
-    "prime": sympy.isprime,
-    "even": lambda number: number % 2 == 0,
-    "odd": lambda number: number % 2 == 1,
-    "square": lambda number: number >= 0 and math.isqrt(number) ** 2 == number,
-}
-_PROPERTY_PHRASES = {"prime": "prime", "even": "even", "odd": "odd", "square": "a perfect square"}
-# The signs of the difference for which each relation holds.
-_RELATIONS = {"<": (-1,), "<=": (-1, 0), "=": (0,), ">=": (0, 1), ">": (1,)}
-_ORDER_PHRASES = {-1: "less than", 0: "equal to", 1: "greater than"}
 
 OPERATIONS: dict[str, Callable[..., OperationAnswer]] = {
     "calculate": calculate,

@@ -39,6 +39,7 @@ from trunkline_agents.math.syntax import (
     Variable,
     has_variables,
 )
+from trunkline_agents.math.wording import replace_words
 
 MAX_TEXT_CHARS = 2_000
 MAX_TOKENS = 1_000
@@ -47,90 +48,6 @@ MAX_EXPONENT_DIGITS = 4
 SYNTAX_HINT = (
     "Allowed are numbers, + - * / ^ %, !, parentheses, single-letter variables, "
     "pi, e, i, and functions such as sqrt(x), sin(x), ln(x) and factorial(n)."
-)
-
-# Phrases and their symbols.
-SPELLINGS = {
-    "square root of": "√",
-    "square root": "√",
-    "cube root of": "∛",
-    "cube root": "∛",
-    "multiplied by": "*",
-    "times": "*",
-    "divided by": "/",
-    "over": "/",
-    "plus": "+",
-    "minus": "-",
-    "raised to the power of": "^",
-    "raised to the power": "^",
-    "raised to": "^",
-    "to the power of": "^",
-    "to the power": "^",
-    "squared": "^2",
-    "cubed": "^3",
-    "twice": "2*",
-    "double": "2*",
-    "triple": "3*",
-    "percent": "%",
-    "per cent": "%",
-    "degrees": "°",
-    "degree": "°",
-    "sine": "sin",
-    "cosine": "cos",
-    "tangent": "tan",
-    "natural logarithm": "ln",
-    "natural log": "ln",
-    "logarithm": "log",
-    "absolute value": "abs",
-    "modulo": "mod",
-    "negative": "-",
-    "is equal to": "=",
-    "equal to": "=",
-    "equals": "=",
-    "greatest common divisor": "gcd",
-    "greatest common factor": "gcd",
-    "highest common factor": "gcd",
-    "least common multiple": "lcm",
-    "lowest common multiple": "lcm",
-    "average": "mean",
-    "total": "sum",
-    **dict.fromkeys(("largest", "biggest", "greatest", "highest", "maximum"), "max"),
-    **dict.fromkeys(("smallest", "lowest", "least", "minimum"), "min"),
-}
-_LONGEST_FIRST = sorted(SPELLINGS, key=len, reverse=True)
-# Digits may touch them: 30degrees, 4times.
-_PHRASE = re.compile(
-    r"(?<![a-z])(?:" + "|".join(_LONGEST_FIRST).replace(" ", r"\s{1,4}") + r")(?![a-z])",
-    re.IGNORECASE,
-)
-_TO_THE = re.compile(
-    r"\bto\s{1,4}the\s{1,4}(\d{1,6})(?:st|nd|rd|th)\b(?:\s{1,4}power\b)?", re.IGNORECASE
-)
-# A comma between groups of three digits, as in 1,200: not the one between arguments.
-_GROUPED = re.compile(r"(?<![\d.,(])(?<!,\s)\d{1,3}(?:,\d{3})+(?![\d,])(?!\s{0,4}[,)])")
-# A whole number and a fraction, as in 1 1/2.
-_MIXED = re.compile(r"(?<![\w./)])(\d{1,9})\s{1,3}(\d{1,9})/(\d{1,9})(?![\d/])")
-# Shares of money are computed as those of numbers.
-MONEY_WORDS = ["dollars?", "euros?", "pounds?", "yen", "bucks?", "francs?", "cents?", "usd", "eur", "gbp", "chf", "jpy"]
-_MONEY = re.compile(
-    r"[$€£¥](?=\s?\d)|(?<=\d)\s?(?:[$€£¥]|(?:" + "|".join(MONEY_WORDS) + r")\b)", re.IGNORECASE
-)
-_SYMBOLS = str.maketrans(
-    {
-        "\N{MULTIPLICATION SIGN}": "*",
-        "·": "*",
-        "⋅": "*",
-        "\N{ASTERISK OPERATOR}": "*",
-        "÷": "/",
-        "\N{DIVISION SLASH}": "/",
-        "\N{MINUS SIGN}": "-",
-        "\N{EN DASH}": "-",
-        "π": " pi ",
-        "∞": " oo ",
-        "²": "^2",
-        "³": "^3",
-        "\N{NO-BREAK SPACE}": " ",
-    }
 )
 
 _TOKEN = re.compile(
@@ -206,7 +123,7 @@ def tokenize(text: str) -> list[Token]:
             f"The expression is too long: {len(text):,} characters, and at most "
             f"{MAX_TEXT_CHARS:,} are allowed."
         )
-    plain = _replace_words(text).translate(_SYMBOLS)
+    plain = replace_words(text)
     tokens: list[Token] = []
     position = 0
     while position < len(plain):
@@ -218,15 +135,6 @@ def tokenize(text: str) -> list[Token]:
     if len(tokens) > MAX_TOKENS:
         reject(f"The expression has too many parts: {len(tokens):,}; {MAX_TOKENS:,} are allowed.")
     return [*tokens, Token(TokenKind.END, "the end")]
-
-
-def _replace_words(text: str) -> str:
-    """Replace the words of operators and functions by their symbols, and drop signs of money."""
-    text = _MONEY.sub(" ", text)
-    plain = _TO_THE.sub(lambda power: f"^{power[1]} ", text)
-    plain = _GROUPED.sub(lambda number: number[0].replace(",", ""), plain)
-    plain = _MIXED.sub(lambda number: f"({number[1]}+{number[2]}/{number[3]})", plain)
-    return _PHRASE.sub(lambda phrase: f" {SPELLINGS[' '.join(phrase[0].lower().split())]} ", plain)
 
 
 def _next_token(text: str, position: int) -> tuple[int, Token | None]:

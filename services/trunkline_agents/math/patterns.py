@@ -5,7 +5,8 @@ They are in RE2's syntax, which has no lookahead: `require` says what else a tex
 
 from typing import Any
 
-from trunkline_agents.math.parser import CONSTANTS, FUNCTIONS, MONEY_WORDS, SPELLINGS
+from trunkline_agents.math.parser import CONSTANTS, FUNCTIONS
+from trunkline_agents.math.wording import MONEY_WORDS, SPELLINGS
 from trunkline_agents.mcp_server import MatchRuleJson
 
 _WORDS = sorted(
@@ -30,7 +31,8 @@ _SYMBOL = r"[\d.\s+\-\x{2212}\x{2013}*/^%!(),\x{d7}·÷√∛π²³°$€£¥]"
 # Known words and single letters with symbols between them. It may be empty.
 _FORMULA = rf"{_WORD}?(?:{_SYMBOL}+{_WORD})*{_SYMBOL}*"
 _VERB = (
-    r"(?:which(?:\s(?:one|number))?\s(?:is|are)|what(?:'s|\sis|\sare|\sabout|\sdoes|\sdo\s(?:you|i|we)\sget\s(?:if|when)\s(?:you|i|we))"
+    r"(?:which(?:\s(?:one|number))?\s(?:is|are)|what(?:'s|\sis|\sare|\sabout|\sdoes|\sdo\s(?:you"
+    r"|i|we)\sget\s(?:if|when)\s(?:you|i|we))"
     r"|how\s(?:much\s(?:is|are|does)|about)|calculat(?:e|ing)|comput(?:e|ing)|evaluat(?:e|ing)"
     r"|simplify(?:ing)?|find|get|give\sme)"
 )
@@ -73,8 +75,8 @@ _EACH = r"(?P<x>[^?,;]*?(?:\d|\bpi\b)[^?,;]*?)"
 _OTHER = r"(?P<y>[^?]*?(?:\d|\bpi\b)[^?]*?)"
 # Words such as "what is the". A letter alone is a variable.
 _SOME_WORDS = r"^(?:(?:[a-z'][a-z']+|i)\s+)*?"
-# Phrases with operands, after such words, and their formulas. Longer ones are
-# first if a shorter one is a part of them.
+# Phrases with operands, after such words, and their formulas. A phrase is before those that match a
+# part of it.
 _PHRASES: tuple[tuple[str, str], ...] = (
     (rf"{_MORE}\s+{_X}\sby\s+{_P}", "({x})*(1+({p})/100)"),
     (rf"{_LESS}\s+{_X}\sby\s+{_P}", "({x})*(1-({p})/100)"),
@@ -91,7 +93,8 @@ _PHRASES: tuple[tuple[str, str], ...] = (
     ),
     (rf"{_P}\soff\s(?:of\s)?{_X}", "({x})*(1-({p})/100)"),
     (
-        rf"{_SHARE}\s(?:change|increase|decrease|difference)\s(?:from|between)\s+{_X}\s(?:to|and)\s+{_Y}",
+        rf"{_SHARE}\s(?:change|increase|decrease|difference)\s(?:from|between)\s+{_X}\s(?:to"
+        rf"|and)\s+{_Y}",
         "(({y})-({x}))/({x})*100",
     ),
     (rf"(?:add|sum)(?:ing)?(?:\sup|\stogether)?\s+(?P<x>{_LIST})", "sum of {x}"),
@@ -118,7 +121,8 @@ _PHRASES: tuple[tuple[str, str], ...] = (
         "abs(({x})-({y}))",
     ),
     (
-        rf"sum\sof\s(?:all\s)?(?:the\s)?first\s+{_X}\s(?:whole\s|natural\s|positive\s)?(?:numbers|integers)",
+        rf"sum\sof\s(?:all\s)?(?:the\s)?first\s+{_X}\s(?:whole\s|natural\s|positive\s)?"
+        rf"(?:numbers|integers)",
         "({x})*(({x})+1)/2",
     ),
     (rf"difference\s(?:between|of)\s+{_X}\s(?:and|to)\s+{_Y}", "abs(({x})-({y}))"),
@@ -127,16 +131,19 @@ _PHRASES: tuple[tuple[str, str], ...] = (
         "({y})/({x})",
     ),
     (
-        rf"remainder\s(?:of|when|if)\s(?:dividing\s)?(?:you\sdivide\s)?{_X}\s(?:is\s)?(?:divided\s)?by\s+{_Y}",
+        rf"remainder\s(?:of|when|if)\s(?:dividing\s)?(?:you\sdivide\s)?{_X}\s(?:is\s)?(?:divided"
+        rf"\s)?by\s+{_Y}",
         "mod({x},{y})",
     ),
     (rf"remainder\s(?:of|when|if)\s{_X}\s(?:/|over)\s+{_Y}", "mod({x},{y})"),
     (
-        rf"round(?:ing|ed)?\s+(?P<x>{_OPERAND})(?:off\s)?to\s+(?P<y>\d{{1,3}})(?:\sdecimals?|\splaces?|\sdigits?|\sfigures?)+",
+        rf"round(?:ing|ed)?\s+(?P<x>{_OPERAND})(?:off\s)?to\s+(?P<y>\d{{1,3}})(?:\sdecimals?|"
+        rf"\splaces?|\sdigits?|\sfigures?)+",
         "round({x},{y})",
     ),
     (
-        rf"round(?:ing|ed)?\s+(?:off\s)?{_X}(?:\sto\sthe\snearest\s(?:whole\snumber|whole|integer|one))?",
+        rf"round(?:ing|ed)?\s+(?:off\s)?{_X}(?:\sto\sthe\snearest\s(?:whole\snumber|whole"
+        rf"|integer|one))?",
         "round({x})",
     ),
     (rf"round(?:ing|ed)?\s+(?:off\s)?{_X}\sto\sthe\snearest\s(?:ten|10)", "round({x},-1)"),
@@ -144,15 +151,18 @@ _PHRASES: tuple[tuple[str, str], ...] = (
     (rf"square\sof\s+{_X}", "({x})^2"),
     (rf"cube\sof\s+{_X}", "({x})^3"),
     (
-        rf"(?:(?:what|which)(?:\sone|\snumber)?(?:'s|\sis)\s)?(?:the\s)?(?:{_LARGER}|biggest|largest|greatest)\s?[,:]?\s+{_EACH}\sor\s+{_OTHER}",
+        rf"(?:(?:what|which)(?:\sone|\snumber)?(?:'s|\sis)\s)?(?:the\s)?(?:{_LARGER}|biggest"
+        rf"|largest|greatest)\s?[,:]?\s+{_EACH}\sor\s+{_OTHER}",
         "max({x},{y})",
     ),
     (
-        rf"(?:(?:what|which)(?:\sone|\snumber)?(?:'s|\sis)\s)?(?:the\s)?(?:{_SMALLER}|smallest|lowest|least)\s?[,:]?\s+{_EACH}\sor\s+{_OTHER}",
+        rf"(?:(?:what|which)(?:\sone|\snumber)?(?:'s|\sis)\s)?(?:the\s)?(?:{_SMALLER}|smallest"
+        rf"|lowest|least)\s?[,:]?\s+{_EACH}\sor\s+{_OTHER}",
         "min({x},{y})",
     ),
     (
-        rf"sum\sof\s(?:all\s)?(?:the\s)?(?:whole\s)?(?:numbers|integers)\s(?:from|between)\s+{_X}\s(?:to|and|through)\s+{_Y}",
+        rf"sum\sof\s(?:all\s)?(?:the\s)?(?:whole\s)?(?:numbers|integers)\s(?:from|between)"
+        rf"\s+{_X}\s(?:to|and|through)\s+{_Y}",
         "(({x})+({y}))*(({y})-({x})+1)/2",
     ),
     (r"(?P<n>\d{1,3})(?:st|nd|rd|th)\sroot\sof\s+(?P<x>[\d.,\s+\-*/^()]+)", "root({x},{n})"),
@@ -280,12 +290,14 @@ CHECK: list[MatchRuleJson] = [
         "arguments": {"number": "{y}", "other": "{x}", "relation": "divisible by"},
     },
     {
-        "pattern": rf"^(?:does|do|will|can)\s{_EACH}\s(?:evenly\s)?(?:divide|go|fit)(?:\s(?:in|into))?\s"
+        "pattern": rf"^(?:does|do|will|can)\s{_EACH}\s(?:evenly\s)?(?:divide|go|fit)(?:\s(?:in"
+        rf"|into))?\s"
         rf"{_OTHER}{_EVENLY}{_END}",
         "arguments": {"number": "{y}", "other": "{x}", "relation": "divisible by"},
     },
     {
-        "pattern": rf"^can\s(?:you\sdivide\s)?{_EACH}\s(?:be\s)?(?:evenly\s)?(?:divided\s)?by\s{_OTHER}{_EVENLY}{_END}",
+        "pattern": rf"^can\s(?:you\sdivide\s)?{_EACH}\s(?:be\s)?(?:evenly\s)?(?:divided\s)?by"
+        rf"\s{_OTHER}{_EVENLY}{_END}",
         "arguments": {**_PAIR, "relation": "divisible by"},
     },
 ]
@@ -293,7 +305,8 @@ CHECK: list[MatchRuleJson] = [
 _FACTORED = {"expression": "{expression}"}
 FACTOR: list[MatchRuleJson] = [
     {
-        "pattern": r"^(?:please\s)?factor(?:i[sz]e)?(?:\sout)?\s+(?:the\s(?:number|expression|polynomial)\s)?"
+        "pattern": r"^(?:please\s)?factor(?:i[sz]e)?(?:\sout)?\s+(?:the\s(?:number|expression"
+        r"|polynomial)\s)?"
         r"(?P<expression>[^?]+)" + _END,
         "require": {"expression": _A_FORMULA},
         "arguments": _FACTORED,
@@ -352,8 +365,10 @@ SOLVE: list[MatchRuleJson] = [
         "arguments": {"equation": "{equation}", "variable": "{variable}"},
     },
     {
-        "pattern": r"^(?:(?:what|which|find)\s(?:is\s)?(?:the\s)?values?\sof\s)(?P<variable>[a-z])\s"
-        rf"(?:(?:satisf(?:y|ies)|solves?|makes?|if|when|where|for)\s)?(?P<equation>{_SIDE}={_SIDE})(?:\strue)?{_END}",
+        "pattern": r"^(?:(?:what|which|find)\s(?:is\s)?(?:the\s)?values?\sof\s)"
+        r"(?P<variable>[a-z])\s"
+        rf"(?:(?:satisf(?:y|ies)|solves?|makes?|if|when|where|for)\s)?"
+        rf"(?P<equation>{_SIDE}={_SIDE})(?:\strue)?{_END}",
         "require": {"equation": ".=."},
         "arguments": {"equation": "{equation}", "variable": "{variable}"},
     },

@@ -54,7 +54,7 @@ def _median(*numbers: SympyValue) -> SympyValue:
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
-def _round(number: SympyValue, places: SympyValue = sympy.Integer(0)) -> SympyValue:
+def _round(number: SympyValue, places: SympyValue = sympy.S.Zero) -> SympyValue:
     """Round half away from zero, as people do."""
     scale = sympy.Integer(10) ** places
     rounded = sympy.floor(sympy.Abs(number) * scale + sympy.Rational(1, 2)) / scale

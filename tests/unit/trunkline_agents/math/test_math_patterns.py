@@ -18,8 +18,8 @@ TOOLS = {
     "differentiate": math.DIFFERENTIATE,
     "integrate": math.INTEGRATE,
     "calculate": math.CALCULATE,
-    "convert": currency.CONVERT,
     "list_currencies": currency.LIST,
+    "convert": currency.CONVERT,
 }
 TYPES: dict[str, Callable[[Any], object]] = {"integer": int, "number": float, "string": str}
 

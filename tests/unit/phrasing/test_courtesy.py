@@ -1,0 +1,50 @@
+import time
+
+import pytest
+
+from trunkline.phrasing import asks_for_introduction, strip_courtesy
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("could you please tell me what 12 times 12 is, thanks", "what is 12 times 12"),
+        ("Hi, I was wondering what 15% of 60 is", "what is 15% of 60"),
+        ("hey, can you work out 81 divided by 9 for me?", "81 divided by 9"),
+        ("do you know how much 15 pounds are in euros?", "how much are 15 pounds in euros?"),
+        ("I need to know whether 97 is prime", "is 97 prime"),
+        ("can you tell me what is 2+2", "what is 2+2"),
+        ("Good morning! Could you convert 5 EUR to USD please?", "convert 5 EUR to USD"),
+        ("what is 5!, thanks", "what is 5!"),
+        ("please (2+3)*4", "(2+3)*4"),
+        ("list all apps please", "list all apps"),
+    ],
+)
+def test_polite_words_are_removed_and_the_question_is_direct(text: str, expected: str) -> None:
+    assert strip_courtesy(text) == expected
+
+
+@pytest.mark.parametrize("text", ["all apps", "what is that", "2+2", "please", "is it ok", ""])
+def test_a_direct_question_is_unchanged(text: str) -> None:
+    assert strip_courtesy(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["hello", "Help!", "hi there", "what can you do?", "hello, who are you", "thank you!"],
+)
+def test_a_greeting_asks_for_an_introduction(text: str) -> None:
+    assert asks_for_introduction(text)
+
+
+@pytest.mark.parametrize("text", ["", "hello world", "help me with 2+2", "what is 2", "yes", "👋"])
+def test_a_question_does_not_ask_for_an_introduction(text: str) -> None:
+    assert not asks_for_introduction(text)
+
+
+@pytest.mark.parametrize("word", ["please ", "thanks, ", "what ", "tell me what ", ", "])
+def test_time_is_linear_in_the_length(word: str) -> None:
+    began = time.process_time()
+    strip_courtesy(word * 4_000)
+    asks_for_introduction(word * 4_000)
+    assert time.process_time() - began < 5

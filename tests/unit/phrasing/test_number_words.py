@@ -1,0 +1,50 @@
+import time
+
+import pytest
+
+from trunkline.phrasing import find_numbers, write_digits
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("twenty-five times four", "25 times 4"),
+        ("one hundred and fifty divided by six", "150 divided by 6"),
+        ("three hundred thousand and five", "300005"),
+        ("a hundred and twenty euros", "120 euros"),
+        ("two dozen eggs", "24 eggs"),
+        ("1.5k USD", "1500 USD"),
+        ("2 million yen", "2000000 yen"),
+        ("half of 86", "(1/2) of 86"),
+        ("half 90", "(1/2) 90"),
+        ("two thirds of 90", "(2/3) of 90"),
+        ("one and a half plus two and a half", "1.5 plus 2.5"),
+        ("half of 50 and a third of 90", "(1/2) of 50 and (1/3) of 90"),
+        ("two point five", "2.5"),
+        ("five and six", "5 and 6"),
+        ("to the tenth power", "to the 10th power"),
+        ("on the first of March 2026", "on 2026-03-01"),
+        ("on March 2, 2020", "on 2020-03-02"),
+        ("the 2nd of March 2020", "2020-03-02"),
+        ("twenty first of May 2021", "2021-05-21"),
+        ("in two thousand and twenty", "in 2020"),
+    ],
+)
+def test_numbers_and_dates_in_words_become_digits(text: str, expected: str) -> None:
+    assert write_digits(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "a second thought", "an apple", "42", "may 2020", "half past", "and a", "¹ ²", "3.5"],
+)
+def test_other_text_is_unchanged(text: str) -> None:
+    assert write_digits(text) == text
+    assert find_numbers(text) == []
+
+
+@pytest.mark.parametrize("word", ["one ", "hundred and ", "a ", "9 ", "the first of ", "half "])
+def test_time_is_linear_in_the_length(word: str) -> None:
+    began = time.process_time()
+    write_digits(word * 4_000)
+    assert time.process_time() - began < 5
