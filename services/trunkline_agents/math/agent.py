@@ -124,5 +124,7 @@ plugin = AgentPlugin(
         servers=["math"],
         repeatable=True,
     ),
-    servers=lambda _: {"math": McpServer(command="trunkline-mcp-math", idle_s=60)},
+    servers=lambda context: {
+        "math": McpServer(command="trunkline-mcp-math", idle_s=context.mesh.tool_idle_s)
+    },
 )
