@@ -153,15 +153,18 @@ class PlainAnswer:
         current = {key: item for key, item in self._segments.items() if item.turn == turn}
         own = [item for item in current.values() if not item.child]
         written = [item for item in own if item.kind in _ANSWERS]
+        drafts = [item for item in own if item.kind == _DRAFT]
         whole = next((item for item in own if item.kind == _SYNTHESIS), None)
         if written:
             begun = _join_artifacts(_until_open(written, is_over=is_over))
-        elif self._is_rewritten and turn == self.turn:
-            begun = _join_artifacts([item for item in own if item.kind == _DRAFT])
-        elif turn == self.turn:
-            begun = _join_lines(self._step_texts(current, is_over=is_over))
+        elif drafts or (self._is_rewritten and not is_over):
+            begun = _join_artifacts(drafts)
+        elif not is_over:
+            begun = _join_lines(self._step_texts(current))
         else:
-            begun = _join_lines(item.text() for item in current.values() if item.child)
+            # Without the plan, which a later turn may have replaced.
+            children = dict.fromkeys(item.child for item in current.values() if item.child)
+            begun = _join_lines(_child_text(child, current, is_over=True) for child in children)
         return _continue(begun, whole)
 
     def turns(self) -> list[int]:
@@ -184,34 +187,21 @@ class PlainAnswer:
                 self.live = key
                 return
 
-    def _step_texts(self, current: dict[Key, _Segment], *, is_over: bool) -> Iterable[str]:
+    def _step_texts(self, current: dict[Key, _Segment]) -> Iterable[str]:
         """Yield the texts of the steps that the answer will begin with."""
         for step in self._steps:
             child = self._children.get(step, "")
-            segments = {key: item for key, item in current.items() if child and item.child == child}
-            state = self._stopped.get(child)
-            if not segments and any(item.child == child for item in self._segments.values()):
+            has_begun = any(child and item.child == child for item in current.values())
+            if not has_begun and any(item.child == child for item in self._segments.values()):
                 # An earlier turn has its answer.
                 continue
-            whole = next(
-                (
-                    item
-                    for (task, _), item in segments.items()
-                    if task == child and item.kind == _SYNTHESIS
-                ),
-                None,
-            )
-            parts = [item for item in segments.values() if item.kind in _ANSWERS]
+            state = self._stopped.get(child)
             is_complete = state == task_pb2.TASK_STATE_COMPLETED
-            begun = _join_lines(
-                item.text() for item in _until_open(parts, is_over=is_over or is_complete)
-            )
-            text = "".join(item for item in _continue(begun, whole) if isinstance(item, str))
-            has_failed = state is not None and not is_complete
-            if not has_failed or is_over:
+            text = _child_text(child, current, is_over=is_complete) if child else ""
+            if state is None or is_complete:
                 yield text
             # What follows is known once this step has completed with a text of artifacts.
-            if not is_over and not (is_complete and text):
+            if not (is_complete and text):
                 return
 
 
@@ -268,6 +258,18 @@ def _join_artifacts(segments: Iterable[_Segment]) -> AnswerContent:
         is_between = joined and items and isinstance(joined[-1], str) and isinstance(items[0], str)
         joined += ["\n", *items] if is_between else items
     return join_content(joined)
+
+
+def _child_text(child: str, current: dict[Key, _Segment], *, is_over: bool) -> str:
+    """Return the text of a child: its own combined answer, else what it and others wrote."""
+    segments = {key: item for key, item in current.items() if item.child == child}
+    whole = next(
+        (item for (task, _), item in segments.items() if task == child and item.kind == _SYNTHESIS),
+        None,
+    )
+    parts = [item for item in segments.values() if item.kind in _ANSWERS]
+    begun = _join_lines(item.text() for item in _until_open(parts, is_over=is_over))
+    return "".join(item for item in _continue(begun, whole) if isinstance(item, str))
 
 
 def _join_lines(texts: Iterable[str]) -> AnswerContent:

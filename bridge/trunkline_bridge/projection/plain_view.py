@@ -93,13 +93,15 @@ class PlainProjection:
                 segment.texts.append(part.text)
                 yield TextDelta(sequence, 0, self._view, part.text, False, self._epoch)
             else:
-                before = answer.content()
+                # An artifact stays in the answer of the turn in which it began.
+                turn = answer.turn if segment is None else segment.turn
+                before = answer.content(turn)
                 if segment is None or (number == 1 and delta.HasField("start")):
                     origin = header.origin if header.HasField("origin") else None
                     segment = answer.begin(key, delta.start.kind, origin)
                 segment.add(part)
                 segment.is_closed = is_last
-                yield from self._update(sequence, before)
+                yield from self._update(sequence, before, turn=turn)
             sequence += 1
 
     def _other(
@@ -122,8 +124,7 @@ class PlainProjection:
                 answer.update_live()
                 self._view = self._answer_view()
             case "rewound":
-                self._rewind(header, event.rewound.remains)
-                yield from self._update(sequence, before)
+                yield from self._rewind(header, sequence, event.rewound.remains)
             case "plan" if event.plan.steps:
                 answer.set_plan(event.plan.steps, is_rewritten=event.plan.rewritten)
                 yield from self._update(sequence, before)
@@ -145,32 +146,46 @@ class PlainProjection:
             if not wire.response.HasField("artifact_update"):
                 yield FullEvent(sequence, n, wire.response, self._epoch)
 
-    def _rewind(self, header: event_pb2.BatchHeader, remains: artifact_pb2.Artifact) -> None:
+    def _rewind(
+        self, header: event_pb2.BatchHeader, sequence: int, remains: artifact_pb2.Artifact
+    ) -> Iterator[WireEvent]:
         key = (header.origin.task_id, remains.artifact_id)
         segment = self._answer.find(key)
         if segment is None:
             return
+        before = self._answer.content(segment.turn)
         segment.content, segment.texts, segment.is_closed = [], [], False
         for part in remains.parts:
             segment.add(part)
+        yield from self._update(sequence, before, turn=segment.turn)
 
     def _update(
-        self, sequence: int, before: AnswerContent, *, closes: bool = False
+        self,
+        sequence: int,
+        before: AnswerContent,
+        *,
+        turn: int | None = None,
+        closes: bool = False,
     ) -> Iterator[FullEvent]:
-        """Yield the update that makes the answer what it is now, if there is a difference."""
+        """Yield the update that makes an answer what it is now, if there is a difference.
+
+        It is the answer of a turn, by default of the current one.
+        """
         self._answer.update_live()
-        after = self._answer.content()
+        turn = self._answer.turn if turn is None else turn
+        after = self._answer.content(turn)
         rest = find_rest(before, after)
         if rest == [] and not closes:
             return
         is_new = not before or rest is None
-        update = self._view.update(append=not is_new, last_chunk=closes)
+        view = self._view if turn == self._answer.turn else self._answer_view(turn)
+        update = view.update(append=not is_new, last_chunk=closes)
         artifact = update.artifact_update.artifact
         artifact.parts.extend(to_parts(after if is_new else rest or ()))
         if not artifact.parts:
             artifact.parts.add(text="")
         yield FullEvent(sequence, 0, self._links.event_to_urls(update), self._epoch)
 
-    def _answer_view(self) -> ArtifactView:
-        head = answer_head(self._answer.turn)
+    def _answer_view(self, turn: int | None = None) -> ArtifactView:
+        head = answer_head(self._answer.turn if turn is None else turn)
         return ArtifactView(self._task_id, self._context_id, head, role=ArtifactRole.ANSWER)

@@ -77,6 +77,7 @@ class Writer:
     revisions: dict[int, int] = field(default_factory=dict)
     finished_plans: set[int] = field(default_factory=set)
     calls: int = 0
+    turn: int = 1
     running: list[str] = field(default_factory=list)
 
     def put(self, event: event_pb2.Event, writer: str | None = None) -> None:
@@ -128,7 +129,9 @@ class Writer:
                 self.status(task_pb2.TASK_STATE_WORKING, text)
             case ("turn",):
                 self.status(task_pb2.TASK_STATE_INPUT_REQUIRED, "which?")
-                turn = event_pb2.TurnStarted(message=message_pb2.Message(message_id="m"), turn=2)
+                self.turn += 1
+                message = message_pb2.Message(message_id=f"m-{self.turn}")
+                turn = event_pb2.TurnStarted(message=message, turn=self.turn)
                 self.put(event_pb2.Event(turn_started=turn))
                 self.status(task_pb2.TASK_STATE_WORKING, "")
             case ("silent",):
