@@ -15,10 +15,10 @@ from google.protobuf import json_format
 
 from harness.journal.host_death import kill_host
 from harness.remote.model_server import ModelRequest, ModelServer, Reply, call, model_server, say
+from trunkline.client.services import OnProgress
 from trunkline.journal.journal import Journal
 from trunkline.reasoning import ModelChoice, ReasoningAgent, ToolListing
 from trunkline.reasoning.message_repair import CALL_INTERRUPTED
-from trunkline.reasoning.tool_source import OnProgress
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult

@@ -9,7 +9,17 @@ from typing import Annotated
 
 import typer
 
-from trunkline.cli.commands import a2a, audit, identity, inspect, mesh, project, serve, storage
+from trunkline.cli.commands import (
+    a2a,
+    audit,
+    identity,
+    inspect,
+    mesh,
+    project,
+    serve,
+    storage,
+    tools,
+)
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.plugins import PluginGroup
 from trunkline.cli.terminal import accept_any_text
@@ -32,7 +42,6 @@ for _command in (
     a2a.chat,
     a2a.demo,
     inspect.agents,
-    inspect.tools,
     inspect.tasks,
     inspect.task,
     inspect.cancel,
@@ -45,6 +54,7 @@ for _command in (
 ):
     app.command()(_command)
 app.add_typer(serve.serve, name="serve")
+app.add_typer(tools.tools, name="tools")
 app.add_typer(inspect.webhooks, name="webhooks")
 app.add_typer(storage.data, name="data")
 app.add_typer(mesh.mesh, name="mesh")

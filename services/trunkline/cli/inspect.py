@@ -1,4 +1,4 @@
-"""`trunkline agents`, `tools`, `tasks`, `task` and `cancel`: shows agents, tools and tasks."""
+"""`trunkline agents`, `tasks`, `task` and `cancel`: shows agents and tasks."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -19,7 +19,6 @@ from trunkline.v1 import (
     snapshot_pb2,
     task_pb2,
     task_service_pb2,
-    tool_service_pb2,
 )
 
 _PAGE_SIZE = 100
@@ -37,31 +36,6 @@ async def list_agents(mesh: str | None, *, as_json: bool) -> ExitCode:
     else:
         rows = [(agent["name"], agent["address"], agent["description"]) for agent in agents]
         print_table(("AGENT", "HOST", "DESCRIPTION"), rows)
-    return ExitCode.OK
-
-
-async def list_tools(mesh: str | None, *, as_json: bool) -> ExitCode:
-    """Print the tools of ready servers, and the other servers with their errors."""
-    async with open_mesh_view(mesh) as view:
-        listing = await view.tool_client().list_tools()
-    if as_json:
-        print_json(json_format.MessageToDict(listing, preserving_proto_field_name=True))
-        return ExitCode.OK
-    rows = [
-        (
-            f"{tool.server}/{tool.name}",
-            "ready",
-            "asks" if tool.needs_approval else "",
-            tool.description,
-        )
-        for tool in listing.tools
-    ]
-    rows += [
-        (server.name, _server_state(server), "", server.error)
-        for server in listing.servers
-        if _server_state(server) != "ready"
-    ]
-    print_table(("TOOL", "STATE", "APPROVAL", "DESCRIPTION"), rows)
     return ExitCode.OK
 
 
@@ -143,14 +117,6 @@ def _task_json(task: snapshot_pb2.TaskSummary) -> dict[str, str]:
         "create_time": task.create_time.ToJsonString(),
         "parent_task_id": task.parent_task_id,
     }
-
-
-def _server_state(server: tool_service_pb2.ToolServer) -> str:
-    """Return the state of a server, or that of its circuit breaker unless it is closed."""
-    if server.breaker not in ("", "closed"):
-        return server.breaker
-    name = tool_service_pb2.ToolServerState.Name(server.state)
-    return name.removeprefix("TOOL_SERVER_STATE_").lower()
 
 
 async def show_task(task_id: str, mesh: str | None, *, account: str, as_json: bool) -> ExitCode:

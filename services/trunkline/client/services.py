@@ -1,8 +1,8 @@
 """Clients of the mesh's own services: the registry, the tool adapter and the span store."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import TypeAlias
 
@@ -12,7 +12,12 @@ from trunkline.client.channels import channel_breaker, peer_address
 from trunkline.client.host import UNARY_TIMEOUT_S
 from trunkline.client.statements import find_statement, statement_metadata
 from trunkline.client.status import translate_errors
-from trunkline.errors import PeerTimeoutError, PeerUnavailableError, UnsupportedOperationError
+from trunkline.errors import (
+    PeerProtocolError,
+    PeerTimeoutError,
+    PeerUnavailableError,
+    UnsupportedOperationError,
+)
 from trunkline.runtime import next_tick, sleep_until_tick
 from trunkline.v1 import (
     registry_service_pb2,
@@ -25,6 +30,10 @@ from trunkline.v1 import (
 
 # Short, because the registry answers from memory and a lease must not end while a call hangs.
 REGISTRY_TIMEOUT_S = 5.0
+# MCP servers that are starting are waited for this long.
+_TOOL_SERVERS_TIMEOUT_S = 60.0
+
+OnProgress: TypeAlias = Callable[[tool_service_pb2.ToolProgress], Awaitable[None]]
 
 _HoldLeaseCall: TypeAlias = grpc.aio.StreamUnaryCall[
     registry_service_pb2.HoldLeaseRequest, registry_service_pb2.HoldLeaseResponse
@@ -183,6 +192,39 @@ class ToolClient:
             finally:
                 call.cancel()
 
+    async def fetch_result(
+        self, request: tool_service_pb2.CallToolRequest, *, on_progress: OnProgress
+    ) -> tool_service_pb2.ToolResult:
+        """Call a tool and return its result. Cancellation cancels the tool."""
+        async with self.call_tool(request) as responses:
+            async for response in responses:
+                match response.WhichOneof("payload"):
+                    case "progress":
+                        await on_progress(response.progress)
+                    case "result":
+                        return response.result
+        raise PeerProtocolError("the tool adapter", "a call ended without a result")
+
+    async def list_settled_tools(
+        self, servers: tuple[str, ...] = ()
+    ) -> tool_service_pb2.ListToolsResponse:
+        """Return the tools as `list_tools` does, but wait for servers that are starting."""
+        listing = await self.list_tools(servers)
+        try:
+            async with asyncio.timeout(_TOOL_SERVERS_TIMEOUT_S):
+                if _is_starting(listing.servers):
+                    async with aclosing(self.watch_tools(servers)) as lists:
+                        async for latest in lists:
+                            listing = tool_service_pb2.ListToolsResponse(
+                                tools=latest.tools, servers=latest.servers
+                            )
+                            if not _is_starting(listing.servers):
+                                break
+        except TimeoutError:
+            # Servers that are still starting count as unavailable.
+            pass
+        return listing
+
     async def watch_tools(
         self, servers: tuple[str, ...] = ()
     ) -> AsyncGenerator[tool_service_pb2.WatchToolsResponse, None]:
@@ -195,6 +237,10 @@ class ToolClient:
                     yield response
         finally:
             call.cancel()
+
+
+def _is_starting(servers: Sequence[tool_service_pb2.ToolServer]) -> bool:
+    return any(server.state == tool_service_pb2.TOOL_SERVER_STATE_STARTING for server in servers)
 
 
 def remaining_s(request: tool_service_pb2.CallToolRequest) -> float | None:

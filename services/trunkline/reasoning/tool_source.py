@@ -1,22 +1,16 @@
 """Tool sources for reasoning agents, such as the mesh's tool adapter."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from trunkline.client.directory import Directory
-from trunkline.client.services import ToolClient
-from trunkline.errors import PeerProtocolError, ToolNotFoundError
+from trunkline.client.services import OnProgress, ToolClient
+from trunkline.errors import ToolNotFoundError
 from trunkline.settings import AgentSettings
 from trunkline.v1 import tool_service_pb2
 
 TOOL_SERVICE = "trunkline.v1.ToolService"
-SETTLE_TIMEOUT_S = 60.0
-"""A turn waits this long for servers that are starting."""
-
-OnProgress: TypeAlias = Callable[[tool_service_pb2.ToolProgress], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,33 +49,14 @@ class MeshTools:
 
     async def list_tools(self, servers: Sequence[str]) -> ToolListing:
         """Return the tools of these servers. Waits for servers that are starting."""
-        client = self._client()
-        response: tool_service_pb2.ListToolsResponse | tool_service_pb2.WatchToolsResponse
-        response = await client.list_tools(tuple(servers))
-        try:
-            async with asyncio.timeout(SETTLE_TIMEOUT_S):
-                if _is_starting(response.servers):
-                    async with aclosing(client.watch_tools(tuple(servers))) as lists:
-                        async for response in lists:
-                            if not _is_starting(response.servers):
-                                break
-        except TimeoutError:
-            # Servers that are still starting count as unavailable.
-            pass
+        response = await self._client().list_settled_tools(tuple(servers))
         return _build_listing(servers, response)
 
     async def call_tool(
         self, request: tool_service_pb2.CallToolRequest, *, on_progress: OnProgress
     ) -> tool_service_pb2.ToolResult:
         """Call a tool through the adapter."""
-        async with self._client().call_tool(request) as responses:
-            async for response in responses:
-                match response.WhichOneof("payload"):
-                    case "progress":
-                        await on_progress(response.progress)
-                    case "result":
-                        return response.result
-        raise PeerProtocolError("the tool adapter", "a call ended without a result")
+        return await self._client().fetch_result(request, on_progress=on_progress)
 
     def _client(self) -> ToolClient:
         return ToolClient(self._directory.channel_for_service(TOOL_SERVICE))
@@ -110,13 +85,9 @@ class AllowedTools:
         return await self._source.call_tool(request, on_progress=on_progress)
 
 
-def _is_starting(servers: Sequence[tool_service_pb2.ToolServer]) -> bool:
-    return any(server.state == tool_service_pb2.TOOL_SERVER_STATE_STARTING for server in servers)
-
-
 def _build_listing(
     names: Sequence[str],
-    response: tool_service_pb2.ListToolsResponse | tool_service_pb2.WatchToolsResponse,
+    response: tool_service_pb2.ListToolsResponse,
 ) -> ToolListing:
     problems = dict.fromkeys(names, "it is not in the mcpServers file")
     for server in response.servers:

@@ -132,7 +132,8 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
 
     def _make_uploader(self, request: tool_service_pb2.CallToolRequest) -> ContentUploader | None:
         artifacts = self._artifacts
-        if artifacts is None or not request.task_id:
+        # Only an agent's call belongs to a task of a host, which could store the content.
+        if artifacts is None or not (request.task_id and request.agent):
             return None
 
         async def upload(content: bytes, about: part_pb2.Part) -> part_pb2.Part:

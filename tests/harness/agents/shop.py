@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from trunkline.client.services import OnProgress
 from trunkline.reasoning import ReasoningAgent, ToolListing
 from trunkline.reasoning.models import Model
-from trunkline.reasoning.tool_source import OnProgress
 from trunkline.tasks.approvals import arguments_to_dict
 from trunkline.v1 import agent_card_pb2, part_pb2, tool_service_pb2
 

@@ -18,9 +18,9 @@ from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
 
+from trunkline.client.services import OnProgress
 from trunkline.reasoning import ReasoningAgent, ToolListing
 from trunkline.reasoning.models import Model
-from trunkline.reasoning.tool_source import OnProgress
 from trunkline.v1 import agent_card_pb2, part_pb2, tool_service_pb2
 
 FOLDER = Path(os.environ.get("REASONER_FOLDER", "."))

@@ -11,6 +11,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from harness.agents.inline_agents import NOTHING, message, status_texts, texts
 from harness.agents.shop import Orders, shop
 from harness.journal.host_death import find_replayed, kill_host, replay_journal
+from trunkline.client.services import OnProgress
 from trunkline.errors import ToolServerUnavailableError
 from trunkline.journal.batches import parse_batch
 from trunkline.journal.events import parse_header
@@ -23,7 +24,6 @@ from trunkline.reasoning.continuation import (
     find_open_calls,
 )
 from trunkline.reasoning.models import Model
-from trunkline.reasoning.tool_source import OnProgress
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State

@@ -19,12 +19,12 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_core.runnables import Runnable
 from pydantic import PrivateAttr
 
+from trunkline.client.services import OnProgress
 from trunkline.errors import StepLimitError, ToolServerUnavailableError
 from trunkline.journal.journal import Journal
 from trunkline.reasoning import ReasoningAgent, ToolListing
 from trunkline.reasoning.graph import ReasoningTurn, build_graph, run_turn
 from trunkline.reasoning.models import Model
-from trunkline.reasoning.tool_source import OnProgress
 from trunkline.reasoning.toolbox import Toolbox
 from trunkline.reasoning.turn_result import ResultStatus, TurnResult
 from trunkline.tasks.agent import Agent
