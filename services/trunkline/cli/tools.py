@@ -17,12 +17,19 @@ from trunkline.cli.mesh_view import MeshView, open_mesh_view
 from trunkline.cli.terminal import print_json, print_progress, print_stderr, print_table
 from trunkline.errors import (
     InvalidArgumentError,
+    PeerTimeoutError,
     ToolNotFoundError,
     ToolServerUnavailableError,
 )
+from trunkline.reasoning.tool_questions import (
+    build_continuation,
+    build_pending,
+    read_answer,
+    render_question,
+)
 from trunkline.tasks.approvals import digest_call, parse_arguments, render_arguments
 from trunkline.tasks.content import exact_json, to_json
-from trunkline.v1 import part_pb2, tool_service_pb2
+from trunkline.v1 import message_pb2, part_pb2, tool_service_pb2
 
 _NEAR_NAMES: Final = 3
 # Of `difflib`, at most 1.
@@ -120,6 +127,12 @@ def call_tool(command: ToolCommand, mesh: str | None, *, as_json: bool) -> ExitC
                 return refusal
             _approve(request, arguments)
         result = runner.run(_call(request, mesh, timeout_s=command.timeout_s))
+        while result.HasField("question"):
+            continuation = _ask_question(f"{tool.server}/{tool.name}", result.question)
+            if continuation is None:
+                return ExitCode.INPUT_REQUIRED
+            request.continuation.CopyFrom(continuation)
+            result = runner.run(_call(request, mesh, timeout_s=command.timeout_s))
     _print_result(result, as_json=as_json)
     return ExitCode.FAILED if result.is_error else ExitCode.OK
 
@@ -238,7 +251,7 @@ def _ask_for_approval(
     """Ask the user to approve a call. Return None if they do, else the exit code."""
     arguments = request.exact_arguments or render_arguments(request.arguments)
     question = f"{tool.server}/{tool.name} with {arguments} needs your approval"
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not _can_ask():
         print_stderr(f"{question}: call it on a terminal, or add --yes")
         return ExitCode.INPUT_REQUIRED
     # Not by `input`, which could print it to stdout, where the result goes.
@@ -251,6 +264,29 @@ def _ask_for_approval(
         return None
     print_stderr("not called")
     return ExitCode.FAILED
+
+
+def _ask_question(
+    tool: str, question: tool_service_pb2.ToolQuestion
+) -> tool_service_pb2.ToolContinuation | None:
+    """Ask the user what a tool asks. Return the continuation of the call; None: nobody answers."""
+    pending = build_pending(tool, question)
+    print_stderr(render_question(pending))
+    while _can_ask():
+        try:
+            line = input()
+        except EOFError:
+            break
+        answer = read_answer(pending, message_pb2.Message(parts=[part_pb2.Part(text=line)]))
+        if not answer.missing:
+            return build_continuation(pending, answer.responses)
+        print_stderr(f"Please add {', '.join(answer.missing)}.")
+    print_stderr("the tool asks: call it on a terminal to answer")
+    return None
+
+
+def _can_ask() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def _approve(request: tool_service_pb2.CallToolRequest, arguments: Mapping[str, Any]) -> None:
@@ -272,8 +308,24 @@ async def _call(
         total = f" of {progress.total:g}" if progress.total else ""
         print_progress(progress.message or f"{progress.progress:g}{total}")
 
+    handle = request.continuation.task_handle
+
+    async def on_task(new: str) -> None:
+        nonlocal handle
+        handle = new
+
     async with open_mesh_view(mesh) as view:
-        return await view.tool_client().fetch_result(request, on_progress=show)
+        client = view.tool_client()
+        try:
+            return await client.fetch_result(request, on_progress=show, on_task=on_task)
+        except (asyncio.CancelledError, PeerTimeoutError):
+            if handle:
+                await client.cancel_tool_task(
+                    tool_service_pb2.CancelToolTaskRequest(
+                        server=request.server, tool=request.tool, handle=handle
+                    )
+                )
+            raise
 
 
 def _print_result(result: tool_service_pb2.ToolResult, *, as_json: bool) -> None:

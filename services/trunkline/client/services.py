@@ -34,6 +34,8 @@ REGISTRY_TIMEOUT_S = 5.0
 _TOOL_SERVERS_TIMEOUT_S = 60.0
 
 OnProgress: TypeAlias = Callable[[tool_service_pb2.ToolProgress], Awaitable[None]]
+OnTask: TypeAlias = Callable[[str], Awaitable[None]]
+"""Called with the handle of the task that a call became."""
 
 _HoldLeaseCall: TypeAlias = grpc.aio.StreamUnaryCall[
     registry_service_pb2.HoldLeaseRequest, registry_service_pb2.HoldLeaseResponse
@@ -193,17 +195,32 @@ class ToolClient:
                 call.cancel()
 
     async def fetch_result(
-        self, request: tool_service_pb2.CallToolRequest, *, on_progress: OnProgress
+        self,
+        request: tool_service_pb2.CallToolRequest,
+        *,
+        on_progress: OnProgress,
+        on_task: OnTask | None = None,
     ) -> tool_service_pb2.ToolResult:
-        """Call a tool and return its result. Cancellation cancels the tool."""
+        """Call a tool and return its result. Cancellation cancels the tool.
+
+        `on_task` is called with the handle if the call becomes a task, which then has to be
+        canceled by `cancel_tool_task`.
+        """
         async with self.call_tool(request) as responses:
             async for response in responses:
                 match response.WhichOneof("payload"):
                     case "progress":
                         await on_progress(response.progress)
+                    case "task" if on_task is not None:
+                        await on_task(response.task.handle)
                     case "result":
                         return response.result
         raise PeerProtocolError("the tool adapter", "a call ended without a result")
+
+    async def cancel_tool_task(self, request: tool_service_pb2.CancelToolTaskRequest) -> None:
+        """Tell an MCP server that a task is wanted no more."""
+        with self._breaker.guard(), translate_errors(self._peer):
+            await self._stub.CancelToolTask(request, timeout=UNARY_TIMEOUT_S)
 
     async def list_settled_tools(
         self, servers: tuple[str, ...] = ()

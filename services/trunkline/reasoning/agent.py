@@ -8,6 +8,7 @@ from trunkline import runtime
 from trunkline.errors import ModelOverflowError
 from trunkline.reasoning.conversation_lock import lock_conversation
 from trunkline.reasoning.models import Model, ModelChoice, open_model
+from trunkline.reasoning.tool_questions import build_question_message
 from trunkline.reasoning.tool_source import ToolListing, ToolSource
 from trunkline.reasoning.toolbox import Toolbox
 from trunkline.reasoning.turn_result import ASK_USER, GIVE_UP, ResultStatus
@@ -131,6 +132,9 @@ class ReasoningAgent:
         match result.status:
             case ResultStatus.COMPLETED:
                 await task.complete()
+            case ResultStatus.INPUT_REQUIRED if result.questions:
+                modes = task.accepted_output_modes
+                await task.require_input(build_question_message(result.questions, modes))
             case ResultStatus.INPUT_REQUIRED:
                 await task.require_input(result.text or None)
             case _:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from trunkline.client.directory import Directory
-from trunkline.client.services import OnProgress, ToolClient
+from trunkline.client.services import OnProgress, OnTask, ToolClient
 from trunkline.errors import ToolNotFoundError
 from trunkline.settings import AgentSettings
 from trunkline.v1 import tool_service_pb2
@@ -32,12 +32,26 @@ class ToolSource(Protocol):
         """
 
     async def call_tool(
-        self, request: tool_service_pb2.CallToolRequest, *, on_progress: OnProgress
+        self,
+        request: tool_service_pb2.CallToolRequest,
+        *,
+        on_progress: OnProgress,
+        on_task: OnTask | None = None,
     ) -> tool_service_pb2.ToolResult:
         """Call a tool. Cancellation cancels the tool.
 
+        `on_task` is called with the handle if the call becomes a long-running task. Cancellation
+        then ends only the call, and `cancel_task` the task.
+
         Raises:
             TrunklineError: the call failed. An error of the tool is a result.
+        """
+
+    async def cancel_task(self, request: tool_service_pb2.CancelToolTaskRequest) -> None:
+        """Tell an MCP server that a task is wanted no more.
+
+        Raises:
+            TrunklineError: the server is down, or the agent may not use the tool.
         """
 
 
@@ -53,10 +67,18 @@ class MeshTools:
         return _build_listing(servers, response)
 
     async def call_tool(
-        self, request: tool_service_pb2.CallToolRequest, *, on_progress: OnProgress
+        self,
+        request: tool_service_pb2.CallToolRequest,
+        *,
+        on_progress: OnProgress,
+        on_task: OnTask | None = None,
     ) -> tool_service_pb2.ToolResult:
         """Call a tool through the adapter."""
-        return await self._client().fetch_result(request, on_progress=on_progress)
+        return await self._client().fetch_result(request, on_progress=on_progress, on_task=on_task)
+
+    async def cancel_task(self, request: tool_service_pb2.CancelToolTaskRequest) -> None:
+        """Cancel a task through the adapter."""
+        await self._client().cancel_tool_task(request)
 
     def _client(self) -> ToolClient:
         return ToolClient(self._directory.channel_for_service(TOOL_SERVICE))
@@ -77,12 +99,20 @@ class AllowedTools:
         return replace(listing, tools=tools)
 
     async def call_tool(
-        self, request: tool_service_pb2.CallToolRequest, *, on_progress: OnProgress
+        self,
+        request: tool_service_pb2.CallToolRequest,
+        *,
+        on_progress: OnProgress,
+        on_task: OnTask | None = None,
     ) -> tool_service_pb2.ToolResult:
         """Call a tool. Raises ToolNotFoundError if the agent may not use it."""
         if not self._options.allows_tool(request.server, request.tool):
             raise ToolNotFoundError(request.server, request.tool)
-        return await self._source.call_tool(request, on_progress=on_progress)
+        return await self._source.call_tool(request, on_progress=on_progress, on_task=on_task)
+
+    async def cancel_task(self, request: tool_service_pb2.CancelToolTaskRequest) -> None:
+        """Cancel a task."""
+        await self._source.cancel_task(request)
 
 
 def _build_listing(

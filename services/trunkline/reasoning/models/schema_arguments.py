@@ -85,6 +85,33 @@ def take_arguments(question: str, schema: Mapping[str, Any]) -> TakenArguments:
     return _Taking(question, schema).take()
 
 
+def take_one(text: str, name: str, schema: Mapping[str, Any]) -> Any:  # noqa: ANN401  a JSON value
+    """Return a whole text as the value of one argument; None if it is no such value."""
+    slot = _find_slot(name, schema)
+    quoted = find_values(text)
+    if slot.kind != "text":
+        text = text.rstrip(" .!")
+    elif len(quoted) == 1 and quoted[0].kind == "text":
+        text = quoted[0].text
+    try:
+        return slot.parse(text.strip()) if text.strip() else None
+    except (ValueError, OverflowError, RecursionError):
+        return None
+
+
+def describe_argument(name: str, schema: Mapping[str, Any]) -> str:
+    """Return an argument's name, the values that it takes, and its description, for people."""
+    slot = _find_slot(name, schema)
+    note = str(slot.schema.get("description") or slot.schema.get("title") or "").strip()
+    text = slot.describe() if slot.is_required else f"{slot.describe()}, optional"
+    return f"{text}: {note}" if note else text
+
+
+def _find_slot(name: str, schema: Mapping[str, Any]) -> "_Slot":
+    properties = schema.get("properties", {})
+    return _Slot(name, _resolve(properties.get(name), schema), name in schema.get("required", ()))
+
+
 def find_values(question: str) -> list[Span]:
     """Return the values in a question, in order. They do not overlap."""
     spans = []
