@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import pty
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -10,7 +11,7 @@ from pathlib import Path
 from harness.mcp import asking_server
 from harness.mcp.bundled_servers import only_servers
 from harness.mcp.scripted_servers import wait_for
-from harness.mesh.command_line import LIMIT_S, CompletedCommand, run_command, start_command
+from harness.mesh.command_line import COMMAND, LIMIT_S, CompletedCommand, run_command, start_command
 from harness.mesh.processes import MeshProcess, free_address, running_mesh, running_process
 from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.cli.mesh_view import open_mesh_view
@@ -55,6 +56,22 @@ async def wait_for_task(
                 if task.task.history[0].parts[0].text == text and predicate(task):
                     return task
             await asyncio.sleep(0.05)
+
+
+async def call_on_terminal(text: bytes, *words: str) -> tuple[int | None, bytes]:
+    """Run a command on a terminal on which a text is typed; return its exit code and stdout."""
+    terminal, side = pty.openpty()
+    try:
+        os.write(terminal, text)
+        process = await asyncio.create_subprocess_exec(
+            *COMMAND, *words, stdin=side, stdout=asyncio.subprocess.PIPE, stderr=side
+        )
+        async with asyncio.timeout(LIMIT_S):
+            out, _ = await process.communicate()
+    finally:
+        os.close(terminal)
+        os.close(side)
+    return process.returncode, out
 
 
 async def test_a_question_and_a_task_outlive_a_killed_mesh(tmp_path: Path) -> None:
@@ -104,10 +121,21 @@ async def test_a_task_of_a_tool_asks_and_is_canceled_with_the_task_of_the_mesh(
         done = await ask(mesh, "Yes.", "--task", asked.json["task_id"])
         assert (done.exit, done.out) == (0, "a sweet tart\n")
         (tmp_path / "done").unlink()
+        waiting = (await ask(mesh, "sweeten pie", "--json")).json["task_id"]
+        canceled = await run_command("cancel", waiting, "--mesh", mesh.mesh_address)
+        assert canceled.exit == 0
+        assert read_log(tmp_path) == ["bake", "answered", "bake", "canceled"]
         command = ("ask", "--url", mesh.http_url, "--agent", "bakery", "bake pie")
         async with start_command(*command) as asking, asyncio.timeout(LIMIT_S):
-            await wait_for(lambda: read_log(tmp_path).count("bake") == 2)
+            await wait_for(lambda: read_log(tmp_path).count("bake") == 3)
             asking.send_signal(2)
             await asking.wait()
-        await wait_for(lambda: "canceled" in read_log(tmp_path))
-    assert read_log(tmp_path) == ["bake", "answered", "bake", "canceled"]
+        await wait_for(lambda: read_log(tmp_path).count("canceled") == 2)
+        assert read_log(tmp_path)[4:] == ["bake", "canceled"]
+        call = ("tools", "call", "bakery/book_table", "--yes", "--mesh", mesh.mesh_address)
+        unanswered = await run_command(*call, "--arg", "city=Rome")
+        assert unanswered.exit == 3
+        assert "bakery/book_table asks: A table in Rome?" in unanswered.err
+        typed = b"4 seats\n4 seats, garden\n"
+        answered = await call_on_terminal(typed, *call, "--arg", "city=Oslo")
+        assert answered == (0, b"A table in Oslo for 4.\n")

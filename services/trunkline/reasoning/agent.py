@@ -106,6 +106,19 @@ class ReasoningAgent:
                     await task.rewind(state.get("written"))
                 await self._run(task, checkpoints)
 
+    async def cancel_waiting(self, task: TurnRuntime) -> None:
+        """Cancel the tasks of MCP servers that wait for an answer of this task's user."""
+        if not any(call.task_handle for call in task.latest.tool_calls):
+            return
+        await prewarm()
+        from trunkline.reasoning.continuation import decode_continuation
+        from trunkline.reasoning.tool_node import cancel_tool_task
+
+        continuation = decode_continuation(task)
+        for question in continuation.questions.values() if continuation else ():
+            if question["task_handle"]:
+                await cancel_tool_task(task, self._tools, question["tool"], question["task_handle"])
+
     async def _run(self, task: TurnRuntime, checkpoints: "TurnCheckpoints | None") -> None:
         from trunkline.reasoning.graph import build_graph, run_turn
         from trunkline.reasoning.turn import ReasoningTurn

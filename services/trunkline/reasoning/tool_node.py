@@ -34,6 +34,7 @@ from trunkline.reasoning.tool_questions import (
     read_answer,
 )
 from trunkline.reasoning.tool_results import list_result_files, quote_sources, render_for_model
+from trunkline.reasoning.tool_source import ToolSource
 from trunkline.reasoning.turn import ReasoningState, ReasoningTurn, check_message_limit
 from trunkline.reasoning.turn_result import ResultStatus
 from trunkline.redaction import redact_addresses
@@ -199,7 +200,7 @@ async def _execute(
     except asyncio.CancelledError:
         # A host that stops leaves the task to the next one.
         if handle and turn.task.is_over:
-            await _cancel_task(turn, request, handle)
+            await cancel_tool_task(turn.task, turn.source, label, handle)
         raise
     except TrunklineError as error:
         telemetry.mark_error(span, error)
@@ -221,18 +222,20 @@ async def _execute(
     return ToolMessage(content=text, tool_call_id=call["id"] or "", artifact=artifact)
 
 
-async def _cancel_task(
-    turn: ReasoningTurn, request: tool_service_pb2.CallToolRequest, handle: str
-) -> None:
-    """Cancel the task that a call became, while the turn is being canceled."""
-    cancel = tool_service_pb2.CancelToolTaskRequest(
-        server=request.server, tool=request.tool, handle=handle, agent=request.agent
+async def cancel_tool_task(task: TurnRuntime, source: ToolSource, tool: str, handle: str) -> None:
+    """Cancel the task of an MCP server, because the task whose call became it is canceled.
+
+    `tool` is SERVER/TOOL. A server that can't be reached is logged.
+    """
+    server, _, name = tool.partition("/")
+    request = tool_service_pb2.CancelToolTaskRequest(
+        server=server, tool=name, handle=handle, agent=task.agent
     )
     try:
         async with asyncio.timeout(_CANCEL_S):
-            await turn.source.cancel_task(cancel)
+            await source.cancel_task(request)
     except (TimeoutError, TrunklineError) as error:
-        extra = {"task_id": turn.task.id, "problem": type(error).__name__}
+        extra = {"task_id": task.id, "problem": type(error).__name__}
         logger.warning("tool_task.not_canceled", extra=extra)
 
 
