@@ -16,8 +16,8 @@ from harness.mesh.processes import MeshProcess, running_mesh
 from harness.terminal import terminal
 from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.cli import task_events, task_list, task_view, top, trace
-from trunkline.cli.a2a import build_report, send_turn
 from trunkline.cli.agent_client import AgentClient
+from trunkline.cli.ask import build_report, send_turn
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.streamed_answer import StreamedAnswer
 from trunkline.errors import InvalidArgumentError
