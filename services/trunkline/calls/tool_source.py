@@ -1,8 +1,9 @@
 """Tool sources for agents, such as the mesh's tool adapter."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from trunkline.client.directory import Directory
 from trunkline.client.services import (
@@ -12,11 +13,13 @@ from trunkline.client.services import (
     OnTask,
     ToolClient,
 )
-from trunkline.errors import ToolNotFoundError
+from trunkline.errors import PeerError, ToolNotFoundError
 from trunkline.settings import AgentSettings
 from trunkline.v1 import tool_service_pb2
 
 TOOL_SERVICE = "trunkline.v1.ToolService"
+# A turn that continues on a host that has just started waits this long for the tool adapter.
+_START_TIMEOUT_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,11 @@ class MeshTools:
         self._directory = directory
 
     async def list_tools(self, servers: Sequence[str]) -> ToolListing:
-        """Return the tools of these servers. Waits for servers that are starting."""
+        """Return the tools of these servers. Waits for a mesh and for servers that are starting."""
+        if self._directory.revision == 0:
+            # The call says which error it was.
+            with suppress(PeerError):
+                await self._directory.wait_until(_has_tools, timeout_s=_START_TIMEOUT_S)
         # Servers that are still starting then count as unavailable.
         response = await self._client().wait_for_tools(
             tuple(servers), timeout_s=TOOL_SERVERS_TIMEOUT_S
@@ -122,6 +129,10 @@ class AllowedTools:
     async def cancel_task(self, request: tool_service_pb2.CancelToolTaskRequest) -> None:
         """Cancel a task."""
         await self._source.cancel_task(request)
+
+
+def _has_tools(directory: Directory) -> bool:
+    return any(TOOL_SERVICE in host.services for host in directory.hosts)
 
 
 def _build_listing(names: Sequence[str], response: ListedTools) -> ToolListing:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from trunkline import telemetry
 from trunkline.calls.tool_call import (
+    cancel_asking_tasks,
     cancel_tool_task,
     describe_interrupted_call,
     is_safe_to_repeat,
@@ -98,7 +99,8 @@ class TurnTools:
         return await self._send(tool, permission, call_id, step_id, continuation)
 
     async def cancel_left_tasks(self) -> None:
-        """Cancel the tasks of MCP servers whose calls the code left early."""
+        """Cancel the tasks of MCP servers whose calls the code left early, or that still ask."""
+        await cancel_asking_tasks(self._turn, self._source, self.questions.open.values())
         for handle, tool in self._left_tasks.items():
             await cancel_tool_task(self._turn, self._source, tool, handle)
 
