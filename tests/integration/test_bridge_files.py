@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
 import httpx2
@@ -67,9 +67,19 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 async def _made(bridged: BridgedMesh, path: str = "/agents/files") -> Json:
     """Make a file; return the part with its URL."""
     task = await bridged.at(path).send("make a file")
-    parts = [part for artifact in task["artifacts"] for part in artifact["parts"]]
-    (file_part,) = (part for part in parts if "url" in part)
-    return dict(file_part)
+    (file_part,) = _answer_files(task["artifacts"])
+    return file_part
+
+
+def _answer_files(artifacts: Iterable[Json]) -> list[Json]:
+    """Return the files of the answer. Those of a supervisor's agents are in the stream, too."""
+    return [
+        part
+        for artifact in artifacts
+        if artifact.get("metadata", {}).get("trunkline/role") == "answer"
+        for part in artifact["parts"]
+        if "url" in part
+    ]
 
 
 async def _get(bridged: BridgedMesh, url: str, **headers: str) -> httpx2.Response:
@@ -264,10 +274,8 @@ async def test_a_file_whose_host_died_ends_early_and_is_resumed_later(
 async def test_a_stream_has_the_url_too(bridged: BridgedMesh) -> None:
     async with bridged.at("/").streamed("make a file") as stream:
         events = await stream.rest()
-    parts = [
-        part
-        for event in events
-        for part in event.result.get("artifactUpdate", {}).get("artifact", {}).get("parts", ())
+    updates = [
+        event.result["artifactUpdate"] for event in events if "artifactUpdate" in event.result
     ]
-    (url,) = (part["url"] for part in parts if "url" in part)
-    assert (await _get(bridged, url)).content == _CONTENT
+    (file_part,) = _answer_files(update["artifact"] for update in updates)
+    assert (await _get(bridged, file_part["url"])).content == _CONTENT

@@ -159,13 +159,13 @@ async def test_an_answer_has_text_and_structured_content_and_streams_as_progress
 async def test_a_failure_and_wrong_arguments_are_results_of_the_tool(served: Served) -> None:
     async with served.client() as client:
         failed = await client.call_tool("echo", {"message": "fail no ink"})
-        wrong = await client.call_tool("echo", {"message": "hi", "mesage": "x"})
+        wrong = await client.call_tool("echo", {"message": "hi", "text": "x"})
         empty = await client.call_tool("echo", {"message": " "})
         with pytest.raises(MCPError, match="there is no agent 'nobody'; there are: apples, echo"):
             await client.call_tool("nobody", {"message": "hi"})
     assert (text_of(failed), failed.is_error) == ("no ink", True)
     assert wrong.is_error
-    assert "mesage" in text_of(wrong)
+    assert "text" in text_of(wrong)
     assert empty.is_error
 
 

@@ -1,13 +1,11 @@
 """An idle mesh with all its processes uses little memory."""
 
 import asyncio
-from contextlib import aclosing
 from pathlib import Path
 
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import running_mesh
 from trunkline.client import ChannelPool, ToolClient
-from trunkline.v1 import tool_service_pb2
 
 LIMIT_BYTES = 250 * 1000 * 1000
 LIMIT_S = 300.0
@@ -36,23 +34,16 @@ def resident_bytes(process: Path) -> int:
     return int(line.split()[1]) * 1024
 
 
-async def servers_started(client: ToolClient) -> None:
-    """Wait for the MCP servers, because the mesh is smaller without them."""
-    async with aclosing(client.watch_tools()) as lists:
-        async for tools in lists:
-            states = {server.state for server in tools.servers}
-            if states == {tool_service_pb2.TOOL_SERVER_STATE_READY}:
-                return
-
-
 async def test_an_idle_mesh_with_all_its_processes_stays_under_250_mb(tmp_path: Path) -> None:
     async with (
-        running_mesh(tmp_path, servers=None) as mesh,
+        running_mesh(tmp_path, servers=None, environment={"TRUNKLINE_TOOL_IDLE_S": "1"}) as mesh,
         asyncio.timeout(LIMIT_S),
         ChannelPool(mesh_credentials()) as channels,
     ):
-        await servers_started(ToolClient(channels.get(mesh.mesh_address)))
-        # The mesh started them to list their tools; without calls they stop again.
+        client = ToolClient(channels.get(mesh.mesh_address))
+        tools = await client.wait_for_tools(timeout_s=LIMIT_S)
+        assert {tool.server for tool in tools.tools} == {"currency", "math", "research"}
+        # The mesh started the servers to list their tools; without calls they stop again.
         while len(tree(mesh.process.pid)) > 1:  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(0.05)
         sizes = {process.name: resident_bytes(process) for process in tree(mesh.process.pid)}

@@ -459,7 +459,7 @@ async def test_an_agent_that_is_not_routable_is_not_offered(mesh: SmallMesh) -> 
     await mesh.supervise()
 
     addressed = await mesh.ask("@hidden hello")
-    waiting = await mesh.ask("hello there")
+    waiting = await mesh.ask("say hello to Bob")
 
     assert addressed.task.status.state == State.TASK_STATE_INPUT_REQUIRED
     assert waiting.task.status.state == State.TASK_STATE_INPUT_REQUIRED

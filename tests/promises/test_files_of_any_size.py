@@ -144,8 +144,9 @@ async def test_files_of_any_size_pass_every_hop_in_little_memory(
             return task
 
         def url_of(task: Json) -> str:
+            # The answer of a supervisor has the files that its agents streamed.
             parts = [part for artifact in task["artifacts"] for part in artifact["parts"]]
-            (url,) = (part["url"] for part in parts if "url" in part)
+            (url,) = {part["url"] for part in parts if "url" in part}
             return str(url)
 
         # Loading at the first use must not count as memory of the file.

@@ -10,7 +10,7 @@ from trunkline.cli.mesh_view import MeshView, open_mesh_view
 from trunkline.cli.model_calls import ModelCalls, count_model_calls
 from trunkline.cli.terminal import paint_state, print_json
 from trunkline.cli.times import render_duration
-from trunkline.errors import TraceNotFoundError
+from trunkline.errors import TraceNotFoundError, UnsupportedOperationError
 from trunkline.task_states import INTERRUPTED, TERMINAL, state_name
 from trunkline.tasks.approvals import render_decision
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, snapshot_pb2
@@ -39,10 +39,10 @@ async def show_task(task_id: str, mesh: str | None, *, account: str, as_json: bo
 
 
 async def _fetch_model_calls(view: MeshView, task_id: str) -> list[ModelCalls]:
-    """Return what the model was called for, by the task's trace; nothing if it is gone."""
+    """Return what the model was called for, by the task's trace; nothing without it."""
     try:
         return count_model_calls(await view.trace_client().get_trace(task_id=task_id), task_id)
-    except TraceNotFoundError:
+    except (TraceNotFoundError, UnsupportedOperationError):
         return []
 
 

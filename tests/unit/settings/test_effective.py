@@ -99,7 +99,7 @@ def test_the_schema_of_settings_describes_every_key() -> None:
     assert described == set(schema["properties"])
     assert len(described) > len(fields(Settings)) * 0.8
     assert valid({"model": "x", "agent": {"math": {"timeout_s": 3}}, "http": "a:1"}, schema)
-    assert not valid({"modle": "x"}, schema)
+    assert not valid({"modl": "x"}, schema)
     assert not valid({"agent": {"math": {"timeout": 3}}}, schema)
     assert not valid({"queue_limit": -1}, schema)
 
