@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 from google.protobuf import json_format
 
+from harness.agents.shop import ToolsWithoutTasks
 from harness.journal.host_death import kill_host
 from harness.remote.model_server import ModelRequest, ModelServer, Reply, call, model_server, say
-from trunkline.calls.tool_source import OnProgress, ToolListing
+from trunkline.calls.tool_source import ToolListing
+from trunkline.client.services import OnProgress, OnTask
 from trunkline.journal.journal import Journal
 from trunkline.reasoning import ModelChoice, ReasoningAgent
 from trunkline.reasoning.message_repair import CALL_INTERRUPTED
@@ -39,7 +41,7 @@ MATCH = {
 
 
 @dataclass
-class LookTool:
+class LookTool(ToolsWithoutTasks):
     """A tool that looks at something; its first call never returns."""
 
     looks: list[str] = field(default_factory=list)
@@ -51,7 +53,11 @@ class LookTool:
         return ToolListing((tool,), {})
 
     async def call_tool(
-        self, request: tool_service_pb2.CallToolRequest, *, on_progress: OnProgress
+        self,
+        request: tool_service_pb2.CallToolRequest,
+        *,
+        on_progress: OnProgress,
+        on_task: OnTask | None = None,
     ) -> tool_service_pb2.ToolResult:
         self.looks.append(str(request.arguments["what"]))
         if len(self.looks) == 1:

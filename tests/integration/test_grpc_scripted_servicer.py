@@ -55,6 +55,11 @@ class Tools(tool_service_pb2_grpc.ToolServiceServicer):
         finally:
             self.ended.set()
 
+    async def CancelToolTask(
+        self, _request: tool_service_pb2.CancelToolTaskRequest, _context: Context
+    ) -> tool_service_pb2.CancelToolTaskResponse:
+        return tool_service_pb2.CancelToolTaskResponse()
+
     async def WatchTools(
         self, request: tool_service_pb2.WatchToolsRequest, _context: Context
     ) -> AsyncIterator[tool_service_pb2.WatchToolsResponse]:

@@ -69,6 +69,11 @@ class FunctionAgent:
         async with self.callees.open(turn) as calls:
             await self._run_function(turn, TaskContext(turn, self.settings, calls))
 
+    async def cancel_waiting(self, turn: TurnRuntime) -> None:
+        """Cancel what calls of a waiting task left elsewhere, because the task is canceled."""
+        if self.callees is not None:
+            await self.callees.cancel_waiting(turn)
+
     async def _run_function(self, turn: TurnRuntime, task: TaskContext[Any]) -> None:
         result = self.function(task)
         if isinstance(result, AsyncIterator):

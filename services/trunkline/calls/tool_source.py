@@ -1,20 +1,25 @@
-"""Tool sources for reasoning agents, such as the mesh's tool adapter."""
+"""Tool sources for agents, such as the mesh's tool adapter."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol
 
 from trunkline.client.directory import Directory
-from trunkline.client.services import ListedTools, ToolClient
-from trunkline.errors import PeerProtocolError, ToolNotFoundError
+from trunkline.client.services import (
+    TOOL_SERVERS_TIMEOUT_S,
+    ListedTools,
+    OnProgress,
+    OnTask,
+    ToolClient,
+)
+from trunkline.errors import PeerError, ToolNotFoundError
 from trunkline.settings import AgentSettings
 from trunkline.v1 import tool_service_pb2
 
 TOOL_SERVICE = "trunkline.v1.ToolService"
-SETTLE_TIMEOUT_S = 60.0
-"""A turn waits this long for servers that are starting."""
-
-OnProgress: TypeAlias = Callable[[tool_service_pb2.ToolProgress], Awaitable[None]]
+# A turn that continues on a host that has just started waits this long for the tool adapter.
+_START_TIMEOUT_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +41,26 @@ class ToolSource(Protocol):
         """
 
     async def call_tool(
-        self, request: tool_service_pb2.CallToolRequest, *, on_progress: OnProgress
+        self,
+        request: tool_service_pb2.CallToolRequest,
+        *,
+        on_progress: OnProgress,
+        on_task: OnTask | None = None,
     ) -> tool_service_pb2.ToolResult:
         """Call a tool. Cancellation cancels the tool.
 
+        `on_task` is called with the handle if the call becomes a long-running task. Cancellation
+        then ends only the call, and `cancel_task` the task.
+
         Raises:
             TrunklineError: the call failed. An error of the tool is a result.
+        """
+
+    async def cancel_task(self, request: tool_service_pb2.CancelToolTaskRequest) -> None:
+        """Tell an MCP server that a task is wanted no more.
+
+        Raises:
+            TrunklineError: the server is down, or the agent may not use the tool.
         """
 
 
@@ -52,23 +71,30 @@ class MeshTools:
         self._directory = directory
 
     async def list_tools(self, servers: Sequence[str]) -> ToolListing:
-        """Return the tools of these servers. Waits for servers that are starting."""
+        """Return the tools of these servers. Waits for a mesh and for servers that are starting."""
+        if self._directory.revision == 0:
+            # The call says which error it was.
+            with suppress(PeerError):
+                await self._directory.wait_until(_has_tools, timeout_s=_START_TIMEOUT_S)
         # Servers that are still starting then count as unavailable.
-        response = await self._client().wait_for_tools(tuple(servers), timeout_s=SETTLE_TIMEOUT_S)
+        response = await self._client().wait_for_tools(
+            tuple(servers), timeout_s=TOOL_SERVERS_TIMEOUT_S
+        )
         return _build_listing(servers, response)
 
     async def call_tool(
-        self, request: tool_service_pb2.CallToolRequest, *, on_progress: OnProgress
+        self,
+        request: tool_service_pb2.CallToolRequest,
+        *,
+        on_progress: OnProgress,
+        on_task: OnTask | None = None,
     ) -> tool_service_pb2.ToolResult:
         """Call a tool through the adapter."""
-        async with self._client().call_tool(request) as responses:
-            async for response in responses:
-                match response.WhichOneof("payload"):
-                    case "progress":
-                        await on_progress(response.progress)
-                    case "result":
-                        return response.result
-        raise PeerProtocolError("the tool adapter", "a call ended without a result")
+        return await self._client().fetch_result(request, on_progress=on_progress, on_task=on_task)
+
+    async def cancel_task(self, request: tool_service_pb2.CancelToolTaskRequest) -> None:
+        """Cancel a task through the adapter."""
+        await self._client().cancel_tool_task(request)
 
     def _client(self) -> ToolClient:
         return ToolClient(self._directory.channel_for_service(TOOL_SERVICE))
@@ -89,12 +115,24 @@ class AllowedTools:
         return replace(listing, tools=tools)
 
     async def call_tool(
-        self, request: tool_service_pb2.CallToolRequest, *, on_progress: OnProgress
+        self,
+        request: tool_service_pb2.CallToolRequest,
+        *,
+        on_progress: OnProgress,
+        on_task: OnTask | None = None,
     ) -> tool_service_pb2.ToolResult:
         """Call a tool. Raises ToolNotFoundError if the agent may not use it."""
         if not self._options.allows_tool(request.server, request.tool):
             raise ToolNotFoundError(request.server, request.tool)
-        return await self._source.call_tool(request, on_progress=on_progress)
+        return await self._source.call_tool(request, on_progress=on_progress, on_task=on_task)
+
+    async def cancel_task(self, request: tool_service_pb2.CancelToolTaskRequest) -> None:
+        """Cancel a task."""
+        await self._source.cancel_task(request)
+
+
+def _has_tools(directory: Directory) -> bool:
+    return any(TOOL_SERVICE in host.services for host in directory.hosts)
 
 
 def _build_listing(names: Sequence[str], response: ListedTools) -> ToolListing:

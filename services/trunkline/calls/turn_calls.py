@@ -2,8 +2,8 @@
 
 Each call has a step id that is the same when the turn runs again. The journal has the step id of
 each child, so a repeated call follows the child that was started before. A call that waits for an
-approval stops the code. The turn of the answer runs the code from its start with the same input,
-and its calls return what they returned before.
+approval, or for an answer to a tool, stops the code. The turn of the answer runs the code from its
+start with the same input, and its calls return what they returned before.
 """
 
 import asyncio
@@ -26,6 +26,8 @@ from trunkline.calls.child import ChildLimits, ChildTask
 from trunkline.calls.child_call import allocate_child, call_child
 from trunkline.calls.child_stream import ChildStream
 from trunkline.calls.outcome import Outcome, clip, failed_outcome
+from trunkline.calls.tool_call import cancel_asking_tasks
+from trunkline.calls.tool_questions import PendingQuestion, build_question_message
 from trunkline.calls.tool_source import ToolSource
 from trunkline.calls.turn_tools import TurnTools
 from trunkline.client import Directory
@@ -61,9 +63,12 @@ class MeshCallees:
     async def open(self, turn: TurnRuntime) -> AsyncIterator["TurnCalls"]:
         """Open the calls of a turn; see `trunkline.tasks.calls.Callees`."""
         calls = TurnCalls(turn, self)
+        is_stopping = False
         try:
             yield calls
         except asyncio.CancelledError:
+            # A host that stops leaves the turn to the next host.
+            is_stopping = not turn.is_over
             raise
         except BaseException:
             # Several calls may have been in a task group, which wraps the exception.
@@ -71,7 +76,15 @@ class MeshCallees:
                 raise
             calls.save_input()
         finally:
-            await calls.close()
+            await calls.close(is_continued=is_stopping or calls.is_pausing)
+        if calls.is_pausing:
+            await calls.ask_caller()
+
+    async def cancel_waiting(self, turn: TurnRuntime) -> None:
+        """Cancel the tasks of MCP servers that wait for an answer of this task's caller."""
+        await cancel_asking_tasks(
+            turn, self.tools, _load_questions(turn.snapshot.continuation).values()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +104,7 @@ class TurnCalls:
         self._turn = turn
         self._directory = callees.directory
         self._limits = callees.limits
-        self._tools = TurnTools(turn, callees.tools)
+        self._tools = TurnTools(turn, callees.tools, _load_questions(turn.snapshot.continuation))
         self.input = _load_input(turn)
         self.is_pausing = False
         self._artifact_id = self.input.artifact_id
@@ -105,7 +118,7 @@ class TurnCalls:
         self._streams: list[ChildStream] = []
         # Calls that have no share of the limits per request yet.
         self._unstarted: set[str] = set()
-        # The number of calls that are being made, without those that wait for an approval.
+        # The number of calls that are being made, without those that wait for a person.
         self._active = 0
         self._inactive = asyncio.Event()
 
@@ -162,16 +175,26 @@ class TurnCalls:
             "turn": self.input.turn,
             "messages": len(self.input.history),
             "artifact": self._artifact_id,
+            "questions": self._tools.questions.open,
         }
         pending_approvals = self._turn.pending_approvals
         continuation = json.loads(pending_approvals.continuation or b"{}")
         continuation[_CONTINUATION_KEY] = fields
-        pending_approvals.continuation = json.dumps(continuation).encode()
+        pending_approvals.continuation = json.dumps(continuation, ensure_ascii=False).encode()
 
-    async def close(self) -> None:
-        """Cancel the streams that were left early."""
+    async def ask_caller(self) -> None:
+        """End the turn with the open questions of tools; without any, approvals end it."""
+        questions = self._tools.questions.open.values()
+        if questions and not self._turn.is_over:
+            modes = self._turn.accepted_output_modes
+            await self._turn.require_input(build_question_message(list(questions), modes))
+
+    async def close(self, *, is_continued: bool) -> None:
+        """Cancel streams that were left early, and server tasks unless the turn continues."""
         for stream in self._streams:
             await stream.close()
+        if not is_continued:
+            await self._tools.cancel_left_tasks()
 
     def _next_step(self, callee: str, key: str) -> str:
         scope = self._scope()
@@ -339,9 +362,9 @@ class TurnCalls:
         return answer if answer is not None else await self._pause()
 
     async def _pause(self) -> NoReturn:
-        """Stop the code until an approval is answered.
+        """Stop the code until an approval or a question of a tool is answered.
 
-        Other calls end first, because they may need approvals, too: one question asks for all.
+        Other calls end first, because they may need answers, too: one question asks for all.
         """
         while self._active:
             self._inactive.clear()
@@ -363,6 +386,17 @@ class TurnCalls:
     def _as_inactive(self) -> AbstractContextManager[None]:
         """Enter while a call waits for its reader, which may be paused."""
         return self._as_active(-1)
+
+
+def _load_questions(continuation: bytes) -> dict[str, PendingQuestion]:
+    """Return the questions of tools that a turn ended with, by the steps of their calls."""
+    # Agents of frameworks have continuations of other forms.
+    with suppress(ValueError, KeyError, TypeError):
+        questions: dict[str, PendingQuestion] = json.loads(continuation)[_CONTINUATION_KEY][
+            "questions"
+        ]
+        return questions
+    return {}
 
 
 def _load_input(turn: TurnRuntime) -> TurnInput:

@@ -1,21 +1,27 @@
 """The tools that the code of one turn calls itself, without a model.
 
-A turn may run again: after its host died, or once an approval is answered. A tool that changes
-something and is not idempotent is then not called again. Its result is stored with the task.
+A turn may run again: after its host died, or once an approval or a tool's question is answered. A
+tool that changes something and is not idempotent is then not called again. Its result is stored
+with the task.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from trunkline import telemetry
 from trunkline.calls.tool_call import (
+    cancel_asking_tasks,
+    cancel_tool_task,
     describe_interrupted_call,
     is_safe_to_repeat,
+    may_repeat,
     record_tool_call,
     send_tool_call,
     tool_label,
 )
+from trunkline.calls.tool_questions import PendingQuestion, ToolQuestions
 from trunkline.calls.tool_source import ToolSource
 from trunkline.errors import (
     ArtifactNotFoundError,
@@ -43,15 +49,21 @@ class _Permission(NamedTuple):
 class TurnTools:
     """Calls tools for one turn."""
 
-    def __init__(self, turn: TurnRuntime, source: ToolSource) -> None:
+    def __init__(
+        self, turn: TurnRuntime, source: ToolSource, asked: Mapping[str, PendingQuestion]
+    ) -> None:
+        """`asked` are the questions that the turn's message may answer, by step."""
+        self.questions = ToolQuestions(turn, asked)
         self._turn = turn
         self._source = source
         self._calls = list(turn.latest.tool_calls)
+        # By handle, the tools of tasks of MCP servers whose calls the code left early.
+        self._left_tasks: dict[str, str] = {}
 
     async def call(
         self, name: str, arguments: Mapping[str, Any], step_id: str
     ) -> ToolResult | None:
-        """Call a tool by SERVER/TOOL; None: a person has to approve it first.
+        """Call a tool by SERVER/TOOL; None: a person has to approve it first, or the tool asks.
 
         `step_id` identifies the call when the turn runs again.
 
@@ -68,35 +80,59 @@ class TurnTools:
         permission = await self._permit(tool, arguments, step_id)
         if not isinstance(permission, _Permission):
             return permission
-        earlier = self._find_earlier(permission.approval_id or step_id)
-        if earlier is not None and not is_safe_to_repeat(tool):
+        call_id = permission.approval_id or step_id
+        earlier = self._find_earlier(call_id)
+        if earlier is not None:
             result = await self._load_result(step_id)
             if result is not None:
                 return _build_answer(tool, result)
+        if not self.questions.allow(step_id):
+            return None
+        continuation = self.questions.find_continuation(step_id, earlier)
+        # Following a task again does nothing twice.
+        is_task = continuation is not None and bool(continuation.task_handle)
+        if earlier is not None and not is_task and not may_repeat(tool, earlier):
             text, is_error = describe_interrupted_call(tool, earlier)
             return ToolResult(text, is_error=is_error)
-        call_id = permission.approval_id or step_id
         if earlier is not None:
             call_id = f"{call_id}/{self._turn.turn}.{self._turn.attempt}"
-        return await self._send(tool, permission, call_id, step_id)
+        return await self._send(tool, permission, call_id, step_id, continuation)
+
+    async def cancel_left_tasks(self) -> None:
+        """Cancel the tasks of MCP servers whose calls the code left early, or that still ask."""
+        await cancel_asking_tasks(self._turn, self._source, self.questions.open.values())
+        for handle, tool in self._left_tasks.items():
+            await cancel_tool_task(self._turn, self._source, tool, handle)
 
     async def _send(
-        self, tool: tool_service_pb2.Tool, permission: _Permission, call_id: str, step_id: str
-    ) -> ToolResult:
+        self,
+        tool: tool_service_pb2.Tool,
+        permission: _Permission,
+        call_id: str,
+        step_id: str,
+        continuation: tool_service_pb2.ToolContinuation | None,
+    ) -> ToolResult | None:
         arguments, approval_id = permission
         async with record_tool_call(
             self._turn, tool, arguments, call_id=call_id, approval_id=approval_id
         ) as record:
             try:
-                result = await send_tool_call(
-                    self._turn, self._source, tool, arguments, approval_id=approval_id
-                )
+                result = await send_tool_call(self._turn, self._source, record, continuation)
+            except asyncio.CancelledError:
+                if record.task_handle:
+                    self._left_tasks[record.task_handle] = tool_label(tool)
+                raise
             except TrunklineError as error:
                 telemetry.mark_error(record.span, error)
                 raise
+            if result.HasField("question"):
+                self.questions.add(step_id, tool_label(tool), result.question)
+                record.conclude_question()
+                return None
             if result.is_error:
                 telemetry.mark_error(record.span, telemetry.TOOL_ERROR)
-            if not is_safe_to_repeat(tool):
+            # A repeated call would ask again, or start another task.
+            if not is_safe_to_repeat(tool) or continuation is not None or record.task_handle:
                 await self._store_result(step_id, result)
             answer = _build_answer(tool, result)
             record.conclude(answer.text, is_error=answer.is_error)

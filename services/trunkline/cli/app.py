@@ -22,6 +22,7 @@ from trunkline.cli.commands import (
     serve,
     storage,
     tasks,
+    tools,
 )
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.plugins import PluginGroup
@@ -46,7 +47,6 @@ for _command in (
     ask.demo,
     ask.a2a,
     inspect.agents,
-    inspect.tools,
     tasks.tasks,
     tasks.task,
     tasks.watch,
@@ -63,6 +63,7 @@ for _command in (
 ):
     app.command()(_command)
 app.add_typer(serve.serve, name="serve")
+app.add_typer(tools.tools, name="tools")
 app.add_typer(inspect.webhooks, name="webhooks")
 app.add_typer(storage.data, name="data")
 app.add_typer(mesh.mesh, name="mesh")

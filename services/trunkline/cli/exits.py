@@ -85,6 +85,8 @@ def print_error(error: Exception) -> ExitCode:
         text = " ".join(str(cause).split())
         if cause.hint:
             text += f"; {cause.hint}"
+        for note in getattr(cause, "__notes__", ()):
+            text += f"; {note}"
     else:
         # Only the operating system's text. The texts of other errors may contain user content.
         details = f" ({cause.strerror})" if isinstance(cause, OSError) and cause.strerror else ""

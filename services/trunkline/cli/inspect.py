@@ -46,9 +46,9 @@ async def list_tools(mesh: str | None, *, as_json: bool) -> ExitCode:
         for tool in listing.tools
     ]
     rows += [
-        (server.name, _server_state(server), "", server.error)
+        (server.name, server_state(server), "", server.error)
         for server in listing.servers
-        if _server_state(server) != "ready"
+        if server_state(server) != "ready"
     ]
     print_table(("TOOL", "STATE", "APPROVAL", "DESCRIPTION"), rows)
     return ExitCode.OK
@@ -66,7 +66,7 @@ def _agent_json(host: registry_service_pb2.Host, card: Any) -> dict[str, Any]:  
     }
 
 
-def _server_state(server: tool_service_pb2.ToolServer) -> str:
+def server_state(server: tool_service_pb2.ToolServer) -> str:
     """Return the state of a server, or that of its circuit breaker unless it is closed."""
     if server.breaker not in ("", "closed"):
         return server.breaker

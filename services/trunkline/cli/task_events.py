@@ -182,6 +182,10 @@ def _tool_started(event: event_pb2.ToolStarted) -> str:
     return f"{event.tool} {_arguments(event.arguments)}"
 
 
+def _tool_task_started(event: event_pb2.ToolTaskStarted) -> str:
+    return event.call_id
+
+
 def _tool_finished(event: event_pb2.ToolFinished) -> str:
     return f"{event.tool} {'failed' if event.is_error else 'done'}: {excerpt(event.summary)}"
 
@@ -219,6 +223,7 @@ _DESCRIBERS: Final[Mapping[str, Callable[[Any], str]]] = {
     "rewound": _rewound,
     "plan": _plan,
     "tool_started": _tool_started,
+    "tool_task_started": _tool_task_started,
     "tool_finished": _tool_finished,
     "approval_requested": _approval_requested,
     "approval_answered": _approval_answered,

@@ -1,7 +1,7 @@
 """Clients of the mesh's own services: the registry, the tool adapter and the span store."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import TypeAlias
@@ -12,7 +12,12 @@ from trunkline.client.channels import channel_breaker, peer_address
 from trunkline.client.host import UNARY_TIMEOUT_S
 from trunkline.client.statements import find_statement, statement_metadata
 from trunkline.client.status import translate_errors
-from trunkline.errors import PeerTimeoutError, PeerUnavailableError, UnsupportedOperationError
+from trunkline.errors import (
+    PeerProtocolError,
+    PeerTimeoutError,
+    PeerUnavailableError,
+    UnsupportedOperationError,
+)
 from trunkline.runtime import next_tick, sleep_until_tick
 from trunkline.v1 import (
     registry_service_pb2,
@@ -25,6 +30,12 @@ from trunkline.v1 import (
 
 # Short, because the registry answers from memory and a lease must not end while a call hangs.
 REGISTRY_TIMEOUT_S = 5.0
+TOOL_SERVERS_TIMEOUT_S = 60.0
+"""A call waits this long for MCP servers that are starting."""
+
+OnProgress: TypeAlias = Callable[[tool_service_pb2.ToolProgress], Awaitable[None]]
+OnTask: TypeAlias = Callable[[str], Awaitable[None]]
+"""Called with the handle of the task that a call became."""
 
 _HoldLeaseCall: TypeAlias = grpc.aio.StreamUnaryCall[
     registry_service_pb2.HoldLeaseRequest, registry_service_pb2.HoldLeaseResponse
@@ -205,6 +216,34 @@ class ToolClient:
                 yield responses()
             finally:
                 call.cancel()
+
+    async def fetch_result(
+        self,
+        request: tool_service_pb2.CallToolRequest,
+        *,
+        on_progress: OnProgress,
+        on_task: OnTask | None = None,
+    ) -> tool_service_pb2.ToolResult:
+        """Call a tool and return its result. Cancellation cancels the tool.
+
+        `on_task` is called with the handle if the call becomes a task, which then has to be
+        canceled by `cancel_tool_task`.
+        """
+        async with self.call_tool(request) as responses:
+            async for response in responses:
+                match response.WhichOneof("payload"):
+                    case "progress":
+                        await on_progress(response.progress)
+                    case "task" if on_task is not None:
+                        await on_task(response.task.handle)
+                    case "result":
+                        return response.result
+        raise PeerProtocolError("the tool adapter", "a call ended without a result")
+
+    async def cancel_tool_task(self, request: tool_service_pb2.CancelToolTaskRequest) -> None:
+        """Tell an MCP server that a task is wanted no more."""
+        with self._breaker.guard(), translate_errors(self._peer):
+            await self._stub.CancelToolTask(request, timeout=UNARY_TIMEOUT_S)
 
     async def watch_tools(
         self, servers: tuple[str, ...] = ()

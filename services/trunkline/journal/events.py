@@ -41,6 +41,7 @@ class EventKind(IntEnum):
     CHILD_FINISHED = 11
     ROUTE_DECIDED = 12
     TURN_STARTED = 13
+    TOOL_TASK_STARTED = 14
 
     @property
     def bit(self) -> int:

@@ -416,6 +416,13 @@ class Fold:
             start_generation=self._generation,
         )
 
+    def _on_tool_task_started(self, event: event_pb2.Event) -> None:
+        started = event.tool_task_started
+        call = self._calls.get(started.call_id)
+        if call is None:
+            raise self._defect(f"tool call {started.call_id!r} became a task before its start")
+        call.task_handle = started.handle
+
     def _on_tool_finished(self, event: event_pb2.Event) -> None:
         finished = event.tool_finished
         call = self._calls.get(finished.call_id)
@@ -468,6 +475,7 @@ class Fold:
         EventKind.PLAN: _on_plan,
         EventKind.TOOL_STARTED: _on_tool_started,
         EventKind.TOOL_FINISHED: _on_tool_finished,
+        EventKind.TOOL_TASK_STARTED: _on_tool_task_started,
         EventKind.APPROVAL_REQUESTED: _on_approval_requested,
         EventKind.APPROVAL_ANSWERED: _on_approval_answered,
         EventKind.CHILD_STARTED: _on_child_started,

@@ -1,4 +1,4 @@
-"""The phrasing of requests: politeness, greetings, and numbers and dates in words. Pure.
+"""The phrasing of requests: politeness, numbers in words, and arguments of tools. Pure.
 
 Everything here works on the words of a text and takes time linear in its length.
 """

@@ -6,6 +6,8 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 from trunkline import runtime
+from trunkline.calls.tool_call import cancel_asking_tasks
+from trunkline.calls.tool_questions import build_question_message
 from trunkline.calls.tool_source import ToolListing, ToolSource
 from trunkline.errors import ModelOverflowError
 from trunkline.reasoning.conversation_lock import lock_conversation
@@ -117,6 +119,17 @@ class ReasoningAgent:
                 listing = listing or await self._tools.list_tools(self._servers)
                 await self._run(task, listing, checkpoints)
 
+    async def cancel_waiting(self, task: TurnRuntime) -> None:
+        """Cancel the tasks of MCP servers that wait for an answer of this task's user."""
+        if not any(call.task_handle for call in task.latest.tool_calls):
+            return
+        await prewarm()
+        from trunkline.reasoning.continuation import decode_continuation
+
+        continuation = decode_continuation(task)
+        if continuation is not None:
+            await cancel_asking_tasks(task, self._tools, continuation.questions.values())
+
     async def _run(
         self, task: TurnRuntime, listing: ToolListing, checkpoints: "TurnCheckpoints | None"
     ) -> None:
@@ -144,6 +157,9 @@ class ReasoningAgent:
         match result.status:
             case ResultStatus.COMPLETED:
                 await task.complete()
+            case ResultStatus.INPUT_REQUIRED if result.questions:
+                modes = task.accepted_output_modes
+                await task.require_input(build_question_message(result.questions, modes))
             case ResultStatus.INPUT_REQUIRED:
                 await task.require_input(result.text or None)
             case _:

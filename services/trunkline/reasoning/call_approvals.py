@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.messages.tool import ToolCall
 
+from trunkline.calls.tool_questions import PendingQuestion
 from trunkline.reasoning.continuation import TurnContinuation, encode_continuation, find_open_calls
 from trunkline.reasoning.turn import ReasoningState, ReasoningTurn
 from trunkline.tasks.approvals import arguments_to_dict
@@ -62,8 +63,12 @@ async def request_approvals(
     state: ReasoningState,
     pending: PendingCalls,
     results: Sequence[BaseMessage],
+    questions: Mapping[str, PendingQuestion],
 ) -> None:
-    """Request missing approvals, and save the state that the turn of the answer continues from."""
+    """Request missing approvals, and save the state that the turn of the answer continues from.
+
+    `questions` of tools wait for the same answer.
+    """
     events = []
     for call in pending.awaiting_approval:
         if _call_key(call) not in pending.approvals:
@@ -76,7 +81,7 @@ async def request_approvals(
         await turn.task.record(*events)
     messages = _merge_results(state["messages"], results)
     turn.task.pending_approvals.continuation = encode_continuation(
-        TurnContinuation(messages, pending.approvals, turn.earlier_count)
+        TurnContinuation(messages, pending.approvals, turn.earlier_count, questions)
     )
 
 

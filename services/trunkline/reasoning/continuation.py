@@ -1,4 +1,4 @@
-"""The saved state of a question whose tool calls wait for approval.
+"""The saved state of a question whose tool calls wait for approval, or for an answer to a tool.
 
 The status that ends the turn carries the state. Any host that takes over the task finds it in the
 journal. Imports LangChain, so load it lazily.
@@ -8,7 +8,7 @@ import json
 import logging
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from langchain_core.messages import (
@@ -20,6 +20,7 @@ from langchain_core.messages import (
 )
 from langchain_core.messages.tool import ToolCall
 
+from trunkline.calls.tool_questions import PendingQuestion
 from trunkline.tasks.turn_runtime import TurnRuntime
 
 logger = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ _CLIPPED_CHARS: Final = (32_768, 8_192, 2_048, 512)
 
 @dataclass(frozen=True, slots=True)
 class TurnContinuation:
-    """A question whose tool calls wait for approval."""
+    """A question whose tool calls wait for approval, or for an answer to a tool."""
 
     messages: Sequence[BaseMessage]
     """All messages since the question. The model's last reply has calls without a result."""
@@ -40,6 +41,8 @@ class TurnContinuation:
     """Approval ids, keyed by the model's call ids."""
     earlier_count: int
     """The number of messages in the task's history before the question."""
+    questions: Mapping[str, PendingQuestion] = field(default_factory=dict)
+    """The questions of tools, keyed by the model's call ids."""
 
 
 def encode_continuation(continuation: TurnContinuation) -> bytes:
@@ -62,7 +65,8 @@ def decode_continuation(task: TurnRuntime) -> TurnContinuation | None:
     try:
         fields = json.loads(zlib.decompress(data))
         messages = messages_from_dict(fields["messages"])
-        return TurnContinuation(messages, fields["approvals"], fields["history"])
+        questions = fields.get("questions", {})
+        return TurnContinuation(messages, fields["approvals"], fields["history"], questions)
     except (zlib.error, ValueError, KeyError, TypeError) as error:
         # Written by another version: the model answers the question again and requests new
         # approvals.
@@ -89,6 +93,7 @@ def _encode(messages: Sequence[BaseMessage], continuation: TurnContinuation) -> 
         "messages": messages_to_dict(messages),
         "approvals": dict(continuation.approvals),
         "history": continuation.earlier_count,
+        "questions": dict(continuation.questions),
     }
     return zlib.compress(json.dumps(fields, default=str).encode())
 

@@ -68,7 +68,11 @@ async def run_turn(graph: ReasoningGraph, turn: ReasoningTurn, prompt: str) -> T
     config: dict[str, Any] = {"recursion_limit": 3 * MESSAGE_LIMIT}
     state: dict[str, Any] | None = {"messages": question}
     if continuation is not None:
-        state = {"messages": question, "approvals": dict(continuation.approvals)}
+        state = {
+            "messages": question,
+            "approvals": dict(continuation.approvals),
+            "questions": dict(continuation.questions),
+        }
     if turn.checkpoints is not None:
         graph = graph.copy({"checkpointer": turn.checkpoints.saver})
         config["configurable"] = {"thread_id": turn.checkpoints.thread_id}
@@ -139,7 +143,11 @@ def _build_interrupted_messages(
 
 def _read_result(end: Mapping[str, Any]) -> TurnResult:
     result = end.get("result") or {"status": ResultStatus.ERROR, "text": "There is no answer."}
-    return TurnResult(ResultStatus(result["status"]), result["text"])
+    status = ResultStatus(result["status"])
+    questions = tuple((end.get("questions") or {}).values())
+    return TurnResult(
+        status, result["text"], questions if status == ResultStatus.INPUT_REQUIRED else ()
+    )
 
 
 def _convert_history(messages: Sequence[message_pb2.Message]) -> list[BaseMessage]:

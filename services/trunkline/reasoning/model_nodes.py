@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from dataclasses import asdict
 from functools import partial
 from typing import Any, Final
 
@@ -88,7 +87,8 @@ async def check_answer(state: ReasoningState, runtime: Runtime[ReasoningTurn]) -
         await turn.close_answer()
         message = build_agent_message(result.text, result.status)
         message.id = reply.id
-        return {"messages": [message], "result": asdict(result)}
+        ended = {"status": result.status.value, "text": result.text}
+        return {"messages": [message], "result": ended}
     status = reply_status(reply)
     if reply.invalid_tool_calls:
         return {"messages": [build_feedback(_BAD_CALL)]}

@@ -163,6 +163,8 @@ class ReasoningState(MessagesState, total=False):
     parts: list[bytes]
     approvals: dict[str, str]
     """Approval ids, keyed by the model's ids of the waiting calls."""
+    questions: dict[str, Any]
+    """Questions of tools, each a PendingQuestion, keyed by the model's ids of the calls."""
     result: dict[str, str]
 
 

@@ -4,10 +4,12 @@ A model answers by writing text, which streams at once. To ask the user or to gi
 of RESULT_TOOLS, which are offered beside the agent's own tools and never run.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from trunkline.calls.tool_questions import PendingQuestion
 from trunkline.reasoning.toolbox import build_tool_spec, object_schema
 
 STATUS_KEY: Final = "trunkline/status"
@@ -35,6 +37,8 @@ class TurnResult:
 
     status: ResultStatus
     text: str
+    questions: Sequence[PendingQuestion] = ()
+    """The questions of tools that wait for an answer."""
 
 
 RESULT_TOOLS: Final = (

@@ -1,7 +1,7 @@
 """The interface of an agent to the host that runs it."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import agent_card_pb2
@@ -47,3 +47,11 @@ class Agent(Protocol):
 
     async def run(self, turn: TurnRuntime) -> None:
         """Run one turn. A return without its end completes the task; an exception fails it."""
+
+
+@runtime_checkable
+class CancelableAgent(Protocol):
+    """An agent whose tasks leave work elsewhere while they wait for input."""
+
+    async def cancel_waiting(self, turn: TurnRuntime) -> None:
+        """End what a waiting task left elsewhere, because the task is canceled. It has seconds."""

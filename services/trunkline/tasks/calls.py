@@ -83,7 +83,7 @@ class TurnInput:
 
 
 class TurnPaused(BaseException):
-    """Ends the code of a turn because a call waits for an approval. Let it propagate.
+    """Ends the code of a turn because a call waits for a person. Let it propagate.
 
     Not an Exception, so that code that handles errors does not catch it.
     """
@@ -98,7 +98,7 @@ class TaskCalls(Protocol):
 
     @property
     def is_pausing(self) -> bool:
-        """True once the code stops because a call waits for an approval."""
+        """True once the code stops because a call waits for a person."""
 
     def save_input(self) -> None:
         """Add the turn's input to its continuation, for the turn that continues it.
@@ -138,6 +138,9 @@ class Callees(Protocol):
     def open(self, turn: TurnRuntime) -> AbstractAsyncContextManager[TaskCalls]:
         """Open the calls of a turn.
 
-        If a call waits for an approval, the block ends with the turn's open approvals, and the next
-        turn continues there.
+        If a call waits for an approval or for an answer to a tool, the block ends with the turn's
+        question, and the next turn continues there.
         """
+
+    async def cancel_waiting(self, turn: TurnRuntime) -> None:
+        """Cancel the tasks of MCP servers that wait for an answer of a task that is canceled."""

@@ -300,11 +300,12 @@ class TaskContext(Generic[SettingsT]):
     ) -> Coroutine[Any, Any, ToolResult]:
         """Call a tool of an MCP server, by `SERVER/TOOL`.
 
-        A failure of the tool is an answer with `is_error`. If the tool needs approval, the function
-        stops here and runs again from its start with the same message once that is answered; a
-        rejected call is an answer with `is_error`, too. Calls are identified as those of `ask`. A
-        tool that changes something and is not idempotent is called once, and a turn that runs
-        again gets the stored result.
+        A failure of the tool is an answer with `is_error`. If the tool needs approval, or asks
+        something, this task's caller is asked. The function stops here and runs again from its
+        start with the same message once that is answered; a rejected call is an answer with
+        `is_error`, too. Calls are identified as those of `ask`. A tool that changes something and
+        is not idempotent is called once, and a turn that runs again gets the stored result. A call
+        that the server makes a long-running task is followed, and canceled with this task.
 
         Raises:
             InvalidArgumentError: there is no such tool for this agent.

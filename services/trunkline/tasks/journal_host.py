@@ -83,7 +83,11 @@ class JournalHost:
             journal, self.flush_scheduler, self._settings, checkpoint_path, self.files, budgets
         )
         self.terminator: TaskTerminator = TaskTerminator(
-            self._group, self.slots, load=self._turns.load, cancel_child=cancel_child
+            self._group,
+            self.slots,
+            load=self._turns.load,
+            cancel_child=cancel_child,
+            agents=self.agents,
         )
         self._orphans = OrphanedChildren(journal, cancel_child)
         self.submit_handler: SubmitHandler = SubmitHandler(

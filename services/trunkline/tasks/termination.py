@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -15,6 +15,7 @@ from trunkline.errors import (
     TaskNotFoundError,
     TrunklineError,
 )
+from trunkline.tasks.agent import Agent, CancelableAgent
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State
 from trunkline.tasks.slots import TaskSlot, TaskSlots
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -44,12 +45,14 @@ class TaskTerminator:
         *,
         load: Callable[[str], Awaitable[TurnRuntime]],
         cancel_child: CancelChild | None,
+        agents: Mapping[str, Agent],
     ) -> None:
         """`load` returns the runtime of a task whose slot has none yet."""
         self._group = group
         self._slots = slots
         self._load = load
         self._cancel_child = cancel_child
+        self._agents = agents
 
     def terminate(
         self, slot: TaskSlot, state: task_pb2.TaskState.ValueType, reason: str, *, grace_s: float
@@ -134,6 +137,9 @@ class TaskTerminator:
         try:
             async with asyncio.timeout(grace_s), asyncio.TaskGroup() as group:
                 group.create_task(self.cancel_children(runtime, tried))
+                agent = self._agents.get(runtime.agent)
+                if runtime.state in INTERRUPTED and isinstance(agent, CancelableAgent):
+                    group.create_task(_cancel_waiting(agent, runtime))
                 await slot.runner_done.wait()
                 # The code may have called more children while it cleaned up.
                 group.create_task(self.cancel_children(runtime, tried))
@@ -175,6 +181,14 @@ class TaskTerminator:
             )
             with suppress(FencedError, JournalUnavailableError):
                 await runtime.record(event_pb2.Event(child_finished=finished))
+
+
+async def _cancel_waiting(agent: CancelableAgent, runtime: TurnRuntime) -> None:
+    try:
+        await agent.cancel_waiting(runtime)
+    except Exception:
+        # An agent's code may raise anything, and the task ends all the same.
+        logger.exception("agent.failed", extra={"task_id": runtime.id, "agent": runtime.agent})
 
 
 _SHUTDOWN_REASON: Final = "the host shut down; send it again"

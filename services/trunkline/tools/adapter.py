@@ -16,6 +16,7 @@ from trunkline.v1 import tool_service_pb2
 if TYPE_CHECKING:
     from mcp.shared.dispatcher import ProgressFnT
 
+    from trunkline.tools.mcp_tasks import OnTaskCreated
     from trunkline.tools.span_intake_servicer import SpanIntake
 
 
@@ -89,6 +90,8 @@ class ToolAdapter:
         on_progress: "ProgressFnT",
         upload: ContentUploader | None = None,
         check: CheckCall | None = None,
+        continuation: tool_service_pb2.ToolContinuation | None = None,
+        on_task: "OnTaskCreated | None" = None,
     ) -> tool_service_pb2.ToolResult:
         """Call a tool as `ToolServer.call` does. Large content of the result goes to `upload`.
 
@@ -102,12 +105,28 @@ class ToolAdapter:
         if self._intake is not None:
             self._intake.admit_current_trace(server)
         result = await self._servers[server].call(
-            tool, arguments, timeout_s=timeout_s, on_progress=on_progress, check=check
+            tool,
+            arguments,
+            timeout_s=timeout_s,
+            on_progress=on_progress,
+            check=check,
+            continuation=continuation,
+            on_task=on_task,
         )
         limit_bytes = self._settings.result_limit_bytes
         return await limit_result_size(
             result, tool=f"{server}/{tool}", limit_bytes=limit_bytes, upload=upload
         )
+
+    async def cancel_task(self, server: str, handle: str) -> None:
+        """Tell a server that a task is wanted no more, as `ToolServer.cancel_task` does.
+
+        Raises:
+            ToolNotFoundError: the server is unknown.
+        """
+        if server not in self._servers:
+            raise ToolNotFoundError(server, "")
+        await self._servers[server].cancel_task(handle)
 
     async def wait_for_change(self, revision: int) -> int:
         """Wait until `self.revision` differs from `revision`, and return it."""

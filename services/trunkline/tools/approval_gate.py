@@ -1,6 +1,7 @@
 """Lets calls that need approval through only with the approval of exactly that call."""
 
 import asyncio
+import hashlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -42,7 +43,8 @@ class ApprovalGate:
             UserNotProvenError: the statement of the user is not valid.
             ConfigurationError, JournalUnavailableError: the use of the approval can't be stored.
         """
-        if not tool.needs_approval:
+        if not tool.needs_approval or request.continuation.task_handle:
+            # Following a task calls nothing.
             return
         label = f"{tool.server}/{tool.name}"
         if not request.approval_id:
@@ -56,8 +58,24 @@ class ApprovalGate:
             await self._check_proof(request, label, digest)
         if tool.read_only or tool.idempotent:
             return
-        if not await asyncio.to_thread(self._used.use, digest, datetime.now(UTC)):
+        use, sealed = self._used.use, digest
+        if request.HasField("continuation"):
+            # The question was the answer to the approved call, which its answer completes.
+            use, sealed = self._used.use_continuation, _seal(digest, request.continuation)
+        if not await asyncio.to_thread(use, sealed, datetime.now(UTC)):
             raise _refuse(request, label, "its approval was used; request another one")
+
+    async def expect_answer(
+        self, request: tool_service_pb2.CallToolRequest, question: tool_service_pb2.ToolQuestion
+    ) -> None:
+        """Let an approved call be made again, once, with the answer to its question.
+
+        Raises:
+            ConfigurationError, JournalUnavailableError: that can't be stored.
+        """
+        if request.approval_id and not question.task_handle:
+            sealed = _seal(request.approval_digest, question)
+            await asyncio.to_thread(self._used.allow_continuation, sealed, datetime.now(UTC))
 
     async def _check_proof(
         self, request: tool_service_pb2.CallToolRequest, label: str, digest: str
@@ -68,6 +86,14 @@ class ApprovalGate:
         if user is None or user.account != named_account(request) or digest not in user.approved:
             problem = "no statement of the user proves the approval; let the user answer again"
             raise _refuse(request, label, problem)
+
+
+def _seal(
+    digest: str, question: tool_service_pb2.ToolQuestion | tool_service_pb2.ToolContinuation
+) -> str:
+    """Return the digest of an approved call with the state that its server gave."""
+    state = question.request_state if question.HasField("request_state") else b"none"
+    return hashlib.sha256(b"\0".join([digest.encode(), state])).hexdigest()
 
 
 def _refuse(

@@ -5,6 +5,7 @@ import importlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -34,6 +35,7 @@ from trunkline.v1 import tool_service_pb2
 if TYPE_CHECKING:
     from mcp.shared.dispatcher import ProgressFnT
 
+    from trunkline.tools.mcp_tasks import OnTaskCreated
     from trunkline.tools.session import McpSession
 
 logger = logging.getLogger(__name__)
@@ -43,10 +45,24 @@ ToolServerState = tool_service_pb2.ToolServerState
 # Attempts of a call that is safe to repeat, and of a call that reached no tool.
 _ATTEMPTS = 2
 _UNDELIVERED_ATTEMPTS = 3
+# Sessions that follow one task, after the server ended in each of them.
+_FOLLOW_ATTEMPTS = 10
+_CANCEL_S = 10.0
+_NO_CONTINUATION = tool_service_pb2.ToolContinuation()
 
 
 CheckCall: TypeAlias = Callable[[tool_service_pb2.Tool], Awaitable[None]]
 """Checks that a tool may be called, by its current declaration. Raises if it may not."""
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call of a tool. Its continuation changes when it becomes a task."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+    on_progress: "ProgressFnT"
+    continuation: tool_service_pb2.ToolContinuation
 
 
 class ToolServer:
@@ -139,7 +155,7 @@ class ToolServer:
         """Start the server if nothing has used it yet."""
         self._is_used.set()
 
-    async def call(
+    async def call(  # noqa: PLR0913  all but the call by name
         self,
         tool: str,
         arguments: Mapping[str, Any],
@@ -147,13 +163,18 @@ class ToolServer:
         timeout_s: float | None,
         on_progress: "ProgressFnT",
         check: CheckCall | None = None,
+        continuation: tool_service_pb2.ToolContinuation | None = None,
+        on_task: "OnTaskCreated | None" = None,
     ) -> tool_service_pb2.ToolResult:
         """Call a tool. Wait for a server that is starting. Cancellation cancels the tool.
 
-        `check` is called with the tool before it is called for the first time.
+        `check` is called with the tool before it is called for the first time. `continuation`
+        continues an earlier call that asked or that became a task. `on_task` is called with the id
+        of a task before it is followed.
 
-        The shorter of `timeout_s` and the server's own limit applies. If the server ends during a
-        call of a read-only or idempotent tool, the call is repeated once.
+        The shorter of `timeout_s` and the server's own limit applies; for a task, only `timeout_s`.
+        If the server ends during a call of a read-only or idempotent tool, the call is repeated
+        once. A task is followed by the next session.
 
         Raises:
             ToolNotFoundError: the server has no such tool.
@@ -162,48 +183,82 @@ class ToolServer:
             PeerProtocolError: the server's answer is invalid.
         """
         own_s = self._config.trunkline.call_timeout_s or self._settings.call_timeout_s
-        limit_s = own_s if timeout_s is None else min(own_s, timeout_s)
+        limit_s: float | None = own_s if timeout_s is None else min(own_s, timeout_s)
+        begin = asyncio.get_running_loop().time()
+        call = _Call(tool, arguments, on_progress, continuation or _NO_CONTINUATION)
         self._calls += 1
         self.note_use()
         try:
-            async with asyncio.timeout(limit_s):
-                return await self._call(tool, arguments, on_progress, check)
+            async with asyncio.timeout(limit_s) as limit:
+
+                async def follow(handle: str) -> None:
+                    nonlocal limit_s
+                    limit_s = timeout_s
+                    limit.reschedule(None if timeout_s is None else begin + timeout_s)
+                    if handle != call.continuation.task_handle:
+                        call.continuation = tool_service_pb2.ToolContinuation(task_handle=handle)
+                        if on_task is not None:
+                            await on_task(handle)
+
+                if call.continuation.task_handle:
+                    await follow(call.continuation.task_handle)
+                return await self._call(call, check, follow)
         except TimeoutError as error:
             if limit_s == own_s:
                 self._check_alive(f"{tool} took more than {own_s:g} s")
             peer = f"tool {self.name}/{tool}"
-            raise PeerTimeoutError(peer, f"it may take {limit_s:g} s") from error
+            raise PeerTimeoutError(peer, f"it may take {limit_s or 0:g} s") from error
         finally:
             self._calls -= 1
             self._last_use = asyncio.get_running_loop().time()
 
     async def _call(
-        self,
-        tool: str,
-        arguments: Mapping[str, Any],
-        on_progress: "ProgressFnT",
-        check: CheckCall | None,
+        self, call: "_Call", check: CheckCall | None, on_task: "OnTaskCreated"
     ) -> tool_service_pb2.ToolResult:
         attempt = 1
         while True:
             session = await self._ready()
-            if tool not in self.tools:
-                raise ToolNotFoundError(self.name, tool)
+            tool = self.tools.get(call.tool)
+            if tool is None:
+                raise ToolNotFoundError(self.name, call.tool)
             if check is not None:
-                await check(self.tools[tool])
+                await check(tool)
                 check = None
-            is_harmless = self.tools[tool].read_only or self.tools[tool].idempotent
             try:
                 with self.breaker.track_call(session):
-                    return await session.call_tool(tool, arguments, on_progress=on_progress)
+                    return await session.call_tool(
+                        call.tool,
+                        call.arguments,
+                        on_progress=call.on_progress,
+                        continuation=call.continuation,
+                        on_task=on_task,
+                    )
             except CallNotDeliveredError as error:
                 if attempt >= _UNDELIVERED_ATTEMPTS:
                     raise ToolServerUnavailableError(self.name, error.problem) from error
             except ToolServerUnavailableError:
-                if attempt >= _ATTEMPTS or not is_harmless:
+                # Following a task again does nothing twice.
+                is_task = bool(call.continuation.task_handle)
+                is_harmless = is_task or tool.read_only or tool.idempotent
+                if attempt >= (_FOLLOW_ATTEMPTS if is_task else _ATTEMPTS) or not is_harmless:
                     raise
             attempt += 1
             trace.get_current_span().set_attribute(telemetry.TOOL_ATTEMPT, attempt)
+
+    async def cancel_task(self, handle: str) -> None:
+        """Tell the server that a task is wanted no more.
+
+        Raises:
+            ToolServerUnavailableError: the server is down.
+            PeerTimeoutError: it does not answer.
+        """
+        self.note_use()
+        try:
+            async with asyncio.timeout(_CANCEL_S):
+                await (await self._ready()).cancel_task(handle)
+        except TimeoutError as error:
+            peer = f"tool server {self.name!r}"
+            raise PeerTimeoutError(peer, f"no answer within {_CANCEL_S:g} s") from error
 
     def _check_alive(self, problem: str) -> None:
         """Record a call that exceeded the server's own limit, and check that it still answers."""

@@ -7,13 +7,15 @@ import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import mcp_types
 from mcp import Client, MCPError
-from mcp.client import Transport
+from mcp.client import ClientRequestContext, Transport
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.dispatcher import ProgressFnT
+from mcp.shared.message import SessionMessage
 from mcp_types import CONNECTION_CLOSED
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from opentelemetry import trace
@@ -33,6 +35,8 @@ from trunkline.tools.conversion import to_result, to_tool
 from trunkline.tools.declaration_limits import TOO_MANY_DECLARATIONS, DeclarationLimits
 from trunkline.tools.http_endpoint import HttpEndpoint
 from trunkline.tools.json_limits import RESULT_LIMIT_VALUES, find_json_problem
+from trunkline.tools.mcp_tasks import McpTask, OnTaskCreated, TaskCreated, TasksExtension
+from trunkline.tools.questions import dump_inputs, parse_responses, to_question, unpack_state
 from trunkline.tools.result_checker import ResultChecker, ResultCheckError, ResultSchemaError
 from trunkline.tools.results import failed_result
 from trunkline.tools.server_process import ServerProcess
@@ -47,6 +51,8 @@ _LIST_PAGES = 100
 _NAME_CHARS = 100
 # Resources that are read for one result. More remain links.
 _RESOURCES = 8
+# Before a call is made again for a server that wants only that.
+_FIRST_STATE_PAUSE_S = 0.05
 # Pauses before a lost subscription to list changes is opened again.
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
@@ -112,9 +118,18 @@ class McpSession:
         return accepted
 
     async def call_tool(
-        self, tool: str, arguments: Mapping[str, Any], *, on_progress: ProgressFnT
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        *,
+        on_progress: ProgressFnT,
+        continuation: tool_service_pb2.ToolContinuation,
+        on_task: OnTaskCreated,
     ) -> tool_service_pb2.ToolResult:
-        """Call a tool. Cancellation tells the server to cancel the tool.
+        """Call a tool, or continue a call. Cancellation tells the server to cancel the tool.
+
+        If the server makes the call a task, `on_task` is called with its id, and the task is
+        followed. Cancellation then only ends that.
 
         Links in the result to the server's own resources are read at once, since only this session
         can read them.
@@ -127,9 +142,9 @@ class McpSession:
         outcome = RequestOutcome()
         token = request_outcome.set(outcome)
         try:
-            result = await self._client.call_tool(
-                tool, dict(arguments), progress_callback=on_progress
-            )
+            result = await self._call(tool, arguments, on_progress, continuation, on_task)
+            if isinstance(result, tool_service_pb2.ToolResult):
+                return result
             content = result.structured_content
             if problem := find_json_problem(content, limit_values=RESULT_LIMIT_VALUES):
                 return failed_result(f"{self._name}/{tool} answered with data that {problem}.")
@@ -155,6 +170,72 @@ class McpSession:
             raise PeerProtocolError(f"tool server {self._name!r}", problem) from error
         finally:
             request_outcome.reset(token)
+
+    async def _call(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        on_progress: ProgressFnT,
+        continuation: tool_service_pb2.ToolContinuation,
+        on_task: OnTaskCreated,
+    ) -> mcp_types.CallToolResult | tool_service_pb2.ToolResult:
+        """Return the result of a call, or the question that the tool asks instead."""
+        session, responses = self._client.session, parse_responses(continuation.responses)
+        if continuation.task_handle:
+            task = McpTask(session, continuation.task_handle)
+            if responses:
+                await task.answer(dump_inputs(responses))
+            return await self._follow(tool, task, on_progress)
+        state = unpack_state(continuation)
+        backoff = Backoff(first_s=_FIRST_STATE_PAUSE_S, limit_s=_LONGEST_PAUSE_S)
+        while True:
+            result = await session.call_tool(
+                tool,
+                dict(arguments),
+                progress_callback=on_progress,
+                input_responses=responses,
+                request_state=state,
+                allow_input_required=True,
+                allow_claimed=True,
+            )
+            match result:
+                case TaskCreated():
+                    await on_task(result.task_id)
+                    task = McpTask(session, result.task_id, poll_ms=result.poll_interval_ms)
+                    return await self._follow(tool, task, on_progress)
+                case mcp_types.InputRequiredResult() if not result.input_requests:
+                    # The server only sheds load. The limit of the call ends this.
+                    responses, state = None, result.request_state
+                    await asyncio.sleep(backoff.next_s())
+                case mcp_types.InputRequiredResult():
+                    return to_question(
+                        f"{self._name}/{tool}",
+                        result.input_requests or {},
+                        request_state=result.request_state,
+                    )
+                case mcp_types.CallToolResult():
+                    return result
+                case _:
+                    raise ValueError(type(result).__name__)
+
+    async def _follow(
+        self, tool: str, task: McpTask, on_progress: ProgressFnT
+    ) -> mcp_types.CallToolResult | tool_service_pb2.ToolResult:
+        async def on_status(text: str) -> None:
+            await on_progress(0, None, text)
+
+        end = await task.follow(on_status=on_status)
+        if isinstance(end, mcp_types.CallToolResult):
+            return end
+        return to_question(f"{self._name}/{tool}", end, task_handle=task.id)
+
+    async def cancel_task(self, handle: str) -> None:
+        """Tell the server that a task is wanted no more. A server that refuses is logged."""
+        try:
+            await McpTask(self._client.session, handle).cancel()
+        except (MCPError, ValidationError) as error:
+            extra = {"server": self._name, "problem": type(error).__name__}
+            logger.info("tool_server.task_not_canceled", extra=extra)
 
     async def _check_result(self, tool: str, result: mcp_types.CallToolResult) -> None:
         schema = self._output_schemas.get(tool)
@@ -241,9 +322,11 @@ async def open_session(
             on_tools_changed()
 
     client = Client(
-        _transport(connection),
+        _without_early_elicitation(_transport(connection)),
         cache=None,
         message_handler=handle,
+        elicitation_callback=_refuse_elicitation,
+        extensions=[TasksExtension()],
         client_info=mcp_types.Implementation(name="trunkline", version=version("trunkline")),
     )
     async with AsyncExitStack() as stack:
@@ -260,6 +343,50 @@ async def open_session(
 
 async def _accept_result(name: str, result: mcp_types.CallToolResult) -> None:
     """Do nothing. The SDK's own check would block the event loop, for any time."""
+
+
+async def _refuse_elicitation(
+    context: ClientRequestContext, params: mcp_types.ElicitRequestParams
+) -> mcp_types.ErrorData:
+    """Refuse. A callback declares the capability, and `McpSession` handles the questions."""
+    return mcp_types.ErrorData(code=mcp_types.INVALID_REQUEST, message="Elicitation not supported")
+
+
+class _HandshakeWriter:
+    """Withdraws the capability `elicitation` from the handshake of older protocol versions.
+
+    Their servers ask while a call is open, which no answer after a restart could reach.
+    """
+
+    def __init__(self, writer: Any) -> None:  # noqa: ANN401  as the SDK's transports
+        self._writer = writer
+
+    async def send(self, item: SessionMessage, /) -> None:
+        message = item.message
+        if isinstance(message, mcp_types.JSONRPCRequest) and message.method == "initialize":
+            (message.params or {}).get("capabilities", {}).pop("elicitation", None)
+        await self._writer.send(item)
+
+    async def aclose(self) -> None:
+        await self._writer.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._writer.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._writer.__aexit__(exc_type, exc, traceback)
+
+
+@asynccontextmanager
+async def _without_early_elicitation(transport: Transport) -> AsyncIterator[Any]:
+    async with transport as (reader, writer):
+        yield reader, _HandshakeWriter(writer)
 
 
 def _is_public(uri: str) -> bool:

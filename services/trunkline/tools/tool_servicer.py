@@ -91,7 +91,7 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
 
         progress = _ProgressWriter(context.write)
         try:
-            return await self._adapter.call(
+            result = await self._adapter.call(
                 request.server,
                 request.tool,
                 arguments,
@@ -99,9 +99,21 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
                 on_progress=progress.write,
                 upload=self._make_uploader(request),
                 check=check,
+                continuation=request.continuation,
+                on_task=progress.write_task,
             )
+            if result.HasField("question"):
+                await self._gate.expect_answer(request, result.question)
+            return result
         finally:
             await progress.close()
+
+    async def CancelToolTask(
+        self, request: tool_service_pb2.CancelToolTaskRequest, _context: _Context
+    ) -> tool_service_pb2.CancelToolTaskResponse:
+        self._check_agents(request)
+        await self._adapter.cancel_task(request.server, request.handle)
+        return tool_service_pb2.CancelToolTaskResponse()
 
     async def WatchTools(
         self, request: tool_service_pb2.WatchToolsRequest, _context: _Context
@@ -116,7 +128,9 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
                 sent = current
             await self._adapter.wait_for_change(revision)
 
-    def _check_agents(self, request: tool_service_pb2.CallToolRequest) -> None:
+    def _check_agents(
+        self, request: tool_service_pb2.CallToolRequest | tool_service_pb2.CancelToolTaskRequest
+    ) -> None:
         """Check that the calling agent may use the tool.
 
         Raises:
@@ -132,7 +146,8 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
 
     def _make_uploader(self, request: tool_service_pb2.CallToolRequest) -> ContentUploader | None:
         artifacts = self._artifacts
-        if artifacts is None or not request.task_id:
+        # Only an agent's call belongs to a task of a host, which could store the content.
+        if artifacts is None or not (request.task_id and request.agent):
             return None
 
         async def upload(content: bytes, about: part_pb2.Part) -> part_pb2.Part:
@@ -190,6 +205,12 @@ class _ProgressWriter:
                 await self._write(tool_service_pb2.CallToolResponse(progress=report))
         finally:
             self._waiting -= 1
+
+    async def write_task(self, handle: str) -> None:
+        """Write the id of the task that the call became. Waits for a slow reader."""
+        async with self._lock:
+            task = tool_service_pb2.ToolTask(handle=handle)
+            await self._write(tool_service_pb2.CallToolResponse(task=task))
 
     async def close(self) -> None:
         """Write the waiting reports, then no more."""

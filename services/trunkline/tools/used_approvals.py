@@ -17,11 +17,16 @@ from trunkline.private_files import PRIVATE_FOLDER, create_private_folder
 RETENTION: Final = timedelta(hours=25)
 """The time for which a used approval is stored. The statement that proves it is valid for a day,
 and clocks of machines differ."""
+CONTINUATION_RETENTION: Final = timedelta(days=31)
+"""The time for which a call that asked can be continued. Tasks are stored for thirty days."""
 _SCHEMA: Final = """
 -- digest: of the approved call, with the id of the approval; used_at: Unix time
 CREATE TABLE IF NOT EXISTS used_approvals (digest TEXT PRIMARY KEY, used_at REAL NOT NULL)
 WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS used_approvals_by_time ON used_approvals (used_at);
+-- digest: of an approved call that asked, with the state of its question; asked_at: Unix time
+CREATE TABLE IF NOT EXISTS continuations (digest TEXT PRIMARY KEY, asked_at REAL NOT NULL)
+WITHOUT ROWID;
 """
 
 
@@ -52,6 +57,32 @@ class UsedApprovals:
                 "INSERT OR IGNORE INTO used_approvals VALUES (?, ?)", (digest, now.timestamp())
             )
             return added.rowcount == 1
+
+    def allow_continuation(self, digest: str, now: datetime) -> None:
+        """Record that a call that used its approval asked, and may be made again. Blocks.
+
+        Raises:
+            ConfigurationError, JournalUnavailableError: as `use`.
+        """
+        ended = (now - CONTINUATION_RETENTION).timestamp()
+        with translate_errors(self.path), contextlib.closing(self._open()) as database:
+            database.execute("DELETE FROM continuations WHERE asked_at < ?", (ended,))
+            database.execute(
+                "INSERT OR REPLACE INTO continuations VALUES (?, ?)", (digest, now.timestamp())
+            )
+
+    def use_continuation(self, digest: str, now: datetime) -> bool:
+        """Record that a call that asked is made again; return False if it may not be. Blocks.
+
+        Raises:
+            ConfigurationError, JournalUnavailableError: as `use`.
+        """
+        with translate_errors(self.path), contextlib.closing(self._open()) as database:
+            removed = database.execute(
+                "DELETE FROM continuations WHERE digest = ? AND asked_at >= ?",
+                (digest, (now - CONTINUATION_RETENTION).timestamp()),
+            )
+            return removed.rowcount == 1
 
     def _open(self) -> sqlite3.Connection:
         folder = self.path.parent

@@ -238,6 +238,7 @@ class Event(_message.Message):
     CHILD_FINISHED_FIELD_NUMBER: _builtins.int
     ROUTE_DECIDED_FIELD_NUMBER: _builtins.int
     TURN_STARTED_FIELD_NUMBER: _builtins.int
+    TOOL_TASK_STARTED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def created(self) -> Global___TaskCreated:
         """The task exists. Always sequence 1."""
@@ -290,6 +291,10 @@ class Event(_message.Message):
     def turn_started(self) -> Global___TurnStarted:
         """A message opened the next turn."""
 
+    @_builtins.property
+    def tool_task_started(self) -> Global___ToolTaskStarted:
+        """A tool call became a long-running task of its MCP server."""
+
     def __init__(
         self,
         *,
@@ -306,12 +311,13 @@ class Event(_message.Message):
         child_finished: Global___ChildFinished | None = ...,
         route_decided: Global___RouteDecided | None = ...,
         turn_started: Global___TurnStarted | None = ...,
+        tool_task_started: Global___ToolTaskStarted | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["approval_answered", b"approval_answered", "approval_requested", b"approval_requested", "child_finished", b"child_finished", "child_started", b"child_started", "created", b"created", "delta", b"delta", "event", b"event", "plan", b"plan", "rewound", b"rewound", "route_decided", b"route_decided", "status", b"status", "tool_finished", b"tool_finished", "tool_started", b"tool_started", "turn_started", b"turn_started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["approval_answered", b"approval_answered", "approval_requested", b"approval_requested", "child_finished", b"child_finished", "child_started", b"child_started", "created", b"created", "delta", b"delta", "event", b"event", "plan", b"plan", "rewound", b"rewound", "route_decided", b"route_decided", "status", b"status", "tool_finished", b"tool_finished", "tool_started", b"tool_started", "tool_task_started", b"tool_task_started", "turn_started", b"turn_started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_answered", b"approval_answered", "approval_requested", b"approval_requested", "child_finished", b"child_finished", "child_started", b"child_started", "created", b"created", "delta", b"delta", "event", b"event", "plan", b"plan", "rewound", b"rewound", "route_decided", b"route_decided", "status", b"status", "tool_finished", b"tool_finished", "tool_started", b"tool_started", "turn_started", b"turn_started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_answered", b"approval_answered", "approval_requested", b"approval_requested", "child_finished", b"child_finished", "child_started", b"child_started", "created", b"created", "delta", b"delta", "event", b"event", "plan", b"plan", "rewound", b"rewound", "route_decided", b"route_decided", "status", b"status", "tool_finished", b"tool_finished", "tool_started", b"tool_started", "tool_task_started", b"tool_task_started", "turn_started", b"turn_started"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["created", "status", "delta", "rewound", "plan", "tool_started", "tool_finished", "approval_requested", "approval_answered", "child_started", "child_finished", "route_decided", "turn_started"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["created", "status", "delta", "rewound", "plan", "tool_started", "tool_finished", "approval_requested", "approval_answered", "child_started", "child_finished", "route_decided", "turn_started", "tool_task_started"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -696,6 +702,32 @@ class ToolStarted(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ToolStarted: _TypeAlias = ToolStarted  # noqa: Y015
+
+@_typing.final
+class ToolTaskStarted(_message.Message):
+    """A tool call became a long-running task of its MCP server."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    HANDLE_FIELD_NUMBER: _builtins.int
+    call_id: _builtins.str
+    """The call."""
+    handle: _builtins.str
+    """The server's id of the task, by which it is followed after a restart."""
+    def __init__(
+        self,
+        *,
+        call_id: _builtins.str = ...,
+        handle: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "handle", b"handle"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolTaskStarted: _TypeAlias = ToolTaskStarted  # noqa: Y015
 
 @_typing.final
 class ToolFinished(_message.Message):

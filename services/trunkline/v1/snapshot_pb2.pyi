@@ -320,12 +320,15 @@ class ToolCallInfo(_message.Message):
     FIRST_SEQUENCE_FIELD_NUMBER: _builtins.int
     START_GENERATION_FIELD_NUMBER: _builtins.int
     END_GENERATION_FIELD_NUMBER: _builtins.int
+    TASK_HANDLE_FIELD_NUMBER: _builtins.int
     first_sequence: _builtins.int
     """Sequence of its start."""
     start_generation: _builtins.int
     """The task's generation at its start."""
     end_generation: _builtins.int
     """The task's generation at its end; 0: it runs."""
+    task_handle: _builtins.str
+    """The long-running task of the MCP server that it became; empty: none."""
     @_builtins.property
     def started(self) -> _event_pb2.ToolStarted:
         """How it began."""
@@ -342,10 +345,11 @@ class ToolCallInfo(_message.Message):
         first_sequence: _builtins.int = ...,
         start_generation: _builtins.int = ...,
         end_generation: _builtins.int = ...,
+        task_handle: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished", "started", b"started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_generation", b"end_generation", "finished", b"finished", "first_sequence", b"first_sequence", "start_generation", b"start_generation", "started", b"started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_generation", b"end_generation", "finished", b"finished", "first_sequence", b"first_sequence", "start_generation", b"start_generation", "started", b"started", "task_handle", b"task_handle"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

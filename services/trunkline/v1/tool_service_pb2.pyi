@@ -228,6 +228,7 @@ class CallToolRequest(_message.Message):
     DEADLINE_FIELD_NUMBER: _builtins.int
     ACCOUNT_FIELD_NUMBER: _builtins.int
     EXACT_ARGUMENTS_FIELD_NUMBER: _builtins.int
+    CONTINUATION_FIELD_NUMBER: _builtins.int
     APPROVAL_ID_FIELD_NUMBER: _builtins.int
     APPROVAL_STATEMENT_FIELD_NUMBER: _builtins.int
     APPROVAL_DIGEST_FIELD_NUMBER: _builtins.int
@@ -259,6 +260,10 @@ class CallToolRequest(_message.Message):
     def deadline(self) -> _timestamp_pb2.Timestamp:
         """When the task ends at the latest."""
 
+    @_builtins.property
+    def continuation(self) -> Global___ToolContinuation:
+        """Continues an earlier call, whose result was a question or which became a task."""
+
     def __init__(
         self,
         *,
@@ -270,13 +275,14 @@ class CallToolRequest(_message.Message):
         deadline: _timestamp_pb2.Timestamp | None = ...,
         account: _builtins.str = ...,
         exact_arguments: _builtins.str = ...,
+        continuation: Global___ToolContinuation | None = ...,
         approval_id: _builtins.str = ...,
         approval_statement: _builtins.str = ...,
         approval_digest: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "deadline", b"deadline"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "continuation", b"continuation", "deadline", b"deadline"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "agent", b"agent", "approval_digest", b"approval_digest", "approval_id", b"approval_id", "approval_statement", b"approval_statement", "arguments", b"arguments", "deadline", b"deadline", "exact_arguments", b"exact_arguments", "server", b"server", "task_id", b"task_id", "tool", b"tool"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "agent", b"agent", "approval_digest", b"approval_digest", "approval_id", b"approval_id", "approval_statement", b"approval_statement", "arguments", b"arguments", "continuation", b"continuation", "deadline", b"deadline", "exact_arguments", b"exact_arguments", "server", b"server", "task_id", b"task_id", "tool", b"tool"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -291,6 +297,7 @@ class CallToolResponse(_message.Message):
     PROGRESS_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
+    TASK_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def progress(self) -> Global___ToolProgress:
         """How far it is."""
@@ -303,22 +310,164 @@ class CallToolResponse(_message.Message):
     def result(self) -> Global___ToolResult:
         """The result; the last response."""
 
+    @_builtins.property
+    def task(self) -> Global___ToolTask:
+        """The server made the call a long-running task."""
+
     def __init__(
         self,
         *,
         progress: Global___ToolProgress | None = ...,
         content: _part_pb2.Part | None = ...,
         result: Global___ToolResult | None = ...,
+        task: Global___ToolTask | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "payload", b"payload", "progress", b"progress", "result", b"result"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "payload", b"payload", "progress", b"progress", "result", b"result", "task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "payload", b"payload", "progress", b"progress", "result", b"result"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "payload", b"payload", "progress", b"progress", "result", b"result", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["progress", "content", "result"]  # noqa: Y015
+    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["progress", "content", "result", "task"]  # noqa: Y015
     _WhichOneofArgType_payload: _TypeAlias = _typing.Literal["payload", b"payload"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_payload) -> _WhichOneofReturnType_payload | None: ...
 
 Global___CallToolResponse: _TypeAlias = CallToolResponse  # noqa: Y015
+
+@_typing.final
+class ToolTask(_message.Message):
+    """A long-running task of an MCP server, by MCP's Tasks extension."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HANDLE_FIELD_NUMBER: _builtins.int
+    handle: _builtins.str
+    """The server's id of it. Whoever has it can read the result."""
+    def __init__(
+        self,
+        *,
+        handle: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["handle", b"handle"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolTask: _TypeAlias = ToolTask  # noqa: Y015
+
+@_typing.final
+class ToolQuestion(_message.Message):
+    """A question of a tool, which its caller has to answer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUESTS_FIELD_NUMBER: _builtins.int
+    REQUEST_STATE_FIELD_NUMBER: _builtins.int
+    TASK_HANDLE_FIELD_NUMBER: _builtins.int
+    requests: _builtins.str
+    """MCP's `inputRequests` as JSON: requests by key."""
+    request_state: _builtins.bytes
+    """MCP's `requestState`, opaque; goes back unchanged. Unset: there is none."""
+    task_handle: _builtins.str
+    """The task that asks; empty: the call itself, which is made again with the answer."""
+    def __init__(
+        self,
+        *,
+        requests: _builtins.str = ...,
+        request_state: _builtins.bytes | None = ...,
+        task_handle: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_request_state", b"_request_state", "request_state", b"request_state"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_request_state", b"_request_state", "request_state", b"request_state", "requests", b"requests", "task_handle", b"task_handle"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__request_state: _TypeAlias = _typing.Literal["request_state"]  # noqa: Y015
+    _WhichOneofArgType__request_state: _TypeAlias = _typing.Literal["_request_state", b"_request_state"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__request_state) -> _WhichOneofReturnType__request_state | None: ...
+
+Global___ToolQuestion: _TypeAlias = ToolQuestion  # noqa: Y015
+
+@_typing.final
+class ToolContinuation(_message.Message):
+    """How an earlier call goes on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESPONSES_FIELD_NUMBER: _builtins.int
+    REQUEST_STATE_FIELD_NUMBER: _builtins.int
+    TASK_HANDLE_FIELD_NUMBER: _builtins.int
+    responses: _builtins.str
+    """MCP's `inputResponses` as JSON: responses by key. Empty: none."""
+    request_state: _builtins.bytes
+    """As the question had it."""
+    task_handle: _builtins.str
+    """Follow this task instead of calling the tool again."""
+    def __init__(
+        self,
+        *,
+        responses: _builtins.str = ...,
+        request_state: _builtins.bytes | None = ...,
+        task_handle: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_request_state", b"_request_state", "request_state", b"request_state"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_request_state", b"_request_state", "request_state", b"request_state", "responses", b"responses", "task_handle", b"task_handle"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__request_state: _TypeAlias = _typing.Literal["request_state"]  # noqa: Y015
+    _WhichOneofArgType__request_state: _TypeAlias = _typing.Literal["_request_state", b"_request_state"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__request_state) -> _WhichOneofReturnType__request_state | None: ...
+
+Global___ToolContinuation: _TypeAlias = ToolContinuation  # noqa: Y015
+
+@_typing.final
+class CancelToolTaskRequest(_message.Message):
+    """Which task."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SERVER_FIELD_NUMBER: _builtins.int
+    TOOL_FIELD_NUMBER: _builtins.int
+    HANDLE_FIELD_NUMBER: _builtins.int
+    AGENT_FIELD_NUMBER: _builtins.int
+    server: _builtins.str
+    """The server."""
+    tool: _builtins.str
+    """The tool that became the task."""
+    handle: _builtins.str
+    """The server's id of the task."""
+    agent: _builtins.str
+    """The agent on whose behalf."""
+    def __init__(
+        self,
+        *,
+        server: _builtins.str = ...,
+        tool: _builtins.str = ...,
+        handle: _builtins.str = ...,
+        agent: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "handle", b"handle", "server", b"server", "tool", b"tool"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelToolTaskRequest: _TypeAlias = CancelToolTaskRequest  # noqa: Y015
+
+@_typing.final
+class CancelToolTaskResponse(_message.Message):
+    """The server knows that it is wanted no more."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelToolTaskResponse: _TypeAlias = CancelToolTaskResponse  # noqa: Y015
 
 @_typing.final
 class ToolProgress(_message.Message):
@@ -360,6 +509,7 @@ class ToolResult(_message.Message):
     IS_MENDABLE_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
     STRUCTURED_CONTENT_FIELD_NUMBER: _builtins.int
+    QUESTION_FIELD_NUMBER: _builtins.int
     is_error: _builtins.bool
     """The tool failed; the content says why."""
     is_mendable: _builtins.bool
@@ -372,6 +522,12 @@ class ToolResult(_message.Message):
     def structured_content(self) -> _struct_pb2.Struct:
         """Structured content."""
 
+    @_builtins.property
+    def question(self) -> Global___ToolQuestion:
+        """There is no result yet: the tool asks. The content says what, and is_error is set, for callers
+        that don't know questions.
+        """
+
     def __init__(
         self,
         *,
@@ -379,10 +535,11 @@ class ToolResult(_message.Message):
         is_mendable: _builtins.bool = ...,
         content: _abc.Iterable[_part_pb2.Part] | None = ...,
         structured_content: _struct_pb2.Struct | None = ...,
+        question: Global___ToolQuestion | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["structured_content", b"structured_content"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["question", b"question", "structured_content", b"structured_content"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "is_error", b"is_error", "is_mendable", b"is_mendable", "structured_content", b"structured_content"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "is_error", b"is_error", "is_mendable", b"is_mendable", "question", b"question", "structured_content", b"structured_content"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

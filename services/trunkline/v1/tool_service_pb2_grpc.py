@@ -45,6 +45,11 @@ class ToolServiceStub:
                 request_serializer=trunkline_dot_v1_dot_tool__service__pb2.CallToolRequest.SerializeToString,
                 response_deserializer=trunkline_dot_v1_dot_tool__service__pb2.CallToolResponse.FromString,
                 _registered_method=True)
+        self.CancelToolTask = channel.unary_unary(
+                '/trunkline.v1.ToolService/CancelToolTask',
+                request_serializer=trunkline_dot_v1_dot_tool__service__pb2.CancelToolTaskRequest.SerializeToString,
+                response_deserializer=trunkline_dot_v1_dot_tool__service__pb2.CancelToolTaskResponse.FromString,
+                _registered_method=True)
         self.WatchTools = channel.unary_stream(
                 '/trunkline.v1.ToolService/WatchTools',
                 request_serializer=trunkline_dot_v1_dot_tool__service__pb2.WatchToolsRequest.SerializeToString,
@@ -72,6 +77,14 @@ class ToolServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CancelToolTask(self, request, context):
+        """Cancels a long-running task of an MCP server. The end of a call does not, so that a caller
+        that restarts can follow the task again. A task that the server doesn't know is no error.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WatchTools(self, request, context):
         """Yields the list now and whenever it changes.
         """
@@ -91,6 +104,11 @@ def add_ToolServiceServicer_to_server(servicer, server):
                     servicer.CallTool,
                     request_deserializer=trunkline_dot_v1_dot_tool__service__pb2.CallToolRequest.FromString,
                     response_serializer=trunkline_dot_v1_dot_tool__service__pb2.CallToolResponse.SerializeToString,
+            ),
+            'CancelToolTask': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelToolTask,
+                    request_deserializer=trunkline_dot_v1_dot_tool__service__pb2.CancelToolTaskRequest.FromString,
+                    response_serializer=trunkline_dot_v1_dot_tool__service__pb2.CancelToolTaskResponse.SerializeToString,
             ),
             'WatchTools': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchTools,
@@ -153,6 +171,33 @@ class ToolService:
             '/trunkline.v1.ToolService/CallTool',
             trunkline_dot_v1_dot_tool__service__pb2.CallToolRequest.SerializeToString,
             trunkline_dot_v1_dot_tool__service__pb2.CallToolResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelToolTask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/trunkline.v1.ToolService/CancelToolTask',
+            trunkline_dot_v1_dot_tool__service__pb2.CancelToolTaskRequest.SerializeToString,
+            trunkline_dot_v1_dot_tool__service__pb2.CancelToolTaskResponse.FromString,
             options,
             channel_credentials,
             insecure,

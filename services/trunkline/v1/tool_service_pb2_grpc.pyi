@@ -40,6 +40,10 @@ class ToolServiceStub:
     fails is a result with is_error; NOT_FOUND (TOOL_NOT_FOUND) and UNAVAILABLE
     (TOOL_SERVER_UNAVAILABLE) are statuses. Cancelling the call cancels the tool.
     """
+    CancelToolTask: _grpc.UnaryUnaryMultiCallable[_tool_service_pb2.CancelToolTaskRequest, _tool_service_pb2.CancelToolTaskResponse]
+    """Cancels a long-running task of an MCP server. The end of a call does not, so that a caller
+    that restarts can follow the task again. A task that the server doesn't know is no error.
+    """
     WatchTools: _grpc.UnaryStreamMultiCallable[_tool_service_pb2.WatchToolsRequest, _tool_service_pb2.WatchToolsResponse]
     """Yields the list now and whenever it changes."""
 
@@ -54,6 +58,10 @@ class ToolServiceAsyncStub(ToolServiceStub):
     """Calls a tool: progress and content as they come, then one result, always last. A tool that
     fails is a result with is_error; NOT_FOUND (TOOL_NOT_FOUND) and UNAVAILABLE
     (TOOL_SERVER_UNAVAILABLE) are statuses. Cancelling the call cancels the tool.
+    """
+    CancelToolTask: _aio.UnaryUnaryMultiCallable[_tool_service_pb2.CancelToolTaskRequest, _tool_service_pb2.CancelToolTaskResponse]  # type: ignore[assignment]
+    """Cancels a long-running task of an MCP server. The end of a call does not, so that a caller
+    that restarts can follow the task again. A task that the server doesn't know is no error.
     """
     WatchTools: _aio.UnaryStreamMultiCallable[_tool_service_pb2.WatchToolsRequest, _tool_service_pb2.WatchToolsResponse]  # type: ignore[assignment]
     """Yields the list now and whenever it changes."""
@@ -78,6 +86,16 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         """Calls a tool: progress and content as they come, then one result, always last. A tool that
         fails is a result with is_error; NOT_FOUND (TOOL_NOT_FOUND) and UNAVAILABLE
         (TOOL_SERVER_UNAVAILABLE) are statuses. Cancelling the call cancels the tool.
+        """
+
+    @_abc_1.abstractmethod
+    def CancelToolTask(
+        self,
+        request: _tool_service_pb2.CancelToolTaskRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tool_service_pb2.CancelToolTaskResponse, _abc.Awaitable[_tool_service_pb2.CancelToolTaskResponse]]:
+        """Cancels a long-running task of an MCP server. The end of a call does not, so that a caller
+        that restarts can follow the task again. A task that the server doesn't know is no error.
         """
 
     @_abc_1.abstractmethod

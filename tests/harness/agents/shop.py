@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from trunkline.calls.tool_source import OnProgress, ToolListing
+from trunkline.calls.tool_source import ToolListing
+from trunkline.client.services import OnProgress, OnTask
 from trunkline.reasoning import ReasoningAgent
 from trunkline.reasoning.models import Model
 from trunkline.tasks.approvals import arguments_to_dict
@@ -35,7 +36,15 @@ def order_tool(
     return tool
 
 
-class Orders:
+class ToolsWithoutTasks:
+    """A part of tool sources whose calls never become tasks of MCP servers."""
+
+    async def cancel_task(self, request: tool_service_pb2.CancelToolTaskRequest) -> None:
+        """Fail: no call became this task."""
+        raise AssertionError(request)
+
+
+class Orders(ToolsWithoutTasks):
     """The tool source of a shop. It records each call."""
 
     def __init__(self, **flags: bool) -> None:
@@ -53,7 +62,11 @@ class Orders:
         return ToolListing((order_tool(servers[0], **self._flags),), {})
 
     async def call_tool(
-        self, request: tool_service_pb2.CallToolRequest, *, on_progress: OnProgress
+        self,
+        request: tool_service_pb2.CallToolRequest,
+        *,
+        on_progress: OnProgress,
+        on_task: OnTask | None = None,
     ) -> tool_service_pb2.ToolResult:
         """Order."""
         arguments = arguments_to_dict(request.arguments)

@@ -18,7 +18,9 @@ from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
 
-from trunkline.calls.tool_source import OnProgress, ToolListing
+from harness.agents.shop import ToolsWithoutTasks
+from trunkline.calls.tool_source import ToolListing
+from trunkline.client.services import OnProgress, OnTask
 from trunkline.reasoning import ReasoningAgent
 from trunkline.reasoning.models import Model
 from trunkline.v1 import agent_card_pb2, part_pb2, tool_service_pb2
@@ -67,7 +69,7 @@ class SlowModel(BaseChatModel):
             yield ChatGenerationChunk(message=AIMessageChunk(content=f"{number} "))
 
 
-class OneTool:
+class OneTool(ToolsWithoutTasks):
     """A tool that records its calls, and answers with a picture."""
 
     async def list_tools(self, servers: Sequence[str]) -> ToolListing:
@@ -75,7 +77,11 @@ class OneTool:
         return ToolListing((tool_service_pb2.Tool(server=servers[0], name="look"),), {})
 
     async def call_tool(
-        self, request: tool_service_pb2.CallToolRequest, *, on_progress: OnProgress
+        self,
+        request: tool_service_pb2.CallToolRequest,
+        *,
+        on_progress: OnProgress,
+        on_task: OnTask | None = None,
     ) -> tool_service_pb2.ToolResult:
         """Record the call."""
         with (FOLDER / "called").open("a", encoding="utf-8") as file:

@@ -11,7 +11,8 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from harness.agents.inline_agents import NOTHING, message, status_texts, texts
 from harness.agents.shop import Orders, shop
 from harness.journal.host_death import find_replayed, kill_host, replay_journal
-from trunkline.calls.tool_source import OnProgress, ToolListing
+from trunkline.calls.tool_source import ToolListing
+from trunkline.client.services import OnProgress, OnTask
 from trunkline.errors import ToolServerUnavailableError
 from trunkline.journal.batches import parse_batch
 from trunkline.journal.events import parse_header
@@ -393,11 +394,15 @@ async def test_a_large_number_reaches_a_tool_exactly_and_is_never_approved_round
             self.exact: list[str] = []
 
         async def call_tool(
-            self, request: tool_service_pb2.CallToolRequest, *, on_progress: OnProgress
+            self,
+            request: tool_service_pb2.CallToolRequest,
+            *,
+            on_progress: OnProgress,
+            on_task: OnTask | None = None,
         ) -> tool_service_pb2.ToolResult:
             """Record the arguments, then order."""
             self.exact.append(request.exact_arguments)
-            return await super().call_tool(request, on_progress=on_progress)
+            return await super().call_tool(request, on_progress=on_progress, on_task=on_task)
 
     large = 2**53 + 1
     without_approval = RecordingOrders(needs_approval=False)

@@ -19,7 +19,9 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_core.runnables import Runnable
 from pydantic import PrivateAttr
 
-from trunkline.calls.tool_source import OnProgress, ToolListing
+from harness.agents.shop import ToolsWithoutTasks
+from trunkline.calls.tool_source import ToolListing
+from trunkline.client.services import OnProgress, OnTask
 from trunkline.errors import StepLimitError, ToolServerUnavailableError
 from trunkline.journal.journal import Journal
 from trunkline.reasoning import ReasoningAgent
@@ -103,7 +105,7 @@ class ScriptedModel(BaseChatModel):
 
 
 @dataclass
-class ScriptedTools:
+class ScriptedTools(ToolsWithoutTasks):
     """Tools that answer by their name; `meet` answers only once two calls of it run."""
 
     calls: list[str] = field(default_factory=list)
@@ -115,7 +117,11 @@ class ScriptedTools:
         return ToolListing(tools, {})
 
     async def call_tool(
-        self, request: tool_service_pb2.CallToolRequest, *, on_progress: OnProgress
+        self,
+        request: tool_service_pb2.CallToolRequest,
+        *,
+        on_progress: OnProgress,
+        on_task: OnTask | None = None,
     ) -> tool_service_pb2.ToolResult:
         self.calls.append(request.tool)
         if request.tool == "meet":

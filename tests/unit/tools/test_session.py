@@ -18,7 +18,7 @@ class ScriptedClient:
     """The SDK's client of a server whose answers the test sets."""
 
     def __init__(self) -> None:
-        self.session = SimpleNamespace()
+        self.session = self
         self.tools: list[mcp_types.Tool] = []
         self.result = mcp_types.CallToolResult(content=[])
         self.is_endless = False
@@ -65,8 +65,18 @@ async def ignore(progress: float, total: float | None, message: str | None) -> N
     pass
 
 
-async def call(session: McpSession) -> tool_service_pb2.ToolResult:
-    return await session.call_tool("t", {}, on_progress=ignore)
+async def refuse_task(handle: str) -> None:
+    raise AssertionError(handle)
+
+
+async def call(session: McpSession, tool: str = "t") -> tool_service_pb2.ToolResult:
+    return await session.call_tool(
+        tool,
+        {},
+        on_progress=ignore,
+        continuation=tool_service_pb2.ToolContinuation(),
+        on_task=refuse_task,
+    )
 
 
 async def test_a_tool_that_messages_cannot_hold_is_refused_alone(
@@ -155,7 +165,7 @@ async def test_errors_and_tools_without_a_schema_are_not_checked(client: Scripte
     await session.list_tools(ServerOverlay())
     assert (await call(session)).is_error
     client.result = mcp_types.CallToolResult(content=[], structured_content={"a": 1})
-    await session.call_tool("plain", {}, on_progress=ignore)
+    await call(session, "plain")
     assert checker.checked == []
     client.result = mcp_types.CallToolResult(content=[])
     with pytest.raises(PeerProtocolError):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trunkline.errors import JournalUnavailableError
-from trunkline.tools.used_approvals import RETENTION, UsedApprovals
+from trunkline.tools.used_approvals import CONTINUATION_RETENTION, RETENTION, UsedApprovals
 
 NOW = datetime.now(UTC)
 
@@ -35,3 +35,18 @@ def test_a_link_is_refused(tmp_path: Path) -> None:
     used.path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(JournalUnavailableError, match="link"):
         used.use("a", NOW)
+
+
+def test_a_call_that_asked_is_continued_once_also_after_a_restart(tmp_path: Path) -> None:
+    UsedApprovals(tmp_path).allow_continuation("digest", NOW)
+    used = UsedApprovals(tmp_path)
+    assert not used.use_continuation("other", NOW)
+    assert used.use_continuation("digest", NOW)
+    assert not used.use_continuation("digest", NOW)
+
+
+def test_a_question_that_is_too_old_is_not_continued(tmp_path: Path) -> None:
+    used = UsedApprovals(tmp_path)
+    used.allow_continuation("digest", NOW)
+    late = NOW + CONTINUATION_RETENTION + timedelta(seconds=1)
+    assert not used.use_continuation("digest", late)

@@ -1,4 +1,4 @@
-"""The commands that inspect a mesh: agents, tools, tasks, approvals, traces, webhooks."""
+"""The commands that inspect a mesh: agents, approvals, traces, webhooks."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -22,13 +22,6 @@ def agents(mesh: MeshOption = None, *, json: JsonOption = False) -> None:
     from trunkline.cli import inspect as command
 
     run(command.list_agents(mesh, as_json=json))
-
-
-def tools(mesh: MeshOption = None, *, json: JsonOption = False) -> None:
-    """List the tools of the mesh's MCP servers."""
-    from trunkline.cli import inspect as command
-
-    run(command.list_tools(mesh, as_json=json))
 
 
 def approvals(

@@ -1,8 +1,9 @@
 """The built-in chat model `rules`: deterministic, offline, driven by the tools' declarations.
 
 It has no knowledge of tools or agents. A question that matches some tool's `trunkline/match`
-becomes a call of that tool. Questions joined by "and" become one call each. The tools' text is the
-answer. For any other question, and if it is greeted, it lists examples that work.
+becomes a call of that tool. Questions joined by "and" become one call each. A question without a
+match may fit a tool that declares no patterns, by its description. The tools' text is the answer.
+For any other question, and if it is greeted, it lists examples that work.
 """
 
 import asyncio
@@ -29,6 +30,10 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_core.runnables import Runnable
 
 from trunkline.phrasing import asks_for_introduction
+from trunkline.reasoning.models.description_matching import (
+    DescribedMatch,
+    match_descriptions,
+)
 from trunkline.reasoning.models.tool_matching import (
     QUESTION_LIMIT_CHARS,
     ToolMatch,
@@ -40,6 +45,11 @@ from trunkline.reasoning.toolbox import ToolSpec
 from trunkline.reasoning.turn_result import STATUS_KEY, ResultStatus
 
 MATCH_KEY = "trunkline/match"
+_DECLARED: Final = {MATCH_KEY: ()}
+_DECLARE: Final = (
+    "Name one and what it needs. Who runs the mesh may also declare patterns for it, in the file "
+    "of MCP servers."
+)
 # An answer of any length streams in at most this many pieces.
 _PIECES = 500
 # Not the default threads of the process: patterns of tools may be slow.
@@ -116,14 +126,26 @@ class RulesModel(BaseChatModel):
         if asks_for_introduction(question) and all(match.is_fallback for match in matches):
             return _build_message(self._describe_abilities(tools), ResultStatus.COMPLETED)
         if not matches:
-            suggestion = f"I can't answer that. {self._describe_abilities(tools)}"
-            return _build_message(suggestion, ResultStatus.INPUT_REQUIRED)
+            # The result tools of the loop have no metadata, and a tool may opt out by `[]`.
+            undeclared = [
+                tool for tool in tools if MATCH_KEY not in tool.get("metadata", _DECLARED)
+            ]
+            described = _match_descriptions(_read_requests(messages, question), undeclared)
+            if described is None or described.problem:
+                text = described.problem if described else self._build_suggestion(tools)
+                if described is None and undeclared and not self.examples:
+                    text = f"{text} {_DECLARE}"
+                return _build_message(text, ResultStatus.INPUT_REQUIRED)
+            matches = [ToolMatch(described.tool, described.arguments, "")]
         # Ids are deterministic: the same turn gives the same ids.
         calls = [
             tool_call(name=match.tool, args=match.arguments, id=f"rules-{len(messages)}.{number}")
             for number, match in enumerate(matches)
         ]
         return AIMessage(content="", tool_calls=calls)
+
+    def _build_suggestion(self, tools: Sequence[ToolSpec]) -> str:
+        return f"I can't answer that. {self._describe_abilities(tools)}"
 
     def _describe_abilities(self, tools: Sequence[ToolSpec]) -> str:
         if self.examples:
@@ -153,6 +175,25 @@ def _read_question(messages: Sequence[BaseMessage]) -> tuple[str, list[ToolMessa
         if isinstance(message, AIMessage) and _is_answer(message)
     ]
     return str(messages[latest].text), results, answers
+
+
+def _match_descriptions(
+    requests: Sequence[str], tools: Sequence[ToolSpec]
+) -> DescribedMatch | None:
+    """Return the first match that can be called, else the first one."""
+    matches = [match for text in requests if (match := match_descriptions(text, tools))]
+    return next((match for match in matches if not match.problem), matches[0] if matches else None)
+
+
+def _read_requests(messages: Sequence[BaseMessage], question: str) -> list[str]:
+    """Return the question, and it with the one before if that was answered by a question."""
+    said = [message for message in messages if isinstance(message, HumanMessage | AIMessage)]
+    match said[-3:]:
+        case [HumanMessage() as first, AIMessage() as reply, HumanMessage()] if (
+            reply.response_metadata.get(STATUS_KEY) == ResultStatus.INPUT_REQUIRED
+        ):
+            return [question, f"{first.text}\n{question}"]
+    return [question]
 
 
 def _is_answer(reply: AIMessage) -> bool:

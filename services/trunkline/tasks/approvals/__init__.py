@@ -37,6 +37,7 @@ from trunkline.tasks.approvals.approval import (
     render_decision,
 )
 from trunkline.tasks.approvals.question import (
+    accepts_json,
     build_question_parts,
     is_approval_question,
     other_text,
@@ -46,6 +47,7 @@ __all__ = [
     "Approval",
     "ApprovalAnswer",
     "ApprovalDecision",
+    "accepts_json",
     "answers_since",
     "approval_task_id",
     "arguments_to_dict",

@@ -27,7 +27,7 @@ def build_question_parts(
         return []
     text = part_pb2.Part(text=_text(numbered))
     text.metadata[_QUESTION_KEY] = True
-    if not _takes_data(accepted_modes):
+    if not accepts_json(accepted_modes):
         return [text]
     data = build_data_part({"approvals": [_fields(number, call) for number, call in numbered]})
     data.metadata[_QUESTION_KEY] = True
@@ -82,5 +82,6 @@ def _fields(number: int, request: event_pb2.ApprovalRequested) -> dict[str, Any]
     }
 
 
-def _takes_data(modes: Sequence[str]) -> bool:
+def accepts_json(modes: Sequence[str]) -> bool:
+    """Return True if a caller that accepts these media types takes a data part; empty: all."""
     return not modes or any(mode.lower() in (MEDIA_TYPE, "application/*", "*/*") for mode in modes)

@@ -148,3 +148,48 @@ def test_without_streaming_the_reply_is_the_same() -> None:
 def test_an_unknown_model_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ModelUnavailableError, match="write rules, or openai:NAME, anthropic:NAME"):
         open_model("unknown:gpt-9")
+
+
+CONVERT: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "s__repeat_number",
+        "description": "Repeat a number.",
+        "parameters": {"properties": {"number": {"type": "integer"}}, "required": ["number"]},
+    },
+    "metadata": {"title": "Repeat a number"},
+}
+
+
+async def test_a_tool_without_patterns_is_called_by_its_description() -> None:
+    _, reply = await ask_model(HumanMessage("repeat number 5"), tools=[CONVERT])
+    (call,) = reply.tool_calls
+    assert (call["name"], call["args"]) == ("s__repeat_number", {"number": 5})
+
+
+async def test_a_tool_with_patterns_keeps_its_questions() -> None:
+    _, reply = await ask_model(HumanMessage("repeat number 5"), tools=[CONVERT, REPEAT])
+    (call,) = reply.tool_calls
+    assert (call["name"], call["args"]) == ("s__repeat", {"text": "number 5"})
+
+
+async def test_an_empty_list_of_patterns_opts_out() -> None:
+    silent = {**CONVERT, "metadata": {"title": "Repeat a number", "trunkline/match": []}}
+    _, reply = await ask_model(HumanMessage("repeat number 5"), tools=[silent])
+    assert not reply.tool_calls
+
+
+async def test_a_missing_argument_is_asked_for_and_taken_from_the_answer() -> None:
+    asked = HumanMessage("repeat a number")
+    _, question = await ask_model(asked, tools=[CONVERT])
+    assert question.text.endswith("Please add number (a number).")
+    assert question.response_metadata[STATUS_KEY] == "input_required"
+    _, reply = await ask_model(asked, question, HumanMessage("7"), tools=[CONVERT])
+    (call,) = reply.tool_calls
+    assert call["args"] == {"number": 7}
+
+
+async def test_a_question_for_no_tool_says_that_patterns_may_be_declared() -> None:
+    _, reply = await ask_model(HumanMessage("what is love?"), tools=[CONVERT])
+    assert "My tools are: Repeat a number." in reply.text
+    assert "declare patterns" in reply.text

@@ -1,0 +1,194 @@
+"""Questions of tools to the user: their text, their data, and how an answer is read.
+
+A tool asks by MCP's elicitation: a message with a flat schema of the values that it needs, or a URL
+to visit. The question ends the turn. Programs find it in a data part `{"inputRequests": …}`, and
+may answer by `{"inputResponses": …}`, both as MCP has them. People answer in words. No I/O.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypedDict
+
+from trunkline.phrasing.schema_arguments import describe_argument, take_arguments, take_one
+from trunkline.tasks.approvals import accepts_json
+from trunkline.tasks.content import to_json
+from trunkline.tasks.turn_runtime import TurnRuntime
+from trunkline.v1 import message_pb2, part_pb2, snapshot_pb2, tool_service_pb2
+
+QUESTION_KEY: Final = "trunkline/input-requests"
+"""The metadata key that marks the parts of a question that come from a tool."""
+_RESPONSES: Final = "inputResponses"
+_REFUSALS: Final = {"decline": "decline", "no, thanks": "decline", "cancel": "cancel"}
+
+
+class PendingQuestion(TypedDict):
+    """A question of a tool that waits for its answer, as the turn's state stores it."""
+
+    tool: str
+    requests: dict[str, Any]
+    state: str | None
+    """MCP's `requestState`, as Latin-1; None: there is none."""
+    task_handle: str
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionAnswer:
+    """The values that a message has for a question."""
+
+    responses: dict[str, Any]
+    """MCP's `inputResponses`; complete if nothing is missing."""
+    missing: Sequence[str]
+    """The values that the answer lacks, for people."""
+
+
+class ToolQuestions:
+    """The questions of tools in one turn, each keyed by the call that asked."""
+
+    def __init__(self, task: TurnRuntime, asked: Mapping[str, PendingQuestion]) -> None:
+        """`asked` are the questions that the turn's message may answer."""
+        self.open = dict(asked)
+        """The questions that wait for another turn."""
+        self._message = task.message
+        decided = task.pending_approvals.answers(since=task.turn)
+        self._is_for_approvals = any(answer.turn == task.turn for answer in decided)
+        self._continuations: dict[str, tool_service_pb2.ToolContinuation] = {}
+
+    def allow(self, key: str) -> bool:
+        """Return whether a call can be made: it has no question, or the turn's message answers."""
+        question = self.open.get(key)
+        if question is None:
+            return True
+        answer = read_answer(question, self._message)
+        if self._is_for_approvals or answer.missing:
+            return False
+        del self.open[key]
+        self._continuations[key] = build_continuation(question, answer.responses)
+        return True
+
+    def find_continuation(
+        self, key: str, earlier: snapshot_pb2.ToolCallInfo | None
+    ) -> tool_service_pb2.ToolContinuation | None:
+        """Return the continuation of a call that asked or became a task; None: it did neither.
+
+        `earlier` is the journal's record of the same call.
+        """
+        answered = self._continuations.get(key)
+        handle = earlier.task_handle if earlier is not None else ""
+        if handle and not (answered and answered.task_handle):
+            return tool_service_pb2.ToolContinuation(task_handle=handle)
+        return answered
+
+    def add(self, key: str, tool: str, question: tool_service_pb2.ToolQuestion) -> None:
+        """Add the question with which a call of `tool`, SERVER/TOOL, ended."""
+        self.open[key] = build_pending(tool, question)
+
+
+def build_pending(tool: str, question: tool_service_pb2.ToolQuestion) -> PendingQuestion:
+    """Return a tool's question for the turn's state."""
+    state = question.request_state.decode("latin-1") if question.HasField("request_state") else None
+    requests: dict[str, Any] = json.loads(question.requests)
+    return PendingQuestion(
+        tool=tool, requests=requests, state=state, task_handle=question.task_handle
+    )
+
+
+def build_continuation(
+    pending: PendingQuestion, responses: Mapping[str, Any]
+) -> tool_service_pb2.ToolContinuation:
+    """Return the continuation of the call that asked."""
+    continuation = tool_service_pb2.ToolContinuation(
+        responses=json.dumps(responses), task_handle=pending["task_handle"]
+    )
+    if pending["state"] is not None:
+        continuation.request_state = pending["state"].encode("latin-1")
+    return continuation
+
+
+def build_question_message(
+    questions: Sequence[PendingQuestion], accepted_modes: Sequence[str] = ()
+) -> message_pb2.Message:
+    """Return the message that asks the user all questions.
+
+    The data part is left out if `accepted_modes` excludes JSON.
+    """
+    text = part_pb2.Part(text="\n".join(render_question(question) for question in questions))
+    requests = {
+        key: request for question in questions for key, request in question["requests"].items()
+    }
+    data = part_pb2.Part(media_type="application/json")
+    data.data.struct_value.update({"inputRequests": requests})
+    parts = [text, data] if accepts_json(accepted_modes) else [text]
+    for part in parts:
+        part.metadata[QUESTION_KEY] = True
+    return message_pb2.Message(role=message_pb2.ROLE_AGENT, parts=parts)
+
+
+def render_question(question: PendingQuestion) -> str:
+    """Return a question as text for people."""
+    lines = []
+    for request in question["requests"].values():
+        params = request.get("params", {})
+        lines.append(f"{question['tool']} asks: {params.get('message', '')}")
+        if params.get("mode") == "url":
+            lines.append(f'Visit {params.get("url", "")}, then answer "done", or "decline".')
+            continue
+        schema = params.get("requestedSchema", {})
+        lines += [f"- {describe_argument(name, schema)}" for name in schema.get("properties", {})]
+        lines.append('Answer with each name and its value, or as JSON, or "decline".')
+    return "\n".join(lines)
+
+
+def read_answer(question: PendingQuestion, message: message_pb2.Message) -> QuestionAnswer:
+    """Return what a message answers to a question."""
+    given = _find_responses(message)
+    text = "\n".join(part.text for part in message.parts if part.HasField("text")).strip()
+    responses: dict[str, Any] = {}
+    missing: list[str] = []
+    for key, request in question["requests"].items():
+        params = request.get("params", {})
+        if isinstance(response := given.get(key), Mapping) and "action" in response:
+            responses[key] = dict(response)
+        elif action := _REFUSALS.get(text.casefold().rstrip(".!")):
+            responses[key] = {"action": action}
+        elif params.get("mode") == "url":
+            responses[key] = {"action": "accept"}
+        else:
+            content, lacking = _read_content(text, params.get("requestedSchema", {}))
+            responses[key] = {"action": "accept", "content": content}
+            missing += lacking
+    return QuestionAnswer(responses, missing)
+
+
+def _find_responses(message: message_pb2.Message) -> Mapping[str, Any]:
+    for part in message.parts:
+        if part.HasField("data"):
+            value = to_json(part.data)
+            if isinstance(value, Mapping) and isinstance(value.get(_RESPONSES), Mapping):
+                return value[_RESPONSES]  # type: ignore[no-any-return]
+    return {}
+
+
+def _read_content(text: str, schema: Mapping[str, Any]) -> tuple[dict[str, Any], Sequence[str]]:
+    """Return the values in a text, and those that it lacks."""
+    properties = schema.get("properties", {})
+    required = schema.get("required", ())
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        values = None
+    if isinstance(values, dict):
+        content = {name: value for name, value in values.items() if name in properties}
+        lacking = [describe_argument(name, schema) for name in required if name not in content]
+        return content, lacking
+    taken = take_arguments(text, schema)
+    open_names = [name for name in properties if name not in taken.arguments]
+    if taken.missing and len(required) == 1:
+        open_names = list(required)
+    # The only value that is open needs no name.
+    if not taken.arguments and len(open_names) == 1:
+        name = open_names[0]
+        value = take_one(text, name, schema)
+        if value is not None:
+            return {name: value}, ()
+    return taken.arguments, taken.missing

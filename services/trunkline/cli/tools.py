@@ -1,0 +1,370 @@
+"""`trunkline tools show` and `call`: shows a tool of a mesh, and calls one by hand."""
+
+import asyncio
+import json
+import secrets
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from typing import Any, Final
+
+from google.protobuf import json_format
+
+from trunkline.calls.tool_questions import (
+    build_continuation,
+    build_pending,
+    read_answer,
+    render_question,
+)
+from trunkline.cli.exits import ExitCode, print_error
+from trunkline.cli.inspect import server_state
+from trunkline.cli.mesh_view import MeshView, open_mesh_view
+from trunkline.cli.terminal import print_json, print_progress, print_stderr
+from trunkline.client.services import TOOL_SERVERS_TIMEOUT_S
+from trunkline.errors import (
+    InvalidArgumentError,
+    PeerTimeoutError,
+    ToolNotFoundError,
+    ToolServerUnavailableError,
+)
+from trunkline.tasks.approvals import digest_call, parse_arguments, render_arguments
+from trunkline.tasks.content import exact_json, to_json
+from trunkline.v1 import message_pb2, part_pb2, tool_service_pb2
+
+_NEAR_NAMES: Final = 3
+# Of `difflib`, at most 1.
+_SIMILAR: Final = 0.75
+_AGREEMENTS: Final = frozenset({"y", "yes", "approve"})
+
+
+async def show_tool(name: str, mesh: str | None, *, as_json: bool) -> ExitCode:
+    """Print a tool: its description, its arguments and their schema.
+
+    Raises:
+        ToolNotFoundError: there is no such tool.
+        ToolServerUnavailableError: its server is down.
+    """
+    async with open_mesh_view(mesh) as view:
+        tool = await _find_tool(view, name)
+    if as_json:
+        fields = json_format.MessageToDict(tool, preserving_proto_field_name=True)
+        # Schemas hold integers, and a Struct has only floats.
+        schemas = {"input_schema": tool.input_schema, "output_schema": tool.output_schema}
+        fields |= {key: to_json(schema) for key, schema in schemas.items() if key in fields}
+        print_json(fields)
+    else:
+        print("\n".join(_describe(tool)))
+    return ExitCode.OK
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCommand:
+    """A tool to call, with its arguments as the user wrote them."""
+
+    tool: str
+    """SERVER/TOOL."""
+    text: str
+    """The arguments as a JSON object; "-": read them from stdin; "": none."""
+    pairs: tuple[str, ...]
+    """Further arguments, each NAME=VALUE."""
+    account: str
+    timeout_s: float | None
+    """The time after which the call is canceled; None: the server's own limit."""
+    is_approved: bool
+    """True if the user approves the call without being asked."""
+
+
+def call_tool(command: ToolCommand, mesh: str | None, *, as_json: bool) -> ExitCode:
+    """Call a tool and print its result. A tool that needs approval is approved on the terminal.
+
+    Return INPUT_REQUIRED if nobody can be asked, FAILED if the tool fails or the user refuses, and
+    USAGE if the arguments are wrong.
+
+    Raises:
+        ToolNotFoundError: there is no such tool.
+        PeerTimeoutError: the call took too long.
+        PeerUnavailableError, ToolServerUnavailableError: the mesh or the server is down.
+    """
+    # The question is asked outside the event loop, so that Ctrl-C and line editing work.
+    with asyncio.Runner() as runner:
+        try:
+            text = sys.stdin.read() if command.text == "-" else command.text
+            given = _parse_text(text)
+            tool = runner.run(_fetch_tool(command.tool, mesh))
+            arguments = given | _parse_pairs(command.pairs, tool)
+            _check_required(tool, arguments)
+            request = _build_request(command, tool, arguments)
+        except InvalidArgumentError as error:
+            print_error(error)
+            return ExitCode.USAGE
+        if tool.needs_approval:
+            if not command.is_approved and (refusal := _ask_for_approval(tool, request)):
+                return refusal
+            _approve(request, arguments)
+        result = runner.run(_call(request, mesh, timeout_s=command.timeout_s))
+        while result.HasField("question"):
+            continuation = _ask_question(f"{tool.server}/{tool.name}", result.question)
+            if continuation is None:
+                return ExitCode.INPUT_REQUIRED
+            request.continuation.CopyFrom(continuation)
+            result = runner.run(_call(request, mesh, timeout_s=command.timeout_s))
+    _print_result(result, as_json=as_json)
+    return ExitCode.FAILED if result.is_error else ExitCode.OK
+
+
+async def _fetch_tool(name: str, mesh: str | None) -> tool_service_pb2.Tool:
+    async with open_mesh_view(mesh) as view:
+        return await _find_tool(view, name)
+
+
+async def _find_tool(view: MeshView, name: str) -> tool_service_pb2.Tool:
+    """Return a tool. Waits for its server if that is starting.
+
+    Raises:
+        ToolNotFoundError: there is no such tool. A note names similar ones.
+        ToolServerUnavailableError: its server is down.
+    """
+    server, _, tool_name = name.partition("/")
+    listing = await view.tool_client().wait_for_tools(timeout_s=TOOL_SERVERS_TIMEOUT_S)
+    for tool in listing.tools:
+        if (tool.server, tool.name) == (server, tool_name):
+            return tool
+    states = {state.name: state for state in listing.servers}
+    if server in states and server_state(states[server]) != "ready":
+        problem = states[server].error or "it is still starting"
+        raise ToolServerUnavailableError(server, problem)
+    error = ToolNotFoundError(server, tool_name)
+    near = _find_near(name, [f"{tool.server}/{tool.name}" for tool in listing.tools])
+    if near:
+        error.add_note(f"did you mean {' or '.join(near)}?")
+    raise error
+
+
+def _find_near(name: str, labels: Sequence[str]) -> list[str]:
+    """Return the tools with a similar name, or with a similar name on another server."""
+    by_name = {label.partition("/")[2].casefold(): label for label in reversed(labels)}
+    by_label = {label.casefold(): label for label in labels}
+    last = name.rpartition("/")[2].casefold()
+    near = [by_name[match] for match in get_close_matches(last, by_name, cutoff=_SIMILAR)]
+    near += [
+        by_label[match] for match in get_close_matches(name.casefold(), by_label, cutoff=_SIMILAR)
+    ]
+    return list(dict.fromkeys(near))[:_NEAR_NAMES]
+
+
+def _parse_text(text: str) -> dict[str, Any]:
+    """Return the arguments of a JSON object, with numbers exact.
+
+    Raises:
+        InvalidArgumentError: it is no JSON object, or a message can't carry it.
+    """
+    if not text.strip():
+        return {}
+    try:
+        parse_arguments(text)
+    except ValueError:
+        problem = 'is not a JSON object, such as {"count": 1}'
+        raise InvalidArgumentError("JSON", problem) from None
+    arguments: dict[str, Any] = json.loads(text)
+    return arguments
+
+
+def _parse_pairs(pairs: Sequence[str], tool: tool_service_pb2.Tool) -> dict[str, Any]:
+    """Return the arguments of NAME=VALUE pairs. A value is JSON, or else a text.
+
+    It is always a text where the schema allows only that.
+
+    Raises:
+        InvalidArgumentError: a pair has no name, or its value can't be sent.
+    """
+    properties = to_json(tool.input_schema).get("properties", {})
+    arguments: dict[str, Any] = {}
+    for pair in pairs:
+        name, sign, text = pair.partition("=")
+        if not (name and sign):
+            raise InvalidArgumentError("--arg", f"{pair!r} is not NAME=VALUE")
+        schema = properties.get(name)
+        is_text = isinstance(schema, Mapping) and schema.get("type") == "string"
+        arguments[name] = text if is_text else _parse_value(name, text)
+    return arguments
+
+
+def _parse_value(name: str, text: str) -> Any:  # noqa: ANN401  a JSON value
+    try:
+        return _parse_text(f'{{"value": {text}}}')["value"]
+    except (InvalidArgumentError, LookupError):
+        if text[:1] in {"{", "["}:
+            raise InvalidArgumentError("--arg", f"the value of {name} is not JSON") from None
+        return text
+
+
+def _check_required(tool: tool_service_pb2.Tool, arguments: Mapping[str, Any]) -> None:
+    required = to_json(tool.input_schema).get("required", ())
+    missing = [str(name) for name in required if name not in arguments]
+    if missing:
+        label = f"{tool.server}/{tool.name}"
+        problem = f"{label} also needs {', '.join(missing)}; see `trunkline tools show {label}`"
+        raise InvalidArgumentError("JSON", problem)
+
+
+def _build_request(
+    command: ToolCommand, tool: tool_service_pb2.Tool, arguments: Mapping[str, Any]
+) -> tool_service_pb2.CallToolRequest:
+    request = tool_service_pb2.CallToolRequest(
+        server=tool.server,
+        tool=tool.name,
+        account=command.account,
+        exact_arguments=exact_json(arguments),
+    )
+    request.arguments.update(arguments)
+    return request
+
+
+def _ask_for_approval(
+    tool: tool_service_pb2.Tool, request: tool_service_pb2.CallToolRequest
+) -> ExitCode | None:
+    """Ask the user to approve a call. Return None if they do, else the exit code."""
+    arguments = request.exact_arguments or render_arguments(request.arguments)
+    question = f"{tool.server}/{tool.name} with {arguments} needs your approval"
+    if not _can_ask():
+        print_stderr(f"{question}: call it on a terminal, or add --yes")
+        return ExitCode.INPUT_REQUIRED
+    # Not by `input`, which could print it to stdout, where the result goes.
+    print(f"{question}. Call it? [y/N] ", end="", file=sys.stderr, flush=True)
+    try:
+        answer = input()
+    except EOFError:
+        answer = ""
+    if answer.strip().casefold() in _AGREEMENTS:
+        return None
+    print_stderr("not called")
+    return ExitCode.FAILED
+
+
+def _ask_question(
+    tool: str, question: tool_service_pb2.ToolQuestion
+) -> tool_service_pb2.ToolContinuation | None:
+    """Ask the user what a tool asks. Return the continuation of the call; None: nobody answers."""
+    pending = build_pending(tool, question)
+    print_stderr(render_question(pending))
+    while _can_ask():
+        try:
+            line = input()
+        except EOFError:
+            break
+        answer = read_answer(pending, message_pb2.Message(parts=[part_pb2.Part(text=line)]))
+        if not answer.missing:
+            return build_continuation(pending, answer.responses)
+        print_stderr(f"Please add {', '.join(answer.missing)}.")
+    print_stderr("the tool asks: call it on a terminal to answer")
+    return None
+
+
+def _can_ask() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _approve(request: tool_service_pb2.CallToolRequest, arguments: Mapping[str, Any]) -> None:
+    """Add the approval to a call. It belongs to no agent's task, so its id is random."""
+    request.task_id = f"by-hand-{secrets.token_hex(8)}"
+    request.approval_id = f"{request.task_id}.1"
+    label = f"{request.server}/{request.tool}"
+    exact = arguments if request.exact_arguments else to_json(request.arguments)
+    request.approval_digest = digest_call(request.approval_id, label, exact)
+
+
+async def _call(
+    request: tool_service_pb2.CallToolRequest, mesh: str | None, *, timeout_s: float | None
+) -> tool_service_pb2.ToolResult:
+    if timeout_s is not None:
+        request.deadline.FromDatetime(datetime.now(UTC) + timedelta(seconds=timeout_s))
+
+    async def show(progress: tool_service_pb2.ToolProgress) -> None:
+        total = f" of {progress.total:g}" if progress.total else ""
+        print_progress(progress.message or f"{progress.progress:g}{total}")
+
+    handle = request.continuation.task_handle
+
+    async def on_task(new: str) -> None:
+        nonlocal handle
+        handle = new
+
+    async with open_mesh_view(mesh, is_traced=True) as view:
+        client = view.tool_client()
+        try:
+            return await client.fetch_result(request, on_progress=show, on_task=on_task)
+        except (asyncio.CancelledError, PeerTimeoutError):
+            if handle:
+                await client.cancel_tool_task(
+                    tool_service_pb2.CancelToolTaskRequest(
+                        server=request.server, tool=request.tool, handle=handle
+                    )
+                )
+            raise
+
+
+def _print_result(result: tool_service_pb2.ToolResult, *, as_json: bool) -> None:
+    """Print a result to stdout, or the text of a failure to stderr."""
+    if as_json:
+        fields = json_format.MessageToDict(result, preserving_proto_field_name=True)
+        if "structured_content" in fields:
+            fields["structured_content"] = to_json(result.structured_content)
+        print_json(fields)
+        return
+    lines = [_render(part) for part in result.content]
+    if not lines and result.structured_content.fields:
+        lines = [json.dumps(to_json(result.structured_content), ensure_ascii=False)]
+    if result.is_error:
+        print_stderr("\n".join(lines) or "the tool failed and does not say why")
+    elif lines:
+        print("\n".join(lines))
+
+
+def _render(part: part_pb2.Part) -> str:
+    if part.HasField("text"):
+        return part.text
+    if part.HasField("data"):
+        return json.dumps(to_json(part.data), ensure_ascii=False)
+    place = f" at {part.url}" if part.url else f", {len(part.raw)} bytes"
+    return f"[file {part.filename or part.media_type or 'unnamed'}{place}]"
+
+
+def _describe(tool: tool_service_pb2.Tool) -> Iterator[str]:
+    """Yield the lines that describe a tool: a label in ten columns, then its value."""
+    yield f"tool      {tool.server}/{tool.name}"
+    if tool.title and tool.title != tool.name:
+        yield f"title     {tool.title}"
+    if tool.description:
+        yield f"does      {' '.join(tool.description.split())}"
+    traits = [
+        trait
+        for trait, holds in (
+            ("reads only", tool.read_only),
+            ("may destroy something", tool.destructive),
+            ("may be repeated", tool.idempotent),
+            ("needs approval", tool.needs_approval),
+        )
+        if holds
+    ]
+    if traits:
+        yield f"traits    {', '.join(traits)}"
+    schema = to_json(tool.input_schema)
+    properties = schema.get("properties", {})
+    required = schema.get("required", ())
+    for name, about in properties.items() if isinstance(properties, Mapping) else ():
+        yield f"argument  {_describe_argument(name, about, is_required=name in required)}"
+    yield "schema"
+    yield json.dumps(schema, indent=2, ensure_ascii=False)
+
+
+def _describe_argument(name: str, schema: object, *, is_required: bool) -> str:
+    about = schema if isinstance(schema, Mapping) else {}
+    kind = about.get("type", "any")
+    kinds = " or ".join(map(str, kind)) if isinstance(kind, list) else str(kind)
+    if isinstance(words := about.get("enum"), list):
+        kinds = " | ".join(map(str, words))
+    text = f"{name}: {kinds}" + (", required" if is_required else "")
+    note = " ".join(str(about.get("description", "")).split())
+    return f"{text}. {note}" if note else text

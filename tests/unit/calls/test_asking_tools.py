@@ -1,0 +1,172 @@
+"""Tools that ask, and calls that become tasks of their server, from the code of agents."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from langchain_core.messages import AIMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.graph import START, MessagesState, StateGraph
+
+from harness.mcp import asking_server
+from trunkline import TaskContext, TaskState, agent, from_langgraph
+from trunkline.testing import Mesh, mesh
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@agent(name="booker")
+async def booker(task: TaskContext) -> str:
+    """Books two tables, one after the other."""
+    texts = [
+        (await task.call_tool("asking/book_table", {"city": city})).text
+        for city in ("Rome", "Oslo")
+    ]
+    return f"{task.text}: {' '.join(texts)}"
+
+
+@agent(name="planner")
+async def planner(task: TaskContext) -> str:
+    """Books a table and bakes a cake at once; the cake needs approval."""
+    async with asyncio.TaskGroup() as group:
+        table = group.create_task(task.call_tool("asking/book_table", {"city": "Bern"}))
+        cake = group.create_task(task.call_tool("asking/bake", {"cake": "tart"}))
+    return f"{table.result().text} {cake.result().text}"
+
+
+@agent(name="baker")
+async def baker(task: TaskContext) -> str:
+    """Bakes as a task of the server that asks."""
+    return (await task.call_tool("asking/bake_to_taste", {"cake": task.text})).text
+
+
+@agent(name="hasty")
+async def hasty(task: TaskContext) -> str:
+    """Ends its turn while a task of the server runs."""
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await task.call_tool("asking/bake", {"cake": "pie"})
+    return "too late"
+
+
+def build_graph_agent() -> Any:
+    async def book(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
+        task: TaskContext = config["configurable"]["task"]
+        booked = await task.call_tool("asking/book_table", {"city": "Paris"})
+        return {"messages": [AIMessage(booked.text)]}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("book", book)
+    graph.add_edge(START, "book")
+    return from_langgraph(graph.compile(), name="grapher", description="Books in a node.")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def opened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Mesh, Path]]:
+    """A mesh with an MCP server, and the server's folder."""
+    folder = tmp_path_factory.mktemp("asking")
+    free = {"approval": False}
+    server = {
+        "command": sys.executable,
+        "args": [str(asking_server.__file__)],
+        "env": {"ASKING_FOLDER": str(folder)},
+        "trunkline": {"tools": {"book_table": free, "bake_to_taste": free}},
+    }
+    mcp_file = folder / "mcp.json"
+    mcp_file.write_text(json.dumps({"mcpServers": {"asking": server}}), encoding="utf-8")
+    agents = (booker, planner, baker, hasty, build_graph_agent())
+    async with mesh(*agents, settings={"mcp_file": mcp_file}) as running:
+        yield running, folder
+
+
+@pytest.fixture
+def folder(opened: tuple[Mesh, Path]) -> Path:
+    (opened[1] / "log").unlink(missing_ok=True)
+    (opened[1] / "done").unlink(missing_ok=True)
+    return opened[1]
+
+
+def read_log(folder: Path) -> list[str]:
+    """Return what the server did."""
+    return [line.split()[0] for line in (folder / "log").read_text().splitlines()]
+
+
+async def test_questions_of_tools_reach_the_caller_one_after_the_other(
+    opened: tuple[Mesh, Path], folder: Path
+) -> None:
+    m = opened[0]
+    first = await m.ask("book", agent="booker")
+    assert first.state is TaskState.INPUT_REQUIRED
+    assert "asking/book_table asks: A table in Rome?" in first.status_text
+    incomplete = await m.ask("4 seats", task=first)
+    assert "A table in Rome?" in incomplete.status_text
+    second = await m.ask("4 seats and a view: garden", task=first)
+    assert "A table in Oslo?" in second.status_text
+    end = await m.ask("decline", task=first)
+    assert (end.state, end.text) == (
+        TaskState.COMPLETED,
+        "book: A table in Rome for 4. No table in Oslo.",
+    )
+    assert read_log(folder) == ["asked", "accept", "asked", "decline"]
+
+
+async def test_a_question_and_an_approval_are_asked_together(
+    opened: tuple[Mesh, Path], folder: Path
+) -> None:
+    m = opened[0]
+    (folder / "done").touch()
+    first = await m.ask("go", agent="planner")
+    assert "A table in Bern?" in first.status_text
+    assert "asking/bake with" in first.status_text
+    second = await m.ask("approve", task=first)
+    assert second.state is TaskState.INPUT_REQUIRED
+    assert "A table in Bern?" in second.status_text
+    end = await m.ask("2 seats and a view: street", task=first)
+    assert end.text == "A table in Bern for 2. a plain tart"
+    assert read_log(folder) == ["asked", "bake", "accept"]
+
+
+async def test_a_task_of_the_server_asks_and_is_answered(
+    opened: tuple[Mesh, Path], folder: Path
+) -> None:
+    m = opened[0]
+    (folder / "done").touch()
+    first = await m.ask("tart", agent="baker")
+    assert "Sweet?" in first.status_text
+    end = await m.ask("yes", task=first)
+    assert end.text == "a sweet tart"
+    assert read_log(folder) == ["bake", "answered"]
+
+
+async def test_a_task_of_the_server_that_asks_is_canceled_with_the_task(
+    opened: tuple[Mesh, Path], folder: Path
+) -> None:
+    m = opened[0]
+    first = await m.ask("pie", agent="baker")
+    assert first.state is TaskState.INPUT_REQUIRED
+    await m.cancel(first)
+    assert read_log(folder) == ["bake", "canceled"]
+
+
+async def test_a_task_of_the_server_is_canceled_with_the_turn_that_left_it(
+    opened: tuple[Mesh, Path], folder: Path
+) -> None:
+    m = opened[0]
+    first = await m.ask("go", agent="hasty")
+    end = await m.ask("approve", task=first)
+    assert end.text == "too late"
+    assert read_log(folder) == ["bake", "canceled"]
+
+
+async def test_a_tool_asks_in_a_node_of_a_graph(opened: tuple[Mesh, Path], folder: Path) -> None:
+    m = opened[0]
+    first = await m.ask("go", agent="grapher")
+    assert "A table in Paris?" in first.status_text
+    end = await m.ask("3 seats and a view: garden", task=first)
+    assert end.text == "A table in Paris for 3."
+    assert read_log(folder) == ["asked", "accept"]

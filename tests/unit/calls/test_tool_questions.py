@@ -1,0 +1,132 @@
+"""Questions of tools: their text, their data, and how an answer is read."""
+
+import json
+from typing import Any
+
+import pytest
+
+from trunkline.calls.tool_questions import (
+    PendingQuestion,
+    build_continuation,
+    build_pending,
+    build_question_message,
+    read_answer,
+    render_question,
+)
+from trunkline.tasks.content import to_json
+from trunkline.v1 import message_pb2, part_pb2, tool_service_pb2
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "seats": {"type": "integer", "description": "How many people come."},
+        "view": {"type": "string", "enum": ["garden", "street"]},
+        "note": {"type": "string"},
+    },
+    "required": ["seats", "view"],
+}
+ONE: dict[str, Any] = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}},
+    "required": ["name"],
+}
+
+
+def form(schema: dict[str, Any], **more: Any) -> PendingQuestion:
+    params = {"mode": "form", "message": "A table?", "requestedSchema": schema, **more}
+    requests = {"table": {"method": "elicitation/create", "params": params}}
+    question = tool_service_pb2.ToolQuestion(requests=json.dumps(requests), task_handle="h")
+    return build_pending("shop/book", question)
+
+
+def say(text: str) -> message_pb2.Message:
+    return message_pb2.Message(parts=[part_pb2.Part(text=text)])
+
+
+def test_a_question_names_the_values_that_it_needs() -> None:
+    assert render_question(form(SCHEMA)) == (
+        "shop/book asks: A table?\n"
+        "- seats (a number): How many people come.\n"
+        "- view (one of garden, street)\n"
+        "- note (a text in quotation marks), optional\n"
+        'Answer with each name and its value, or as JSON, or "decline".'
+    )
+    visit = render_question(form({}, mode="url", url="https://a.example/pay"))
+    assert 'Visit https://a.example/pay, then answer "done", or "decline".' in visit
+
+
+@pytest.mark.parametrize("modes", [(), ("text/plain",)])
+def test_programs_get_the_question_as_data_if_they_take_it(modes: tuple[str, ...]) -> None:
+    text, *data = build_question_message([form(SCHEMA)], modes).parts
+    assert text.text.startswith("shop/book asks")
+    assert [to_json(part.data)["inputRequests"]["table"]["method"] for part in data] == (
+        [] if modes else ["elicitation/create"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        ("4 seats and view: garden", {"seats": 4, "view": "garden"}),
+        ("seats 4, garden", {"seats": 4, "view": "garden"}),
+        ('{"seats": 4, "view": "street", "other": 1}', {"seats": 4, "view": "street"}),
+        ('seats: 4, view: street, note: "near the door"',
+         {"seats": 4, "view": "street", "note": "near the door"}),
+    ],
+)  # fmt: skip
+def test_words_and_json_answer_a_question(text: str, content: dict[str, Any]) -> None:
+    answer = read_answer(form(SCHEMA), say(text))
+    assert answer.responses == {"table": {"action": "accept", "content": content}}
+    assert not answer.missing
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [("Ann", "Ann"), ('"Ann Lee"', "Ann Lee"), ("name: Ann", "Ann"), ("J.R.", "J.R.")],
+)
+def test_the_only_value_needs_no_name(text: str, content: str) -> None:
+    answer = read_answer(form(ONE), say(text))
+    assert answer.responses["table"]["content"] == {"name": content}
+
+
+def test_missing_values_are_named() -> None:
+    assert read_answer(form(SCHEMA), say("4 seats")).missing == ["view (one of garden, street)"]
+    assert len(read_answer(form(SCHEMA), say("what?")).missing) == 2
+    assert read_answer(form(SCHEMA), say('{"seats": 4}')).missing == [
+        "view (one of garden, street)"
+    ]
+    assert read_answer(form(ONE), say(" ")).missing == ["name (a text in quotation marks)"]
+
+
+@pytest.mark.parametrize(
+    ("text", "action"), [("decline", "decline"), ("Decline.", "decline"), ("cancel", "cancel")]
+)
+def test_a_question_can_be_declined(text: str, action: str) -> None:
+    answer = read_answer(form(SCHEMA), say(text))
+    assert (answer.responses, list(answer.missing)) == ({"table": {"action": action}}, [])
+
+
+def test_a_visit_needs_no_values() -> None:
+    answer = read_answer(form({}, mode="url", url="https://a.example"), say("done"))
+    assert (answer.responses, list(answer.missing)) == ({"table": {"action": "accept"}}, [])
+
+
+def test_programs_answer_as_mcp_does() -> None:
+    responses: dict[str, Any] = {
+        "table": {"action": "accept", "content": {"seats": 2, "view": "street"}}
+    }
+    part = part_pb2.Part()
+    part.data.struct_value.update({"inputResponses": responses})
+    answer = read_answer(form(SCHEMA), message_pb2.Message(parts=[part]))
+    assert (answer.responses, list(answer.missing)) == (responses, [])
+
+
+@pytest.mark.parametrize("state", [None, b"", bytes(range(256))], ids=["none", "empty", "any"])
+def test_the_state_goes_back_unchanged(state: bytes | None) -> None:
+    question = tool_service_pb2.ToolQuestion(requests="{}", request_state=state, task_handle="h")
+    # The journal stores it as JSON.
+    pending = json.loads(json.dumps(build_pending("s/t", question)))
+    continuation = build_continuation(pending, {"a": {"action": "cancel"}})
+    assert continuation.HasField("request_state") == (state is not None)
+    assert continuation.request_state == (state or b"")
+    assert continuation.task_handle == "h"
