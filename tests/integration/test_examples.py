@@ -1,9 +1,11 @@
-"""The examples, each started by the command of its documentation."""
+"""The examples, each started and asked by the commands of its documentation."""
 
 import asyncio
 import os
 import re
+import shlex
 import sys
+import textwrap
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -18,6 +20,24 @@ from harness.mesh.processes import MeshProcess, read_line, running_mesh, running
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+
+# Examples whose docstring is a transcript of commands and all that they print.
+TRANSCRIPTS = ("notes", "pay")
+_SHOWN_COMMAND = re.compile(r"^ {4}\$ (.+)\n((?: {4}(?!\$).+\n)*)", re.MULTILINE)
+_PLACEHOLDER = re.compile(r"\b(TASK|OTHER)\b")
+
+
+def transcript(example: str) -> list[tuple[str, str]]:
+    """Return the commands in an example's docstring, each with the output shown below it."""
+    text = (EXAMPLES / f"{example}.py").read_text(encoding="utf-8").split('"""')[1]
+    return [(command, textwrap.dedent(out)) for command, out in _SHOWN_COMMAND.findall(text)]
+
+
+def flags_of(example: str) -> list[str]:
+    """Return the flags of the command that starts an example."""
+    name, command, *flags = shlex.split(transcript(example)[0][0])
+    assert (name, command) == ("trunkline", "up")
+    return flags
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -34,6 +54,7 @@ async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MeshPr
         "report.agent:report",
     )
     flags = [word for agent in agents for word in ("--agent", agent)]
+    flags += [flag for example in TRANSCRIPTS for flag in flags_of(example)]
     async with AsyncExitStack() as stack:
         mesh = await stack.enter_async_context(
             running_mesh(folder, *flags, environment=environment)
@@ -62,6 +83,27 @@ async def wait_until_served(mesh: MeshProcess, agent: str) -> None:
 async def ask(mesh: MeshProcess, agent: str, text: str, *more: str) -> tuple[str, str]:
     result = await run_command("ask", text, "--agent", agent, "--url", mesh.http_url, *more)
     return result.out, result.err
+
+
+@pytest.mark.parametrize("example", TRANSCRIPTS)
+async def test_the_commands_of_an_example_print_what_it_shows(
+    mesh: MeshProcess, example: str
+) -> None:
+    addresses = {"TRUNKLINE_URL": mesh.http_url, "TRUNKLINE_MESH": mesh.mesh_address}
+    found: dict[str, str] = {}  # the ids that the placeholders of the text stand for
+    for command, shown in transcript(example)[1:]:
+        name, *words = shlex.split(fill(command, found))
+        assert name == "trunkline"
+        result = await run_command(*words, folder=EXAMPLES, **addresses)
+        pattern = _PLACEHOLDER.sub(r"(?P<\1>[\\w-]+)", re.escape(fill(shown, found)))
+        match = re.fullmatch(pattern, result.out)
+        assert match is not None, f"{command}: {result}"
+        found |= match.groupdict()
+
+
+def fill(text: str, found: dict[str, str]) -> str:
+    """Put the ids that are known in place of their placeholders."""
+    return _PLACEHOLDER.sub(lambda match: found.get(match[0], match[0]), text)
 
 
 @pytest.mark.parametrize("agent", ["countdown", "remote"])
