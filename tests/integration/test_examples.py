@@ -1,28 +1,33 @@
 """The examples, each started and asked by the commands of its documentation."""
 
 import asyncio
+import json
 import os
 import re
 import shlex
 import sys
 import textwrap
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
 import pytest_asyncio
 
+from harness.mcp.bundled_servers import only_servers
 from harness.mesh.command_line import LIMIT_S, run_command
 from harness.mesh.processes import MeshProcess, read_line, running_mesh, running_process
+from harness.remote.model_server import ModelServer, call, model_server, say
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 # Examples whose docstring is a transcript of commands and all that they print.
-TRANSCRIPTS = ("notes", "pay")
+TRANSCRIPTS = ("notes", "order", "pay", "weather")
 _SHOWN_COMMAND = re.compile(r"^ {4}\$ (.+)\n((?: {4}(?!\$).+\n)*)", re.MULTILINE)
 _PLACEHOLDER = re.compile(r"\b(TASK|OTHER)\b")
 
@@ -33,31 +38,53 @@ def transcript(example: str) -> list[tuple[str, str]]:
     return [(command, textwrap.dedent(out)) for command, out in _SHOWN_COMMAND.findall(text)]
 
 
-def flags_of(example: str) -> list[str]:
-    """Return the flags of the command that starts an example."""
-    name, command, *flags = shlex.split(transcript(example)[0][0])
-    assert (name, command) == ("trunkline", "up")
-    return flags
+def agents_of(example: str) -> list[str]:
+    """Return the agents of the command that starts an example."""
+    command = transcript(example)[0][0]
+    assert "trunkline up " in command
+    words = shlex.split(command)
+    return [word for flag, word in pairwise(words) if flag == "--agent"]
+
+
+def stock_server() -> dict[str, Any]:
+    """Return the server of stock.json, which starts in the folder of that file."""
+    servers = json.loads((EXAMPLES / "stock.json").read_text(encoding="utf-8"))["mcpServers"]
+    return {name: {"cwd": str(EXAMPLES), **entry} for name, entry in servers.items()}
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[ModelServer]:
+    with model_server() as running:
+        yield running
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MeshProcess]:
+async def mesh(
+    tmp_path_factory: pytest.TempPathFactory, model: ModelServer
+) -> AsyncIterator[MeshProcess]:
     """All examples in the mesh's process, except `remote`, which has its own."""
     folder = tmp_path_factory.mktemp("examples")
-    environment = {"PYTHONPATH": str(EXAMPLES), "TRUNKLINE_AGENT_REPORT_ROW_LIMIT": "2"}
-    agents = (
+    environment = {
+        "PYTHONPATH": str(EXAMPLES),
+        "TRUNKLINE_AGENT_REPORT_ROW_LIMIT": "2",
+        # `python` in stock.json is the one of this environment.
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        **model.environment,
+        **only_servers(folder, own=stock_server()),
+    }
+    agents = [
         "countdown:countdown",
         "dinner:dinner",
         "dinner:price",
         "dinner:recipe",
         "release:release",
         "report.agent:report",
-    )
+    ]
+    agents += [agent for example in TRANSCRIPTS for agent in agents_of(example)]
     flags = [word for agent in agents for word in ("--agent", agent)]
-    flags += [flag for example in TRANSCRIPTS for flag in flags_of(example)]
     async with AsyncExitStack() as stack:
         mesh = await stack.enter_async_context(
-            running_mesh(folder, *flags, environment=environment)
+            running_mesh(folder, *flags, servers=None, environment=environment)
         )
         command = (sys.executable, str(EXAMPLES / "remote.py"), "--mesh", mesh.mesh_address)
         variables = {"REMOTE_URL": f"{mesh.http_url}/agents/countdown"}
@@ -87,8 +114,9 @@ async def ask(mesh: MeshProcess, agent: str, text: str, *more: str) -> tuple[str
 
 @pytest.mark.parametrize("example", TRANSCRIPTS)
 async def test_the_commands_of_an_example_print_what_it_shows(
-    mesh: MeshProcess, example: str
+    mesh: MeshProcess, model: ModelServer, example: str
 ) -> None:
+    model.script(call("temperature", city="Oslo"), say("Yes, it is 4 °C in Oslo."))
     addresses = {"TRUNKLINE_URL": mesh.http_url, "TRUNKLINE_MESH": mesh.mesh_address}
     found: dict[str, str] = {}  # the ids that the placeholders of the text stand for
     for command, shown in transcript(example)[1:]:
@@ -104,6 +132,12 @@ async def test_the_commands_of_an_example_print_what_it_shows(
 def fill(text: str, found: dict[str, str]) -> str:
     """Put the ids that are known in place of their placeholders."""
     return _PLACEHOLDER.sub(lambda match: found.get(match[0], match[0]), text)
+
+
+async def test_the_model_gets_the_result_of_its_tool(mesh: MeshProcess, model: ModelServer) -> None:
+    model.script(call("temperature", city="Rome"), say("No, it is warm."))
+    assert (await ask(mesh, "weather", "a coat in Rome?"))[0] == "No, it is warm.\n"
+    assert model.requests[-1].messages[-1]["content"] == "19 °C"
 
 
 @pytest.mark.parametrize("agent", ["countdown", "remote"])
