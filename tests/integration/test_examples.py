@@ -27,8 +27,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 # Examples whose docstring is a transcript of commands and all that they print.
-TRANSCRIPTS = ("notes", "order", "pay", "weather")
-_SHOWN_COMMAND = re.compile(r"^ {4}\$ (.+)\n((?: {4}(?!\$).+\n)*)", re.MULTILINE)
+TRANSCRIPTS = ("helpdesk", "notes", "order", "pay", "weather")
+_SHOWN_COMMAND = re.compile(r"^ {4}\$ (.+)\n((?:\n? {4}(?!\$).+\n)*)", re.MULTILINE)
 _PLACEHOLDER = re.compile(r"\b(TASK|OTHER)\b")
 
 
@@ -58,19 +58,21 @@ def model() -> Iterator[ModelServer]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def mesh_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("examples")
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def mesh(
-    tmp_path_factory: pytest.TempPathFactory, model: ModelServer
-) -> AsyncIterator[MeshProcess]:
+async def mesh(mesh_folder: Path, model: ModelServer) -> AsyncIterator[MeshProcess]:
     """All examples in the mesh's process, except `remote`, which has its own."""
-    folder = tmp_path_factory.mktemp("examples")
     environment = {
         "PYTHONPATH": str(EXAMPLES),
         "TRUNKLINE_AGENT_REPORT_ROW_LIMIT": "2",
         # `python` in stock.json is the one of this environment.
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
         **model.environment,
-        **only_servers(folder, own=stock_server()),
+        **only_servers(mesh_folder, "research", own=stock_server()),
     }
     agents = [
         "countdown:countdown",
@@ -84,12 +86,12 @@ async def mesh(
     flags = [word for agent in agents for word in ("--agent", agent)]
     async with AsyncExitStack() as stack:
         mesh = await stack.enter_async_context(
-            running_mesh(folder, *flags, servers=None, environment=environment)
+            running_mesh(mesh_folder, *flags, servers=None, environment=environment)
         )
         command = (sys.executable, str(EXAMPLES / "remote.py"), "--mesh", mesh.mesh_address)
         variables = {"REMOTE_URL": f"{mesh.http_url}/agents/countdown"}
         remote = await stack.enter_async_context(
-            running_process(*command, cwd=folder, environment=variables)
+            running_process(*command, cwd=mesh_folder, environment=variables)
         )
         assert (await read_line(remote, "ready "))["agent"] == "remote"
         await wait_until_served(mesh, "remote")
@@ -114,15 +116,19 @@ async def ask(mesh: MeshProcess, agent: str, text: str, *more: str) -> tuple[str
 
 @pytest.mark.parametrize("example", TRANSCRIPTS)
 async def test_the_commands_of_an_example_print_what_it_shows(
-    mesh: MeshProcess, model: ModelServer, example: str
+    mesh: MeshProcess, mesh_folder: Path, model: ModelServer, example: str
 ) -> None:
     model.script(call("temperature", city="Oslo"), say("Yes, it is 4 °C in Oslo."))
-    addresses = {"TRUNKLINE_URL": mesh.http_url, "TRUNKLINE_MESH": mesh.mesh_address}
+    variables = {
+        "TRUNKLINE_URL": mesh.http_url,
+        "TRUNKLINE_MESH": mesh.mesh_address,
+        "TRUNKLINE_DATA_DIR": str(mesh_folder / "data"),
+    }
     found: dict[str, str] = {}  # the ids that the placeholders of the text stand for
     for command, shown in transcript(example)[1:]:
         name, *words = shlex.split(fill(command, found))
         assert name == "trunkline"
-        result = await run_command(*words, folder=EXAMPLES, **addresses)
+        result = await run_command(*words, folder=EXAMPLES, **variables)
         pattern = _PLACEHOLDER.sub(r"(?P<\1>[\\w-]+)", re.escape(fill(shown, found)))
         match = re.fullmatch(pattern, result.out)
         assert match is not None, f"{command}: {result}"
