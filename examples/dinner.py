@@ -1,9 +1,11 @@
 """Agents that ask each other: `dinner` asks `recipe`, and then `price` for all ingredients at once.
 
-$ trunkline up --agent dinner:dinner --agent dinner:recipe --agent dinner:price
-$ trunkline ask --agent dinner "pancakes for 4"
-pancakes for 4: 400 g flour, 8 eggs, 800 ml milk
-It costs 4.40.
+    $ trunkline up --agent dinner:dinner --agent dinner:recipe --agent dinner:price
+    $ trunkline ask --agent dinner "pancakes for 4"
+    pancakes for 4: 400 g flour, 8 eggs, 800 ml milk
+    It costs 4.40.
+
+Each asked agent works on a task of its own. `trunkline trace TASK` shows all of them in one trace.
 """
 
 import asyncio
