@@ -27,7 +27,7 @@ from trunkline import TaskContext, agent
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.edge.api_keys import ApiKey, hash_key, save_keys
 from trunkline_bridge.mcp_server.agent_clients import AgentClients, CallerCredentials
-from trunkline_bridge.mcp_server.agent_sources import MeshAgents
+from trunkline_bridge.mcp_server.agent_sources import MeshAgents, NamedAgents
 from trunkline_bridge.mcp_server.server import AgentServer
 from trunkline_bridge.mcp_server.tasks import TASKS_EXTENSION, TaskParams, UpdateTaskParams
 
@@ -295,6 +295,24 @@ async def test_a_task_that_asks_is_updated_and_one_is_canceled(
                 await read_task(client, wrong)
 
 
+async def test_tasks_of_agents_that_are_not_offered_can_not_be_reached(served: Served) -> None:
+    task = await served.mesh.at("/agents/gate").send("go", now=True)
+    task_id = f"gate:1:{task['id']}"
+    nobody = CallerCredentials()
+    async with AgentClients(served.mesh.url, nobody) as clients:
+        agents = await NamedAgents.read(["echo"], clients, nobody)
+        async with (
+            AgentServer(agents, clients).running() as server,
+            Client(server.protocol_server, extensions=TASKS) as client,
+        ):
+            with pytest.raises(MCPError, match="there is no agent 'gate'; there are: echo"):
+                await read_task(client, task_id)
+            cancel = CancelTask(params=TaskParams(task_id=task_id))
+            with pytest.raises(MCPError, match="there is no agent 'gate'"):
+                await client.session.send_request(cancel, AnyResult)
+    await served.mesh.at("/agents/gate").call("CancelTask", {"id": task["id"]})
+
+
 async def test_clients_hear_of_agents_that_come(served: Served) -> None:
     @agent(name="late", description="Comes late.")
     async def late(_task: TaskContext) -> str:
@@ -340,7 +358,12 @@ async def test_over_http_each_caller_has_credentials_of_its_own(
         *COMMAND, "serve", "mcp", "--url", up.http_url, "--mesh", up.mesh_address,
         "--http", "127.0.0.1:0",
     )  # fmt: skip
-    async with running_process(*command, cwd=tmp_path) as process, asyncio.timeout(LIMIT_S):
+    # The server's own key is not lent to whoever reaches its address.
+    key = {"TRUNKLINE_API_KEY": "secret-key"}
+    async with (
+        running_process(*command, cwd=tmp_path, environment=key) as process,
+        asyncio.timeout(LIMIT_S),
+    ):
         url = (await read_line(process, "ready "))["mcp"]
         async with Client(url) as stranger:
             refused = await stranger.call_tool("echo", {"message": "hello"})

@@ -33,7 +33,9 @@ class NamedAgents:
         self._agents = agents
 
     @classmethod
-    async def read(cls, names: Sequence[str], clients: AgentClients) -> "NamedAgents":
+    async def read(
+        cls, names: Sequence[str], clients: AgentClients, credentials: CallerCredentials
+    ) -> "NamedAgents":
         """Read the cards of agents.
 
         Raises:
@@ -41,7 +43,7 @@ class NamedAgents:
         """
         agents = []
         for name in sorted(set(names)):
-            async with clients.client(name, CallerCredentials()) as client:
+            async with clients.client(name, credentials) as client:
                 agents.append(AgentInfo(name, await client.card()))
         return cls(agents)
 

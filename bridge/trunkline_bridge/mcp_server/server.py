@@ -58,6 +58,7 @@ class AgentServer:
     ) -> None:
         """A call that takes longer than `detach_s` seconds becomes a task, if the client knows."""
         self._detach_s = detach_s
+        self._is_closing = False
         self._agents = agents
         self._clients = clients
         self._bus = InMemorySubscriptionBus()
@@ -87,6 +88,7 @@ class AgentServer:
             try:
                 yield self
             finally:
+                self._is_closing = True
                 watch.cancel()
                 self._listeners.close()
 
@@ -124,10 +126,7 @@ class AgentServer:
         self, context: RequestContext, params: types.CallToolRequestParams
     ) -> CallResult:
         name = params.name
-        known = [agent.name for agent in self._agents.list_agents()]
-        if name not in known:
-            names = ", ".join(known) or "none"
-            raise MCPError(types.INVALID_PARAMS, f"there is no agent {name!r}; there are: {names}")
+        self._check_offered(name)
         credentials = _read_credentials(context)
         try:
             async with self._clients.client(name, credentials) as client:
@@ -135,13 +134,20 @@ class AgentServer:
                 try:
                     return await call.run(params)
                 except asyncio.CancelledError:
-                    if call.running is not None:
+                    if call.running is not None and not self._is_closing:
                         self._group.create_task(self._cancel_later(name, credentials, call.running))
                     raise
         except TrunklineError as error:
             return types.CallToolResult(
                 content=[types.TextContent(text=_explain(error))], is_error=True
             )
+
+    def _check_offered(self, name: str) -> None:
+        """Check that an agent is one of those that are offered; MCPError: it is not."""
+        known = [agent.name for agent in self._agents.list_agents()]
+        if name not in known:
+            names = ", ".join(known) or "none"
+            raise MCPError(types.INVALID_PARAMS, f"there is no agent {name!r}; there are: {names}")
 
     async def _cancel_later(
         self, agent: str, credentials: CallerCredentials, stream: ClientStream
@@ -186,6 +192,8 @@ class AgentServer:
     ) -> _Result:
         try:
             handle = TaskHandle.parse(task_id)
+            # The id is the client's, and may name an agent that is not offered to it.
+            self._check_offered(handle.agent)
             async with self._clients.client(handle.agent, _read_credentials(context)) as client:
                 return await work(client, handle)
         except TaskNotFoundError as error:

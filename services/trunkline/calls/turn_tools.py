@@ -6,6 +6,7 @@ with the task.
 """
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -185,8 +186,10 @@ class TurnTools:
 
     def _find_earlier(self, call_id: str) -> snapshot_pb2.ToolCallInfo | None:
         """Return the latest call that was started for a step before this run of the turn."""
+        # A repeated call has its turn and attempt behind a slash. Keys of steps may have slashes.
+        again = re.compile(re.escape(call_id) + r"(?:/\d+\.\d+)?")
         for call in reversed(self._calls):
-            if f"{call.started.call_id}/".startswith(f"{call_id}/"):
+            if again.fullmatch(call.started.call_id):
                 return call
         return None
 

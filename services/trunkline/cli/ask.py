@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
@@ -245,7 +246,8 @@ async def _ask(client: "AgentClient", question: Question, files: Parts, *, advic
     show_end(answer)
     code = turn_exit_code(answer)
     if code is ExitCode.INPUT_REQUIRED:
-        print_stderr(advice.replace("ID", f'{answer.task_id} "…"'))
+        # The id is the server's: it must not become a command of the user's shell.
+        print_stderr(advice.replace("--task ID", f'--task {shlex.quote(answer.task_id)} "…"'))
     return code
 
 

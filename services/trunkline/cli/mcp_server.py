@@ -48,6 +48,8 @@ async def _serve_stdio(settings: Settings, *, url: str, names: Sequence[str], ap
     from trunkline.mesh.mcp_server import open_agent_server
 
     # stdout is the protocol's alone.
-    async with open_agent_server(settings, url=url, names=names, api_key=api_key) as server:
+    async with open_agent_server(
+        settings, url=url, names=names, api_key=api_key, lends_key=True
+    ) as server:
         await server.serve_stdio()
     return 0

@@ -21,12 +21,12 @@ _JOIN_TIMEOUT_S: Final = 10.0
 
 @asynccontextmanager
 async def open_agent_server(
-    settings: Settings, *, url: str, names: Sequence[str], api_key: str
+    settings: Settings, *, url: str, names: Sequence[str], api_key: str, lends_key: bool
 ) -> AsyncIterator[AgentServer]:
     """Open an MCP server for the agents behind the bridge at `url`.
 
     Without names, all agents of the mesh `settings.mesh` are offered, as they come and go. The key
-    is for callers without credentials of their own.
+    reads their cards, and with `lends_key` is for callers without credentials of their own.
 
     Raises:
         PeerUnavailableError: the mesh can't be reached.
@@ -34,10 +34,11 @@ async def open_agent_server(
     """
     own = CallerCredentials((("authorization", f"Bearer {api_key}"),) if api_key else ())
     async with AsyncExitStack() as stack:
-        clients = await stack.enter_async_context(AgentClients(url, own))
+        lent = own if lends_key else CallerCredentials()
+        clients = await stack.enter_async_context(AgentClients(url, lent))
         source: MeshAgents | NamedAgents
         if names:
-            source = await NamedAgents.read(names, clients)
+            source = await NamedAgents.read(names, clients, own)
         else:
             mesh = str(settings.mesh)
             credentials = await stack.enter_async_context(open_credentials(settings))
@@ -65,7 +66,10 @@ async def serve_agents_over_http(
     """
     check_exposure("http", http, is_allowed=settings.insecure)
     async with (
-        open_agent_server(settings, url=url, names=names, api_key=api_key) as server,
+        # Over HTTP, whoever reaches the address would act with the key.
+        open_agent_server(
+            settings, url=url, names=names, api_key=api_key, lends_key=False
+        ) as server,
         server.http_app(http.host) as app,
         serve_http(app, host=http.host, port=http.port, grace_s=_GRACE_S) as address,
     ):

@@ -1,16 +1,21 @@
 """Standard streams of a command: payload to stdout, everything else to stderr, without secrets."""
 
 import json
+import re
 import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TextIO
+from urllib.parse import quote, quote_plus
 
 from trunkline.printable import escape_json_controls, remove_controls
 
 _REDACTED: Final = "[redacted]"
+_TOKEN_MEMBER: Final = re.compile(
+    r'("(?:access_token|refresh_token|id_token|device_code|client_secret)"\s*:\s*")[^"]*'
+)
 # Shorter values would replace ordinary words, and are no credentials.
 _SHORTEST_SECRET: Final = 4
 _SECRET_HEADERS: Final = frozenset(
@@ -42,8 +47,10 @@ class Console:
         return cls(sys.stdin, sys.stdout, sys.stderr, os.environ, Path.cwd())
 
     def add_secrets(self, values: Iterable[str]) -> None:
-        """Keep these texts out of diagnostics."""
-        self.secrets.update(value for value in values if len(value) >= _SHORTEST_SECRET)
+        """Keep these texts out of diagnostics, also as they stand in URLs and forms."""
+        for value in values:
+            if len(value) >= _SHORTEST_SECRET:
+                self.secrets |= {value, quote(value, safe=""), quote_plus(value)}
 
     def write_json(self, value: object) -> None:
         """Write one JSON document on one line of stdout."""
@@ -96,7 +103,10 @@ class DebugLog:
 
     def data(self, content: bytes) -> None:
         """See WireObserver."""
-        self.note(f"    {content.decode('utf-8', 'replace')}")
+        text = content.decode("utf-8", "replace")
+        # Tokens in an answer are not known as secrets before it is parsed.
+        shown = _TOKEN_MEMBER.sub(rf"\1{_REDACTED}", text)
+        self.note(f"    {shown}")
 
     def _log_headers(self, headers: Mapping[str, str]) -> None:
         hidden = _SECRET_HEADERS | self._console.secret_headers

@@ -1,6 +1,7 @@
 """`task push-config`: webhooks of a task, and a receiver of their posts."""
 
 import asyncio
+import hmac
 import json
 import signal
 from collections.abc import Awaitable, Callable
@@ -151,7 +152,8 @@ class _Receiver:
         if not size.isdecimal() or int(size) > _MAX_BODY_BYTES:
             return "413 Content Too Large"
         body = await read(int(size))
-        if self._token and headers.get(NOTIFICATION_TOKEN_HEADER) != self._token:
+        token = headers.get(NOTIFICATION_TOKEN_HEADER, "")
+        if self._token and not hmac.compare_digest(token.encode(), self._token.encode()):
             self._context.console.warn("warning: refused a notification without the token")
             return "401 Unauthorized"
         try:

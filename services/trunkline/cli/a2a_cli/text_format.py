@@ -43,9 +43,13 @@ def task_fields(task_id: str, context_id: str, state: str) -> str:
 
 def resume_command(agent: str, task_id: str, context_id: str, state: str) -> str:
     """Return the field with the command that continues a task; empty while it works."""
-    target = f"{PROGRAM} send --agent-card {shlex.quote(agent)}"
+    # The ids are the agent's: they must not become commands of the user's shell.
+    agent, task_id, context_id = (
+        shlex.quote(text) if text else "" for text in (agent, task_id, context_id)
+    )
+    target = f"{PROGRAM} send --agent-card {agent}"
     if state == "TASK_STATE_AUTH_REQUIRED":
-        command = f"{PROGRAM} task get --agent-card {shlex.quote(agent)} --wait {task_id}"
+        command = f"{PROGRAM} task get --agent-card {agent} --wait {task_id}"
         return field_line("Wait", command) + field_line(
             "Resume", f'{target} --task-id {task_id} "<reply>"'
         )
@@ -54,7 +58,7 @@ def resume_command(agent: str, task_id: str, context_id: str, state: str) -> str
     if state in TERMINAL_STATES and context_id:
         return field_line("Continue", f'{target} --context-id {context_id} "<message>"')
     if task_id and state not in TERMINAL_STATES:
-        command = f"{PROGRAM} task get --agent-card {shlex.quote(agent)} --wait {task_id}"
+        command = f"{PROGRAM} task get --agent-card {agent} --wait {task_id}"
         return field_line("Wait", command)
     return ""
 

@@ -1,6 +1,7 @@
 """Waits for a task: by its stream, and by polls if there is none or it fails."""
 
 import asyncio
+import shlex
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
@@ -83,8 +84,9 @@ async def time_limit(session: AgentSession, progress: TaskProgress) -> AsyncIter
     except TimeoutError:
         hint = None
         if progress.task_id:
-            agent = session.context.reference
-            hint = f"{PROGRAM} task get --agent-card {agent} --wait {progress.task_id}"
+            agent = shlex.quote(session.context.reference)
+            task = shlex.quote(progress.task_id)
+            hint = f"{PROGRAM} task get --agent-card {agent} --wait {task}"
         raise CommandError(
             LocalCode.TIMEOUT, f"the task has not ended within {limit_s:g} s", hint
         ) from None
