@@ -292,6 +292,36 @@ async def run_in_background(work: Coroutine[None, None, None]) -> AsyncIterator[
         raise failure
 
 
+async def run_with_late_cancel(
+    work: Coroutine[Any, Any, _Result],
+    before_cancel: "Callable[[asyncio.Task[_Result | Exception]], Awaitable[None]]",
+) -> _Result:
+    """Return the result of `work`, or raise its error.
+
+    If the caller is cancelled, `before_cancel` runs while the work goes on, and then the work is
+    cancelled. It gets the task of the work, which returns errors instead of raising them. It must
+    limit its own time and raise no errors.
+    """
+    async with asyncio.TaskGroup() as group:
+        working = group.create_task(_return_errors(work))
+        try:
+            await asyncio.shield(working)
+        except asyncio.CancelledError:
+            await before_cancel(working)
+            raise
+    result = working.result()
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+async def _return_errors(work: Coroutine[Any, Any, _Result]) -> _Result | Exception:
+    try:
+        return await work
+    except Exception as error:  # noqa: BLE001  The caller raises it outside of the group.
+        return error
+
+
 def next_tick(now_s: float, period_s: float) -> float:
     """Return the next tick of a period on the event loop's clock.
 

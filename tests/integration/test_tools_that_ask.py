@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.mcp import asking_server
-from harness.mcp.scripted_servers import QUICK, wait_for
-from harness.mesh.processes import free_address, running_process
+from harness.mcp.scripted_servers import QUICK, asking_over_http, wait_for
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import McpConfig, ServerConfig
 from trunkline.v1 import tool_service_pb2
@@ -29,10 +27,8 @@ async def asking(folder: Path, transport: str) -> AsyncIterator[ServerConfig]:
         environment = {"ASKING_FOLDER": str(folder)}
         yield ServerConfig(command=sys.executable, args=[SCRIPT], env=environment)
         return
-    host, _, port = free_address().rpartition(":")
-    environment = {**os.environ, "ASKING_FOLDER": str(folder)}
-    async with running_process(sys.executable, SCRIPT, port, cwd=folder, environment=environment):
-        yield ServerConfig(url=f"http://{host}:{port}/mcp")
+    async with asking_over_http(folder) as url:
+        yield ServerConfig(url=url)
 
 
 @asynccontextmanager
@@ -153,6 +149,26 @@ async def test_a_task_is_followed_by_its_handle_in_a_later_session_and_can_be_ca
     assert unknown.content[0].text == "Task not found"
     # The end of the call alone does not cancel the task.
     assert read_log(tmp_path) == [f"bake {handles[0]}", f"canceled {handles[0]}"]
+
+
+@TRANSPORTS
+async def test_a_call_that_ends_before_its_task_is_named_cancels_that_task(
+    tmp_path: Path, transport: str
+) -> None:
+    (tmp_path / "slow").touch()
+    async with asking(tmp_path, transport) as entry, adapter(entry) as tools:
+        handles: list[str] = []
+        async with asyncio.TaskGroup() as group:
+            calling = group.create_task(call(tools, "bake", cake="pie", handles=handles))
+            await wait_for(lambda: len(read_log(tmp_path)) == 1)
+            calling.cancel()
+            # One pass of the loop: the cancellation arrives before the answer.
+            await asyncio.sleep(0)
+            (tmp_path / "slow").unlink()
+    assert calling.cancelled()
+    task_id = read_log(tmp_path)[0].removeprefix("bake ")
+    assert read_log(tmp_path) == [f"bake {task_id}", f"canceled {task_id}"]
+    assert handles == []
 
 
 @TRANSPORTS

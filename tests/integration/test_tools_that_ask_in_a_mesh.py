@@ -3,16 +3,14 @@
 import asyncio
 import os
 import pty
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from harness.mcp import asking_server
 from harness.mcp.bundled_servers import only_servers
-from harness.mcp.scripted_servers import wait_for
+from harness.mcp.scripted_servers import asking_over_http, wait_for
 from harness.mesh.command_line import COMMAND, LIMIT_S, CompletedCommand, run_command, start_command
-from harness.mesh.processes import MeshProcess, free_address, running_mesh, running_process
+from harness.mesh.processes import MeshProcess, running_mesh
 from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.tasks.lifecycle import TERMINAL, State
@@ -22,16 +20,10 @@ from trunkline.v1 import snapshot_pb2, task_service_pb2
 @asynccontextmanager
 async def bakery(folder: Path) -> AsyncIterator[dict[str, str]]:
     """Run the server over HTTP, and yield the environment of meshes that use it."""
-    host, _, port = free_address().rpartition(":")
-    environment = {**os.environ, "ASKING_FOLDER": str(folder)}
     free = {"approval": False}
-    entry = {
-        "url": f"http://{host}:{port}/mcp",
-        "trunkline": {"tools": {"bake": free, "bake_to_taste": free}},
-    }
-    script = str(asking_server.__file__)
-    async with running_process(sys.executable, script, port, cwd=folder, environment=environment):
-        yield only_servers(folder, own={"bakery": entry})
+    own = {"tools": {"bake": free, "bake_to_taste": free}}
+    async with asking_over_http(folder) as url:
+        yield only_servers(folder, own={"bakery": {"url": url, "trunkline": own}})
 
 
 def read_log(folder: Path) -> list[str]:
@@ -56,6 +48,10 @@ async def wait_for_task(
                 if task.task.history[0].parts[0].text == text and predicate(task):
                     return task
             await asyncio.sleep(0.05)
+
+
+def is_baking(task: snapshot_pb2.TaskSnapshot) -> bool:
+    return any("in the oven" in part.text for part in task.task.status.message.parts)
 
 
 async def call_on_terminal(text: bytes, *words: str) -> tuple[int | None, bytes]:
@@ -127,7 +123,7 @@ async def test_a_task_of_a_tool_asks_and_is_canceled_with_the_task_of_the_mesh(
         assert read_log(tmp_path) == ["bake", "answered", "bake", "canceled"]
         command = ("ask", "--url", mesh.http_url, "--agent", "bakery", "bake pie")
         async with start_command(*command) as asking, asyncio.timeout(LIMIT_S):
-            await wait_for(lambda: read_log(tmp_path).count("bake") == 3)
+            await wait_for_task(mesh, "bake pie", is_baking)
             asking.send_signal(2)
             await asking.wait()
         await wait_for(lambda: read_log(tmp_path).count("canceled") == 2)

@@ -5,7 +5,7 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -30,13 +30,15 @@ from trunkline.errors import (
     TaskNotCancelableError,
     TrunklineError,
 )
+from trunkline.runtime import run_with_late_cancel
 
 if TYPE_CHECKING:
     from trunkline.cli.agent_client import AgentClient
 
 # The mesh ends a task at its deadline. The command waits this much longer for the status.
 TIMEOUT_GRACE_S = 5.0
-# The time limit for canceling the task when the command stops before the answer is complete.
+# When the command stops before the answer is complete: the time limits for learning the id of the
+# task, and for canceling it.
 _CANCEL_TIMEOUT_S = 2.0
 
 Parts: TypeAlias = Sequence[Mapping[str, Any]]
@@ -97,6 +99,8 @@ async def send_turn(
 ) -> None:
     """Send a message with files, and add the responses to `answer` until the turn ends.
 
+    If it is cancelled before the first response, it waits a moment for the id of the task.
+
     Raises:
         PeerTimeoutError: no final status arrived by some seconds after `timeout_s`.
     """
@@ -104,10 +108,22 @@ async def send_turn(
     stream = client.stream(
         text, task_id=task_id, context_id=context_id, timeout_s=timeout_s, files=files
     )
-    try:
-        async with asyncio.timeout(limit_s), aclosing(stream) as results:
+    is_named = asyncio.Event()
+
+    async def read() -> None:
+        async with aclosing(stream) as results:
             async for result in results:
                 answer.apply(result)
+                is_named.set()
+
+    async def wait_for_id(_reading: "asyncio.Task[Exception | None]") -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0 if task_id else _CANCEL_TIMEOUT_S):
+                await is_named.wait()
+
+    try:
+        async with asyncio.timeout(limit_s):
+            await run_with_late_cancel(read(), wait_for_id)
     except TimeoutError:
         problem = f"no answer within {limit_s:g} s"
         if answer.task_id:

@@ -4,8 +4,8 @@ import asyncio
 import json
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, suppress
 from importlib.metadata import version
 from types import TracebackType
 from typing import Any, Self
@@ -24,6 +24,7 @@ from pydantic import ValidationError
 from trunkline import telemetry
 from trunkline.client.backoff import Backoff
 from trunkline.errors import PeerProtocolError, ToolServerUnavailableError
+from trunkline.runtime import run_with_late_cancel
 from trunkline.tools.config import ServerOverlay
 from trunkline.tools.connection import (
     CallNotDeliveredError,
@@ -35,7 +36,13 @@ from trunkline.tools.conversion import to_result, to_tool
 from trunkline.tools.declaration_limits import TOO_MANY_DECLARATIONS, DeclarationLimits
 from trunkline.tools.http_endpoint import HttpEndpoint
 from trunkline.tools.json_limits import RESULT_LIMIT_VALUES, find_json_problem
-from trunkline.tools.mcp_tasks import McpTask, OnTaskCreated, TaskCreated, TasksExtension
+from trunkline.tools.mcp_tasks import (
+    TASKS_EXTENSION,
+    McpTask,
+    OnTaskCreated,
+    TaskCreated,
+    TasksExtension,
+)
 from trunkline.tools.questions import dump_inputs, parse_responses, to_question, unpack_state
 from trunkline.tools.result_checker import ResultChecker, ResultCheckError, ResultSchemaError
 from trunkline.tools.results import failed_result
@@ -53,6 +60,8 @@ _NAME_CHARS = 100
 _RESOURCES = 8
 # Before a call is made again for a server that wants only that.
 _FIRST_STATE_PAUSE_S = 0.05
+# A cancelled call waits this long for the id of the task that it may have created.
+_LATE_ANSWER_S = 2.0
 # Pauses before a lost subscription to list changes is opened again.
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
@@ -189,7 +198,7 @@ class McpSession:
         state = unpack_state(continuation)
         backoff = Backoff(first_s=_FIRST_STATE_PAUSE_S, limit_s=_LONGEST_PAUSE_S)
         while True:
-            result = await session.call_tool(
+            request = session.call_tool(
                 tool,
                 dict(arguments),
                 progress_callback=on_progress,
@@ -198,6 +207,7 @@ class McpSession:
                 allow_input_required=True,
                 allow_claimed=True,
             )
+            result = await self._send_call(request)
             match result:
                 case TaskCreated():
                     await on_task(result.task_id)
@@ -228,6 +238,24 @@ class McpSession:
         if isinstance(end, mcp_types.CallToolResult):
             return end
         return to_question(f"{self._name}/{tool}", end, task_handle=task.id)
+
+    async def _send_call(self, request: Coroutine[Any, Any, mcp_types.Result]) -> mcp_types.Result:
+        """Send the request of a call and return its answer.
+
+        A server with tasks may have created one when the call is cancelled. Only the answer names
+        it: the request has a moment to be answered, and the task is canceled.
+        """
+        if TASKS_EXTENSION not in (self._client.server_capabilities.extensions or {}):
+            return await request
+
+        async def cancel_created(answering: "asyncio.Task[mcp_types.Result | Exception]") -> None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LATE_ANSWER_S):
+                    match await answering:
+                        case TaskCreated(task_id=task_id):
+                            await self.cancel_task(task_id)
+
+        return await run_with_late_cancel(request, cancel_created)
 
     async def cancel_task(self, handle: str) -> None:
         """Tell the server that a task is wanted no more. A server that refuses is logged."""

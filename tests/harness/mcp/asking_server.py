@@ -4,6 +4,7 @@ Over stdio, or over HTTP on the port of an argument. What it does is a line of t
 ASKING_FOLDER, which also holds its tasks, so that they outlive the process.
 """
 
+import asyncio
 import json
 import os
 import sys
@@ -81,7 +82,10 @@ class _State(_Created):
 
 
 class Tasks(Extension):
-    """Makes each call of the tool `bake` a task, which ends when the file `done` appears."""
+    """Makes each call of the tool `bake` a task, which ends when the file `done` appears.
+
+    The answer that names the task is held back while there is a file `slow`.
+    """
 
     identifier = "io.modelcontextprotocol/tasks"
 
@@ -103,6 +107,9 @@ class Tasks(Extension):
         task_id = uuid.uuid4().hex
         self._write(task_id, {"tool": params.name, "cake": (params.arguments or {})["cake"]})
         log(f"bake {task_id}")
+        async with asyncio.timeout(300):
+            while (FOLDER / "slow").exists():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
         return _Created(task_id=task_id, status="working")
 
     async def _get(self, _ctx: ServerRequestContext[Any, Any], params: _TaskParams) -> _State:

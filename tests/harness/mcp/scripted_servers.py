@@ -1,11 +1,14 @@
 """Scripted MCP servers, and functions that wait for their state."""
 
 import asyncio
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from harness.mcp import asking_server
+from harness.mesh.processes import free_address, running_process
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import AdapterSettings, McpConfig, ServerConfig
 from trunkline.v1 import tool_service_pb2
@@ -21,6 +24,22 @@ def awkward(**more: object) -> ServerConfig:
 
 def script(source: str) -> ServerConfig:
     return ServerConfig(command=sys.executable, args=["-u", "-c", source])
+
+
+@asynccontextmanager
+async def asking_over_http(folder: Path) -> AsyncIterator[str]:
+    """Run the server that asks over HTTP; yield its URL when it answers."""
+    host, _, port = free_address().rpartition(":")
+    command = (sys.executable, str(asking_server.__file__), port)
+    environment = {"ASKING_FOLDER": str(folder)}
+    async with running_process(*command, cwd=folder, environment=environment):
+        await wait_for(lambda: is_listening(host, int(port)))
+        yield f"http://{host}:{port}/mcp"
+
+
+def is_listening(host: str, port: int) -> bool:
+    with socket.socket() as connection:
+        return connection.connect_ex((host, port)) == 0
 
 
 @asynccontextmanager

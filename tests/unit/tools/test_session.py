@@ -19,6 +19,7 @@ class ScriptedClient:
 
     def __init__(self) -> None:
         self.session = self
+        self.server_capabilities = mcp_types.ServerCapabilities()
         self.tools: list[mcp_types.Tool] = []
         self.result = mcp_types.CallToolResult(content=[])
         self.is_endless = False
