@@ -11,6 +11,7 @@ TrunklineError                       .code .reason .retryable .metadata()
 │  ├─ ArtifactNotFoundError          NOT_FOUND            ARTIFACT_NOT_FOUND
 │  ├─ ToolNotFoundError              NOT_FOUND            TOOL_NOT_FOUND
 │  ├─ TraceNotFoundError             NOT_FOUND            TRACE_NOT_FOUND
+│  ├─ EnvelopeNotFoundError          NOT_FOUND            ENVELOPE_NOT_FOUND
 │  ├─ HostNotFoundError              NOT_FOUND            HOST_NOT_FOUND
 │  ├─ ApprovalNotFoundError          NOT_FOUND            APPROVAL_NOT_FOUND
 │  ├─ AgentNameTakenError            FAILED_PRECONDITION  AGENT_NAME_TAKEN
@@ -27,6 +28,7 @@ TrunklineError                       .code .reason .retryable .metadata()
 │  └─ CursorExpiredError             OUT_OF_RANGE         CURSOR_EXPIRED
 ├─ PeerError                         another process failed; a retry may help
 │  ├─ OverloadedError                RESOURCE_EXHAUSTED   OVERLOADED
+│  ├─ QueueFullError                 RESOURCE_EXHAUSTED   QUEUE_FULL
 │  ├─ LimitExceededError             RESOURCE_EXHAUSTED   LIMIT_EXCEEDED
 │  ├─ PeerUnavailableError           UNAVAILABLE          PEER_UNAVAILABLE
 │  │  ├─ PeerHandshakeError          UNAVAILABLE          PEER_HANDSHAKE
@@ -205,6 +207,18 @@ class TraceNotFoundError(RequestError):
     code: ClassVar[Code] = Code.NOT_FOUND
     reason: ClassVar[str] = "TRACE_NOT_FOUND"
     template: ClassVar[str] = "no trace of {trace_id!r}; spans arrive up to a second after the work"
+
+
+@dataclass(eq=False)
+class EnvelopeNotFoundError(RequestError):
+    """The account has no message between agents with this id."""
+
+    envelope_id: str
+    code: ClassVar[Code] = Code.NOT_FOUND
+    reason: ClassVar[str] = "ENVELOPE_NOT_FOUND"
+    template: ClassVar[str] = (
+        "no message {envelope_id!r}; `trunkline messages list` shows those that are stored"
+    )
 
 
 @dataclass(eq=False)
@@ -403,6 +417,17 @@ class OverloadedError(PeerError):
     reason: ClassVar[str] = "OVERLOADED"
     retryable: ClassVar[bool] = True
     template: ClassVar[str] = "agent {agent!r} is full; try again in {retry_after_s} s"
+
+
+@dataclass(eq=False)
+class QueueFullError(PeerError):
+    """Too many messages between agents wait to be delivered."""
+
+    limit: str
+    code: ClassVar[Code] = Code.RESOURCE_EXHAUSTED
+    reason: ClassVar[str] = "QUEUE_FULL"
+    retryable: ClassVar[bool] = True
+    template: ClassVar[str] = "{limit} deliveries wait already; send the messages again later"
 
 
 @dataclass(eq=False)

@@ -25,6 +25,8 @@ class NewMessage:
     account: str
     envelope: Envelope
     """With id, correlation id, sender and create time."""
+    caller: str = ""
+    """The user for whom it is sent."""
     recipients: Sequence[str] = ()
     """Agents, each once. Empty for a message that users read."""
 
@@ -47,6 +49,8 @@ class QueuedDelivery:
     """The position of its message: deliveries of one conversation to one recipient are made in
     this order."""
     envelope: Envelope = field(repr=False)
+    caller: str = ""
+    """The user for whom the message was sent."""
     attempt_count: int = 0
     task_id: str = ""
     """The task of an attempt that was begun and has not ended, for example because the dispatcher
@@ -66,7 +70,8 @@ class MessagePage:
 class MessageStore(Protocol):
     """Holds messages, deliveries and rooms. Everything is durable when a call returns.
 
-    Every method may raise MessageStoreUnavailableError; nothing is half done then.
+    Every method may raise JournalUnavailableError or PeerUnavailableError, and nothing is half done
+    then.
     """
 
     @property
@@ -80,7 +85,7 @@ class MessageStore(Protocol):
         one is in the result.
 
         Raises:
-            QueueFullError: too many deliveries wait.
+            OverloadedError: too many deliveries wait.
             InvalidArgumentError: an id was used for a message with other content.
         """
 
@@ -90,15 +95,15 @@ class MessageStore(Protocol):
         """Yield the deliveries that this process has to make, each once, in order of positions.
 
         The first batches are those that earlier processes left. In the distributed mode, processes
-        share the conversations, and those of a process that is gone come to another one. The store
-        yields nothing more while `limit_open` of them have not ended.
+        share the conversations, and those of a process that is gone come to another one. The number
+        of deliveries that were yielded and have not ended is bounded.
         """
 
     async def begin_attempt(self, delivery: QueuedDelivery, task_id: str) -> QueuedDelivery:
         """Store the task of a new attempt, before it is submitted; return the delivery with it.
 
         Raises:
-            DeliveryLostError: another process makes this delivery now.
+            FencedError: another process makes this delivery now, or it has ended.
         """
 
     async def postpone(
@@ -128,7 +133,7 @@ class MessageStore(Protocol):
             EnvelopeNotFoundError: the account has none with this id.
         """
 
-    async def list(
+    async def read_page(
         self, account: str, query: EnvelopeFilter, *, page_size: int, page_token: str = ""
     ) -> MessagePage:
         """Return a page of the messages that match.
@@ -159,16 +164,22 @@ class MessageStore(Protocol):
     async def purge(self, account: str, query: EnvelopeFilter) -> int:
         """Delete the messages that match and whose deliveries have ended; return their number."""
 
-    async def expire(self, *, before: float) -> int:
-        """Delete messages older than the retention whose deliveries have ended."""
+    async def remove_old(self, *, before: float) -> int:
+        """Delete messages of all accounts whose deliveries have ended; return their number.
+
+        Only those that were accepted before a time, in seconds since the epoch.
+        """
 
     # Rooms.
 
     async def join(self, account: str, room: str, member: str, notice: NewMessage) -> Room:
-        """Add a member, and accept `notice` if it is new."""
+        """Add a member; return the room. `notice` is accepted in the same step if it is new."""
 
     async def leave(self, account: str, room: str, member: str, notice: NewMessage) -> Room:
-        """Remove a member, and accept `notice` if it was one."""
+        """Remove a member; return the room. `notice` is accepted in the same step if it was one."""
+
+    async def get_room(self, account: str, room: str) -> Room:
+        """Return a room; one that nobody joined has no members."""
 
     async def list_rooms(self, account: str) -> list[Room]:
         """Return the rooms that have members, sorted by name."""

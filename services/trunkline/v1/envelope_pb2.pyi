@@ -111,6 +111,8 @@ class Envelope(_message.Message):
     EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     REPLAY_OF_FIELD_NUMBER: _builtins.int
+    IS_REPLY_FIELD_NUMBER: _builtins.int
+    HOP_COUNT_FIELD_NUMBER: _builtins.int
     envelope_id: _builtins.str
     """Identifies the message in its account. A sender that repeats an id within 24 hours gets the
     message that was accepted first.
@@ -140,6 +142,12 @@ class Envelope(_message.Message):
     """W3C trace context of the sender."""
     replay_of: _builtins.str
     """The id of the message that this one repeats."""
+    is_reply: _builtins.bool
+    """It answers the message that `causation_id` names. Agents get replies only of the types that they
+    handle, so that two agents without handlers don't answer each other forever.
+    """
+    hop_count: _builtins.int
+    """How many messages led to this one. The messaging service sets it, and limits it."""
     @_builtins.property
     def data(self) -> _struct_pb2.Struct:
         """The fields of the type."""
@@ -175,10 +183,12 @@ class Envelope(_message.Message):
         expire_time: _timestamp_pb2.Timestamp | None = ...,
         traceparent: _builtins.str = ...,
         replay_of: _builtins.str = ...,
+        is_reply: _builtins.bool = ...,
+        hop_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "data", b"data", "expire_time", b"expire_time", "metadata", b"metadata", "payload", b"payload", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["causation_id", b"causation_id", "correlation_id", b"correlation_id", "create_time", b"create_time", "data", b"data", "envelope_id", b"envelope_id", "expire_time", b"expire_time", "metadata", b"metadata", "payload", b"payload", "priority", b"priority", "recipient", b"recipient", "replay_of", b"replay_of", "room", b"room", "sender", b"sender", "text", b"text", "traceparent", b"traceparent", "type", b"type", "type_version", b"type_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["causation_id", b"causation_id", "correlation_id", b"correlation_id", "create_time", b"create_time", "data", b"data", "envelope_id", b"envelope_id", "expire_time", b"expire_time", "hop_count", b"hop_count", "is_reply", b"is_reply", "metadata", b"metadata", "payload", b"payload", "priority", b"priority", "recipient", b"recipient", "replay_of", b"replay_of", "room", b"room", "sender", b"sender", "text", b"text", "traceparent", b"traceparent", "type", b"type", "type_version", b"type_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["text", "data"]  # noqa: Y015
     _WhichOneofArgType_payload: _TypeAlias = _typing.Literal["payload", b"payload"]  # noqa: Y015
@@ -282,10 +292,13 @@ class StoredEnvelope(_message.Message):
     DELIVERIES_FIELD_NUMBER: _builtins.int
     POSITION_FIELD_NUMBER: _builtins.int
     ACCOUNT_FIELD_NUMBER: _builtins.int
+    CALLER_FIELD_NUMBER: _builtins.int
     position: _builtins.int
     """Its position in the order in which messages were accepted."""
     account: _builtins.str
     """The account that it belongs to."""
+    caller: _builtins.str
+    """The user for whom it was sent."""
     @_builtins.property
     def envelope(self) -> Global___Envelope:
         """The message."""
@@ -301,10 +314,11 @@ class StoredEnvelope(_message.Message):
         deliveries: _abc.Iterable[Global___Delivery] | None = ...,
         position: _builtins.int = ...,
         account: _builtins.str = ...,
+        caller: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["envelope", b"envelope"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "deliveries", b"deliveries", "envelope", b"envelope", "position", b"position"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "caller", b"caller", "deliveries", b"deliveries", "envelope", b"envelope", "position", b"position"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -31,6 +31,7 @@ class AgentRegistration(_message.Message):
     DIRECT_REPLIES_FIELD_NUMBER: _builtins.int
     ROUTABLE_FIELD_NUMBER: _builtins.int
     EXTENDED_SKILLS_FIELD_NUMBER: _builtins.int
+    MESSAGE_TYPES_FIELD_NUMBER: _builtins.int
     direct_replies: _builtins.bool
     """May answer with a message instead of a task."""
     routable: _builtins.bool
@@ -43,6 +44,12 @@ class AgentRegistration(_message.Message):
     def extended_skills(self) -> _containers.RepeatedCompositeFieldContainer[_agent_card_pb2.AgentSkill]:
         """What its card says beside that to authenticated callers."""
 
+    @_builtins.property
+    def message_types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The types of messages that it handles, each `TYPE` or `TYPE@VERSION`. Empty: it has no handlers,
+        and gets messages as requests.
+        """
+
     def __init__(
         self,
         *,
@@ -50,10 +57,11 @@ class AgentRegistration(_message.Message):
         direct_replies: _builtins.bool = ...,
         routable: _builtins.bool = ...,
         extended_skills: _abc.Iterable[_agent_card_pb2.AgentSkill] | None = ...,
+        message_types: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["card", b"card"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "direct_replies", b"direct_replies", "extended_skills", b"extended_skills", "routable", b"routable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "direct_replies", b"direct_replies", "extended_skills", b"extended_skills", "message_types", b"message_types", "routable", b"routable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

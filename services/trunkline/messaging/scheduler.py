@@ -1,0 +1,187 @@
+"""The order in which deliveries are made. Pure: no clock, no I/O.
+
+Deliveries of one conversation to one recipient are made one after another. Across conversations,
+each message has a due time: when it was accepted, plus an allowance by its priority. The
+conversation with the earliest due time goes first, so urgent messages overtake, and no message is
+overtaken for longer than its allowance. A conversation is as urgent as its most urgent message.
+"""
+
+import heapq
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final, NamedTuple
+
+from trunkline.messaging.store import DeliveryKey, QueuedDelivery
+from trunkline.v1 import envelope_pb2
+
+ALLOWANCE_S: Final = {
+    envelope_pb2.ENVELOPE_PRIORITY_HIGH: 0.0,
+    envelope_pb2.ENVELOPE_PRIORITY_NORMAL: 60.0,
+    envelope_pb2.ENVELOPE_PRIORITY_UNSPECIFIED: 60.0,
+    envelope_pb2.ENVELOPE_PRIORITY_LOW: 300.0,
+}
+"""The seconds that a message of each priority may be overtaken by later ones."""
+
+
+class _ConversationKey(NamedTuple):
+    account: str
+    recipient: str
+    correlation_id: str
+
+
+@dataclass(slots=True)
+class _Conversation:
+    """The deliveries of one conversation to one recipient, oldest first."""
+
+    waiting: deque[QueuedDelivery] = field(default_factory=deque)
+    is_running: bool = False
+    due: float = float("inf")
+    """The due time with which the conversation is in its recipient's heap."""
+    not_before: float = 0.0
+
+
+class Scheduler:
+    """Chooses the next delivery to make."""
+
+    def __init__(self, *, per_recipient: int, total: int) -> None:
+        """`per_recipient` and `total` are the numbers of deliveries that may run at once."""
+        self._per_recipient = per_recipient
+        self._total = total
+        self._conversations: dict[_ConversationKey, _Conversation] = {}
+        self._heaps: dict[str, list[tuple[float, int, _ConversationKey]]] = defaultdict(list)
+        self._postponed: list[tuple[float, int, _ConversationKey]] = []
+        self._running: dict[str, int] = defaultdict(int)
+        self._running_total = 0
+        self._numbers = count()
+
+    @property
+    def running(self) -> int:
+        """The number of deliveries that run."""
+        return self._running_total
+
+    @property
+    def waiting(self) -> int:
+        """The number of deliveries that wait."""
+        return (
+            sum(len(conversation.waiting) for conversation in self._conversations.values())
+            - self._running_total
+        )
+
+    def add(self, deliveries: Iterable[QueuedDelivery]) -> None:
+        """Add deliveries, those of each conversation in order."""
+        for delivery in deliveries:
+            key = _conversation_key(delivery)
+            conversation = self._conversations.setdefault(key, _Conversation())
+            conversation.waiting.append(delivery)
+            if len(conversation.waiting) == 1:
+                conversation.not_before = delivery.not_before
+            self._offer(key, conversation, _due_time(delivery))
+
+    def take(
+        self, now: float, *, is_available: Callable[[str], bool] = lambda _: True
+    ) -> QueuedDelivery | None:
+        """Return the next delivery, which then runs; None: none may run now.
+
+        Recipients for which `is_available` is false get nothing.
+        """
+        if self._running_total >= self._total:
+            return None
+        self._wake(now)
+        best: tuple[float, int, _ConversationKey] | None = None
+        for recipient, heap in self._heaps.items():
+            self._drop_stale(heap)
+            if not heap or self._running[recipient] >= self._per_recipient:
+                continue
+            if (best is None or heap[0] < best) and is_available(recipient):
+                best = heap[0]
+        if best is None:
+            return None
+        _, _, key = heapq.heappop(self._heaps[best[2].recipient])
+        conversation = self._conversations[key]
+        conversation.is_running = True
+        conversation.due = float("inf")
+        self._running[key.recipient] += 1
+        self._running_total += 1
+        return conversation.waiting[0]
+
+    def next_time(self) -> float | None:
+        """Return when a postponed delivery may run at the earliest; None: none is postponed."""
+        return self._postponed[0][0] if self._postponed else None
+
+    def end(self, delivery: QueuedDelivery) -> None:
+        """Note that a running delivery has ended: the next one of its conversation may run."""
+        key = _conversation_key(delivery)
+        conversation = self._stop(key)
+        conversation.waiting.popleft()
+        if conversation.waiting:
+            conversation.not_before = conversation.waiting[0].not_before
+            self._offer(key, conversation, min(map(_due_time, conversation.waiting)))
+        else:
+            del self._conversations[key]
+
+    def postpone(self, delivery: QueuedDelivery) -> None:
+        """Note that a running delivery, and its conversation, wait until its `not_before`."""
+        key = _conversation_key(delivery)
+        conversation = self._stop(key)
+        conversation.waiting[0] = delivery
+        conversation.not_before = delivery.not_before
+        self._offer(key, conversation, min(map(_due_time, conversation.waiting)))
+
+    def _stop(self, key: _ConversationKey) -> _Conversation:
+        conversation = self._conversations[key]
+        conversation.is_running = False
+        self._running_total -= 1
+        self._running[key.recipient] -= 1
+        if not self._running[key.recipient]:
+            del self._running[key.recipient]
+        return conversation
+
+    def _offer(self, key: _ConversationKey, conversation: _Conversation, due: float) -> None:
+        """Put a conversation into its heap, unless it is there with an earlier due time."""
+        if conversation.is_running or due >= conversation.due:
+            return
+        conversation.due = due
+        number = next(self._numbers)
+        if conversation.not_before:
+            heapq.heappush(self._postponed, (conversation.not_before, number, key))
+        else:
+            heapq.heappush(self._heaps[key.recipient], (due, number, key))
+
+    def _wake(self, now: float) -> None:
+        while self._postponed and self._postponed[0][0] <= now:
+            not_before, number, key = heapq.heappop(self._postponed)
+            conversation = self._conversations.get(key)
+            if (
+                conversation is not None
+                and not conversation.is_running
+                and conversation.not_before == not_before
+            ):
+                conversation.not_before = 0.0
+                heapq.heappush(self._heaps[key.recipient], (conversation.due, number, key))
+
+    def _drop_stale(self, heap: list[tuple[float, int, _ConversationKey]]) -> None:
+        """Drop entries of conversations that run, have ended or have an earlier due time."""
+        while heap:
+            due, _, key = heap[0]
+            conversation = self._conversations.get(key)
+            if (
+                conversation is not None
+                and not conversation.is_running
+                and not conversation.not_before
+                and conversation.due == due
+            ):
+                return
+            heapq.heappop(heap)
+
+
+def _conversation_key(delivery: QueuedDelivery) -> _ConversationKey:
+    key: DeliveryKey = delivery.key
+    return _ConversationKey(key.account, key.recipient, delivery.envelope.correlation_id)
+
+
+def _due_time(delivery: QueuedDelivery) -> float:
+    envelope = delivery.envelope
+    accepted = envelope.create_time.seconds + envelope.create_time.nanos / 1e9
+    return accepted + ALLOWANCE_S[envelope.priority]
