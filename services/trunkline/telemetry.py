@@ -98,6 +98,16 @@ MCP_SESSION_ID: Final = "mcp.session.id"
 # Value of ERROR_TYPE when a tool's result is an error.
 TOOL_ERROR: Final = "tool_error"
 
+# Messaging (development).
+MESSAGING_SYSTEM: Final = "messaging.system"
+MESSAGING_OPERATION_NAME: Final = "messaging.operation.name"
+MESSAGING_OPERATION_TYPE: Final = "messaging.operation.type"
+MESSAGING_DESTINATION_NAME: Final = "messaging.destination.name"
+MESSAGING_MESSAGE_ID: Final = "messaging.message.id"
+MESSAGING_CONVERSATION_ID: Final = "messaging.message.conversation_id"
+# Value of MESSAGING_SYSTEM.
+TRUNKLINE: Final = "trunkline"
+
 # Agent2Agent (draft): the span is named by A2A_METHOD_NAME.
 A2A_METHOD_NAME: Final = "a2a.method.name"
 A2A_TASK_ID: Final = "a2a.task.id"

@@ -52,6 +52,7 @@ class Scheduler:
         self._conversations: dict[_ConversationKey, _Conversation] = {}
         self._heaps: dict[str, list[tuple[float, int, _ConversationKey]]] = defaultdict(list)
         self._postponed: list[tuple[float, int, _ConversationKey]] = []
+        self._expiries: list[tuple[float, int, QueuedDelivery]] = []
         self._running: dict[str, int] = defaultdict(int)
         self._running_total = 0
         self._numbers = count()
@@ -75,6 +76,9 @@ class Scheduler:
             key = _conversation_key(delivery)
             conversation = self._conversations.setdefault(key, _Conversation())
             conversation.waiting.append(delivery)
+            if delivery.envelope.HasField("expire_time"):
+                expiry = delivery.envelope.expire_time.ToNanoseconds() / 1e9
+                heapq.heappush(self._expiries, (expiry, next(self._numbers), delivery))
             if len(conversation.waiting) == 1:
                 conversation.not_before = delivery.not_before
             self._offer(key, conversation, _due_time(delivery))
@@ -107,8 +111,35 @@ class Scheduler:
         return conversation.waiting[0]
 
     def next_time(self) -> float | None:
-        """Return when a postponed delivery may run at the earliest; None: none is postponed."""
-        return self._postponed[0][0] if self._postponed else None
+        """Return when a delivery may run again or expires at the earliest; None: none does."""
+        times = [heap[0][0] for heap in (self._postponed, self._expiries) if heap]
+        return min(times, default=None)
+
+    def take_expired(self, now: float) -> list[QueuedDelivery]:
+        """Remove and return the deliveries that have expired and do not run."""
+        expired: list[QueuedDelivery] = []
+        while self._expiries and self._expiries[0][0] <= now:
+            _, _, delivery = heapq.heappop(self._expiries)
+            conversation = self._conversations.get(_conversation_key(delivery))
+            if conversation is None:
+                continue
+            for index, waiting in enumerate(conversation.waiting):
+                if waiting.key == delivery.key and not (index == 0 and conversation.is_running):
+                    self._remove(conversation, index)
+                    expired.append(waiting)
+                    break
+        return expired
+
+    def _remove(self, conversation: _Conversation, index: int) -> None:
+        """Remove a waiting delivery from its conversation."""
+        key = _conversation_key(conversation.waiting[index])
+        del conversation.waiting[index]
+        if not conversation.waiting:
+            del self._conversations[key]
+        elif index == 0:
+            conversation.due = float("inf")
+            conversation.not_before = conversation.waiting[0].not_before
+            self._offer(key, conversation, min(map(_due_time, conversation.waiting)))
 
     def end(self, delivery: QueuedDelivery) -> None:
         """Note that a running delivery has ended: the next one of its conversation may run."""
