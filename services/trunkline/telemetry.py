@@ -44,6 +44,7 @@ QUIET_METHODS: Final = (
     "trunkline.v1.TrunkService/",
     "trunkline.v1.ToolService/WatchTools",
     "trunkline.v1.WebhookService/",
+    "trunkline.v1.MessagingService/WatchEnvelopes",
     "trunkline.v1.ArtifactService/DownloadArtifact",
     "grpc.health.",
     "grpc.reflection.",

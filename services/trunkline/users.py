@@ -11,6 +11,7 @@ from trunkline.accounts import ANONYMOUS_ACCOUNT
 from trunkline.v1 import (
     artifact_service_pb2,
     message_service_pb2,
+    messaging_service_pb2,
     task_service_pb2,
     tool_service_pb2,
 )
@@ -116,6 +117,16 @@ _READERS: Final[Mapping[type[Message], Callable[[Any], str]]] = {
             task_service_pb2.SetTaskAliasRequest,
             task_service_pb2.WatchTaskRequest,
             tool_service_pb2.CallToolRequest,
+            messaging_service_pb2.GetEnvelopeRequest,
+            messaging_service_pb2.JoinRoomRequest,
+            messaging_service_pb2.LeaveRoomRequest,
+            messaging_service_pb2.ListEnvelopesRequest,
+            messaging_service_pb2.ListRoomsRequest,
+            messaging_service_pb2.PurgeEnvelopesRequest,
+            messaging_service_pb2.RedriveEnvelopesRequest,
+            messaging_service_pb2.ReplayEnvelopesRequest,
+            messaging_service_pb2.SendEnvelopesRequest,
+            messaging_service_pb2.WatchEnvelopesRequest,
         ),
         _of_request,
     ),
@@ -152,6 +163,10 @@ _READS: Final = (
     task_service_pb2.ListTasksRequest,
     task_service_pb2.ResolveTaskAliasRequest,
     task_service_pb2.WatchTaskRequest,
+    messaging_service_pb2.GetEnvelopeRequest,
+    messaging_service_pb2.ListEnvelopesRequest,
+    messaging_service_pb2.ListRoomsRequest,
+    messaging_service_pb2.WatchEnvelopesRequest,
 )
 
 

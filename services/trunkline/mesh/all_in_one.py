@@ -13,6 +13,7 @@ from trunkline.identity import open_credentials
 from trunkline.mesh.agents import build_agents, prewarm
 from trunkline.mesh.bridge import check_addresses, open_bridge
 from trunkline.mesh.inventory import describe_inventory
+from trunkline.mesh.messaging import add_messages
 from trunkline.mesh.registry import (
     STOP_GRACE_S,
     add_identity_service,
@@ -86,6 +87,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         await stack.enter_async_context(intake)
         adapter = add_tool_adapter(server, config, settings, directory, intake=intake)
         _start_servers_of_plans(agents, adapter, config)
+        await stack.enter_async_context(add_messages(server, settings, directory))
         await server.start()
         stack.push_async_callback(server.stop, STOP_GRACE_S)
         # Closed before the server, to which MCP servers send their last spans.

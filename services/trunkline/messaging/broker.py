@@ -54,9 +54,16 @@ class MessageBroker:
         self._middleware = middleware
 
     async def send(
-        self, sender: Sender, envelopes: Sequence[Envelope], *, cause: Envelope | None = None
+        self,
+        sender: Sender,
+        envelopes: Sequence[Envelope],
+        *,
+        cause: Envelope | None = None,
+        on_behalf_of: str = "",
     ) -> list[StoredEnvelope]:
         """Accept messages, all or none. `cause` is the message that the sender handles now.
+
+        A replayed message stays one of the sender that it is sent `on_behalf_of`.
 
         Raises:
             InvalidArgumentError: a message is wrong; the error names its number and field.
@@ -66,18 +73,30 @@ class MessageBroker:
         if not 0 < len(envelopes) <= MAX_ENVELOPES:
             raise InvalidArgumentError("envelopes", f"give 1 to {MAX_ENVELOPES} messages")
         messages = [
-            await self.prepare(sender, envelope, cause=cause, field=f"envelopes[{index}]")
+            await self.prepare(
+                sender,
+                envelope,
+                cause=cause,
+                on_behalf_of=on_behalf_of,
+                field=f"envelopes[{index}]",
+            )
             for index, envelope in enumerate(envelopes)
         ]
         return await self.store.accept(messages)
 
     async def prepare(
-        self, sender: Sender, envelope: Envelope, *, cause: Envelope | None, field: str = "envelope"
+        self,
+        sender: Sender,
+        envelope: Envelope,
+        *,
+        cause: Envelope | None,
+        on_behalf_of: str = "",
+        field: str = "envelope",
     ) -> NewMessage:
         """Return a message, checked and completed; raises what `send` raises."""
         prepared = Envelope()
         prepared.CopyFrom(envelope)
-        prepared.sender = sender.address
+        prepared.sender = on_behalf_of or sender.address
         prepared.envelope_id = envelope.envelope_id or str(uuid.uuid4())
         prepared.create_time.FromDatetime(datetime.now(UTC))
         prepared.hop_count = 0

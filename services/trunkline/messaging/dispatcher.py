@@ -112,7 +112,8 @@ class Dispatcher:
     async def _start_deliveries(self, group: asyncio.TaskGroup) -> None:
         while True:
             self._wake.clear()
-            await self._end_expired()
+            for expired in self._scheduler.take_expired(_now()):
+                group.create_task(self._expire(expired))
             agents = self._directory.list_agents()
             while delivery := self._scheduler.take(_now(), is_available=agents.__contains__):
                 group.create_task(self._deliver(delivery))
@@ -124,9 +125,19 @@ class Dispatcher:
             except TimeoutError:
                 continue
 
-    async def _end_expired(self) -> None:
-        for delivery in self._scheduler.take_expired(_now()):
-            await self._end(delivery, _EXPIRED, problem="it expired before it was handled")
+    async def _expire(self, delivery: QueuedDelivery) -> None:
+        """End a delivery that expired while it waited."""
+        backoff = Backoff()
+        while True:
+            try:
+                await self._end(delivery, _EXPIRED, problem="it expired before it was handled")
+            except FencedError:
+                return
+            except PeerError as error:
+                logger.warning("messages.store_unavailable", extra={"problem": str(error)})
+                await backoff.pause()
+            else:
+                return
 
     async def _deliver(self, delivery: QueuedDelivery) -> None:
         """Make one attempt, and note how the delivery continues."""

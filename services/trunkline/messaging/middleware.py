@@ -1,7 +1,11 @@
 """Middleware: what sees each message when it is sent, and when it is delivered."""
 
+from collections.abc import Sequence
+from importlib import import_module
+from inspect import iscoroutinefunction
 from typing import Protocol
 
+from trunkline.errors import ConfigurationError
 from trunkline.messaging.store import Envelope
 
 
@@ -21,3 +25,29 @@ class Middleware(Protocol):
         Raises:
             TrunklineError: the delivery fails; a RequestError makes it a dead letter.
         """
+
+
+def load_middleware(names: Sequence[str]) -> list[Middleware]:
+    """Create the middleware of the settings, each a class `module:name` without arguments.
+
+    Raises:
+        ConfigurationError: one can't be imported or created.
+    """
+    return [_load(name) for name in names]
+
+
+def _load(name: str) -> Middleware:
+    where = f"messaging.middleware {name!r}"
+    module, _, attribute = name.partition(":")
+    if not module or not attribute:
+        raise ConfigurationError(where, "give it as module:name")
+    try:
+        created = getattr(import_module(module), attribute)()
+    # The code of a package may raise anything.
+    except Exception as error:
+        raise ConfigurationError(where, f"can't be created: {error}") from error
+    for method in ("on_send", "on_receive"):
+        if not iscoroutinefunction(getattr(created, method, None)):
+            raise ConfigurationError(where, f"has no coroutine method `{method}`")
+    middleware: Middleware = created
+    return middleware

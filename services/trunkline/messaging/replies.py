@@ -11,11 +11,9 @@ from typing import Final
 from google.protobuf import json_format, struct_pb2
 
 from trunkline.messaging.store import DeliveryKey, Envelope
+from trunkline.tasks.content import ENVELOPE_KEY
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, snapshot_pb2
 
-ENVELOPE_KEY: Final = "trunkline/envelope"
-"""The metadata of a request or an artifact that is a message between agents: its fields as JSON,
-without the payload."""
 DATA_MEDIA_TYPE: Final = "application/json"
 _PAYLOAD: Final = ("text", "data")
 _ANSWER_KINDS: Final = (

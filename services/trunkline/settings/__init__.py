@@ -21,6 +21,7 @@ from trunkline.settings.sections import (
     ScopeSettings,
     SupervisorSettings,
     TlsSettings,
+    MessagingSettings,
     TreeSettings,
 )
 from trunkline.settings.settings import AGENT_PLUGIN_GROUP, ENV_PREFIX, Settings
@@ -46,6 +47,7 @@ __all__ = [
     "Settings",
     "SupervisorSettings",
     "TlsSettings",
+    "MessagingSettings",
     "TreeSettings",
     "advertised_address",
     "check_exposure",

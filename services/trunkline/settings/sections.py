@@ -259,3 +259,34 @@ class PolicySettings:
     agents of the mesh. Users are not limited by this."""
     accounts: Mapping[str, AccountPolicy] = field(default_factory=dict)
     """Limits of accounts, by account. The name `*` is for accounts without a table."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MessagingSettings:
+    """The table `[messaging]`: messages between agents."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _NO_OTHER_KEYS
+
+    mode: Literal["auto", "local", "distributed"] = "auto"
+    """Where messages are stored: `local` in a file of the data directory, `distributed` in Redis
+    Streams, `auto` there if `url` is set and answers at the start."""
+    url: str = field(default="", repr=False)
+    """The address of Redis or Valkey: redis://, rediss:// or unix://, with user and password."""
+    stream: str = "a2a_messages"
+    """The prefix of the keys in Redis. Meshes that share a server need different ones."""
+    group: str = "workers"
+    """The consumer group."""
+    attempts: Annotated[int, Between(1, 1000)] = 5
+    """The attempts to deliver a message, before it is a dead letter."""
+    backoff_s: Annotated[float, Between(0.01, 3600)] = 1.0
+    """The wait before the second attempt. Each further one doubles it."""
+    max_backoff_s: Annotated[float, Between(0.01, DAY_S)] = 30.0
+    """The longest wait between two attempts."""
+    concurrency: Annotated[int, Between(1, 100_000)] = 16
+    """The messages that one agent handles at once."""
+    queue_limit: Annotated[int, Between(1, 100_000_000)] = 100_000
+    """The deliveries that may wait. More are refused."""
+    age_s: Annotated[float, Between(DAY_S, 3650 * DAY_S)] = 30 * DAY_S
+    """Messages whose deliveries have ended are deleted after this time."""
+    middleware: Texts = ()
+    """Classes that see each message, `module:name`, in this order."""

@@ -19,6 +19,7 @@ from trunkline.settings.constraints import (
 from trunkline.settings.limits import LimitSettings
 from trunkline.settings.sections import (
     AgentSettings,
+    MessagingSettings,
     ModelSettings,
     PluginTable,
     PolicySettings,
@@ -177,6 +178,9 @@ class Settings:
     tree: TreeSettings = field(default_factory=TreeSettings)
     """Limits of a request and of all tasks that agents start for it: the table `[tree]`, and
     variables such as TRUNKLINE_TREE_DEPTH."""
+    messaging: MessagingSettings = field(default_factory=MessagingSettings)
+    """Messages between agents: the table `[messaging]`, and variables such as
+    TRUNKLINE_MESSAGING_URL."""
     plugins: Mapping[str, PluginTable] = field(default_factory=dict)
     """Tables of installed agent plugins, by the plugin's name: `[NAME]` in the file, and variables
     TRUNKLINE_NAME_KEY."""
@@ -291,7 +295,12 @@ class Settings:
 
 TABLE_VARIABLES: Final = {
     f"{ENV_PREFIX}{name}_{key.name}".upper(): (name, key.name)
-    for name, table in (("limits", LimitSettings), ("tls", TlsSettings), ("tree", TreeSettings))
+    for name, table in (
+        ("limits", LimitSettings),
+        ("messaging", MessagingSettings),
+        ("tls", TlsSettings),
+        ("tree", TreeSettings),
+    )
     for key in fields(table)
     # A table within the table has no variable.
     if key.default_factory is MISSING

@@ -17,6 +17,10 @@ _MAX_DEPTH: Final = 24
 # A Struct stores numbers as doubles, which round integers from this number on.
 _ROUNDED_FROM: Final = 2**53
 
+ENVELOPE_KEY: Final = "trunkline/envelope"
+"""The metadata of a request or an artifact that is a message between agents: its fields as JSON,
+without the payload. Hosts accept it in requests of the mesh's owner only."""
+
 Content: TypeAlias = str | part_pb2.Part | message_pb2.Message
 PIECE_TYPES: Final = (str, part_pb2.Part)
 """The types of a piece of an artifact."""

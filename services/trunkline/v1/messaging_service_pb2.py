@@ -24,60 +24,59 @@ _sym_db = _symbol_database.Default()
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from trunkline.v1 import envelope_pb2 as trunkline_dot_v1_dot_envelope__pb2
-from trunkline.v1 import tree_pb2 as trunkline_dot_v1_dot_tree__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$trunkline/v1/messaging_service.proto\x12\x0ctrunkline.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1btrunkline/v1/envelope.proto\x1a\x17trunkline/v1/tree.proto\"\xb3\x01\n\x14SendEnvelopesRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x02 \x01(\t\x12\r\n\x05\x61gent\x18\x03 \x01(\t\x12\x16\n\x0eparent_task_id\x18\x04 \x01(\t\x12(\n\x04tree\x18\x05 \x01(\x0b\x32\x1a.trunkline.v1.TreePosition\x12)\n\tenvelopes\x18\x06 \x03(\x0b\x32\x16.trunkline.v1.Envelope\"H\n\x15SendEnvelopesResponse\x12/\n\tenvelopes\x18\x01 \x03(\x0b\x32\x1c.trunkline.v1.StoredEnvelope\":\n\x12GetEnvelopeRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\x13\n\x0b\x65nvelope_id\x18\x02 \x01(\t\"E\n\x13GetEnvelopeResponse\x12.\n\x08\x65nvelope\x18\x01 \x01(\x0b\x32\x1c.trunkline.v1.StoredEnvelope\"\xa2\x02\n\x0e\x45nvelopeFilter\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\t\x12\x0c\n\x04room\x18\x02 \x01(\t\x12\x0c\n\x04type\x18\x03 \x01(\t\x12\x13\n\x0bparticipant\x18\x04 \x01(\t\x12\x11\n\trecipient\x18\x05 \x01(\t\x12\x13\n\x0b\x65nvelope_id\x18\x06 \x01(\t\x12+\n\x06states\x18\x07 \x03(\x0e\x32\x1b.trunkline.v1.DeliveryState\x12.\n\nstart_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0c\x63\x61usation_id\x18\n \x01(\t\"|\n\x14ListEnvelopesRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12,\n\x06\x66ilter\x18\x02 \x01(\x0b\x32\x1c.trunkline.v1.EnvelopeFilter\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"a\n\x15ListEnvelopesResponse\x12/\n\tenvelopes\x18\x01 \x03(\x0b\x32\x1c.trunkline.v1.StoredEnvelope\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x9f\x01\n\x15WatchEnvelopesRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12,\n\x06\x66ilter\x18\x02 \x01(\x0b\x32\x1c.trunkline.v1.EnvelopeFilter\x12\x1b\n\x0e\x61\x66ter_position\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x17\n\x0fwith_deliveries\x18\x04 \x01(\x08\x42\x11\n\x0f_after_position\"[\n\x16WatchEnvelopesResponse\x12/\n\tenvelopes\x18\x01 \x03(\x0b\x32\x1c.trunkline.v1.StoredEnvelope\x12\x10\n\x08position\x18\x02 \x01(\x04\"\x8b\x01\n\x16ReplayEnvelopesRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x02 \x01(\t\x12,\n\x06\x66ilter\x18\x03 \x01(\x0b\x32\x1c.trunkline.v1.EnvelopeFilter\x12\x11\n\trecipient\x18\x04 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x05 \x01(\x08\"/\n\x17ReplayEnvelopesResponse\x12\x14\n\x0c\x65nvelope_ids\x18\x01 \x03(\t\"X\n\x17RedriveEnvelopesRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12,\n\x06\x66ilter\x18\x02 \x01(\x0b\x32\x1c.trunkline.v1.EnvelopeFilter\".\n\x18RedriveEnvelopesResponse\x12\x12\n\ndeliveries\x18\x01 \x01(\x04\"V\n\x15PurgeEnvelopesRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12,\n\x06\x66ilter\x18\x02 \x01(\x0b\x32\x1c.trunkline.v1.EnvelopeFilter\"+\n\x16PurgeEnvelopesResponse\x12\x11\n\tenvelopes\x18\x01 \x01(\x04\"P\n\x0fJoinRoomRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x02 \x01(\t\x12\x0c\n\x04room\x18\x03 \x01(\t\x12\x0e\n\x06member\x18\x04 \x01(\t\"V\n\x04Room\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07members\x18\x02 \x03(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"4\n\x10JoinRoomResponse\x12 \n\x04room\x18\x01 \x01(\x0b\x32\x12.trunkline.v1.Room\"Q\n\x10LeaveRoomRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x02 \x01(\t\x12\x0c\n\x04room\x18\x03 \x01(\t\x12\x0e\n\x06member\x18\x04 \x01(\t\"5\n\x11LeaveRoomResponse\x12 \n\x04room\x18\x01 \x01(\x0b\x32\x12.trunkline.v1.Room\"#\n\x10ListRoomsRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\"6\n\x11ListRoomsResponse\x12!\n\x05rooms\x18\x01 \x03(\x0b\x32\x12.trunkline.v1.Room2\x80\x07\n\x10MessagingService\x12X\n\rSendEnvelopes\x12\".trunkline.v1.SendEnvelopesRequest\x1a#.trunkline.v1.SendEnvelopesResponse\x12R\n\x0bGetEnvelope\x12 .trunkline.v1.GetEnvelopeRequest\x1a!.trunkline.v1.GetEnvelopeResponse\x12X\n\rListEnvelopes\x12\".trunkline.v1.ListEnvelopesRequest\x1a#.trunkline.v1.ListEnvelopesResponse\x12]\n\x0eWatchEnvelopes\x12#.trunkline.v1.WatchEnvelopesRequest\x1a$.trunkline.v1.WatchEnvelopesResponse0\x01\x12^\n\x0fReplayEnvelopes\x12$.trunkline.v1.ReplayEnvelopesRequest\x1a%.trunkline.v1.ReplayEnvelopesResponse\x12\x61\n\x10RedriveEnvelopes\x12%.trunkline.v1.RedriveEnvelopesRequest\x1a&.trunkline.v1.RedriveEnvelopesResponse\x12[\n\x0ePurgeEnvelopes\x12#.trunkline.v1.PurgeEnvelopesRequest\x1a$.trunkline.v1.PurgeEnvelopesResponse\x12I\n\x08JoinRoom\x12\x1d.trunkline.v1.JoinRoomRequest\x1a\x1e.trunkline.v1.JoinRoomResponse\x12L\n\tLeaveRoom\x12\x1e.trunkline.v1.LeaveRoomRequest\x1a\x1f.trunkline.v1.LeaveRoomResponse\x12L\n\tListRooms\x12\x1e.trunkline.v1.ListRoomsRequest\x1a\x1f.trunkline.v1.ListRoomsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$trunkline/v1/messaging_service.proto\x12\x0ctrunkline.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1btrunkline/v1/envelope.proto\"\x98\x01\n\x14SendEnvelopesRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x02 \x01(\t\x12\r\n\x05\x61gent\x18\x03 \x01(\t\x12%\n\x05\x63\x61use\x18\x04 \x01(\x0b\x32\x16.trunkline.v1.Envelope\x12)\n\tenvelopes\x18\x05 \x03(\x0b\x32\x16.trunkline.v1.Envelope\"H\n\x15SendEnvelopesResponse\x12/\n\tenvelopes\x18\x01 \x03(\x0b\x32\x1c.trunkline.v1.StoredEnvelope\":\n\x12GetEnvelopeRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\x13\n\x0b\x65nvelope_id\x18\x02 \x01(\t\"E\n\x13GetEnvelopeResponse\x12.\n\x08\x65nvelope\x18\x01 \x01(\x0b\x32\x1c.trunkline.v1.StoredEnvelope\"\xa2\x02\n\x0e\x45nvelopeFilter\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\t\x12\x0c\n\x04room\x18\x02 \x01(\t\x12\x0c\n\x04type\x18\x03 \x01(\t\x12\x13\n\x0bparticipant\x18\x04 \x01(\t\x12\x11\n\trecipient\x18\x05 \x01(\t\x12\x13\n\x0b\x65nvelope_id\x18\x06 \x01(\t\x12+\n\x06states\x18\x07 \x03(\x0e\x32\x1b.trunkline.v1.DeliveryState\x12.\n\nstart_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0c\x63\x61usation_id\x18\n \x01(\t\"|\n\x14ListEnvelopesRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12,\n\x06\x66ilter\x18\x02 \x01(\x0b\x32\x1c.trunkline.v1.EnvelopeFilter\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"a\n\x15ListEnvelopesResponse\x12/\n\tenvelopes\x18\x01 \x03(\x0b\x32\x1c.trunkline.v1.StoredEnvelope\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x9f\x01\n\x15WatchEnvelopesRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12,\n\x06\x66ilter\x18\x02 \x01(\x0b\x32\x1c.trunkline.v1.EnvelopeFilter\x12\x1b\n\x0e\x61\x66ter_position\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x17\n\x0fwith_deliveries\x18\x04 \x01(\x08\x42\x11\n\x0f_after_position\"[\n\x16WatchEnvelopesResponse\x12/\n\tenvelopes\x18\x01 \x03(\x0b\x32\x1c.trunkline.v1.StoredEnvelope\x12\x10\n\x08position\x18\x02 \x01(\x04\"\x8b\x01\n\x16ReplayEnvelopesRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x02 \x01(\t\x12,\n\x06\x66ilter\x18\x03 \x01(\x0b\x32\x1c.trunkline.v1.EnvelopeFilter\x12\x11\n\trecipient\x18\x04 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x05 \x01(\x08\"/\n\x17ReplayEnvelopesResponse\x12\x14\n\x0c\x65nvelope_ids\x18\x01 \x03(\t\"X\n\x17RedriveEnvelopesRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12,\n\x06\x66ilter\x18\x02 \x01(\x0b\x32\x1c.trunkline.v1.EnvelopeFilter\".\n\x18RedriveEnvelopesResponse\x12\x12\n\ndeliveries\x18\x01 \x01(\x04\"V\n\x15PurgeEnvelopesRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12,\n\x06\x66ilter\x18\x02 \x01(\x0b\x32\x1c.trunkline.v1.EnvelopeFilter\"+\n\x16PurgeEnvelopesResponse\x12\x11\n\tenvelopes\x18\x01 \x01(\x04\"P\n\x0fJoinRoomRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x02 \x01(\t\x12\x0c\n\x04room\x18\x03 \x01(\t\x12\x0e\n\x06member\x18\x04 \x01(\t\"V\n\x04Room\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07members\x18\x02 \x03(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"4\n\x10JoinRoomResponse\x12 \n\x04room\x18\x01 \x01(\x0b\x32\x12.trunkline.v1.Room\"Q\n\x10LeaveRoomRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x02 \x01(\t\x12\x0c\n\x04room\x18\x03 \x01(\t\x12\x0e\n\x06member\x18\x04 \x01(\t\"5\n\x11LeaveRoomResponse\x12 \n\x04room\x18\x01 \x01(\x0b\x32\x12.trunkline.v1.Room\"#\n\x10ListRoomsRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\"6\n\x11ListRoomsResponse\x12!\n\x05rooms\x18\x01 \x03(\x0b\x32\x12.trunkline.v1.Room2\x80\x07\n\x10MessagingService\x12X\n\rSendEnvelopes\x12\".trunkline.v1.SendEnvelopesRequest\x1a#.trunkline.v1.SendEnvelopesResponse\x12R\n\x0bGetEnvelope\x12 .trunkline.v1.GetEnvelopeRequest\x1a!.trunkline.v1.GetEnvelopeResponse\x12X\n\rListEnvelopes\x12\".trunkline.v1.ListEnvelopesRequest\x1a#.trunkline.v1.ListEnvelopesResponse\x12]\n\x0eWatchEnvelopes\x12#.trunkline.v1.WatchEnvelopesRequest\x1a$.trunkline.v1.WatchEnvelopesResponse0\x01\x12^\n\x0fReplayEnvelopes\x12$.trunkline.v1.ReplayEnvelopesRequest\x1a%.trunkline.v1.ReplayEnvelopesResponse\x12\x61\n\x10RedriveEnvelopes\x12%.trunkline.v1.RedriveEnvelopesRequest\x1a&.trunkline.v1.RedriveEnvelopesResponse\x12[\n\x0ePurgeEnvelopes\x12#.trunkline.v1.PurgeEnvelopesRequest\x1a$.trunkline.v1.PurgeEnvelopesResponse\x12I\n\x08JoinRoom\x12\x1d.trunkline.v1.JoinRoomRequest\x1a\x1e.trunkline.v1.JoinRoomResponse\x12L\n\tLeaveRoom\x12\x1e.trunkline.v1.LeaveRoomRequest\x1a\x1f.trunkline.v1.LeaveRoomResponse\x12L\n\tListRooms\x12\x1e.trunkline.v1.ListRoomsRequest\x1a\x1f.trunkline.v1.ListRoomsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trunkline.v1.messaging_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SENDENVELOPESREQUEST']._serialized_start=142
-  _globals['_SENDENVELOPESREQUEST']._serialized_end=321
-  _globals['_SENDENVELOPESRESPONSE']._serialized_start=323
-  _globals['_SENDENVELOPESRESPONSE']._serialized_end=395
-  _globals['_GETENVELOPEREQUEST']._serialized_start=397
-  _globals['_GETENVELOPEREQUEST']._serialized_end=455
-  _globals['_GETENVELOPERESPONSE']._serialized_start=457
-  _globals['_GETENVELOPERESPONSE']._serialized_end=526
-  _globals['_ENVELOPEFILTER']._serialized_start=529
-  _globals['_ENVELOPEFILTER']._serialized_end=819
-  _globals['_LISTENVELOPESREQUEST']._serialized_start=821
-  _globals['_LISTENVELOPESREQUEST']._serialized_end=945
-  _globals['_LISTENVELOPESRESPONSE']._serialized_start=947
-  _globals['_LISTENVELOPESRESPONSE']._serialized_end=1044
-  _globals['_WATCHENVELOPESREQUEST']._serialized_start=1047
-  _globals['_WATCHENVELOPESREQUEST']._serialized_end=1206
-  _globals['_WATCHENVELOPESRESPONSE']._serialized_start=1208
-  _globals['_WATCHENVELOPESRESPONSE']._serialized_end=1299
-  _globals['_REPLAYENVELOPESREQUEST']._serialized_start=1302
-  _globals['_REPLAYENVELOPESREQUEST']._serialized_end=1441
-  _globals['_REPLAYENVELOPESRESPONSE']._serialized_start=1443
-  _globals['_REPLAYENVELOPESRESPONSE']._serialized_end=1490
-  _globals['_REDRIVEENVELOPESREQUEST']._serialized_start=1492
-  _globals['_REDRIVEENVELOPESREQUEST']._serialized_end=1580
-  _globals['_REDRIVEENVELOPESRESPONSE']._serialized_start=1582
-  _globals['_REDRIVEENVELOPESRESPONSE']._serialized_end=1628
-  _globals['_PURGEENVELOPESREQUEST']._serialized_start=1630
-  _globals['_PURGEENVELOPESREQUEST']._serialized_end=1716
-  _globals['_PURGEENVELOPESRESPONSE']._serialized_start=1718
-  _globals['_PURGEENVELOPESRESPONSE']._serialized_end=1761
-  _globals['_JOINROOMREQUEST']._serialized_start=1763
-  _globals['_JOINROOMREQUEST']._serialized_end=1843
-  _globals['_ROOM']._serialized_start=1845
-  _globals['_ROOM']._serialized_end=1931
-  _globals['_JOINROOMRESPONSE']._serialized_start=1933
-  _globals['_JOINROOMRESPONSE']._serialized_end=1985
-  _globals['_LEAVEROOMREQUEST']._serialized_start=1987
-  _globals['_LEAVEROOMREQUEST']._serialized_end=2068
-  _globals['_LEAVEROOMRESPONSE']._serialized_start=2070
-  _globals['_LEAVEROOMRESPONSE']._serialized_end=2123
-  _globals['_LISTROOMSREQUEST']._serialized_start=2125
-  _globals['_LISTROOMSREQUEST']._serialized_end=2160
-  _globals['_LISTROOMSRESPONSE']._serialized_start=2162
-  _globals['_LISTROOMSRESPONSE']._serialized_end=2216
-  _globals['_MESSAGINGSERVICE']._serialized_start=2219
-  _globals['_MESSAGINGSERVICE']._serialized_end=3115
+  _globals['_SENDENVELOPESREQUEST']._serialized_start=117
+  _globals['_SENDENVELOPESREQUEST']._serialized_end=269
+  _globals['_SENDENVELOPESRESPONSE']._serialized_start=271
+  _globals['_SENDENVELOPESRESPONSE']._serialized_end=343
+  _globals['_GETENVELOPEREQUEST']._serialized_start=345
+  _globals['_GETENVELOPEREQUEST']._serialized_end=403
+  _globals['_GETENVELOPERESPONSE']._serialized_start=405
+  _globals['_GETENVELOPERESPONSE']._serialized_end=474
+  _globals['_ENVELOPEFILTER']._serialized_start=477
+  _globals['_ENVELOPEFILTER']._serialized_end=767
+  _globals['_LISTENVELOPESREQUEST']._serialized_start=769
+  _globals['_LISTENVELOPESREQUEST']._serialized_end=893
+  _globals['_LISTENVELOPESRESPONSE']._serialized_start=895
+  _globals['_LISTENVELOPESRESPONSE']._serialized_end=992
+  _globals['_WATCHENVELOPESREQUEST']._serialized_start=995
+  _globals['_WATCHENVELOPESREQUEST']._serialized_end=1154
+  _globals['_WATCHENVELOPESRESPONSE']._serialized_start=1156
+  _globals['_WATCHENVELOPESRESPONSE']._serialized_end=1247
+  _globals['_REPLAYENVELOPESREQUEST']._serialized_start=1250
+  _globals['_REPLAYENVELOPESREQUEST']._serialized_end=1389
+  _globals['_REPLAYENVELOPESRESPONSE']._serialized_start=1391
+  _globals['_REPLAYENVELOPESRESPONSE']._serialized_end=1438
+  _globals['_REDRIVEENVELOPESREQUEST']._serialized_start=1440
+  _globals['_REDRIVEENVELOPESREQUEST']._serialized_end=1528
+  _globals['_REDRIVEENVELOPESRESPONSE']._serialized_start=1530
+  _globals['_REDRIVEENVELOPESRESPONSE']._serialized_end=1576
+  _globals['_PURGEENVELOPESREQUEST']._serialized_start=1578
+  _globals['_PURGEENVELOPESREQUEST']._serialized_end=1664
+  _globals['_PURGEENVELOPESRESPONSE']._serialized_start=1666
+  _globals['_PURGEENVELOPESRESPONSE']._serialized_end=1709
+  _globals['_JOINROOMREQUEST']._serialized_start=1711
+  _globals['_JOINROOMREQUEST']._serialized_end=1791
+  _globals['_ROOM']._serialized_start=1793
+  _globals['_ROOM']._serialized_end=1879
+  _globals['_JOINROOMRESPONSE']._serialized_start=1881
+  _globals['_JOINROOMRESPONSE']._serialized_end=1933
+  _globals['_LEAVEROOMREQUEST']._serialized_start=1935
+  _globals['_LEAVEROOMREQUEST']._serialized_end=2016
+  _globals['_LEAVEROOMRESPONSE']._serialized_start=2018
+  _globals['_LEAVEROOMRESPONSE']._serialized_end=2071
+  _globals['_LISTROOMSREQUEST']._serialized_start=2073
+  _globals['_LISTROOMSREQUEST']._serialized_end=2108
+  _globals['_LISTROOMSRESPONSE']._serialized_start=2110
+  _globals['_LISTROOMSRESPONSE']._serialized_end=2164
+  _globals['_MESSAGINGSERVICE']._serialized_start=2167
+  _globals['_MESSAGINGSERVICE']._serialized_end=3063
 # @@protoc_insertion_point(module_scope)

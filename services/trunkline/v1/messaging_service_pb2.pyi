@@ -9,7 +9,6 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from trunkline.v1 import envelope_pb2 as _envelope_pb2
-from trunkline.v1 import tree_pb2 as _tree_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -30,8 +29,7 @@ class SendEnvelopesRequest(_message.Message):
     ACCOUNT_FIELD_NUMBER: _builtins.int
     CALLER_FIELD_NUMBER: _builtins.int
     AGENT_FIELD_NUMBER: _builtins.int
-    PARENT_TASK_ID_FIELD_NUMBER: _builtins.int
-    TREE_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
     ENVELOPES_FIELD_NUMBER: _builtins.int
     account: _builtins.str
     """The account of the sender."""
@@ -39,11 +37,9 @@ class SendEnvelopesRequest(_message.Message):
     """The user within the account, if a user sends."""
     agent: _builtins.str
     """The agent that sends, while it works on `parent_task_id`. Empty: the user sends."""
-    parent_task_id: _builtins.str
-    """The task in which the agent sends."""
     @_builtins.property
-    def tree(self) -> _tree_pb2.TreePosition:
-        """The place of that task in its tree of calls. Limits of the tree hold for the handlers' tasks."""
+    def cause(self) -> _envelope_pb2.Envelope:
+        """The message that the agent handles now: those that it sends follow it. Unset: none."""
 
     @_builtins.property
     def envelopes(self) -> _containers.RepeatedCompositeFieldContainer[_envelope_pb2.Envelope]:
@@ -55,13 +51,12 @@ class SendEnvelopesRequest(_message.Message):
         account: _builtins.str = ...,
         caller: _builtins.str = ...,
         agent: _builtins.str = ...,
-        parent_task_id: _builtins.str = ...,
-        tree: _tree_pb2.TreePosition | None = ...,
+        cause: _envelope_pb2.Envelope | None = ...,
         envelopes: _abc.Iterable[_envelope_pb2.Envelope] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["tree", b"tree"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "agent", b"agent", "caller", b"caller", "envelopes", b"envelopes", "parent_task_id", b"parent_task_id", "tree", b"tree"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "agent", b"agent", "caller", b"caller", "cause", b"cause", "envelopes", b"envelopes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
