@@ -10,7 +10,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -427,7 +427,7 @@ class SqliteMessageStore:
         *,
         after_position: int | None = None,
         with_deliveries: bool = False,
-    ) -> AsyncIterator[tuple[Sequence[StoredEnvelope], int]]:
+    ) -> AsyncGenerator[tuple[Sequence[StoredEnvelope], int], None]:
         """Yield messages that match; see `MessageStore.watch`."""
         position = self._position if after_position is None else after_position
         change = self._change

@@ -5,7 +5,7 @@ A store holds messages, their deliveries and the rooms. It knows nothing of agen
 and tells it how they ended. `tests/contract/test_message_store.py` is what each store has to pass.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -149,7 +149,7 @@ class MessageStore(Protocol):
         *,
         after_position: int | None = None,
         with_deliveries: bool = False,
-    ) -> AsyncIterator[tuple[Sequence[StoredEnvelope], int]]:
+    ) -> AsyncGenerator[tuple[Sequence[StoredEnvelope], int], None]:
         """Yield messages that match, and the position to continue from; never ends.
 
         The first batch comes at once, and may be empty. Readers are cursors: a slow one costs

@@ -13,6 +13,7 @@ from trunkline.settings.plugins import OptionsT, load_plugin_settings, read_opti
 from trunkline.settings.sections import (
     AccountPolicy,
     AgentSettings,
+    MessagingSettings,
     ModelSettings,
     PluginTable,
     PolicySettings,
@@ -21,7 +22,6 @@ from trunkline.settings.sections import (
     ScopeSettings,
     SupervisorSettings,
     TlsSettings,
-    MessagingSettings,
     TreeSettings,
 )
 from trunkline.settings.settings import AGENT_PLUGIN_GROUP, ENV_PREFIX, Settings
@@ -37,6 +37,7 @@ __all__ = [
     "HostPort",
     "IgnoredSettings",
     "LimitSettings",
+    "MessagingSettings",
     "ModelSettings",
     "OptionsT",
     "PluginTable",
@@ -47,7 +48,6 @@ __all__ = [
     "Settings",
     "SupervisorSettings",
     "TlsSettings",
-    "MessagingSettings",
     "TreeSettings",
     "advertised_address",
     "check_exposure",
