@@ -29,7 +29,7 @@ from trunkline.settings import (
     dial_address,
 )
 from trunkline.span_content import ContentCapture
-from trunkline.tasks.agent import Agent
+from trunkline.tasks.agent import Agent, MessageHandlingAgent
 from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.outbox import RetryPolicy
@@ -307,6 +307,9 @@ def describe_host(
                 direct_replies=agent.direct_replies,
                 routable=agent.routable,
                 extended_skills=agent.extended_skills,
+                message_types=(
+                    agent.message_types if isinstance(agent, MessageHandlingAgent) else ()
+                ),
             )
             for agent in host.agents.values()
             if readiness is None or readiness.is_ready(agent.card.name)

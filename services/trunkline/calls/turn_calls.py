@@ -7,7 +7,9 @@ start with the same input, and its calls return what they returned before.
 """
 
 import asyncio
+import hashlib
 import json
+import uuid
 from collections import Counter
 from collections.abc import (
     AsyncIterator,
@@ -39,14 +41,18 @@ from trunkline.errors import (
     RequestError,
     TrunklineError,
 )
+from trunkline.messaging.client import MessagingClient
+from trunkline.messaging.conversion import build_envelope, read_message
+from trunkline.messaging.replies import read_envelope
 from trunkline.redaction import redact_addresses
 from trunkline.task_states import TaskState
 from trunkline.tasks import approvals
 from trunkline.tasks.calls import AgentAnswer, ToolResult, TurnInput, TurnPaused
 from trunkline.tasks.content import Content, message_text
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, state_name
+from trunkline.tasks.messages import MeshMessage, OutgoingMessage
 from trunkline.tasks.turn_runtime import TurnRuntime
-from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2
+from trunkline.v1 import envelope_pb2, event_pb2, message_pb2, part_pb2, snapshot_pb2
 
 _CONTINUATION_KEY: Final = "calls"
 
@@ -168,6 +174,45 @@ class TurnCalls:
     ) -> Coroutine[Any, Any, ToolResult]:
         """Call a tool. The call gets its number now, and is made when it is awaited."""
         return self._call_tool(tool, arguments or {}, self._next_step(tool, key))
+
+    async def send(self, messages: Sequence[OutgoingMessage]) -> list[MeshMessage]:
+        """Send messages; a turn that runs again sends the same ones."""
+        envelopes = [self._build_envelope(message) for message in messages]
+        stored = await self._messaging().send(envelopes, cause=self._cause)
+        return [read_message(each.envelope) for each in stored]
+
+    async def request(self, message: OutgoingMessage, *, timeout_s: float) -> MeshMessage:
+        """Send a message and return the first reply."""
+        reply = await self._messaging().request(
+            self._build_envelope(message), cause=self._cause, timeout_s=timeout_s
+        )
+        return read_message(reply)
+
+    def _messaging(self) -> MessagingClient:
+        turn = self._turn
+        return MessagingClient(
+            self._directory, account=turn.account, caller=turn.caller, agent=turn.agent
+        )
+
+    @property
+    def _cause(self) -> envelope_pb2.Envelope | None:
+        """The message between agents that the turn handles; None: it handles a request."""
+        return read_envelope(self.input.message.metadata, self.input.message.parts)
+
+    def _build_envelope(self, message: OutgoingMessage) -> envelope_pb2.Envelope:
+        step = self._next_step(f"send:{message.recipient}", message.key)
+        # Derived, so that a turn that runs again sends nothing twice.
+        digest = hashlib.sha256(f"{self._turn.id} {step}".encode()).digest()
+        return build_envelope(
+            message.payload,
+            recipient=message.recipient,
+            type=message.type,
+            room=message.room,
+            priority=message.priority,
+            metadata=message.metadata,
+            expires_in_s=message.expires_in_s,
+            id=str(uuid.UUID(bytes=digest[:16], version=4)),
+        )
 
     def save_input(self) -> None:
         """Add the turn's input to its continuation, for the turn that continues it."""

@@ -55,14 +55,16 @@ class MessagingClient:
         response: pb2.SendEnvelopesResponse = await self._call("SendEnvelopes", request)
         return list(response.envelopes)
 
-    async def request(self, envelope: Envelope, *, timeout_s: float) -> Envelope:
+    async def request(
+        self, envelope: Envelope, *, timeout_s: float, cause: Envelope | None = None
+    ) -> Envelope:
         """Send a message and return the first reply to it.
 
         Raises:
             PeerTimeoutError: there is none in time. The message stays, and may be answered later.
             As `send`.
         """
-        (sent,) = await self.send([envelope])
+        (sent,) = await self.send([envelope], cause=cause)
         query = EnvelopeFilter(causation_id=sent.envelope.envelope_id)
         try:
             async with (

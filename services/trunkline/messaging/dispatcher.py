@@ -246,12 +246,12 @@ class Dispatcher:
             except InvalidArgumentError as error:
                 # The handler committed, so it is not called again for a wrong reply.
                 problem = f"a reply was dropped: {error}"
-                extra = {"message": delivery.key.envelope_id, "problem": str(error)}
+                extra = {"envelope": delivery.key.envelope_id, "problem": str(error)}
                 logger.warning("messages.reply_dropped", extra=extra)
         await self._store.end(delivery, state, problem=problem, replies=prepared)
         if state == _DEAD:
             extra = {
-                "message": delivery.key.envelope_id,
+                "envelope": delivery.key.envelope_id,
                 "recipient": delivery.key.recipient,
                 "problem": problem,
             }
@@ -292,7 +292,7 @@ class Dispatcher:
             except (OverloadedError, FencedError):
                 raise
             except (PeerError, TaskNotFoundError) as error:
-                extra = {"message": delivery.key.envelope_id, "problem": str(error)}
+                extra = {"envelope": delivery.key.envelope_id, "problem": str(error)}
                 logger.debug("messages.recipient_unreachable", extra=extra)
                 await backoff.pause()
                 continue
@@ -313,7 +313,7 @@ class Dispatcher:
                 async for _ in batches:
                     pass
         except TrunklineError as error:
-            extra = {"message": delivery.key.envelope_id, "problem": str(error)}
+            extra = {"envelope": delivery.key.envelope_id, "problem": str(error)}
             logger.debug("messages.watch_ended", extra=extra)
 
 

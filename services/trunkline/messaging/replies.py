@@ -14,7 +14,6 @@ from trunkline.messaging.store import DeliveryKey, Envelope
 from trunkline.tasks.content import ENVELOPE_KEY
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, snapshot_pb2
 
-DATA_MEDIA_TYPE: Final = "application/json"
 _PAYLOAD: Final = ("text", "data")
 _ANSWER_KINDS: Final = (
     event_pb2.ARTIFACT_KIND_UNSPECIFIED,
@@ -38,7 +37,8 @@ def build_part(envelope: Envelope) -> part_pb2.Part:
     """Return the payload of a message as a part."""
     if envelope.WhichOneof("payload") != "data":
         return part_pb2.Part(text=envelope.text)
-    part = part_pb2.Part(media_type=DATA_MEDIA_TYPE)
+    # Without a media type: a handler takes it, whatever the input modes of its agent are.
+    part = part_pb2.Part()
     part.data.struct_value.CopyFrom(envelope.data)
     return part
 

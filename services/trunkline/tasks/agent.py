@@ -55,3 +55,12 @@ class CancelableAgent(Protocol):
 
     async def cancel_waiting(self, turn: TurnRuntime) -> None:
         """End what a waiting task left elsewhere, because the task is canceled. It has seconds."""
+
+
+@runtime_checkable
+class MessageHandlingAgent(Protocol):
+    """An agent that may have handlers of messages between agents."""
+
+    @property
+    def message_types(self) -> Sequence[str]:
+        """The types that it handles, each `TYPE` or `TYPE@VERSION`."""

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from trunkline.task_states import TaskState
 from trunkline.tasks.content import Content, to_json
+from trunkline.tasks.messages import MeshMessage, OutgoingMessage
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import artifact_pb2, message_pb2, part_pb2
 
@@ -130,6 +131,14 @@ class TaskCalls(Protocol):
         self, tool: str, arguments: Mapping[str, Any] | None, *, key: str
     ) -> Coroutine[Any, Any, ToolResult]:
         """Call a tool; see `TaskContext.call_tool`."""
+
+    def send(self, messages: Sequence[OutgoingMessage]) -> Coroutine[Any, Any, list[MeshMessage]]:
+        """Send messages to agents; see `TaskContext.send`."""
+
+    def request(
+        self, message: OutgoingMessage, *, timeout_s: float
+    ) -> Coroutine[Any, Any, MeshMessage]:
+        """Send a message and wait for its reply; see `TaskContext.request`."""
 
 
 class Callees(Protocol):
