@@ -3,12 +3,13 @@
 The models check the shape of each node and edge. `trunkline.workflows.validation` checks what only
 the whole shows: reachability, names, labels, types and loops.
 
-Expressions are CEL (https://cel.dev). In texts, `${EXPRESSION}` is replaced by its value; a text that
-is one `${EXPRESSION}` becomes the value itself, with its type. Expressions read these variables:
+Expressions are CEL (https://cel.dev). In texts, `${EXPRESSION}` is replaced by its value; a text
+that is one `${EXPRESSION}` becomes the value itself, with its type. Expressions read these
+variables:
 
 - `input`: the input of the run, by the schema `inputs`
 - `nodes`: the result of each node that has run, by its id: `text`, `data`, `state`, `label`
-- `last`: the result of the node that ran last
+- `last`: the result of the node that ran last: `node`, `text`, `data`, `state`, `label`
 - `data`: values that actions have set
 - `steps`: the number of nodes that have run
 """
@@ -30,6 +31,15 @@ Template: TypeAlias = str
 """A text with `${EXPRESSION}`."""
 Duration: TypeAlias = Annotated[str, Field(pattern=r"^\d+(\.\d+)?(ms|s|m|h|d)$")]
 """A time such as `30s`, `10m` or `2h`."""
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of a `Duration`."""
+    number = text.rstrip("msdh")
+    return float(number) * _UNITS[text[len(number) :]]
+
+
 JsonSchema: TypeAlias = Mapping[str, Any]
 
 
@@ -77,8 +87,6 @@ class AgentNode(_Node):
     agent: Template
     message: Template | Mapping[str, Any] = "${last.text}"
     """A text, or an object that the agent gets as data."""
-    context: Literal["run", "new"] = "run"
-    """The conversation in which the agent is asked: that of the run, or a new one each time."""
 
 
 class ToolNode(_Node):
@@ -116,7 +124,8 @@ class ActionNode(_Node):
     set: Mapping[str, Any] = Field(default_factory=dict)
     """Values for `data`."""
     handler: FunctionName | str = ""
-    """A function that takes the last message and the context, or a built-in: `broadcast`, `send`."""
+    """A function that takes the last message and the context, or a built-in action: `broadcast`,
+    `send`."""
     config: Mapping[str, Any] = Field(default_factory=dict)
     """Arguments of the handler."""
 
@@ -181,8 +190,8 @@ class Edge(_Model):
     source: NodeId = Field(alias="from")
     target: NodeId = Field(alias="to")
     condition: str = ""
-    """Followed only if the node's label is this one. Empty: always. Every node has the label `failed`
-    if it failed; without such an edge, the run fails."""
+    """Followed only if the node's label is this one. Empty: always, unless the node failed. A node that
+    failed has the label `failed`; without an edge for it, the run fails."""
     priority: int = 0
     """Of several edges that fit, the highest is followed; of equal ones the first."""
 
