@@ -43,6 +43,7 @@ TrunklineError                       .code .reason .retryable .metadata()
 │  ├─ InvalidAgentResponseError      INTERNAL             INVALID_AGENT_RESPONSE
 │  ├─ AgentCallError                 FAILED_PRECONDITION  AGENT_CALL
 │  ├─ StepLimitError                 FAILED_PRECONDITION  STEP_LIMIT
+│  ├─ WorkflowFailedError            FAILED_PRECONDITION  WORKFLOW_FAILED
 │  ├─ TokenLimitError                FAILED_PRECONDITION  TOKEN_LIMIT
 │  └─ ModelUnavailableError          UNAVAILABLE          MODEL_UNAVAILABLE
 │     └─ ModelOverflowError          UNAVAILABLE          MODEL_UNAVAILABLE
@@ -573,6 +574,18 @@ class AgentCallError(AgentError):
     code: ClassVar[Code] = Code.FAILED_PRECONDITION
     reason: ClassVar[str] = "AGENT_CALL"
     template: ClassVar[str] = "agent {agent!r} is {state}: {text}"
+
+
+@dataclass(eq=False)
+class WorkflowFailedError(AgentError):
+    """A node of a workflow failed, and no edge says what follows."""
+
+    workflow: str
+    node: str
+    problem: str
+    code: ClassVar[Code] = Code.FAILED_PRECONDITION
+    reason: ClassVar[str] = "WORKFLOW_FAILED"
+    template: ClassVar[str] = "workflow {workflow!r} failed at {node!r}: {problem}"
 
 
 @dataclass(eq=False)
