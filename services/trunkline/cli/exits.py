@@ -12,6 +12,7 @@ import typer
 
 from trunkline.errors import (
     ConfigurationError,
+    InvalidArgumentError,
     LimitExceededError,
     OverloadedError,
     PeerError,
@@ -20,6 +21,9 @@ from trunkline.errors import (
 )
 
 logger = logging.getLogger(__name__)
+
+# The arguments whose values commands check.
+_ARGUMENTS = frozenset({"FOLDER", "JSON", "KIND", "NAME", "QUESTION", "TIME", "URL"})
 
 
 class ExitCode(IntEnum):
@@ -95,7 +99,17 @@ def print_error(error: Exception) -> ExitCode:
     print(f"error: {text}", file=sys.stderr, flush=True)
     if isinstance(cause, LimitExceededError | OverloadedError | TreeLimitError):
         return ExitCode.LIMITED
+    if _is_usage_error(cause):
+        return ExitCode.USAGE
     return ExitCode.UNREACHABLE if isinstance(cause, PeerError) else ExitCode.FAILED
+
+
+def _is_usage_error(error: Exception) -> bool:
+    """Return True for the error of an option or argument, such as `--since` or `KIND`."""
+    match error:
+        case InvalidArgumentError(field=name) | ConfigurationError(where=name):
+            return name.startswith("--") or name in _ARGUMENTS
+    return False
 
 
 def _log(error: Exception) -> None:

@@ -6,7 +6,7 @@ from typing import Final
 from rich.cells import cell_len, set_cell_size
 
 ID_COLUMNS: Final = frozenset(
-    {"TASK", "PARENT", "TRACE", "APPROVAL", "WEBHOOK", "CONTEXT", "KEY", "FOLDER"}
+    {"TASK", "PARENT", "TRACE", "APPROVAL", "WEBHOOK", "CONTEXT", "KEY", "FOLDER", "TOOL"}
 )
 """Titles of columns whose cells are copied, so that they are never cut."""
 

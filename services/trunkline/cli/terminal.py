@@ -134,21 +134,26 @@ def paint_level(level: str) -> str:
 
 
 def print_table(
-    titles: Sequence[str], rows: Iterable[Sequence[str]], *, optional: str = ""
+    titles: Sequence[str], rows: Iterable[Sequence[str]], *, optional: str = "", empty: str = ""
 ) -> None:
     """Print rows in columns. On a terminal, cells other than ids are cut to fit its width.
 
-    A terminal that is too narrow for the ids does not show the `optional` last column. If it still
-    is too narrow, each row becomes a list of its cells.
+    A terminal does not show the `optional` last column if it is empty, or if there is no room for
+    its ids. If there still is no room, each row becomes a list of its cells. Instead of a table
+    without rows, a terminal shows the line `empty`, on stderr.
     """
     from trunkline.cli.table_layout import join_cells, lay_out_record, lay_out_table
 
     table = [[remove_controls(" ".join(cell.split())) for cell in row] for row in rows]
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    is_terminal = sys.stdout.isatty()
+    if is_terminal and empty and not table:
+        print_stderr(empty)
+        return
+    width = shutil.get_terminal_size().columns if is_terminal else None
     lines = lay_out_table(titles, table, width=width)
-    if lines is None and optional:
-        table = [row[:-1] for row in table]
-        lines = lay_out_table(titles[:-1], table, width=width)
+    if optional and (lines is None or (is_terminal and not any(row[-1] for row in table))):
+        titles, table = titles[:-1], [row[:-1] for row in table]
+        lines = lay_out_table(titles, table, width=width)
     if lines is None:
         records = ("\n".join(lay_out_record(titles, row)) for row in table)
         print("\n\n".join(records))

@@ -12,7 +12,7 @@ from trunkline import telemetry
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.cli.terminal import RED, paint, print_json, print_table
-from trunkline.cli.times import time_cell
+from trunkline.cli.times import render_duration, time_cell
 from trunkline.client import TraceClient
 from trunkline.errors import TraceNotFoundError
 from trunkline.traces.tree import SpanNode, TraceTree
@@ -57,14 +57,15 @@ async def list_traces(mesh: str | None, *, as_json: bool) -> ExitCode:
         (
             trace.trace_id,
             time_cell(trace.start_time),
-            f"{_ms(trace.end_time) - _ms(trace.start_time):.0f} ms",
+            render_duration((_ms(trace.end_time) - _ms(trace.start_time)) / 1000),
             str(trace.span_count),
             str(trace.error_count),
             f"{trace.root_service}: {trace.root_name}",
         )
         for trace in listing.traces
     ]
-    print_table(("TRACE", "START", "TOOK", "SPANS", "ERRORS", "ROOT"), table)
+    titles = ("TRACE", "START", "TOOK", "SPANS", "ERRORS", "ROOT")
+    print_table(titles, table, empty="no traces yet; each request makes one")
     return ExitCode.OK
 
 
