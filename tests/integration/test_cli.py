@@ -574,5 +574,5 @@ async def test_the_demo_shows_answers_and_a_whole_trace() -> None:
     assert result.exit == 0
     assert "> what is 1+2\n3\n" in result.out
     assert "x = 2 or x = 3" in result.out
-    assert re.search(r"^trace [0-9a-f]{32}: \d+ spans of \d+ services", result.out, re.MULTILINE)
+    assert re.search(r"^trace [0-9a-f]{32}: \d+ spans, \d+ services", result.out, re.MULTILINE)
     assert result.err == ""

@@ -27,6 +27,8 @@ _STATE_COLOURS = {
 # can't use it: painted text could pass for ours.
 _COLOUR_MARK = f"\x1b{secrets.token_hex(8)}"
 _COLOUR = re.compile(rf"({_COLOUR_MARK}\[[0-9]+m)")
+# What `paint` adds to a text.
+_PAINT = re.compile(rf"\x1b(?:{_COLOUR_MARK[1:]})?\[[0-9]+m")
 
 
 class _FilteredTerminal(io.TextIOWrapper):
@@ -164,6 +166,28 @@ def print_table(
         if state is not None:
             cells[state] = paint_state(cells[state], sys.stdout)
         print(join_cells(cells))
+
+
+def print_wrapped(line: str, *, indent: int) -> None:
+    """Print a line. On a terminal it is broken between words to fit, and later lines are indented.
+
+    A word that has no room on a line, such as a long id, is not broken.
+    """
+    if sys.stdout.isatty():
+        from rich.cells import cell_len
+
+        width = shutil.get_terminal_size().columns
+        first, *words = line.split(" ")
+        lines = [first]
+        for word in words:
+            longer = f"{lines[-1]} {word}"
+            size, word_size = (cell_len(_PAINT.sub("", text)) for text in (longer, word))
+            if size <= width or indent + word_size > width:
+                lines[-1] = longer
+            else:
+                lines.append(" " * indent + word)
+        line = "\n".join(lines)
+    print(line)
 
 
 def print_json(value: object) -> None:
