@@ -108,9 +108,10 @@ def list_words(root: Any, words: Sequence[str]) -> list[tuple[str, str]] | None:
         else:
             place += 1
     argument = None if incomplete.startswith("-") else _find_argument(command, place)
-    if (option or argument) and (option or argument).metavar in _FILE_PLACEHOLDERS:
+    parameter = option or argument
+    if parameter is not None and parameter.metavar in _FILE_PLACEHOLDERS:
         return None
-    items = (option or argument or command).shell_complete(context, incomplete)
+    items = (parameter or command).shell_complete(context, incomplete)
     return [(item.value, item.help or "") for item in items if item.type == "plain"]
 
 
