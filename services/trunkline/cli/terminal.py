@@ -144,7 +144,12 @@ def print_table(
     its ids. If there still is no room, each row becomes a list of its cells. Instead of a table
     without rows, a terminal shows the line `empty`, on stderr.
     """
-    from trunkline.cli.table_layout import join_cells, lay_out_record, lay_out_table
+    from trunkline.cli.table_layout import (
+        join_cells,
+        lay_out_record,
+        lay_out_table,
+        record_indent,
+    )
 
     table = [[remove_controls(" ".join(cell.split())) for cell in row] for row in rows]
     is_terminal = sys.stdout.isatty()
@@ -157,8 +162,11 @@ def print_table(
         titles, table = titles[:-1], [row[:-1] for row in table]
         lines = lay_out_table(titles, table, width=width)
     if lines is None:
-        records = ("\n".join(lay_out_record(titles, row)) for row in table)
-        print("\n\n".join(records))
+        for number, row in enumerate(table):
+            if number:
+                print()
+            for line in lay_out_record(titles, row):
+                print_wrapped(line, indent=record_indent(titles))
         return
     print(paint(join_cells(lines[0]), BOLD, sys.stdout))
     state = titles.index("STATE") if "STATE" in titles else None

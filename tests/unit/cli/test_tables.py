@@ -57,6 +57,16 @@ def test_a_terminal_too_narrow_for_ids_gets_a_list(monkeypatch: pytest.MonkeyPat
     assert output == f"task   {ID}\ntrace  {ID}\n"
 
 
+def test_the_lines_of_a_list_are_wrapped_and_not_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    with terminal(monkeypatch, columns=30) as reader:
+        row = ("currency/list_currencies", "", "Lists what can be converted.")
+        print_table(("TOOL", "APPROVAL", "TEXT"), [row])
+        output = read_until(reader, b"converted.\n")
+    assert output == (
+        "tool      currency/list_currencies\ntext      Lists what can be\n          converted.\n"
+    )
+
+
 def test_a_list_also_leaves_out_the_optional_column(monkeypatch: pytest.MonkeyPatch) -> None:
     with terminal(monkeypatch, columns=30) as reader:
         print_table(("TASK", "AGENT", "PARENT"), [(ID, "math", ID)], optional="PARENT")
