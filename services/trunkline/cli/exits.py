@@ -22,8 +22,8 @@ from trunkline.errors import (
 
 logger = logging.getLogger(__name__)
 
-# The arguments whose values commands check.
-_ARGUMENTS = frozenset({"FOLDER", "JSON", "KIND", "NAME", "QUESTION", "TIME", "URL"})
+# The arguments whose form commands check. A `NAME` may be right, and nothing has it.
+_ARGUMENTS = frozenset({"JSON", "KIND", "QUESTION", "TIME", "URL"})
 
 
 class ExitCode(IntEnum):
@@ -105,10 +105,13 @@ def print_error(error: Exception) -> ExitCode:
 
 
 def _is_usage_error(error: Exception) -> bool:
-    """Return True for the error of an option or argument, such as `--since` or `KIND`."""
+    """Return True for the error of an option or argument, such as `--since` or `KIND`.
+
+    What a server refused may come from a variable too: `--api-key or TRUNKLINE_API_KEY`.
+    """
     match error:
         case InvalidArgumentError(field=name) | ConfigurationError(where=name):
-            return name.startswith("--") or name in _ARGUMENTS
+            return (name.startswith("--") and " or " not in name) or name in _ARGUMENTS
     return False
 
 

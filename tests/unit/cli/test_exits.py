@@ -18,6 +18,7 @@ from trunkline.cli.exits import ExitCode, print_error
         (errors.InvalidArgumentError("KIND", "is no schema"), ExitCode.USAGE),
         (errors.ConfigurationError("--mesh", "is not HOST:PORT"), ExitCode.USAGE),
         (errors.ConfigurationError("trunkline.toml", "is not TOML"), ExitCode.FAILED),
+        (errors.InvalidArgumentError("--api-key or TRUNKLINE_API_KEY", "?"), ExitCode.FAILED),
         (errors.InvalidArgumentError("message.parts", "is empty"), ExitCode.FAILED),
         (ValueError("x"), ExitCode.FAILED),
     ],
