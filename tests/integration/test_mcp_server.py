@@ -385,7 +385,7 @@ async def test_a_public_address_is_refused_without_insecure(tmp_path: Path) -> N
     result = await run_command(
         "serve", "mcp", "--url", "http://127.0.0.1:9", "--http", "0.0.0.0:0", folder=tmp_path
     )
-    assert result.exit == 1
+    assert result.exit == 2
     assert "--insecure" in result.err
 
 

@@ -20,6 +20,7 @@ from trunkline.cli.streamed_answer import StreamedAnswer
 from trunkline.cli.terminal import (
     is_text,
     print_json,
+    print_progress,
     print_stderr,
     state_name,
     write,
@@ -349,6 +350,8 @@ def chat(
         code = ExitCode.OK
         try:
             runner.run(conversation.open(url))
+            if sys.stdin.isatty():
+                print_progress("/help lists the commands, Ctrl-D leaves")
             while (line := _read_line()) is not None and line.strip() != "/quit":
                 if line.strip():
                     _run_line(runner, conversation, line)
@@ -374,7 +377,6 @@ def _run_line(runner: asyncio.Runner, conversation: "_Conversation", line: str) 
         else:
             runner.run(conversation.turn(line))
     except KeyboardInterrupt:
-        print_stderr("canceling the turn")
         runner.run(conversation.cancel())
     except TrunklineError as error:
         print_error(error)
@@ -462,16 +464,13 @@ class _Conversation:
             show_end(answer)
 
     async def cancel(self) -> None:
-        """Cancel the task of an abandoned turn."""
+        """Cancel the task of an abandoned turn, and say so."""
         answer, self._running = self._running, None
-        if answer is None or not answer.task_id:
+        if answer is None:
             return
-        self.task_id = ""
-        self.context_id = answer.context_id or self.context_id
-        try:
-            await self._client.cancel_task(answer.task_id)
-        except TaskNotCancelableError:
-            # The task ended before the cancellation.
-            return
-        except TrunklineError as error:
-            print_error(error)
+        answer.break_off()
+        if answer.task_id:
+            self.task_id = ""
+            self.last_task_id = answer.task_id
+            self.context_id = answer.context_id or self.context_id
+        print_stderr(await _cancel(self._client, answer.task_id))

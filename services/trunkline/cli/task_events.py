@@ -26,6 +26,7 @@ _EXIT_CODES: Final[Mapping[int, ExitCode]] = {
     task_pb2.TASK_STATE_CANCELED: ExitCode.CANCELED,
     **dict.fromkeys(INTERRUPTED, ExitCode.INPUT_REQUIRED),
 }
+_LEAST_COLUMNS: Final = 60
 WIRES: Final = ("v1", "v0.3", "original")
 """The versions of A2A that `--wire` shows."""
 
@@ -132,11 +133,16 @@ class _EventPrinter:
 
 
 def _fit_terminal(line: str, event: event_pb2.Event) -> str:
-    """Return the line of an event as a terminal shows it: cut to its width, states in colour."""
+    """Return the line of an event as a terminal shows it: cut to its width, states in colour.
+
+    A terminal that would show only its beginning shows all of it, on several lines.
+    """
     # The ids of approvals, which users copy, reach beyond 80 columns.
     if not sys.stdout.isatty() or event.HasField("approval_requested"):
         return line
-    line = cut_text(remove_controls(line), shutil.get_terminal_size().columns)
+    columns = shutil.get_terminal_size().columns
+    if columns >= _LEAST_COLUMNS:
+        line = cut_text(remove_controls(line), columns)
     if event.HasField("status"):
         state = state_name(event.status.status.state)
         line = line.replace(f" {state}", f" {paint_state(state, sys.stdout)}", 1)

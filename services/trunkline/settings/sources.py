@@ -4,6 +4,7 @@
 pydantic-settings is slow to load.
 """
 
+import difflib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
@@ -55,6 +56,8 @@ _TYPES: Final[Mapping[str, Any]] = get_type_hints(Settings)
 _GROUP_KEYS: Final = frozenset(
     name.removeprefix(f"{_GROUP}_") for name in _TYPES if name.startswith(f"{_GROUP}_")
 )
+# An unknown key's error lists the known ones of a table up to this size.
+_LISTED_KEYS: Final = 20
 # Settings that the file has no key for.
 _NOT_KEYS: Final = frozenset(
     {"agent_options", "plugins", "remotes", "scopes", "supervisors"}
@@ -303,7 +306,13 @@ def _raise(error: ErrorDetails, where: str, path: Sequence[str]) -> NoReturn:
 
 
 def _unknown_key(where: str, keys: Sequence[str]) -> ConfigurationError:
-    return ConfigurationError(where=where, problem=f"no such setting; there are: {', '.join(keys)}")
+    if len(keys) <= _LISTED_KEYS:
+        known = f"there are: {', '.join(keys)}"
+    else:
+        similar = difflib.get_close_matches(where.rpartition(".")[2], keys, n=1)
+        known = "".join(f"did you mean {key}? " for key in similar)
+        known += "`trunkline config schema` prints all"
+    return ConfigurationError(where=where, problem=f"no such setting; {known}")
 
 
 def _list_keys(path: Sequence[str] = ()) -> list[str]:

@@ -277,6 +277,10 @@ def build_config_schema() -> dict[str, Any]:
         "type": "boolean",
         "description": "Ignore this entry, and the server of its name that a plugin brings.",
     }
+    schema["anyOf"] = [
+        {"oneOf": [{"required": ["command"]}, {"required": ["url"]}]},
+        {"required": ["disabled"], "properties": {"disabled": {"const": True}}},
+    ]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "MCP servers of a Trunkline mesh",

@@ -9,11 +9,20 @@ import unicodedata
 import pytest
 import typer
 
+from harness.terminal import read_until, terminal
 from trunkline.cli.exits import ExitCode, print_error, run
 from trunkline.cli.model_calls import ModelCalls, count_model_calls
 from trunkline.cli.options import build_agent_url, resolve_base_url, resolve_mesh_settings
 from trunkline.cli.task_view import describe
-from trunkline.cli.terminal import RED, has_colour, paint, print_progress, print_table
+from trunkline.cli.terminal import (
+    RED,
+    has_colour,
+    paint,
+    paint_state,
+    print_progress,
+    print_table,
+    print_wrapped,
+)
 from trunkline.cli.trace import render_trace
 from trunkline.errors import ConfigurationError, PeerUnavailableError, TaskNotFoundError
 from trunkline.logs import JsonFormatter, PlainFormatter, configure_logging
@@ -44,12 +53,34 @@ def test_a_trace_is_an_indented_list_with_times_and_errors() -> None:
         render_trace(TraceTree.build([span("root", start_ms=1000, duration_ms=50), failed, lost]))
     )
     assert lines == [
-        f"trace {'ab' * 16}: 3 spans of 1 services in 50.0 ms, 1 failed",
+        f"trace {'ab' * 16}: 3 spans, 1 services, 50 ms, 1 failed",
         "    start   took ms",
         "     +0.0      50.0  bridge  root",
         "     +5.0      20.0    bridge  call  ! TASK_NOT_FOUND",
         "    +10.0       1.0  bridge  lost  (its parent is missing)",
     ]
+
+
+def test_the_line_of_a_span_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = span("long name " * 20, start_ms=0, duration_ms=1)
+    failed.is_error = True
+    with terminal(monkeypatch, columns=60):
+        monkeypatch.setenv("NO_COLOR", "1")
+        *_, line = render_trace(TraceTree.build([failed]))
+    assert line.endswith("…  ! failed")
+    assert 55 < len(line) <= 60
+
+
+def test_a_field_is_wrapped_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    with terminal(monkeypatch, columns=30) as reader:
+        print_wrapped(f"state     {paint_state('failed', sys.stdout)}: not at all", indent=10)
+        print_wrapped(f"question  why is that so hard, and for whom, {'ab' * 16}?", indent=10)
+        output = read_until(reader, b"?\n")
+    assert output == (
+        "state     \x1b[31mfailed\x1b[0m: not at all\n"
+        "question  why is that so hard,\n"
+        f"          and for whom, {'ab' * 16}?\n"
+    )
 
 
 def test_http_calls_show_their_server_and_status() -> None:
@@ -101,6 +132,7 @@ def test_a_task_is_described_with_all_its_steps() -> None:
     approval.answered.reason = "too dear"
     artifact = snapshot.task.artifacts.add(artifact_id="a-1", name="answer")
     artifact.parts.add(text="x" * 500)
+    snapshot.artifacts.add(artifact_id="a-1").origin.agent = "math"
     artifact = snapshot.task.artifacts.add(artifact_id="a-2")
     artifact.parts.add(raw=b"123", filename="f.bin")
     artifact.parts.add(url="https://example.com/")
@@ -128,7 +160,7 @@ def test_a_task_is_described_with_all_its_steps() -> None:
         "tool      math/solve running",
         "approval  t-1.1 shop/order rejected (too dear)",
     ]
-    assert lines[17] == f"artifact  answer: {'x' * 159}…"
+    assert lines[17] == f"artifact  answer of math: {'x' * 159}…"
     assert lines[18] == (
         "artifact  a-2: [file f.bin, 3 bytes] [file unnamed at https://example.com/] [data]"
     )

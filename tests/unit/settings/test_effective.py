@@ -108,6 +108,9 @@ def test_the_schema_of_mcp_files_accepts_what_other_clients_write() -> None:
     schema = build_config_schema()
     server = {"command": "x", "args": ["y"], "disabled": True, "alwaysAllow": []}
     assert valid({"mcpServers": {"a": server}}, schema)
+    assert valid({"mcpServers": {"a": {"disabled": True}}}, schema)
+    assert not valid({"mcpServers": {"a": {}}}, schema)
+    assert not valid({"mcpServers": {"a": {"command": "x", "url": "http://x"}}}, schema)
     assert not valid({"mcpServers": {"a": {"command": 3}}}, schema)
     assert not valid({"mcpServers": {"a": {"url": "http://x", "trunkline": {"agnet": 1}}}}, schema)
 

@@ -1,6 +1,6 @@
 """`completion`: scripts that complete `trunkline a2a` in a shell."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from trunkline.cli.a2a_cli.options import OPTIONS
@@ -33,17 +33,31 @@ _FISH_FLAG: Final = (
 )
 
 
+def list_a2a_words(earlier: Sequence[str], incomplete: str) -> list[str]:
+    """Return the words or flags of `trunkline a2a` that may stand in place of the last word."""
+    if incomplete.startswith("-"):
+        words = _flags()
+    else:
+        path = " ".join(word for word in earlier if not word.startswith("-"))
+        words = _next_words().get(path, "").split()
+    return [word for word in words if word.startswith(incomplete)]
+
+
 def completion_script(shell: str) -> str:
     """Return the script for `bash`, `zsh` or `fish`."""
     if shell == "fish":
         return _fish()
-    flags = " ".join(f"--{name}" for option in OPTIONS for name in (option.name, *option.aliases))
     cases = "\n".join(
         f'    "{path}") COMPREPLY=($(compgen -W "{words}" -- "$current"));;'
         for path, words in _next_words().items()
     )
-    script = _BASH.format(flags=f"{flags} --config --help --version --stream", cases=cases)
+    script = _BASH.format(flags=" ".join(_flags()), cases=cases)
     return _ZSH + script if shell == "zsh" else script
+
+
+def _flags() -> list[str]:
+    flags = [f"--{name}" for option in OPTIONS for name in (option.name, *option.aliases)]
+    return [*flags, "--config", "--help", "--version", "--stream"]
 
 
 def _next_words() -> Mapping[str, str]:
