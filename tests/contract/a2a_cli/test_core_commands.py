@@ -308,5 +308,14 @@ async def test_a2acli_task_poll_004(cli: StandardCli) -> None:
         scripted.on("SendStreamingMessage", cut)
         scripted.on("GetTask", result(task("INPUT_REQUIRED")["task"]))
         streamed = await line.run("send", "hi", "--stream", "-o", "json")
+        # A stream that ends with an error is replaced, too: the task tells what became of it.
+        failure = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32603, "message": "it broke"}}
+        failing = stream(task("WORKING"), f"data: {json.dumps(failure)}")
+        scripted.on("SendStreamingMessage", failing)
+        scripted.on("GetTask", result(task("FAILED")["task"]))
+        failed = await line.run("send", "hi")
+    assert failed.exit == 0
+    assert failed.field("State") == "TASK_STATE_FAILED"
+    assert "it broke" in failed.err
     assert streamed.lines[-1]["task"]["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
     assert status("WORKING") not in streamed.lines
