@@ -65,6 +65,11 @@ def print_words(root: Any, words: Sequence[str], *, shell: str) -> ExitCode:  # 
 def list_words(root: Any, words: Sequence[str]) -> list[tuple[str, str]]:  # noqa: ANN401
     """Return the commands, options or values that may stand in place of the last word."""
     *earlier, incomplete = words or [""]
+    if earlier[:1] == ["a2a"]:
+        # Its arguments are not parsed by typer.
+        from trunkline.cli.a2a_cli import completion
+
+        return completion.list_words(words[1:])
     command = root
     context = typer.Context(root, info_name="trunkline", resilient_parsing=True)
     option: Any = None

@@ -22,6 +22,7 @@ from trunkline_bridge.versions.json_values import Json
 
 _TIMEOUT_S: Final = 30.0
 _MAX_BYTES: Final = 1024 * 1024
+_PACKAGE: Final = agent_card_pb2.DESCRIPTOR.package
 _CATALOG_PATH: Final = "/.well-known/ai-catalog.json"
 _REQUIRED: Final = (
     "name", "description", "version", "supportedInterfaces", "capabilities",
@@ -226,7 +227,8 @@ def find_schema_problems(card: ResolvedCard) -> list[str]:
     try:
         json_format.ParseDict(card.value, agent_card_pb2.AgentCard())
     except (json_format.ParseError, TypeError, AttributeError, ValueError) as error:
-        problems.append(str(error).partition("\n")[0][:200])
+        # protobuf names our package.
+        problems.append(str(error).partition("\n")[0].replace(f"{_PACKAGE}.", "")[:200])
     for number, interface in enumerate(card.parsed.supported_interfaces, 1):
         problems += [
             f"interface {number} has no {name}"

@@ -51,6 +51,6 @@ async def _read_extended(context: CommandContext) -> ResolvedCard:
         session.require(
             "extendedAgentCard", "ExtendedAgentCardNotConfiguredError", "an extended card"
         )
-        check_declared(session.card.schemes, session.credentials)
+        check_declared(session.card.schemes, session.credentials, context.reference)
         value = await session.call(GET_EXTENDED_CARD, a2a_pb2.GetExtendedAgentCardRequest())
         return parse_card(context.reference, session.card.url, json.dumps(value).encode())

@@ -52,6 +52,7 @@ STREAM_IDLE_S: Final = 120.0
 _MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
 # A circuit breaker that never opens: each command is one attempt.
 _NO_BREAKER: Final = BreakerSettings(failures=1_000_000_000)
+_OLDER_HINT: Final = "`trunkline ask` and `trunkline join` also speak 0.3"
 _BINDINGS: Final[Mapping[str, ProtocolBinding]] = {
     "jsonrpc": ProtocolBinding.JSONRPC,
     "json-rpc": ProtocolBinding.JSONRPC,
@@ -219,12 +220,15 @@ def select_interface(card: ResolvedCard, preferred: list[str]) -> Interface:
             return selector.select(offered)
         except ValueError as error:
             problem = str(error)
-    versions = {interface.protocol_version for interface in offered}
-    if not any(version.startswith("1.") for version in versions):
+    versions = [interface.protocol_version for interface in offered]
+    # Cards of v0.3 have one version for all interfaces.
+    versions = versions or [str(card.value.get("protocolVersion", "none is declared"))]
+    if not any(version.partition(".")[0] == "1" for version in versions):
+        is_older = any(version.startswith("0.") for version in versions)
         raise CommandError(
             "VersionNotSupportedError",
-            f"the agent offers no version from 1.0 on: {', '.join(versions) or 'none is declared'}",
-            "`trunkline ask` and `trunkline join` also speak 0.3",
+            f"the agent offers no version 1.x of A2A: {', '.join(dict.fromkeys(versions))}",
+            _OLDER_HINT if is_older else "`card get` shows what it declares",
         )
     raise CommandError(LocalCode.CARD_INVALID, problem)
 
