@@ -423,8 +423,7 @@ async def test_a2acli_config_001(agent: StandardCli) -> None:
     assert "hidden-token" not in shown.out
     before = (folder / ".env").read_text()
     await agent.run("send", "tck-input-required")
-    files = [path for path in agent.home.rglob("*") if path.is_file()]
-    assert files == [folder / ".env"]
+    assert list(folder.rglob("*")) == [folder / ".env"]
     assert (folder / ".env").read_text() == before
 
 

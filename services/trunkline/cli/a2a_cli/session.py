@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from google.protobuf.message import Message
 
 from trunkline.cli.a2a_cli.card import CardResolver, ResolvedCard
+from trunkline.cli.a2a_cli.card_cache import CardCache
 from trunkline.cli.a2a_cli.configuration import Configuration, ConfigurationSources
 from trunkline.cli.a2a_cli.console import Console, DebugLog
 from trunkline.cli.a2a_cli.failures import (
@@ -75,6 +76,13 @@ class CommandContext:
     def reference(self) -> str:
         """The agent, as the user named it."""
         return self.configuration.text("agent_card")
+
+    def card_resolver(self, http: HttpClient, *, is_validated: bool = False) -> CardResolver:
+        """Return the reader of cards, with their cache."""
+        # A card whose server was not verified must not reach commands that verify it.
+        is_cached = not self.configuration.get("insecure")
+        cache = CardCache(self.sources.home) if is_cached else None
+        return CardResolver(http, self.console.folder, cache, is_validated=is_validated)
 
     @property
     def observer(self) -> DebugLog | None:
@@ -156,10 +164,10 @@ async def open_session(context: CommandContext) -> AsyncIterator[AgentSession]:
     Raises:
         CommandError: the card or the interface can't be used.
     """
-    configuration, console = context.configuration, context.console
+    configuration = context.configuration
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(context.anonymous_http())
-        card = await CardResolver(http, console.folder).resolve(context.reference)
+        card = await context.card_resolver(http).resolve(context.reference)
         interface = select_interface(card, configuration.get("transport"))
         context.note(f"selected {interface.binding} {interface.version} at {interface.url}")
         token = await find_token(context, card, http)
