@@ -3,7 +3,6 @@
 Each test is named after the requirement that it covers.
 """
 
-import asyncio
 import json
 import signal
 import time
@@ -274,18 +273,20 @@ async def test_a2acli_interact_005(agent: StandardCli) -> None:
     assert (await agent.run("send", "hi", "--continue")).exit == 2
 
 
-async def test_a2acli_task_poll_001(agent: StandardCli, system: System) -> None:
+async def test_a2acli_task_poll_001(agent: StandardCli, cli: StandardCli, system: System) -> None:
     task_id = (await agent.run("send", "tck-long-running", "--async")).field("Task")
     once = await agent.run("task", "get", task_id)
     assert once.field("State") in ("TASK_STATE_SUBMITTED", "TASK_STATE_WORKING")
-    for flag in ("--wait", "--watch"):
-        async with asyncio.TaskGroup() as group:
-            waiting = group.create_task(agent.run("task", "get", task_id, flag))
-            system.agent.release(task_id)
-        assert waiting.result().field("State") == "TASK_STATE_COMPLETED"
-    paused = (await agent.run("send", "tck-input-required", "--async")).field("Task")
-    shown = await agent.run("task", "get", "--wait", paused)
-    assert shown.field("State") == "TASK_STATE_INPUT_REQUIRED"
+    system.agent.release(task_id)
+    async with scripted_agent(streaming=False) as scripted:
+        line = cli.at(scripted.url, "--poll-interval", "10ms")
+        for flag, end in (("--wait", "COMPLETED"), ("--watch", "INPUT_REQUIRED")):
+            scripted.calls.clear()
+            states = ("SUBMITTED", "WORKING", end)
+            scripted.on("GetTask", *(result(task(state)["task"]) for state in states))
+            waited = await line.run("task", "get", "t-1", flag)
+            assert waited.field("State") == f"TASK_STATE_{end}"
+            assert len(scripted.find_requests("GetTask")) == len(states)
 
 
 async def test_a2acli_task_poll_002(cli: StandardCli) -> None:

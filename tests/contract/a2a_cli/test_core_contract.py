@@ -283,6 +283,9 @@ async def test_a2acli_auth_004(agent: StandardCli, cli: StandardCli) -> None:
             assert "-->" in sent.err
             assert "[redacted]" in sent.err
             assert not any(secret in sent.err + sent.out for secret in secrets)
+    # A value that is too short to be replaced everywhere is replaced in its header.
+    short = await agent.run("send", "hi", "--debug", "--svc-param", "x-pin:123")
+    assert "x-pin: [redacted]" in short.err
     async with scripted_agent(streaming=False) as scripted:
         declare(scripted, token=BEARER)
         scripted.on("SendMessage", error(-32603, "you sent Bearer tok-4711"))

@@ -15,7 +15,7 @@ import pytest
 
 from harness.a2a.standard_cli import StandardCli
 from harness.conformance.registry import System
-from harness.mesh.command_line import run_in_process
+from harness.mesh.command_line import run_in_process, start_command
 from harness.remote.oauth_server import oauth_server
 from harness.remote.scripted_agent import (
     chunk,
@@ -79,20 +79,22 @@ async def test_a2acli_task_subscribe_001(agent: StandardCli, system: System) -> 
     for transport in TRANSPORTS:
         task_id = (await agent.run("send", "tck-long-running", "--async")).field("Task")
         words = ("task", "subscribe", task_id, "--transport", transport)
-        async with asyncio.TaskGroup() as group:
-            following = group.create_task(agent.run(*words, "-o", "json", "--stream"))
-            document = group.create_task(agent.run(*words, "-o", "json"))
-            text = group.create_task(agent.run(*words))
-            # Subscribers that come late find an ended task, which the next test is about.
-            await asyncio.sleep(0)
+        command = ("a2a", *words, *agent.arguments, "-o", "json", "--stream")
+        variables = {"HOME": str(agent.home), **agent.variables}
+        async with start_command(*command, folder=agent.folder, **variables) as subscriber:
+            first = json.loads(await subscriber.stdout.readline())
+            assert first["task"]["id"] == task_id
+            # From here on, only the stream can tell how the task goes on.
             system.agent.release(task_id)
-        assert following.result().exit == 0
-        final = following.result().lines[-1]
-        state = (final.get("statusUpdate") or final["task"])["status"]["state"]
-        assert state == "TASK_STATE_COMPLETED"
-        assert document.result().json["status"]["state"] == "TASK_STATE_COMPLETED"
-        assert text.result().field("State") == "TASK_STATE_COMPLETED"
-        assert text.result().field("Task") == task_id
+            out, _ = await subscriber.communicate()
+        final = json.loads(out.splitlines()[-1])["statusUpdate"]
+        assert final["status"]["state"] == "TASK_STATE_COMPLETED"
+        # A subscriber that comes late gets the ended task.
+        document = await agent.run(*words, "-o", "json")
+        assert document.json["status"]["state"] == "TASK_STATE_COMPLETED"
+        text = await agent.run(*words)
+        assert text.field("State") == "TASK_STATE_COMPLETED"
+        assert text.field("Task") == task_id
 
 
 async def test_a2acli_task_subscribe_002(cli: StandardCli) -> None:
@@ -171,6 +173,11 @@ async def test_a2acli_auth_007(cli: StandardCli) -> None:
             # Another agent does not get it, and no card request carries it.
             await cli.at(other.url).run("send", "hi")
             assert all("authorization" not in call.headers for call in other.calls)
+            # Neither does this one, once its card has another scheme.
+            scripted.card["securitySchemes"] = {"other": server.client_scheme()}
+            assert (await line.run("send", "hi")).exit == 0
+            last = scripted.find_requests("SendMessage")[-1]
+            assert "authorization" not in last.headers
             cards = scripted.find_requests("card")
             assert cards
             assert all("authorization" not in call.headers for call in cards)
