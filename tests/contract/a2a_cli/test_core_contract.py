@@ -3,6 +3,7 @@
 Each test is named after the requirement that it covers.
 """
 
+import io
 import json
 import re
 import ssl
@@ -28,7 +29,9 @@ from harness.remote.scripted_agent import (
     task,
 )
 from harness.remote.socket_server import listening
+from trunkline.cli.a2a_cli.console import Console
 from trunkline.cli.a2a_cli.failures import LocalCode
+from trunkline.cli.a2a_cli.program import run
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -485,3 +488,18 @@ async def test_a_card_that_needs_credentials_is_no_public_card(cli: StandardCli)
         refused = await cli.at(scripted.url, A2ACLI_BEARER="t").run("send", "hi", "-o", "json")
         assert all("authorization" not in call.headers for call in scripted.calls)
     assert refused.exit == 4
+
+
+class _ClosedPipe(io.StringIO):
+    def write(self, _text: str) -> int:
+        raise BrokenPipeError
+
+
+async def test_a_reader_that_leaves_is_no_failure(agent: StandardCli) -> None:
+    variables = {"HOME": str(agent.home), **agent.variables}
+    err = io.StringIO()
+    console = Console(io.StringIO(), _ClosedPipe(), err, variables, agent.home)
+    # `main` ends quietly with it, as for `… | head -1`.
+    with pytest.raises(BrokenPipeError):
+        await run(["send", "hi", "--stream", *agent.arguments], console)
+    assert "Error" not in err.getvalue()

@@ -195,7 +195,7 @@ async def open_session(context: CommandContext) -> AsyncIterator[AgentSession]:
         )
         try:
             yield session
-        except (CommandError, TimeoutError):
+        except (CommandError, TimeoutError, BrokenPipeError):
             raise
         except Exception as error:
             raise session.failure(error) from error
