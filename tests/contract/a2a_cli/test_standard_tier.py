@@ -80,8 +80,8 @@ async def test_a2acli_task_subscribe_001(agent: StandardCli, system: System) -> 
         task_id = (await agent.run("send", "tck-long-running", "--async")).field("Task")
         words = ("task", "subscribe", task_id, "--transport", transport)
         command = ("a2a", *words, *agent.arguments, "-o", "json", "--stream")
-        variables = {"HOME": str(agent.home), **agent.variables}
-        async with start_command(*command, folder=agent.folder, **variables) as subscriber:
+        key = agent.variables["A2ACLI_API_KEY"]
+        async with start_command(*command, HOME=str(agent.home), A2ACLI_API_KEY=key) as subscriber:
             first = json.loads(await subscriber.stdout.readline())
             assert first["task"]["id"] == task_id
             # From here on, only the stream can tell how the task goes on.
