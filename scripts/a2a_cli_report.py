@@ -251,7 +251,7 @@ def _tail(requirements: list[Requirement]) -> Iterator[str]:
     yield "## 7. Test evidence"
     yield ""
     yield f"- How the tool was exercised: `{COMMAND}`. The test of an identifier has its name."
-    yield "- Known gaps: no version before 1.0; cards are not cached between runs."
+    yield "- Known gaps: no version before 1.0."
     yield ""
     yield "## 8. Error codes"
     yield ""

@@ -65,6 +65,16 @@ async def test_its_task_is_listed_and_canceled(cli: StandardCli) -> None:
     assert (await cli.run("task", "get", "--wait", task_id)).field("State") == "TASK_STATE_CANCELED"
 
 
+async def test_its_exception_is_an_internal_error_over_each_binding(cli: StandardCli) -> None:
+    streamed = await cli.run("send", "count nonsense", "--stream", "-o", "json")
+    assert streamed.exit == 1
+    assert streamed.error["code"] == "InternalError"
+    # The SDK fails the task, and a wait is about the task, not about its stream.
+    waited = await cli.run("send", "count nonsense")
+    assert waited.exit == 0
+    assert waited.field("State") == "TASK_STATE_FAILED"
+
+
 async def test_its_errors_have_the_protocols_names(cli: StandardCli) -> None:
     missing = await cli.run("task", "get", "none", "-o", "json")
     assert (missing.exit, missing.error["code"]) == (1, "TaskNotFoundError")

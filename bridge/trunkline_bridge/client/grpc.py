@@ -44,6 +44,8 @@ _REASONS: Final = {
     grpc.StatusCode.UNAUTHENTICATED: "UNAUTHENTICATED",
     grpc.StatusCode.PERMISSION_DENIED: "PERMISSION_DENIED",
     grpc.StatusCode.INTERNAL: "INTERNAL_ERROR",
+    # The status of an exception that a servicer did not catch.
+    grpc.StatusCode.UNKNOWN: "INTERNAL_ERROR",
 }
 _Parsed = TypeVar("_Parsed")
 

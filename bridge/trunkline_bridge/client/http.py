@@ -5,6 +5,7 @@ import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 import httpx2
@@ -31,6 +32,7 @@ EVENT_STREAM: Final = "text/event-stream"
 # server is closing.
 _KEEPALIVE_S: Final = 2.0
 _MAX_CONNECTIONS: Final = 1000
+_NOT_MODIFIED: Final = 304
 # Limits on the body of an error response, which only explains the status.
 _ERROR_BODY_S: Final = 5.0
 _MAX_ERROR_BODY_BYTES: Final = 64 * 1024
@@ -43,6 +45,8 @@ class HttpResponse(NamedTuple):
     media_type: str
     """Without parameters, in lower case."""
     body: bytes
+    headers: Mapping[str, str] = MappingProxyType({})
+    """Their names are in lower case."""
 
 
 class StreamItem(NamedTuple):
@@ -152,7 +156,10 @@ class HttpClient:
         """
         async with self._open(method, url, body, headers, timeout_s) as response:
             return HttpResponse(
-                response.status_code, _media_type(response), await self._read(response)
+                response.status_code,
+                _media_type(response),
+                await self._read(response),
+                dict(response.headers),
             )
 
     @asynccontextmanager
@@ -231,7 +238,7 @@ class HttpClient:
             self._observe(body)
             error = ErrorObject.from_body(body)
             raise http_status_error(self.peer, status, response.headers, error)
-        if 300 <= status < 400:
+        if 300 <= status < 400 and status != _NOT_MODIFIED:
             problem = f"it redirects (HTTP {status}), which isn't followed; give its new address"
             raise PeerProtocolError(self.peer, problem)
         if response.headers.get("content-encoding", "identity") != "identity":

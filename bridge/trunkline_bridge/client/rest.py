@@ -47,6 +47,7 @@ _REASONS: Final = {
     409: "TASK_NOT_CANCELABLE",
     415: "CONTENT_TYPE_NOT_SUPPORTED",
     422: "INVALID_PARAMS",
+    500: "INTERNAL_ERROR",
     501: "UNSUPPORTED_OPERATION",
 }
 
@@ -216,6 +217,9 @@ class RestTransport:
         """Convert an error body to an error: google.rpc.Status, v0.3's JSON, or problem+json."""
         error = value.get("error", value) if isinstance(value, dict) else {}
         error = error if isinstance(error, dict) else {"message": error}
+        # An error in a stream has its status in its code.
+        if isinstance(code := error.get("code"), int) and code >= 400:
+            status = code
         reason = parse_reason(None, error.get("details"))
         if not reason and (kind := error.get("type")) and isinstance(kind, str):
             reason = kind.rpartition("/")[2].removesuffix("-error").replace("-", "_").upper()

@@ -5,7 +5,6 @@ from typing import Any, Final
 
 import typer
 
-from trunkline.cli.a2a_cli.completion import list_a2a_words
 from trunkline.cli.exits import ExitCode
 from trunkline.errors import InvalidArgumentError
 
@@ -89,7 +88,10 @@ def list_words(root: Any, words: Sequence[str]) -> list[tuple[str, str]] | None:
     """
     *earlier, incomplete = words or [""]
     if earlier[:1] == ["a2a"]:
-        return [(word, "") for word in list_a2a_words(earlier[1:], incomplete)]
+        # Its arguments are not parsed by typer.
+        from trunkline.cli.a2a_cli import completion
+
+        return completion.list_words(words[1:])
     command = root
     context = typer.Context(root, info_name="trunkline", resilient_parsing=True)
     option: Any = None

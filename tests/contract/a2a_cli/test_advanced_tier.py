@@ -50,6 +50,7 @@ async def test_a2acli_card_get_003(agent: StandardCli, cli: StandardCli, system:
     url = system.mesh.bridged.url
     missing = await cli.run("card", "get", "--extended", "-a", url, "-o", "json")
     assert (missing.exit, missing.error["code"]) == (4, "A2ACLI_ERR_CREDENTIALS_MISSING")
+    assert "A2ACLI_API_KEY" in missing.error["hint"]
     async with scripted_agent() as scripted:
         scripted.card["capabilities"]["extendedAgentCard"] = True
         line = cli.at(scripted.url, A2ACLI_BEARER="undeclared")

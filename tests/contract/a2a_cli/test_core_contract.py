@@ -3,6 +3,7 @@
 Each test is named after the requirement that it covers.
 """
 
+import io
 import json
 import re
 import ssl
@@ -28,7 +29,9 @@ from harness.remote.scripted_agent import (
     task,
 )
 from harness.remote.socket_server import listening
+from trunkline.cli.a2a_cli.console import Console
 from trunkline.cli.a2a_cli.failures import LocalCode
+from trunkline.cli.a2a_cli.program import run
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -158,6 +161,9 @@ async def test_a2acli_out_006(agent: StandardCli) -> None:
 async def test_a2acli_exit_001(agent: StandardCli, cli: StandardCli, system: System) -> None:
     url = system.mesh.bridged.url
     (cli.home / "bad.json").write_text("[]")
+    (cli.home / "json.env").write_text("A2ACLI_OUTPUT=json\n")
+    configured = await cli.run("send", "--nonsense", "--config", str(cli.home / "json.env"))
+    assert configured.error["code"] == LocalCode.USAGE
     table: list[tuple[int, str, list[str]]] = [
         (2, LocalCode.USAGE, ["send", "not \udcff text", "-a", url]),
         (0, "", ["card", "get", "-a", url]),
@@ -280,6 +286,9 @@ async def test_a2acli_auth_004(agent: StandardCli, cli: StandardCli) -> None:
             assert "-->" in sent.err
             assert "[redacted]" in sent.err
             assert not any(secret in sent.err + sent.out for secret in secrets)
+    # A value that is too short to be replaced everywhere is replaced in its header.
+    short = await agent.run("send", "hi", "--debug", "--svc-param", "x-pin:123")
+    assert "x-pin: [redacted]" in short.err
     async with scripted_agent(streaming=False) as scripted:
         declare(scripted, token=BEARER)
         scripted.on("SendMessage", error(-32603, "you sent Bearer tok-4711"))
@@ -364,8 +373,19 @@ async def test_a2acli_ver_001(agent: StandardCli, cli: StandardCli) -> None:
         scripted.card["supportedInterfaces"][0]["protocolVersion"] = "0.3"
         legacy = await cli.at(scripted.url).run("send", "hi", "-o", "json")
         assert [call.method for call in scripted.calls] == ["card"]
-    assert legacy.exit == 1
-    assert legacy.error["code"] == "VersionNotSupportedError"
+        # A card of v0.3 has its version elsewhere.
+        del scripted.card["supportedInterfaces"]
+        scripted.card |= {"url": scripted.url, "protocolVersion": "0.3.0"}
+        original = await cli.at(scripted.url).run("send", "hi", "-o", "json")
+        scripted.card["supportedInterfaces"] = [
+            {"url": scripted.url, "protocolBinding": "JSONRPC", "protocolVersion": "2.0"}
+        ]
+        newer = await cli.at(scripted.url).run("send", "hi", "-o", "json")
+    for refused, version in ((legacy, "0.3"), (original, "0.3.0"), (newer, "2.0")):
+        assert refused.exit == 1
+        assert refused.error["code"] == "VersionNotSupportedError"
+        assert refused.error["message"].endswith(f": {version}")
+        assert ("trunkline ask" in refused.error["hint"]) == version.startswith("0.3")
 
 
 async def test_a2acli_default_001(agent: StandardCli, cli: StandardCli) -> None:
@@ -394,13 +414,22 @@ async def test_a2acli_config_001(agent: StandardCli) -> None:
     folder.mkdir(parents=True)
     (folder / ".env").write_text('A2ACLI_TIMEOUT="5m"\nA2ACLI_BEARER=hidden-token\n# a comment\n')
     shown = await agent.run("config", "show")
-    assert shown.field("timeout") == f"300.0 ({folder / '.env'})"
+    assert shown.field("timeout") == f"5m ({folder / '.env'})"
+    assert shown.field("poll-interval") == "20ms (A2ACLI_POLL_INTERVAL)"
+    assert shown.field("output") == "text (built-in default)"
+    flags = ("--insecure", "--transport", "GRPC", "--transport", "HTTP+JSON")
+    given = await agent.run("config", "show", *flags)
+    assert given.field("insecure") == "true (--insecure)"
+    assert given.field("transport") == "GRPC, HTTP+JSON (--transport)"
+    # The user's own file may have a secret that others can read.
+    assert f"chmod 600 {folder / '.env'}" in shown.err
+    (folder / ".env").chmod(0o600)
+    assert "chmod" not in (await agent.run("config", "show")).err
     assert shown.field("bearer").startswith("[redacted]")
     assert "hidden-token" not in shown.out
     before = (folder / ".env").read_text()
     await agent.run("send", "tck-input-required")
-    files = [path for path in agent.home.rglob("*") if path.is_file()]
-    assert files == [folder / ".env"]
+    assert list(folder.rglob("*")) == [folder / ".env"]
     assert (folder / ".env").read_text() == before
 
 
@@ -459,3 +488,18 @@ async def test_a_card_that_needs_credentials_is_no_public_card(cli: StandardCli)
         refused = await cli.at(scripted.url, A2ACLI_BEARER="t").run("send", "hi", "-o", "json")
         assert all("authorization" not in call.headers for call in scripted.calls)
     assert refused.exit == 4
+
+
+class _ClosedPipe(io.StringIO):
+    def write(self, _text: str) -> int:
+        raise BrokenPipeError
+
+
+async def test_a_reader_that_leaves_is_no_failure(agent: StandardCli) -> None:
+    variables = {"HOME": str(agent.home), **agent.variables}
+    err = io.StringIO()
+    console = Console(io.StringIO(), _ClosedPipe(), err, variables, agent.home)
+    # `main` ends quietly with it, as for `… | head -1`.
+    with pytest.raises(BrokenPipeError):
+        await run(["send", "hi", "--stream", *agent.arguments], console)
+    assert "Error" not in err.getvalue()

@@ -117,15 +117,17 @@ def build_credentials(
     return credentials
 
 
-def check_declared(schemes: list[DeclaredScheme], credentials: Credentials) -> None:
-    """Check that a credential may go to the agent's extended card.
+def check_declared(schemes: list[DeclaredScheme], credentials: Credentials, agent: str) -> None:
+    """Check that a credential may go to the agent's extended card. `agent` is for the hint.
 
     Raises:
         CommandError: there is none, or the card declares no scheme that takes it.
     """
     if credentials.is_empty:
         raise CommandError(
-            LocalCode.CREDENTIALS_MISSING, "the extended card needs credentials", None
+            LocalCode.CREDENTIALS_MISSING,
+            "the extended card needs credentials",
+            describe_login(schemes, agent) or None,
         )
     is_token = "authorization" in credentials.headers
     if is_token and not any(scheme.takes_token for scheme in schemes):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from google.protobuf.message import Message
 
 from trunkline.cli.a2a_cli.card import CardResolver, ResolvedCard
+from trunkline.cli.a2a_cli.card_cache import CardCache
 from trunkline.cli.a2a_cli.configuration import Configuration, ConfigurationSources
 from trunkline.cli.a2a_cli.console import Console, DebugLog
 from trunkline.cli.a2a_cli.failures import (
@@ -52,6 +53,7 @@ STREAM_IDLE_S: Final = 120.0
 _MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
 # A circuit breaker that never opens: each command is one attempt.
 _NO_BREAKER: Final = BreakerSettings(failures=1_000_000_000)
+_OLDER_HINT: Final = "`trunkline ask` and `trunkline join` also speak 0.3"
 _BINDINGS: Final[Mapping[str, ProtocolBinding]] = {
     "jsonrpc": ProtocolBinding.JSONRPC,
     "json-rpc": ProtocolBinding.JSONRPC,
@@ -74,6 +76,13 @@ class CommandContext:
     def reference(self) -> str:
         """The agent, as the user named it."""
         return self.configuration.text("agent_card")
+
+    def card_resolver(self, http: HttpClient, *, is_validated: bool = False) -> CardResolver:
+        """Return the reader of cards, with their cache."""
+        # A card whose server was not verified must not reach commands that verify it.
+        is_cached = not self.configuration.get("insecure")
+        cache = CardCache(self.sources.home) if is_cached else None
+        return CardResolver(http, self.console.folder, cache, is_validated=is_validated)
 
     @property
     def observer(self) -> DebugLog | None:
@@ -155,10 +164,10 @@ async def open_session(context: CommandContext) -> AsyncIterator[AgentSession]:
     Raises:
         CommandError: the card or the interface can't be used.
     """
-    configuration, console = context.configuration, context.console
+    configuration = context.configuration
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(context.anonymous_http())
-        card = await CardResolver(http, console.folder).resolve(context.reference)
+        card = await context.card_resolver(http).resolve(context.reference)
         interface = select_interface(card, configuration.get("transport"))
         context.note(f"selected {interface.binding} {interface.version} at {interface.url}")
         token = await find_token(context, card, http)
@@ -186,7 +195,7 @@ async def open_session(context: CommandContext) -> AsyncIterator[AgentSession]:
         )
         try:
             yield session
-        except (CommandError, TimeoutError):
+        except (CommandError, TimeoutError, BrokenPipeError):
             raise
         except Exception as error:
             raise session.failure(error) from error
@@ -219,12 +228,15 @@ def select_interface(card: ResolvedCard, preferred: list[str]) -> Interface:
             return selector.select(offered)
         except ValueError as error:
             problem = str(error)
-    versions = {interface.protocol_version for interface in offered}
-    if not any(version.startswith("1.") for version in versions):
+    versions = [interface.protocol_version for interface in offered]
+    # Cards of v0.3 have one version for all interfaces.
+    versions = versions or [str(card.value.get("protocolVersion", "none is declared"))]
+    if not any(version.partition(".")[0] == "1" for version in versions):
+        is_older = any(version.startswith("0.") for version in versions)
         raise CommandError(
             "VersionNotSupportedError",
-            f"the agent offers no version from 1.0 on: {', '.join(versions) or 'none is declared'}",
-            "`trunkline ask` and `trunkline join` also speak 0.3",
+            f"the agent offers no version 1.x of A2A: {', '.join(dict.fromkeys(versions))}",
+            _OLDER_HINT if is_older else "`card get` shows what it declares",
         )
     raise CommandError(LocalCode.CARD_INVALID, problem)
 
