@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Literal, TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
+from trunkline.errors import ConfigurationError
 from trunkline.network import is_this_machine
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.protocol import V0_3, V1_0
@@ -55,6 +56,7 @@ class InterfaceSelector:
         """Return the first offered interface that is supported and on an allowed host.
 
         ValueError: There is none; the text says why.
+        ConfigurationError: There are, but the settings exclude them.
         """
         offered = list(offered)
         other_hosts: list[str] = []
@@ -78,7 +80,18 @@ class InterfaceSelector:
         names = ", ".join(
             f"{interface.protocol_binding} {interface.protocol_version}" for interface in offered
         )
-        raise ValueError(f"its card has no interface that we speak: {names[:200] or 'none at all'}")
+        names = names[:200] or "none at all"
+        everything = replace(self, bindings=(), versions=())
+        if any(everything._parse_supported(candidate) for candidate in offered):
+            limits = "; ".join(
+                f"{name} {', '.join(values)}"
+                for name, values in (("bindings", self.bindings), ("versions", self.versions))
+                if values
+            )
+            raise ConfigurationError(
+                self.card_url, f"its card offers {names}; allowed are {limits}"
+            )
+        raise ValueError(f"its card has no interface that we speak: {names}")
 
     def _parse_supported(self, offered: agent_card_pb2.AgentInterface) -> Interface | None:
         try:
