@@ -39,6 +39,9 @@ async def guesser(task: TaskContext) -> str:
         with pytest.raises(InvalidArgumentError) as caught:
             await task.call_tool(name)
         problems.append(str(caught.value))
+    no_object: Any = ["pears"]
+    with pytest.raises(InvalidArgumentError, match=r"arguments: .* list, not a JSON object"):
+        await task.call_tool("stock/in_stock", no_object)
     return "\n".join(problems)
 
 
