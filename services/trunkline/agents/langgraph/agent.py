@@ -2,13 +2,12 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import merge_configs
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
@@ -37,13 +36,14 @@ STEP_LIMIT = 250
 _STATE_LOST = "its state was lost; ask again"
 
 
-def get_task(config: RunnableConfig) -> TaskContext[Any]:
+def get_task(config: Mapping[str, object]) -> TaskContext[Any]:
     """Return the task that a node works for, from the `config` that LangGraph passes to it.
 
     Raises:
         UnsupportedOperationError: the graph does not run as an agent.
     """
-    task = config.get("configurable", {}).get("task")
+    configurable = config.get("configurable")
+    task = configurable.get("task") if isinstance(configurable, Mapping) else None
     if not isinstance(task, TaskContext):
         problem = "the graph does not run as an agent; `from_langgraph` makes one of it"
         raise UnsupportedOperationError("the task of a node", problem)
