@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trunkline.agents.authoring import FunctionAgent, agent
-    from trunkline.agents.langgraph import from_langgraph
+    from trunkline.agents.langgraph import from_langgraph, get_task
     from trunkline.agents.plugins import (
         AgentPlugin,
         McpServer,
@@ -40,13 +40,14 @@ if TYPE_CHECKING:
         TrunklineError,
     )
     from trunkline.mesh.remotes import from_a2a
-    from trunkline.task_states import TaskState
+    from trunkline.task_states import TaskOutcome, TaskState
     from trunkline.tasks.approvals import ApprovalAnswer, ApprovalDecision
     from trunkline.tasks.calls import AgentAnswer, AgentStream, ToolResult
     from trunkline.tasks.context import TaskContext, get_turn_runtime
     from trunkline.tasks.turn_runtime import TurnRuntime
     from trunkline.tasks.writers import ArtifactWriter, PlanWriter, ToolCall
     from trunkline.v1.agent_card_pb2 import AgentSkill
+    from trunkline.v1.artifact_pb2 import Artifact
     from trunkline.v1.event_pb2 import PlanStep
     from trunkline.v1.message_pb2 import Message
     from trunkline.v1.part_pb2 import Part
@@ -72,6 +73,7 @@ __all__ = [
     "AgentStream",
     "ApprovalAnswer",
     "ApprovalDecision",
+    "Artifact",
     "ArtifactChange",
     "ArtifactWriter",
     "Client",
@@ -95,6 +97,7 @@ __all__ = [
     "RequestedApproval",
     "StatusChange",
     "TaskContext",
+    "TaskOutcome",
     "TaskState",
     "TextChunk",
     "ToolCall",
@@ -105,6 +108,7 @@ __all__ = [
     "agent",
     "from_a2a",
     "from_langgraph",
+    "get_task",
     "get_turn_runtime",
     "run",
     "serve",
@@ -119,6 +123,7 @@ _MODULES = {
     "AgentStream": "trunkline.tasks.calls",
     "ApprovalAnswer": "trunkline.tasks.approvals",
     "ApprovalDecision": "trunkline.tasks.approvals",
+    "Artifact": "trunkline.v1.artifact_pb2",
     "ArtifactChange": "trunkline_bridge.client.answers",
     "ArtifactWriter": "trunkline.tasks.writers",
     "Client": "trunkline_bridge.client.client",
@@ -142,6 +147,7 @@ _MODULES = {
     "RequestedApproval": "trunkline_bridge.client.answers",
     "StatusChange": "trunkline_bridge.client.answers",
     "TaskContext": "trunkline.tasks.context",
+    "TaskOutcome": "trunkline.task_states",
     "TaskState": "trunkline.task_states",
     "TextChunk": "trunkline_bridge.client.answers",
     "ToolCall": "trunkline.tasks.writers",
@@ -151,6 +157,7 @@ _MODULES = {
     "agent": "trunkline.agents.authoring",
     "from_a2a": "trunkline.mesh.remotes",
     "from_langgraph": "trunkline.agents.langgraph",
+    "get_task": "trunkline.agents.langgraph",
     "get_turn_runtime": "trunkline.tasks.context",
     "run": "trunkline.agents.process",
     "serve": "trunkline.agents.process",

@@ -30,6 +30,7 @@ from trunkline import (
     agent,
 )
 from trunkline.errors import (
+    AgentNotFoundError,
     ConfigurationError,
     InvalidArgumentError,
     PeerUnavailableError,
@@ -215,6 +216,11 @@ async def test_another_client_resumes_after_the_cursor(mesh: PublicMesh) -> None
         rest = other.resume(stream.task_id, after=stream.cursor)
         events, answer = await collect(rest)
         assert not any(isinstance(event, TextChunk) and event.replaces for event in events)
+        # It began before the cursor, and is shown as a whole.
+        changes = [event for event in events if isinstance(event, ArtifactChange)]
+        assert [(each.artifact, each.is_complete) for each in changes] == [
+            (answer.artifacts[0], True)
+        ]
         assert shown(events, shown(taken)) == answer.text
         assert answer.text == "".join(f"{number} " for number in range(1, 201))
         # Nothing follows the last event.
@@ -366,6 +372,51 @@ async def test_errors_say_what_to_do(mesh: PublicMesh) -> None:
         Client("localhost:8000")
     with pytest.raises(ConfigurationError, match="header"):
         Client("http://127.0.0.1:1", token="a\nb")
+    with pytest.raises(ConfigurationError, match=r"bindings.*'http'.*JSONRPC, HTTP\+JSON, GRPC"):
+        Client("http://127.0.0.1:1", bindings=["http"])
+    with pytest.raises(ConfigurationError, match=r"versions.*'2'.*1\.0, 0\.3"):
+        Client("http://127.0.0.1:1", versions=["2"])
+
+
+async def test_an_unknown_agent_is_not_answered_by_the_default_one(mesh: PublicMesh) -> None:
+    async with mesh.client(agent="nobody") as client:
+        with pytest.raises(AgentNotFoundError, match="'nobody'"):
+            await client.ask("count 3")
+
+
+async def test_an_interface_that_the_caller_excluded_is_no_fault_of_the_agent(
+    mesh: PublicMesh,
+) -> None:
+    url = f"http://{mesh.http.address}/agents/partner"
+    async with Client(url, bindings=["GRPC"], versions=["0.3"]) as client:
+        with pytest.raises(
+            ConfigurationError, match=r"JSONRPC 1\.0.*allowed are bindings GRPC; versions 0\.3"
+        ):
+            await client.ask("count 3")
+
+
+async def test_calls_before_and_after_the_block_say_so(mesh: PublicMesh) -> None:
+    client = mesh.client()
+    with pytest.raises(UnsupportedOperationError, match="async with"):
+        await anext(client.stream("count 1"))
+    with pytest.raises(UnsupportedOperationError, match="async with"):
+        await client.ask("count 1")
+    async with client:
+        pass
+    with pytest.raises(UnsupportedOperationError, match="async with"):
+        await anext(client.stream("count 1"))
+    with pytest.raises(UnsupportedOperationError, match="async with"):
+        await client.ask("count 1")
+
+
+@pytest.mark.parametrize("wire", ["JSONRPC 1.0", "GRPC 1.0"])
+async def test_a_task_that_has_ended_is_not_canceled_and_says_why(
+    mesh: PublicMesh, wire: str
+) -> None:
+    async with mesh.client(wire) as client:
+        answer = await client.ask("count 1")
+        with pytest.raises(TaskNotCancelableError, match="completed"):
+            await client.cancel(answer.task_id)
 
 
 async def test_a_turn_ends_at_its_deadline(mesh: PublicMesh) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
 import grpc
@@ -18,7 +18,12 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerProtocolError, PeerTimeoutError
 from trunkline.network import is_this_machine
 from trunkline.v1 import task_pb2
-from trunkline_bridge.client.errors import ConnectionLostError, NotProcessedError, refusal_error
+from trunkline_bridge.client.errors import (
+    ConnectionLostError,
+    ErrorObject,
+    NotProcessedError,
+    refusal_error,
+)
 from trunkline_bridge.client.http import CONNECT_TIMEOUT_S, MAX_BODY_BYTES, WireObserver
 from trunkline_bridge.client.interfaces import Interface
 from trunkline_bridge.client.operations import RemoteOperation
@@ -294,7 +299,8 @@ class GrpcTransport:
 
     def _error(self, error: grpc.aio.AioRpcError) -> Exception:
         code, text = error.code(), error.details() or ""
-        reason = _parse_error_reason(error)
+        parsed = _parse_error(error)
+        reason = parsed.reason
         if self._observer is not None:
             self._observer.response(f"{code.name}: {text}", {})
         match code:
@@ -310,7 +316,7 @@ class GrpcTransport:
                 return NotProcessedError(self._peer, "it is overloaded")
             case grpc.StatusCode.DEADLINE_EXCEEDED:
                 return PeerTimeoutError(self._peer, "it took too long")
-        return refusal_error(self._peer, text, reason or _REASONS.get(code, ""))
+        return refusal_error(self._peer, text, reason or _REASONS.get(code, ""), parsed)
 
 
 def _as_json(message: Message) -> bytes:
@@ -318,31 +324,32 @@ def _as_json(message: Message) -> bytes:
     return dumps(json_format.MessageToDict(message)).encode()
 
 
-def _parse_error_reason(error: grpc.aio.AioRpcError) -> str:
-    """Return the reason of an error: from its details, or in v0.3 from the name before a colon.
+def _parse_error(error: grpc.aio.AioRpcError) -> ErrorObject:
+    """Read the details of an error; in v0.3 its reason is the name before a colon.
 
     grpc_status can't parse this: it rejects details whose text differs from that of the status,
     which many servers send.
     """
+    text = error.details() or ""
     for name, value in error.trailing_metadata() or ():
         if name == _STATUS_DETAILS_KEY and isinstance(value, bytes):
-            return _parse_status_details(value)
-    name = (error.details() or "").partition(":")[0]
+            info = _parse_error_info(value)
+            return ErrorObject(text=text, metadata=dict(info.metadata), reason=info.reason)
+    name = text.partition(":")[0]
     if not name.isidentifier() or not name.endswith("Error"):
-        return ""
+        return ErrorObject(text=text)
     words = "".join(f"_{c}" if c.isupper() else c for c in name.removesuffix("Error"))
-    return words.lstrip("_").upper()
+    return ErrorObject(text=text, reason=words.lstrip("_").upper())
 
 
-def _parse_status_details(data: bytes) -> str:
+def _parse_error_info(data: bytes) -> error_details_pb2.ErrorInfo:
+    """Return the ErrorInfo of a serialized status; an empty one if it has none."""
     info = error_details_pb2.ErrorInfo()
-    try:
+    with suppress(DecodeError):
         for detail in status_pb2.Status.FromString(data).details:
             if detail.Unpack(info):
-                return str(info.reason)
-    except DecodeError:
-        pass
-    return ""
+                break
+    return info
 
 
 def _take_event_id(response: a2a_pb2.StreamResponse) -> str:
