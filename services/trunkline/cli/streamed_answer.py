@@ -116,7 +116,9 @@ class StreamedAnswer:
         """Print the rest of the answer and end the line. The turn must have ended."""
         if self._merged is not None:
             # It has the texts that were not printed yet, in its own order.
-            self._out.replace_with(self._merged.text)
+            self._out.replace_with(
+                self._merged.text, [artifact.shown for artifact in self._order]
+            )
         else:
             for artifact in self._order:
                 artifact.complete()
@@ -241,6 +243,11 @@ class _Artifact:
     def text(self) -> str:
         return "".join([*self._written, *self._unwritten])
 
+    @property
+    def shown(self) -> str:
+        """The printed text."""
+        return "".join(self._written) + self._expected
+
     def add(self, parts: Iterable[Mapping[str, Any]]) -> None:
         self.files += _find_files(parts)
         self._append(render_parts(parts, at_line_start=self.ends_line))
@@ -263,7 +270,7 @@ class _Artifact:
     def replace(self, parts: Iterable[Mapping[str, Any]]) -> None:
         self.files = _find_files(parts)
         text = render_parts(parts)
-        shown = "".join(self._written) + self._expected
+        shown = self.shown
         self._written, self._unwritten, self._expected = [], [], ""
         if shown.startswith(text):
             self._written, self._expected = [text], shown[len(text) :]
@@ -307,11 +314,11 @@ class _Printer:
             self._write(text)
             self._pieces.append(text)
 
-    def replace_with(self, text: str) -> None:
+    def replace_with(self, text: str, artifacts: Iterable[str]) -> None:
         """Print what `text` has beyond the printed text, no line twice.
 
-        If printed lines are not in `text`, it is another text: print all of it on a new line,
-        unless the printed text ends with it.
+        `artifacts` are the printed texts of the artifacts. If none of them is in `text`, it is
+        another text: print all of it on a new line, unless the printed text ends with it.
         """
         printed = self.text
         if text.startswith(printed):
@@ -320,15 +327,24 @@ class _Printer:
         if f"\n{printed.rstrip()}".endswith(f"\n{text.rstrip()}"):
             return
         self.end_line()
-        printed_lines = Counter(printed.splitlines())
-        if printed_lines - Counter(text.splitlines()):
+        unprinted_lines = _count_lines(text)
+        printed_lines: Counter[str] = Counter()
+        for artifact in artifacts:
+            lines = _count_lines(artifact)
+            if lines <= unprinted_lines:
+                unprinted_lines -= lines
+                printed_lines += lines
+        if not printed_lines:
             self.write(text)
             return
+        follows_printed = True
         for line in text.splitlines():
             if printed_lines[line]:
                 printed_lines[line] -= 1
-            else:
+                follows_printed = True
+            elif line.strip() or not follows_printed:
                 self.write(f"{line}\n")
+                follows_printed = False
 
     @property
     def is_at_line_start(self) -> bool:
@@ -337,6 +353,11 @@ class _Printer:
     def end_line(self) -> None:
         if not self.is_at_line_start:
             self.write("\n")
+
+
+def _count_lines(text: str) -> Counter[str]:
+    """Count the lines of a text that are not blank."""
+    return Counter(line for line in text.splitlines() if line.strip())
 
 
 def render_parts(parts: Iterable[Mapping[str, Any]], *, at_line_start: bool = True) -> str:

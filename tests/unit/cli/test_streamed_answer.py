@@ -169,6 +169,27 @@ def test_a_missing_part_is_named_and_no_line_is_printed_twice(order: tuple[str, 
     assert answer.text == whole
 
 
+@pytest.mark.parametrize("ends", [True, False])
+def test_the_text_of_a_failed_part_repeats_no_other_text(ends: bool) -> None:
+    # The failed part's text is in no answer, and can't be withdrawn.
+    screen, answer = show(
+        [
+            first("a", "one\n ", name="streaming_result", last=True),
+            first("b", "half of t", name="streaming_result", last=ends),
+            first("c", "three\n[x]\n\n4", name="streaming_result", last=True),
+            first("p", 'one\n \nCould not answer "two".\n', name="partial_result"),
+            piece("p", "three\n[x]\n\n4", name="partial_result", last=True),
+            COMPLETED,
+        ]
+    )
+    rest = "three\n[x]\n\n4\n"
+    if ends:
+        assert screen.out == f'one\n \nhalf of t\n{rest}Could not answer "two".\n'
+    else:
+        assert screen.out == f'one\n \nhalf of t\nCould not answer "two".\n{rest}'
+    assert answer.text == 'one\n \nCould not answer "two".\nthree\n[x]\n\n4'
+
+
 def test_a_whole_answer_in_pieces_is_whole() -> None:
     pieces = [first("p", "one ", name="partial_result"), piece("p", "two", name="partial_result")]
     screen, answer = show([*pieces, COMPLETED])
