@@ -140,6 +140,22 @@ async def test_a_file_from_below_stays_the_child_s_after_a_resume_from_the_journ
     assert state["outcomes"]["step-1"].files
 
 
+async def test_a_failure_from_below_is_named_once(mesh: SmallMesh) -> None:
+    await open_tree(mesh)
+    await mesh.supervise(name="top", agents=["supervisor"], tags=["top"])
+
+    failed = await mesh.ask("@supervisor @echo fail too wet", agent="top")
+    partial = await mesh.ask("@supervisor echo hello, and @echo fail too wet", agent="top")
+
+    line = 'Could not answer "fail too wet": too wet (agent echo).'
+    assert failed.task.status.state == State.TASK_STATE_FAILED
+    assert status_texts(failed) == line
+    assert texts(partial)[-1] == f"hello\n{line}"
+    # A takeover of the parent has the same outcome.
+    assert failed.children[0].finished.failures_named
+    assert failed.children[0].finished.text == line
+
+
 async def test_supervisors_that_may_ask_each_other_do_not_loop(mesh: SmallMesh) -> None:
     await mesh.join(echo)
     await mesh.supervise(name="left", agents=["right", "echo"], tags=["turn"])

@@ -10,7 +10,7 @@ from trunkline.supervisor.request_splitter import MAX_STEPS
 from trunkline.supervisor.router import SEARCHED_CHARS, Router, top_agents
 from trunkline.supervisor.step_runner import SupervisorTurn
 from trunkline.supervisor.steps import Step
-from trunkline.task_states import OUTCOME_KEY, StateValue, TaskOutcome
+from trunkline.task_states import FAILURES_NAMED_KEY, OUTCOME_KEY, StateValue, TaskOutcome
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import agent_card_pb2, artifact_pb2, event_pb2, part_pb2
@@ -152,6 +152,8 @@ def find_second_choice(step: Step, outcome: Outcome) -> Step | None:
 
 
 def _describe_failure(step: Step, outcome: Outcome) -> str:
+    if outcome.names_failures:
+        return outcome.text
     reason = " ".join(outcome.text.split()).removesuffix(".") or "it gave no reason"
     source = f" (agent {outcome.agent})" if outcome.agent else ""
     return f"Could not answer {step.quoted}: {reason}{source}."
@@ -228,7 +230,8 @@ async def deliver_answer(turn: SupervisorTurn, answer: CombinedAnswer) -> None:
     elif answer.state == State.TASK_STATE_AUTH_REQUIRED:
         await task.require_auth(status_text)
     else:
-        await task.fail(status_text)
+        metadata = {FAILURES_NAMED_KEY: True}
+        await task.enter(State.TASK_STATE_FAILED, status_text, metadata=metadata)
 
 
 async def ask_user(turn: SupervisorTurn, question: str) -> None:
