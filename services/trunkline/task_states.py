@@ -70,6 +70,10 @@ A supervisor above repeats such a text as it is.
 """
 
 
+PARTS_MISSING_KEY: Final = "trunkline/parts-missing"
+"""The key in the metadata of a task that waits for input, and whose answer so far lacks a part."""
+
+
 class TaskOutcome(StrEnum):
     """The outcome of a task that has ended."""
 

@@ -16,6 +16,7 @@ from trunkline.journal.fold import Fold
 from trunkline.mesh.agents import build_agents
 from trunkline.settings import AgentSettings, Settings, SupervisorSettings
 from trunkline.supervisor.recovery import recover_state
+from trunkline.task_states import find_outcome
 from trunkline.tasks.context import TaskContext
 from trunkline.tools.config import McpConfig
 from trunkline.v1 import snapshot_pb2, task_pb2
@@ -138,6 +139,22 @@ async def test_a_file_from_below_stays_the_child_s_after_a_resume_from_the_journ
     assert ended.artifacts[0].origin.path == ["team", "echo"]
     assert state is not None
     assert state["outcomes"]["step-1"].files
+
+
+async def test_a_part_that_failed_before_a_question_is_still_missing_after_its_answer(
+    mesh: SmallMesh,
+) -> None:
+    await mesh.join(echo)
+    await mesh.supervise(name="team", agents=["echo"], tags=["team"])
+    await mesh.supervise(agents=["team"])
+
+    waiting = await mesh.ask("@team echo hello, @echo fail too wet, and @echo ask Which colour?")
+    answered = await mesh.ask("blue", task_id=waiting.task.id)
+
+    assert waiting.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    assert texts(answered)[-1] == "answer: blue"
+    for snapshot in (answered, await mesh.get_task(waiting.children[0].started.task_id)):
+        assert find_outcome(snapshot.task.status.state, snapshot.task.metadata) == "partial"
 
 
 async def test_a_failure_from_below_is_named_once(mesh: SmallMesh) -> None:

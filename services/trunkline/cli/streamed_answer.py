@@ -71,18 +71,12 @@ class StreamedAnswer:
 
     @property
     def text(self) -> str:
-        """The text of the artifacts or of the status.
-
-        The artifacts' text is preferred if the task completed, else that of the status. If the
-        preferred one is empty, it is the other one.
-        """
+        """The text of the artifacts; without any, that of the status."""
         if self._merged is not None:
             content = self._merged.text
         else:
             content = _join_lines(artifact.text for artifact in self._order)
-        if self.is_completed:
-            return content or self.status_text
-        return self.status_text or content
+        return content or self.status_text
 
     @property
     def files(self) -> list[Mapping[str, Any]]:
@@ -116,9 +110,7 @@ class StreamedAnswer:
         """Print the rest of the answer and end the line. The turn must have ended."""
         if self._merged is not None:
             # It has the texts that were not printed yet, in its own order.
-            self._out.replace_with(
-                self._merged.text, [artifact.shown for artifact in self._order]
-            )
+            self._out.replace_with(self._merged.text, [artifact.shown for artifact in self._order])
         else:
             for artifact in self._order:
                 artifact.complete()

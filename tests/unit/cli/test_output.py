@@ -99,6 +99,8 @@ def test_a_task_is_described_with_all_its_steps() -> None:
     approval.requested.approval_id, approval.requested.tool = "t-1.1", "shop/order"
     approval.answered.decision = event_pb2.APPROVAL_DECISION_REJECTED
     approval.answered.reason = "too dear"
+    snapshot.artifacts.add()
+    snapshot.artifacts.add()
     artifact = snapshot.task.artifacts.add(artifact_id="a-1", name="answer")
     artifact.parts.add(text="x" * 500)
     artifact = snapshot.task.artifacts.add(artifact_id="a-2")
@@ -132,6 +134,31 @@ def test_a_task_is_described_with_all_its_steps() -> None:
     assert lines[18] == (
         "artifact  a-2: [file f.bin, 3 bytes] [file unnamed at https://example.com/] [data]"
     )
+
+
+def test_a_task_shows_each_text_once_and_that_its_answer_is_partial() -> None:
+    snapshot = snapshot_pb2.TaskSnapshot(agent="top", turn=2)
+    snapshot.task.status.state = task_pb2.TASK_STATE_COMPLETED
+    snapshot.task.metadata["trunkline/outcome"] = "partial"
+    synthesis = event_pb2.ARTIFACT_KIND_SYNTHESIS
+    for text, turn, kind, writer in (
+        ("of a child", 1, event_pb2.ARTIFACT_KIND_UNSPECIFIED, "t-2"),
+        ("of a child's child", 1, synthesis, "t-2"),
+        ("of a child", 2, event_pb2.ARTIFACT_KIND_ANSWER, "t-3"),
+        ("draft", 2, event_pb2.ARTIFACT_KIND_DRAFT, ""),
+        ("whole", 2, synthesis, ""),
+    ):
+        snapshot.task.artifacts.add(name="answer").parts.add(text=text)
+        info = snapshot.artifacts.add(turn=turn, kind=kind)
+        if writer:
+            info.origin.task_id = writer
+    lines = list(describe(snapshot))
+    assert "state     completed (partial: a part of the answer is missing)" in lines
+    # The combined answer of turn 2 has the text of its agents; turn 1 has no such answer.
+    assert [line for line in lines if line.startswith("artifact")] == [
+        "artifact  answer: of a child",
+        "artifact  answer: whole",
+    ]
 
 
 def test_model_calls_of_a_task_are_counted_by_purpose() -> None:
