@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from trunkline.client import Directory
 from trunkline.errors import ConfigurationError
 from trunkline.journal.fold import Fold
 from trunkline.mesh.agents import build_agents
-from trunkline.settings import AgentSettings, Settings, SupervisorSettings
+from trunkline.settings import AgentSettings, PolicySettings, Settings, SupervisorSettings
 from trunkline.supervisor.recovery import recover_state
 from trunkline.task_states import find_outcome
 from trunkline.tasks.context import TaskContext
@@ -246,9 +247,30 @@ def test_circles_and_unknown_names_in_the_settings_are_refused(
         build()
 
 
-def test_a_table_of_an_unknown_agent_is_refused(tmp_path: Path) -> None:
-    settings = Settings(data_dir=tmp_path, agent_options={"mth": AgentSettings(timeout_s=1)})
-    with pytest.raises(ConfigurationError, match=r"\[agent.mth\]: there is no agent 'mth'"):
+@pytest.mark.parametrize(
+    ("tables", "problem"),
+    [
+        ({"agent_options": {"mth": AgentSettings(timeout_s=1)}}, r"\[agent.mth\]: there is no"),
+        # A rule for a wrong name would protect nothing.
+        (
+            {"policy": PolicySettings(callers={"mth": ("echo",)})},
+            r"\[policy.callers\] mth: .* 'mth'",
+        ),
+        (
+            {"policy": PolicySettings(callers={"echo": ("mth",)})},
+            r"\[policy.callers\] echo: .* 'mth'",
+        ),
+        (
+            {"supervisors": {"a": SupervisorSettings(agents=("math",), default_agent="echo")}},
+            r"\[supervisor.a\] default_agent: it may not ask 'echo'",
+        ),
+    ],
+)
+def test_tables_of_unknown_agents_are_refused(
+    tables: dict[str, Any], problem: str, tmp_path: Path
+) -> None:
+    settings = Settings(data_dir=tmp_path, **tables)
+    with pytest.raises(ConfigurationError, match=problem):
         build_agents(settings, McpConfig({}), None, plugins=load_plugins())  # type: ignore[arg-type]
 
 
