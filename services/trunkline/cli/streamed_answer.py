@@ -223,7 +223,7 @@ class _Artifact:
         self.has_output = False
         """True once some of its text was printed."""
         self.starts_over = False
-        """True if printed text was wrong, so that the whole text is printed again."""
+        """True if printed text was wrong, so that the text is printed again on a new line."""
         self.ends_line = True
         """True if the text is empty or ends with a line break."""
         self._written: list[str] = []
@@ -251,11 +251,11 @@ class _Artifact:
         if self._expected:
             size = min(len(text), len(self._expected))
             if text[:size] != self._expected[:size]:
-                self._start_over()
-            else:
-                self._written.append(text[:size])
-                self._expected = self._expected[size:]
-                text = text[size:]
+                self._start_over(self.shown, self.text + text)
+                return
+            self._written.append(text[:size])
+            self._expected = self._expected[size:]
+            text = text[size:]
         if text:
             self._unwritten.append(text)
 
@@ -269,12 +269,12 @@ class _Artifact:
         elif text.startswith(shown):
             self._written, self._unwritten = [shown], [text[len(shown) :]]
         else:
-            self._unwritten, self.starts_over = [text], True
+            self._start_over(shown, text)
         self.ends_line = not text or text.endswith("\n")
 
     def complete(self) -> None:
-        if self._expected:
-            self._start_over()
+        if self._expected and not self._expected.startswith("\n"):
+            self._start_over(self.shown, self.text)
         self.is_complete = True
 
     def take_unwritten(self) -> str:
@@ -285,9 +285,15 @@ class _Artifact:
         self.starts_over = False
         return text
 
-    def _start_over(self) -> None:
-        self._unwritten = [*self._written, *self._unwritten]
-        self._written, self._expected, self.starts_over = [], "", True
+    def _start_over(self, shown: str, text: str) -> None:
+        """Print `text` again, without the first lines that the printed text has as well."""
+        size = 0
+        for line in text.splitlines(keepends=True):
+            if not (line.endswith("\n") and shown.startswith(line, size)):
+                break
+            size += len(line)
+        self._written, self._unwritten = [text[:size]], [text[size:]]
+        self._expected, self.starts_over = "", True
 
 
 class _Printer:

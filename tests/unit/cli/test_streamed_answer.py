@@ -262,6 +262,21 @@ def test_text_that_stays_rewound_is_shown_again() -> None:
     assert answer.text == "one"
 
 
+@pytest.mark.parametrize(
+    "again",
+    [
+        [first("a", "one\nfailed\ntwo", last=True)],
+        [first("a", "one\n"), piece("a", "failed\ntwo", last=True)],
+        [first("a", "one"), piece("a", "\nfailed\ntwo", last=True)],
+    ],
+)
+def test_a_text_that_starts_over_repeats_no_whole_line(again: list[dict[str, Any]]) -> None:
+    """The plain view sends an answer anew when one of its steps failed after it had written."""
+    screen, answer = show([first("a", "one\n"), piece("a", "half of "), *again, COMPLETED])
+    assert screen.out == "one\nhalf of \nfailed\ntwo\n"
+    assert answer.text == "one\nfailed\ntwo"
+
+
 def test_another_text_under_the_same_id_starts_on_a_new_line() -> None:
     screen, answer = show([first("a", "one"), first("a", "two"), COMPLETED])
     assert screen.out == "one\ntwo\n"
