@@ -71,7 +71,7 @@ class TurnReport:
     outcome: str
     """complete, partial or failed. Empty: the task has not ended."""
     answer: str
-    """What the agents wrote; if they wrote nothing, the text of the status."""
+    """The text that the agents wrote; without any, the text of the status."""
     status_text: str
     """A question, or the reason why the task failed."""
     agent: str
