@@ -51,13 +51,15 @@ def combine_outcomes(steps: Sequence[Step], outcomes: Mapping[str, Outcome]) -> 
         (step, outcomes.get(step.id) or failed_outcome(step.agent, "it was not run"))
         for step in steps
     ]
+    answers = [outcome for _, outcome in results if outcome.is_answer]
+    has_content = any(outcome.text or outcome.files for outcome in answers)
+    # Among other answers, silence is named, because the reader can't know whose is missing.
     lines = [
-        _describe_failure(step, outcome) if outcome.is_failure else outcome.text
+        _render_outcome(step, outcome, names_silence=has_content)
         for step, outcome in results
         if not outcome.is_waiting
     ]
     text = "\n".join(line for line in lines if line)
-    answers = [outcome for _, outcome in results if outcome.is_answer]
     whole = CombinedAnswer(
         State.TASK_STATE_COMPLETED,
         text,
@@ -75,8 +77,8 @@ def combine_outcomes(steps: Sequence[Step], outcomes: Mapping[str, Outcome]) -> 
         return CombinedAnswer(question.state, "", status_text, is_partial=whole.is_partial)
     if not answers:
         return CombinedAnswer(State.TASK_STATE_FAILED, "", text)
-    if not whole.files and not any(outcome.text for outcome in answers):
-        return replace(whole, status_text=f"{' and '.join(whole.agents)} left no answer.")
+    if not has_content:
+        return replace(whole, status_text=_describe_silence(" and ".join(whole.agents)))
     return whole
 
 
@@ -164,6 +166,17 @@ def _describe_failure(step: Step, outcome: Outcome) -> str:
     reason = " ".join(outcome.text.split()).removesuffix(".") or "it gave no reason"
     source = f" (agent {outcome.agent})" if outcome.agent else ""
     return f"Could not answer {step.quoted}: {reason}{source}."
+
+
+def _render_outcome(step: Step, outcome: Outcome, *, names_silence: bool) -> str:
+    if outcome.is_failure:
+        return _describe_failure(step, outcome)
+    is_silent = not outcome.text and not outcome.files
+    return _describe_silence(outcome.agent) if is_silent and names_silence else outcome.text
+
+
+def _describe_silence(agents: str) -> str:
+    return f"{agents} left no answer."
 
 
 def _describe_example(card: agent_card_pb2.AgentCard) -> str:
