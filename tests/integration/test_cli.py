@@ -116,8 +116,8 @@ async def test_json_output_names_the_agent_and_the_reason(mesh: MeshProcess) -> 
     assert result.out.count("\n") == 1
     answer = result.json
     assert list(answer) == [
-        "state", "outcome", "answer", "agent", "confidence", "reasons", "task_id", "context_id",
-        "trace_id",
+        "state", "outcome", "answer", "status_text", "agent", "confidence", "reasons", "task_id",
+        "context_id", "trace_id",
     ]  # fmt: skip
     assert (answer["state"], answer["answer"], answer["agent"]) == ("completed", "3", "math")
     assert answer["outcome"] == "complete"
@@ -194,6 +194,14 @@ async def test_a_mesh_that_the_environment_names_is_not_replaced() -> None:
     result = await run_command("ask", "echo hi", TRUNKLINE_URL=url)
     assert (result.exit, result.out) == (4, "")
     assert result.err.startswith(f"error: {url} can't be reached: no mesh answers there")
+
+
+async def test_a_chat_with_a_mesh_that_is_not_there_exits_with_4() -> None:
+    url = "http://127.0.0.1:1"
+    result = await run_command("chat", "--url", url, stdin="hello\n")
+    assert (result.exit, result.out) == (4, "")
+    assert result.err.startswith(f"error: {url} can't be reached: no mesh answers there")
+    assert result.err.count("\n") == 1
 
 
 async def test_a_question_about_a_task_starts_no_mesh() -> None:

@@ -28,6 +28,7 @@ from trunkline.cli.terminal import (
 from trunkline.errors import (
     InvalidArgumentError,
     PeerTimeoutError,
+    PeerUnavailableError,
     TaskNotCancelableError,
     TrunklineError,
 )
@@ -71,6 +72,9 @@ class TurnReport:
     outcome: str
     """complete, partial or failed. Empty: the task has not ended."""
     answer: str
+    """The text that the agents wrote; without any, the text of the status."""
+    status_text: str
+    """A question, or the reason why the task failed."""
     agent: str
     confidence: float | None
     reasons: list[str]
@@ -153,6 +157,7 @@ async def build_report(
         state=turn_state(answer),
         outcome=answer.outcome or _OUTCOMES.get(turn_state(answer), ""),
         answer=answer.text,
+        status_text=answer.status_text,
         agent=", ".join(answer.agents) or route.get("agent") or agent or "",
         confidence=route.get("confidence"),
         reasons=list(route.get("reasons", [])),
@@ -338,8 +343,8 @@ def chat(
     """Send each line of stdin as a turn of one conversation until stdin ends.
 
     Ctrl-C cancels the running turn. Stdin may be a terminal or a pipe. `/help` lists the lines that
-    are commands. The errors of a turn are printed. The exit code tells only whether a mesh was
-    found.
+    are commands. The errors of a turn are printed, and the chat continues, but it ends if no mesh
+    answers the first turn. The exit code tells only whether a mesh was found.
     """
     # One event loop serves the whole conversation and runs only during turns. While input() waits
     # for a line, the terminal handles Ctrl-C and line editing as usual.
@@ -379,6 +384,8 @@ def _run_line(runner: asyncio.Runner, conversation: "_Conversation", line: str) 
     except KeyboardInterrupt:
         runner.run(conversation.cancel())
     except TrunklineError as error:
+        if isinstance(error, PeerUnavailableError) and not conversation.has_mesh:
+            raise
         print_error(error)
 
 
@@ -409,6 +416,8 @@ class _Conversation:
     # The task that waits for the next line, if any.
     task_id: str = ""
     last_task_id: str = ""
+    # True once a mesh has answered.
+    has_mesh: bool = False
 
     def __post_init__(self) -> None:
         self._exit_stack = AsyncExitStack()
@@ -454,6 +463,7 @@ class _Conversation:
             self._client, answer, text, task_id=self.task_id, context_id=self.context_id
         )
         self._running = None
+        self.has_mesh = True
         self.context_id = answer.context_id or self.context_id
         self.last_task_id = answer.task_id
         self.task_id = answer.task_id if turn_exit_code(answer) is ExitCode.INPUT_REQUIRED else ""

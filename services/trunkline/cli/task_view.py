@@ -11,7 +11,7 @@ from trunkline.cli.model_calls import ModelCalls, count_model_calls
 from trunkline.cli.terminal import paint_state, print_json, print_wrapped
 from trunkline.cli.times import describe_time, render_duration, time_cell
 from trunkline.errors import TraceNotFoundError, UnsupportedOperationError
-from trunkline.task_states import INTERRUPTED, TERMINAL, state_name
+from trunkline.task_states import INTERRUPTED, TERMINAL, TaskOutcome, find_outcome, state_name
 from trunkline.tasks.approvals import render_decision
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, snapshot_pb2
 
@@ -85,9 +85,27 @@ def describe(
         yield f"tool      {_tool_call(call)}"
     for approval in snapshot.approvals:
         yield f"approval  {_approval(approval)}"
-    writers = {index: info.origin.agent for index, info in enumerate(snapshot.artifacts)}
-    for index, artifact in enumerate(snapshot.task.artifacts):
-        yield f"artifact  {_artifact(artifact, writer=writers.get(index, ''))}"
+    for artifact, info in _unrepeated_artifacts(snapshot):
+        yield f"artifact  {_artifact(artifact, writer=info.origin.agent)}"
+
+
+def _unrepeated_artifacts(
+    snapshot: snapshot_pb2.TaskSnapshot,
+) -> Iterator[tuple[artifact_pb2.Artifact, snapshot_pb2.ArtifactInfo]]:
+    """Yield the artifacts without those whose text is in a combined answer as well."""
+    synthesis = event_pb2.ARTIFACT_KIND_SYNTHESIS
+    is_combined = {
+        info.turn
+        for info in snapshot.artifacts
+        if info.kind == synthesis and not info.HasField("origin")
+    }
+    for artifact, info in zip(snapshot.task.artifacts, snapshot.artifacts, strict=True):
+        is_of_child = info.HasField("origin")
+        if info.turn in is_combined:
+            if not is_of_child and info.kind != event_pb2.ARTIFACT_KIND_DRAFT:
+                yield artifact, info
+        elif not (is_of_child and info.kind == synthesis):
+            yield artifact, info
 
 
 def _identity(snapshot: snapshot_pb2.TaskSnapshot) -> Iterator[str]:
@@ -99,6 +117,9 @@ def _identity(snapshot: snapshot_pb2.TaskSnapshot) -> Iterator[str]:
     for message in snapshot.task.history:
         if message.role == message_pb2.ROLE_USER:
             yield f"question  {excerpt_parts(message.parts)}"
+    outcome = find_outcome(status.state, snapshot.task.metadata)
+    partial = " (partial: a part of the answer is missing)"
+    state += partial if outcome is TaskOutcome.PARTIAL else ""
     yield f"state     {state}" + (f": {text}" if text else "")
     yield f"agent     {snapshot.agent}, turn {snapshot.turn}"
     yield f"context   {snapshot.task.context_id}"

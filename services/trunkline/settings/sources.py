@@ -52,12 +52,12 @@ _FLAGS: Final = {
     "default_agent": "--default",
     "allow_webhook": "--allow-webhook",
 }
+# The limit on the keys that an error lists beside one that is meant.
+_LISTED_KEYS: Final = 40
 _TYPES: Final[Mapping[str, Any]] = get_type_hints(Settings)
 _GROUP_KEYS: Final = frozenset(
     name.removeprefix(f"{_GROUP}_") for name in _TYPES if name.startswith(f"{_GROUP}_")
 )
-# An unknown key's error lists the known ones of a table up to this size.
-_LISTED_KEYS: Final = 20
 # Settings that the file has no key for.
 _NOT_KEYS: Final = frozenset(
     {"agent_options", "plugins", "remotes", "scopes", "supervisors"}
@@ -306,13 +306,15 @@ def _raise(error: ErrorDetails, where: str, path: Sequence[str]) -> NoReturn:
 
 
 def _unknown_key(where: str, keys: Sequence[str]) -> ConfigurationError:
+    similar = difflib.get_close_matches(where.split()[-1].rpartition(".")[2], keys, n=1)
+    advice = [f"did you mean {key}?" for key in similar]
+    # The list of all settings is longer than a screen.
     if len(keys) <= _LISTED_KEYS:
-        known = f"there are: {', '.join(keys)}"
+        advice.insert(0, f"there are: {', '.join(keys)}")
     else:
-        similar = difflib.get_close_matches(where.rpartition(".")[2], keys, n=1)
-        known = "".join(f"did you mean {key}? " for key in similar)
-        known += "`trunkline config schema` prints all"
-    return ConfigurationError(where=where, problem=f"no such setting; {known}")
+        advice.append("`trunkline config schema` prints all")
+    problem = "; ".join(["no such setting", *advice]).replace("?;", "?")
+    return ConfigurationError(where=where, problem=problem)
 
 
 def _list_keys(path: Sequence[str] = ()) -> list[str]:

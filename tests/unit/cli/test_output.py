@@ -133,6 +133,7 @@ def test_a_task_is_described_with_all_its_steps() -> None:
     artifact = snapshot.task.artifacts.add(artifact_id="a-1", name="answer")
     artifact.parts.add(text="x" * 500)
     snapshot.artifacts.add(artifact_id="a-1").origin.agent = "math"
+    snapshot.artifacts.add(artifact_id="a-2")
     artifact = snapshot.task.artifacts.add(artifact_id="a-2")
     artifact.parts.add(raw=b"123", filename="f.bin")
     artifact.parts.add(url="https://example.com/")
@@ -164,6 +165,31 @@ def test_a_task_is_described_with_all_its_steps() -> None:
     assert lines[18] == (
         "artifact  a-2: [file f.bin, 3 bytes] [file unnamed at https://example.com/] [data]"
     )
+
+
+def test_a_task_shows_each_text_once_and_that_its_answer_is_partial() -> None:
+    snapshot = snapshot_pb2.TaskSnapshot(agent="top", turn=2)
+    snapshot.task.status.state = task_pb2.TASK_STATE_COMPLETED
+    snapshot.task.metadata["trunkline/outcome"] = "partial"
+    synthesis = event_pb2.ARTIFACT_KIND_SYNTHESIS
+    for text, turn, kind, writer in (
+        ("of a child", 1, event_pb2.ARTIFACT_KIND_UNSPECIFIED, "t-2"),
+        ("of a child's child", 1, synthesis, "t-2"),
+        ("of a child", 2, event_pb2.ARTIFACT_KIND_ANSWER, "t-3"),
+        ("draft", 2, event_pb2.ARTIFACT_KIND_DRAFT, ""),
+        ("whole", 2, synthesis, ""),
+    ):
+        snapshot.task.artifacts.add(name="answer").parts.add(text=text)
+        info = snapshot.artifacts.add(turn=turn, kind=kind)
+        if writer:
+            info.origin.task_id = writer
+    lines = list(describe(snapshot))
+    assert "state     completed (partial: a part of the answer is missing)" in lines
+    # The combined answer of turn 2 has the text of its agents; turn 1 has no such answer.
+    assert [line for line in lines if line.startswith("artifact")] == [
+        "artifact  answer: of a child",
+        "artifact  answer: whole",
+    ]
 
 
 def test_model_calls_of_a_task_are_counted_by_purpose() -> None:

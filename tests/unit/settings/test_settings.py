@@ -325,6 +325,7 @@ def test_models_and_agent_options_are_tables(tmp_path: Path) -> None:
         ('[models.x]\nkey = "secret"', "models.x.key: no such setting"),
         ('models = "x"', "models: write [models.NAME]"),
         ("limits = 1", "limits: write [limits] as a table into trunkline.toml; its keys are: acc"),
+        ("supervisr.a.agents = []", "supervisr: no such setting; did you mean supervisor?"),
         ("limits.rats = 1", "limits.rats: no such setting; there are: account, burst, day_cost, d"),
         ("limits.account.a.rate = 0", "limits.account.a.rate: 0.0 is not between 0.001 and"),
         ("limits.account.a = 1", "limits.account.a: expected a table; its keys are: burst, day_co"),
