@@ -197,6 +197,8 @@ class McpConfig:
     plugin_servers: Mapping[str, str] = field(default_factory=dict)
     """By server, the agent of the plugin that brings it. No other agent is made for the server,
     also if an entry of the file replaces it."""
+    replaced: frozenset[str] = frozenset()
+    """Servers of plugins that entries of the file replace, or add to."""
 
     @property
     def configured(self) -> frozenset[str]:
@@ -218,6 +220,7 @@ class McpConfig:
             self,
             servers={**self.servers, **added},
             plugin_servers={**self.plugin_servers, **dict.fromkeys(servers, agent)},
+            replaced=self.replaced | (self.servers.keys() & servers.keys()),
         )
 
     def _merge(self, name: str, server: ServerConfig) -> ServerConfig:
