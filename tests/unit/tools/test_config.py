@@ -80,13 +80,19 @@ def test_a_relative_cwd_starts_at_the_folder_of_the_file(file: Path) -> None:
         ('{\n"mcpServers": []}', 'line 2: it must be an object with an object "mcpServers"'),
         ('{"servers": {}}', 'with an object "mcpServers"; it has: servers'),
         ('{"mcpServers": {"a": 1}}', r"mcpServers\.a: it must be an object"),
-        ('{"mcpServers": {"…": {"command": "x"}}}', r"mcpServers\.…: .* set trunkline\.agent\.name"),
+        (
+            '{"mcpServers": {"…": {"command": "x"}}}',
+            r"mcpServers\.…: .* set trunkline\.agent\.name",
+        ),
         ('{"mcpServers": {\n"a": {"command": "x"},\n"a": {}}}', r"line 3: mcpServers\.a: .* twice"),
         (
             '{"mcpServers": {"a": {"command": "x",\n"arguments": []}}}',
             r'line 2: mcpServers\.a\.arguments: unknown key; do you mean "args"\?',
         ),
-        ('{"mcpServers": {"a": {"url": "ftp://x"}}}', r"mcpServers\.a\.url: it must start with http"),
+        (
+            '{"mcpServers": {"a": {"url": "ftp://x"}}}',
+            r"mcpServers\.a\.url: it must start with http",
+        ),
         (
             '{"mcpServers": {"a": {"command": "x", "trunkline": {"agent": {"tag": []}}}}}',
             r"trunkline\.agent\.tag: unknown key",
@@ -160,7 +166,10 @@ def test_the_line_of_a_value_is_found(path: tuple[str, ...], line: int) -> None:
         ({}, r"0\.pattern: it is missing"),
         ({"pattern": "a", "anwser": "b"}, r"0\.anwser: unknown key"),
         ({"pattern": "a", "arguments": ["x"]}, r"0\.arguments: "),
-        ({"pattern": "a", "arguments": {"x": {"form": "{1}"}}}, r"0\.arguments: x\.form: unknown key"),
+        (
+            {"pattern": "a", "arguments": {"x": {"form": "{1}"}}},
+            r"0\.arguments: x\.form: unknown key",
+        ),
         (
             {"pattern": "a", "arguments": {"x": ["1", {"y": "{1}"}]}},
             r"0\.arguments: x\.1\.y: unknown key",
