@@ -1,25 +1,14 @@
 """The inventory of a mesh: what it has loaded, and why. `trunkline up` prints it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib.util import find_spec
-from typing import Any, Final
+from typing import Any
 
 from trunkline.agents.plugins import AgentPlugin
 from trunkline.reasoning import ModelChoice
 from trunkline.reasoning.models import RULES
 from trunkline.reasoning.models.providers import find_provider
-from trunkline.settings import Settings
+from trunkline.settings import Settings, list_installed_extras
 from trunkline.tools.config import McpConfig, agents_from_config
-
-# A module that each extra installs.
-_EXTRAS: Final = {
-    "speed": "uvloop",
-    "openai": "langchain_openai",
-    "anthropic": "langchain_anthropic",
-    "google": "langchain_google_genai",
-    "ollama": "langchain_ollama",
-    "embeddings": "numpy",
-}
 
 
 def describe_inventory(
@@ -56,7 +45,7 @@ def describe_inventory(
         "servers": _group((name, server_origin(name)) for name in config.servers),
         "model": "; ".join(_describe_models(settings)),
         "planner": settings.planner_model and _describe_model(settings.planner_model, settings),
-        "extras": ", ".join(name for name, module in _EXTRAS.items() if find_spec(module)),
+        "extras": ", ".join(list_installed_extras()),
     }
     return {name: text for name, text in rows.items() if text}
 

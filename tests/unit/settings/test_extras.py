@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from trunkline.settings.extras import describe_install
+from trunkline.settings import describe_install
 
 
 def test_the_command_is_that_of_the_installer(

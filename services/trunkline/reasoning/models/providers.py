@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from trunkline import telemetry
 from trunkline.errors import ModelUnavailableError
 from trunkline.reasoning.models.model_errors import ModelCallError
-from trunkline.settings import ModelSettings
-from trunkline.settings.extras import describe_install
+from trunkline.settings import ModelSettings, describe_install
 
 if TYPE_CHECKING:
     import httpx

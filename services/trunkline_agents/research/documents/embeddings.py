@@ -10,8 +10,7 @@ from urllib.parse import urlsplit
 
 from trunkline.errors import ConfigurationError, ModelUnavailableError
 from trunkline.network import is_this_machine
-from trunkline.settings import ModelSettings
-from trunkline.settings.extras import describe_install
+from trunkline.settings import ModelSettings, describe_install
 from trunkline_agents.research.documents.store import DocumentStore
 
 if TYPE_CHECKING:
