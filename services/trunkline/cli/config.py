@@ -46,7 +46,8 @@ def check_files(files: list[Path], *, as_json: bool) -> ExitCode:
     checked: list[str] = []
     code = ExitCode.OK
     # None: what `up` takes here.
-    for file in files or [None]:
+    subjects: list[Path | None] = [*files] or [None]
+    for file in subjects:
         try:
             checked += _check_current() if file is None else _check_file(file)
         except ConfigurationError as error:
