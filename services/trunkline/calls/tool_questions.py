@@ -9,8 +9,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypedDict
+from urllib.parse import urlsplit
 
-from trunkline.phrasing.schema_arguments import describe_argument, take_arguments, take_one
+from trunkline.phrasing.schema_arguments import (
+    accepts_value,
+    describe_argument,
+    take_arguments,
+    take_one,
+)
 from trunkline.tasks.approvals import accepts_json
 from trunkline.tasks.content import to_json
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -19,7 +25,10 @@ from trunkline.v1 import message_pb2, part_pb2, snapshot_pb2, tool_service_pb2
 QUESTION_KEY: Final = "trunkline/input-requests"
 """The metadata key that marks the parts of a question that come from a tool."""
 _RESPONSES: Final = "inputResponses"
+_ACTIONS: Final = frozenset({"accept", "decline", "cancel"})
 _REFUSALS: Final = {"decline": "decline", "no, thanks": "decline", "cancel": "cancel"}
+_AGREEMENTS: Final = frozenset({"done", "ok", "okay", "yes", "accept"})
+_VISIT_ANSWERS: Final = '"done" or "decline"'
 
 
 class PendingQuestion(TypedDict):
@@ -131,7 +140,8 @@ def render_question(question: PendingQuestion) -> str:
         params = request.get("params", {})
         lines.append(f"{question['tool']} asks: {params.get('message', '')}")
         if params.get("mode") == "url":
-            lines.append(f'Visit {params.get("url", "")}, then answer "done", or "decline".')
+            url = str(params.get("url", ""))
+            lines.append(f"Visit {url} (on {_find_host(url)}), then answer {_VISIT_ANSWERS}.")
             continue
         schema = params.get("requestedSchema", {})
         lines += [f"- {describe_argument(name, schema)}" for name in schema.get("properties", {})]
@@ -143,18 +153,27 @@ def read_answer(question: PendingQuestion, message: message_pb2.Message) -> Ques
     """Return what a message answers to a question."""
     given = _find_responses(message)
     text = "\n".join(part.text for part in message.parts if part.HasField("text")).strip()
+    word = text.casefold().rstrip(".!")
     responses: dict[str, Any] = {}
     missing: list[str] = []
     for key, request in question["requests"].items():
         params = request.get("params", {})
-        if isinstance(response := given.get(key), Mapping) and "action" in response:
+        schema = params.get("requestedSchema", {})
+        is_visit = params.get("mode") == "url"
+        response = given.get(key)
+        if isinstance(response, Mapping) and response.get("action") in _ACTIONS:
             responses[key] = dict(response)
-        elif action := _REFUSALS.get(text.casefold().rstrip(".!")):
+            if response["action"] == "accept" and not is_visit:
+                missing += _find_problems(response.get("content") or {}, schema)
+        elif action := _REFUSALS.get(word):
             responses[key] = {"action": action}
-        elif params.get("mode") == "url":
-            responses[key] = {"action": "accept"}
+        elif is_visit:
+            # Only a clear yes is consent.
+            responses[key] = {"action": "decline" if word == "no" else "accept"}
+            if word != "no" and word not in _AGREEMENTS:
+                missing.append(_VISIT_ANSWERS)
         else:
-            content, lacking = _read_content(text, params.get("requestedSchema", {}))
+            content, lacking = _read_content(text, schema)
             responses[key] = {"action": "accept", "content": content}
             missing += lacking
     return QuestionAnswer(responses, missing)
@@ -179,8 +198,8 @@ def _read_content(text: str, schema: Mapping[str, Any]) -> tuple[dict[str, Any],
         values = None
     if isinstance(values, dict):
         content = {name: value for name, value in values.items() if name in properties}
-        lacking = [describe_argument(name, schema) for name in required if name not in content]
-        return content, lacking
+        content = _find_defaults(schema) | content
+        return content, _find_problems(content, schema)
     taken = take_arguments(text, schema)
     open_names = [name for name in properties if name not in taken.arguments]
     if taken.missing and len(required) == 1:
@@ -191,4 +210,35 @@ def _read_content(text: str, schema: Mapping[str, Any]) -> tuple[dict[str, Any],
         value = take_one(text, name, schema)
         if value is not None:
             return {name: value}, ()
+    if taken.arguments or text.casefold().rstrip(".!") in _AGREEMENTS:
+        content = _find_defaults(schema) | taken.arguments
+        return content, _find_problems(content, schema)
     return taken.arguments, taken.missing
+
+
+def _find_defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that a form begins with."""
+    return {
+        name: about["default"]
+        for name, about in schema.get("properties", {}).items()
+        if isinstance(about, Mapping) and about.get("default") is not None
+    }
+
+
+def _find_problems(content: object, schema: Mapping[str, Any]) -> Sequence[str]:
+    """Return the values that are missing in the content of a form, or that its schema forbids."""
+    values = content if isinstance(content, Mapping) else {}
+    required = schema.get("required", ())
+    return [
+        describe_argument(name, schema)
+        for name in schema.get("properties", {})
+        if (name in required and name not in values)
+        or (name in values and not accepts_value(name, values[name], schema))
+    ]
+
+
+def _find_host(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or "an unknown host"
+    except ValueError:
+        return "an unknown host"
