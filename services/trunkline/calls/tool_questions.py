@@ -18,13 +18,12 @@ from trunkline.phrasing.schema_arguments import (
     take_one,
 )
 from trunkline.tasks.approvals import accepts_json
-from trunkline.tasks.content import to_json
+from trunkline.tasks.content import INPUT_RESPONSES, is_tool_answer, to_json
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import message_pb2, part_pb2, snapshot_pb2, tool_service_pb2
 
 QUESTION_KEY: Final = "trunkline/input-requests"
 """The metadata key that marks the parts of a question that come from a tool."""
-_RESPONSES: Final = "inputResponses"
 _ACTIONS: Final = frozenset({"accept", "decline", "cancel"})
 _REFUSALS: Final = {"decline": "decline", "no, thanks": "decline", "cancel": "cancel"}
 _AGREEMENTS: Final = frozenset({"done", "ok", "okay", "yes", "accept"})
@@ -181,10 +180,10 @@ def read_answer(question: PendingQuestion, message: message_pb2.Message) -> Ques
 
 def _find_responses(message: message_pb2.Message) -> Mapping[str, Any]:
     for part in message.parts:
-        if part.HasField("data"):
-            value = to_json(part.data)
-            if isinstance(value, Mapping) and isinstance(value.get(_RESPONSES), Mapping):
-                return value[_RESPONSES]  # type: ignore[no-any-return]
+        if is_tool_answer(part):
+            responses = to_json(part.data)[INPUT_RESPONSES]
+            if isinstance(responses, Mapping):
+                return responses
     return {}
 
 

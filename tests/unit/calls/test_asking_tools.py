@@ -16,6 +16,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from harness.mcp import asking_server
 from trunkline import TaskContext, TaskState, agent, from_langgraph
 from trunkline.testing import Mesh, mesh
+from trunkline.v1 import part_pb2
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -107,7 +108,11 @@ async def test_questions_of_tools_reach_the_caller_one_after_the_other(
     assert "A table in Rome?" in incomplete.status_text
     second = await m.ask("4 seats and a view: garden", task=first)
     assert "A table in Oslo?" in second.status_text
-    end = await m.ask("decline", task=first)
+    # Programs answer by data, which the agent does not have to list among its input modes.
+    answer = part_pb2.Part(media_type="application/json")
+    responses = {"inputResponses": {"table": {"action": "decline"}}}
+    answer.data.struct_value.update(responses)
+    end = await m.ask(answer, task=first)
     assert (end.state, end.text) == (
         TaskState.COMPLETED,
         "book: A table in Rome for 4. No table in Oslo.",

@@ -170,7 +170,7 @@ def test_choices_have_titles_and_forms_have_defaults(text: str, content: dict[st
 )
 def test_values_that_the_form_forbids_are_asked_for_again(content: dict[str, Any]) -> None:
     part = part_pb2.Part()
-    response = {"table": {"action": "accept", "content": content}}
+    response: dict[str, Any] = {"table": {"action": "accept", "content": content}}
     part.data.struct_value.update({"inputResponses": response})
     by_program = read_answer(form(CHOICES), message_pb2.Message(parts=[part]))
     by_person = read_answer(form(CHOICES), say(json.dumps(content)))
