@@ -6,7 +6,7 @@ may answer by `{"inputResponses": …}`, both as MCP has them. People answer in 
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypedDict
 from urllib.parse import urlsplit
@@ -54,8 +54,9 @@ class ToolQuestions:
     """The questions of tools in one turn, each keyed by the call that asked."""
 
     def __init__(self, task: TurnRuntime, asked: Mapping[str, PendingQuestion]) -> None:
-        """`asked` are the questions that the turn's message may answer."""
+        """`asked` are the open questions; the turn's message may answer the first of them."""
         self.open = dict(asked)
+        self._first = next(iter(asked), None)
         """The questions that wait for another turn."""
         self._message = task.message
         decided = task.pending_approvals.answers(since=task.turn)
@@ -63,10 +64,15 @@ class ToolQuestions:
         self._continuations: dict[str, tool_service_pb2.ToolContinuation] = {}
 
     def allow(self, key: str) -> bool:
-        """Return whether a call can be made: it has no question, or the turn's message answers."""
+        """Return whether a call can be made: it has no question, or the turn's message answers.
+
+        Questions are answered one by one: a "yes" must not confirm what another tool asks.
+        """
         question = self.open.get(key)
         if question is None:
             return True
+        if key != self._first:
+            return False
         answer = read_answer(question, self._message)
         if self._is_for_approvals or answer.missing:
             return False
@@ -114,18 +120,16 @@ def build_continuation(
 
 
 def build_question_message(
-    questions: Sequence[PendingQuestion], accepted_modes: Sequence[str] = ()
+    questions: Iterable[PendingQuestion], accepted_modes: Sequence[str] = ()
 ) -> message_pb2.Message:
-    """Return the message that asks the user all questions.
+    """Return the message that asks the user the first of some questions.
 
     The data part is left out if `accepted_modes` excludes JSON.
     """
-    text = part_pb2.Part(text="\n".join(render_question(question) for question in questions))
-    requests = {
-        key: request for question in questions for key, request in question["requests"].items()
-    }
+    question = next(iter(questions))
+    text = part_pb2.Part(text=render_question(question))
     data = part_pb2.Part(media_type="application/json")
-    data.data.struct_value.update({"inputRequests": requests})
+    data.data.struct_value.update({"inputRequests": question["requests"]})
     parts = [text, data] if accepts_json(accepted_modes) else [text]
     for part in parts:
         part.metadata[QUESTION_KEY] = True
