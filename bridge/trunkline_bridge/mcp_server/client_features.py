@@ -1,4 +1,4 @@
-"""What the client of a request can do, as it declares."""
+"""The features that the client of a request declares."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
