@@ -194,11 +194,11 @@ class TurnCalls:
         pending_approvals.continuation = json.dumps(continuation, ensure_ascii=False).encode()
 
     async def ask_caller(self) -> None:
-        """End the turn with the open questions of tools; without any, approvals end it."""
+        """End the turn with the first open question of a tool; without any, approvals end it."""
         questions = self._tools.questions.open.values()
         if questions and not self._turn.is_over:
             modes = self._turn.accepted_output_modes
-            await self._turn.require_input(build_question_message(list(questions), modes))
+            await self._turn.require_input(build_question_message(questions, modes))
 
     async def close(self, *, is_continued: bool) -> None:
         """Cancel streams that were left early, and server tasks unless the turn continues."""

@@ -17,6 +17,9 @@ _MAX_DEPTH: Final = 24
 # A Struct stores numbers as doubles, which round integers from this number on.
 _ROUNDED_FROM: Final = 2**53
 
+INPUT_RESPONSES: Final = "inputResponses"
+"""The key of MCP's answers in the data part that answers a question of a tool."""
+
 _DATA_TYPE: Final = "application/json"
 
 Piece: TypeAlias = str | part_pb2.Part | Mapping[str, Any]
@@ -139,6 +142,11 @@ def to_json(value: struct_pb2.Struct | struct_pb2.Value) -> Any:  # noqa: ANN401
     """Convert to a JSON value. Doubles that are whole numbers become integers."""
     text = json_format.MessageToJson(value, indent=None, ensure_ascii=False)
     return json.loads(text, parse_float=_number)
+
+
+def is_tool_answer(part: part_pb2.Part) -> bool:
+    """Return whether a data part answers a question of a tool."""
+    return part.HasField("data") and INPUT_RESPONSES in part.data.struct_value.fields
 
 
 def part_content(part: part_pb2.Part) -> bytes:
