@@ -97,6 +97,10 @@ class MatchRule(_Strict):
     """A regular expression in RE2's syntax, without distinction of case."""
     require: dict[str, _Pattern] = {}
     """Patterns that groups of `pattern` have to contain; group "0" is the whole match."""
+    exclude: dict[str, _Pattern] = {}
+    """Patterns that groups of `pattern` must not contain."""
+    contains: _Pattern | None = None
+    """A short pattern that the question has to contain, tried before `pattern`."""
     fallback: bool = False
     """Match only questions that no other tool matches."""
     arguments: Annotated[dict[str, Any], AfterValidator(_check_arguments)] = {}
