@@ -85,9 +85,8 @@ def describe(
         yield f"tool      {_tool_call(call)}"
     for approval in snapshot.approvals:
         yield f"approval  {_approval(approval)}"
-    writers = {index: info.origin.agent for index, info in enumerate(snapshot.artifacts)}
-    for index, artifact in enumerate(snapshot.task.artifacts):
-        yield f"artifact  {_artifact(artifact, writer=writers.get(index, ''))}"
+    for artifact, writer in _list_artifacts(snapshot):
+        yield f"artifact  {_artifact(artifact, writer=writer)}"
 
 
 def _identity(snapshot: snapshot_pb2.TaskSnapshot) -> Iterator[str]:
@@ -145,6 +144,22 @@ def _approval(approval: snapshot_pb2.ApprovalInfo) -> str:
     state = render_decision(answered.decision) if approval.HasField("answered") else "waits"
     reason = f" ({excerpt(answered.reason)})" if answered.reason else ""
     return f"{requested.approval_id} {requested.tool} {state}{reason}"
+
+
+def _list_artifacts(
+    snapshot: snapshot_pb2.TaskSnapshot,
+) -> Iterator[tuple[artifact_pb2.Artifact, str]]:
+    """Yield artifacts, each with the agent that was asked for it, "" for the task's own.
+
+    Those of other agents are left out if the combined answer of the turn repeats them.
+    """
+    combined = event_pb2.ARTIFACT_KIND_SYNTHESIS
+    combined_turns = {info.turn for info in snapshot.artifacts if info.kind == combined}
+    infos = dict(enumerate(snapshot.artifacts))
+    for index, artifact in enumerate(snapshot.task.artifacts):
+        info = infos.get(index, snapshot_pb2.ArtifactInfo())
+        if info.turn not in combined_turns or not info.HasField("origin"):
+            yield artifact, info.origin.agent
 
 
 def _artifact(artifact: artifact_pb2.Artifact, *, writer: str) -> str:

@@ -166,6 +166,26 @@ def test_a_task_is_described_with_all_its_steps() -> None:
     )
 
 
+def test_the_answer_of_a_supervisor_is_described_once() -> None:
+    snapshot = snapshot_pb2.TaskSnapshot(agent="supervisor", turn=2)
+    for artifact_id, agent, turn, kind in (
+        ("a-1", "math", 1, event_pb2.ARTIFACT_KIND_ANSWER),
+        ("a-2", "echo", 1, event_pb2.ARTIFACT_KIND_ANSWER),
+        ("a-3", "", 1, event_pb2.ARTIFACT_KIND_SYNTHESIS),
+        ("a-4", "math", 2, event_pb2.ARTIFACT_KIND_ANSWER),
+    ):
+        artifact = snapshot.task.artifacts.add(artifact_id=artifact_id)
+        artifact.parts.add(text=f"text of {artifact_id}")
+        info = snapshot.artifacts.add(artifact_id=artifact_id, kind=kind, turn=turn)
+        if agent:
+            info.origin.agent = agent
+    assert [line for line in describe(snapshot) if line.startswith("artifact")] == [
+        "artifact  a-3: text of a-3",
+        # The second turn has no combined answer yet.
+        "artifact  a-4 of math: text of a-4",
+    ]
+
+
 def test_model_calls_of_a_task_are_counted_by_purpose() -> None:
     turn = span("turn", start_ms=0, duration_ms=100)
     turn.attributes["trunkline.task.id"] = "t-1"
