@@ -241,7 +241,7 @@ async def test_a_line_that_is_not_utf_8_is_reported_and_the_chat_continues(
         (("up", "--a2a-grpc", "0.0.0.0:0"), "--a2a-grpc: ", 2),
         (("up", "--data", "/dev/null/x"), "/dev/null/x", 1),
         (("up", "--agent", "nowhere:nothing"), "nowhere", 2),
-        (("up", "--default", "nobody"), "nobody", 2),
+        (("up", "--default", "nobody"), "nobody", 1),
     ],
 )  # fmt: skip
 async def test_an_invalid_option_is_one_line(

@@ -105,7 +105,7 @@ async def test_a_mesh_says_what_it_has_loaded(mesh: MeshProcess, folder: Path) -
     lines = dict(line.split(maxsplit=1) for line in report.splitlines())
     assert "supervisor (bundled)" in lines["agents"]
     assert "echo, math, research (installed)" in lines["agents"]
-    assert "hello, count (--agent)" in lines["agents"]
+    assert "hello, count (greeter:hello, greeter:count)" in lines["agents"]
     assert lines["model"] == "rules"
     assert "--http" in lines["settings"]
     assert "TRUNKLINE_MCP_FILE" in lines["settings"]
