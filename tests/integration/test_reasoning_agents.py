@@ -355,15 +355,16 @@ async def test_a_card_has_the_skills_of_its_tools_also_before_their_server_has_s
         running: Mesh,
     ) -> AsyncIterator[tuple[agent_card_pb2.AgentCard, asyncio.Event]]:
         (spec,) = agents_from_config(running.config)
-        card, changed = spec.build_card(), asyncio.Event()
+        agent = ReasoningAgent(spec.build_card(), servers=spec.servers, tools=running.tools)
+        changed = asyncio.Event()
         async with (
             asyncio.timeout(TIMEOUT_S),
-            follow_tools(card, spec, running.tools)(settings, changed.set),
+            follow_tools(agent, spec, running.tools)(settings, changed.set),
         ):
             # The agent joins at once, whatever it knows.
             assert changed.is_set()
             changed.clear()
-            yield card, changed
+            yield agent.card, changed
 
     async with mesh(tmp_path, awkward=server) as running:
         async with followed(running) as (card, changed):

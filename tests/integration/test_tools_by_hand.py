@@ -32,10 +32,6 @@ class Shop:
         options = ("--mesh", self.mesh.mesh_address)
         return await asyncio.to_thread(run_in_process, "tools", command, *options, *others)
 
-    async def list_agents(self) -> str:
-        options = ("--mesh", self.mesh.mesh_address, "--json")
-        return (await asyncio.to_thread(run_in_process, "agents", *options)).out
-
     async def ask(self, text: str) -> CompletedCommand:
         url = ("--url", self.mesh.http_url)
         return await asyncio.to_thread(run_in_process, "ask", *url, text)
@@ -71,11 +67,7 @@ async def test_tools_are_listed_with_and_without_the_subcommand(shop: Shop) -> N
 
 
 async def test_a_supervisor_finds_the_agent_of_a_plain_server_by_its_tools(shop: Shop) -> None:
-    """The file has neither tags nor examples."""
-    async with asyncio.timeout(LIMIT_S):
-        # The card has the tools' skills a moment after the server has listed them.
-        while "Count words" not in await shop.list_agents():
-            pass
+    """The file has neither tags nor examples, and its server may still be starting."""
     answered = await shop.ask("the big number 42, please")
     assert answered.out == "42\n"
 

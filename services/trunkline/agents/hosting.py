@@ -307,6 +307,8 @@ def describe_host(
                 direct_replies=agent.direct_replies,
                 routable=agent.routable,
                 extended_skills=agent.extended_skills,
+                # Other agents than those of MCP servers have none.
+                card_pending=getattr(agent, "card_pending", False),
             )
             for agent in host.agents.values()
             if readiness is None or readiness.is_ready(agent.card.name)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
 
@@ -31,21 +31,30 @@ _RETRY_S: Final = 0.1
 _RETRY_MAX_S: Final = 5.0
 
 
-def follow_tools(
-    card: agent_card_pb2.AgentCard, spec: AgentSpec, source: WatchableToolSource
-) -> Lifespan:
+class AgentOfTools(Protocol):
+    """An agent whose card follows the tools of its MCP servers."""
+
+    card_pending: bool
+    """True while the card waits for the first list of the tools."""
+
+    @property
+    def card(self) -> agent_card_pb2.AgentCard:
+        """The card, whose skills change."""
+
+
+def follow_tools(agent: AgentOfTools, spec: AgentSpec, source: WatchableToolSource) -> Lifespan:
     """Return a lifespan in which the card has its skills and, after them, one for each tool.
 
     The card is registered again when the tools change, and keeps the last ones while a server is
     down or stopped. Tools are remembered in the data directory: a server that starts at its first
     use is started to learn its tools only if nothing is remembered for its entry.
     """
-    own_skills = tuple(card.skills)
+    own_skills = tuple(agent.card.skills)
 
     @asynccontextmanager
     async def lifespan(settings: Settings, on_change: Callable[[], None]) -> AsyncIterator[None]:
-        memory = _SkillMemory(settings.data_dir, card.name, spec.fingerprint)
-        followed = _FollowedTools(card, own_skills, memory, on_change)
+        memory = _SkillMemory(settings.data_dir, agent.card.name, spec.fingerprint)
+        followed = _FollowedTools(agent, own_skills, memory, on_change)
         # The agent joins the mesh at the first call.
         on_change()
         async with run_in_background(followed.follow(source, spec.servers)):
@@ -59,18 +68,20 @@ class _FollowedTools:
 
     def __init__(
         self,
-        card: agent_card_pb2.AgentCard,
+        agent: AgentOfTools,
         own_skills: Sequence[agent_card_pb2.AgentSkill],
         memory: "_SkillMemory",
         on_change: Callable[[], None],
     ) -> None:
         """Give the card the remembered skills."""
-        self._card = card
+        self._agent = agent
+        self._card = agent.card
         self._own_skills = own_skills
         self._memory = memory
         self._on_change = on_change
         remembered = memory.read()
         self._is_known = remembered is not None
+        agent.card_pending = not self._is_known
         self._set(remembered or ())
 
     async def follow(self, source: WatchableToolSource, servers: Sequence[str]) -> None:
@@ -88,13 +99,13 @@ class _FollowedTools:
             await backoff.pause()
 
     async def _learn(self, listing: ToolListing) -> None:
-        if listing.unavailable:
-            return
+        """Update the card. It keeps its skills if a server is down."""
+        was_pending, self._agent.card_pending = self._agent.card_pending, False
         skills = build_tool_skills(listing.tools)
-        is_changed = self._set(skills)
-        if is_changed:
+        is_changed = not listing.unavailable and self._set(skills)
+        if is_changed or was_pending:
             self._on_change()
-        if is_changed or not self._is_known:
+        if is_changed or not (self._is_known or listing.unavailable):
             self._is_known = True
             await asyncio.to_thread(self._memory.write, skills)
 

@@ -179,14 +179,9 @@ def _list_builders(
 def _build_tools_agent(
     spec: AgentSpec, tools: WatchableToolSource, model: ModelChoice
 ) -> ReasoningAgent:
-    card = spec.build_card()
-    return ReasoningAgent(
-        card,
-        servers=spec.servers,
-        tools=tools,
-        model=model,
-        lifespan=follow_tools(card, spec, tools),
-    )
+    agent = ReasoningAgent(spec.build_card(), servers=spec.servers, tools=tools, model=model)
+    agent.lifespan = follow_tools(agent, spec, tools)
+    return agent
 
 
 def _return_agent(agent: Agent) -> Agent:
