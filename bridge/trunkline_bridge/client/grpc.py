@@ -1,7 +1,7 @@
 """The gRPC transport: the services lf.a2a.v1 of v1.0 and a2a.v1 of v0.3."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -34,6 +34,7 @@ from trunkline_bridge.client.transport import (
     RemoteEvent,
     RemoteEvents,
     call_span,
+    parse_trace_id,
     service_headers,
 )
 from trunkline_bridge.protocol import EVENT_ID_KEY, V0_3, V1_0
@@ -260,11 +261,14 @@ class GrpcTransport:
                 call.cancel()
 
     async def _events(self, call: Any) -> AsyncIterator[RemoteEvent]:  # noqa: ANN401  a grpc call
+        trace_id: str | None = None
         try:
             async for data in call:
+                if trace_id is None:
+                    trace_id = _find_trace_id(await call.initial_metadata())
                 response = self._parse(self._service.parse_event, data)
                 self._observe_response(response)
-                yield RemoteEvent(response, _take_event_id(response))
+                yield RemoteEvent(response, _take_event_id(response), trace_id)
         except grpc.aio.AioRpcError as error:
             raise self._error(error) from None
 
@@ -317,6 +321,12 @@ class GrpcTransport:
             case grpc.StatusCode.DEADLINE_EXCEEDED:
                 return PeerTimeoutError(self._peer, "it took too long")
         return refusal_error(self._peer, text, reason or _REASONS.get(code, ""), parsed)
+
+
+def _find_trace_id(metadata: Iterable[tuple[str, str | bytes]]) -> str:
+    """Return the trace of a call by its initial metadata, or ""."""
+    values = (str(value) for name, value in metadata if name == "traceresponse")
+    return next((parse_trace_id(value) for value in values), "")
 
 
 def _as_json(message: Message) -> bytes:

@@ -20,6 +20,7 @@ from trunkline_bridge.client.errors import (
     NotProcessedError,
     http_status_error,
 )
+from trunkline_bridge.client.transport import parse_trace_id
 
 CONNECT_TIMEOUT_S: Final = 5.0
 WRITE_TIMEOUT_S: Final = 30.0
@@ -177,7 +178,7 @@ class HttpClient:
             kind = _media_type(response)
             reading = self._events(response) if kind == EVENT_STREAM else self._whole_body(response)
             async with aclosing(reading) as items:
-                trace_id = _parse_trace_id(response.headers.get("traceresponse", ""))
+                trace_id = parse_trace_id(response.headers.get("traceresponse", ""))
                 yield HttpStream(response.status_code, kind, items, trace_id)
 
     @asynccontextmanager
@@ -308,9 +309,3 @@ async def _read_error_body(response: httpx2.Response) -> bytes:
 def _media_type(response: httpx2.Response) -> str:
     kind: str = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     return kind
-
-
-def _parse_trace_id(traceresponse: str) -> str:
-    """Return the trace id of a W3C `traceresponse` header; empty if it is malformed."""
-    fields = traceresponse.split("-")
-    return fields[1] if len(fields) == 4 and len(fields[1]) == 32 else ""

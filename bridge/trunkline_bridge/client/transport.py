@@ -38,6 +38,12 @@ _RPC_SYSTEMS: Final[Mapping[ProtocolBinding, str]] = {
 }
 
 
+def parse_trace_id(traceresponse: str) -> str:
+    """Return the trace id of a W3C `traceresponse` header; empty if it is malformed."""
+    fields = traceresponse.split("-")
+    return fields[1] if len(fields) == 4 and len(fields[1]) == 32 else ""
+
+
 class RemoteEvent(NamedTuple):
     """An event of a remote task's stream."""
 

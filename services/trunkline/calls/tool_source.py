@@ -1,8 +1,8 @@
 """Tool sources for agents, such as the mesh's tool adapter."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -72,6 +72,17 @@ class ToolSource(Protocol):
         """
 
 
+class WatchableToolSource(ToolSource, Protocol):
+    """A source of tools that reports their changes."""
+
+    def watch_tools(self, servers: Sequence[str]) -> AsyncGenerator[ToolListing, None]:
+        """Yield the tools of these servers now and after each change; starts no server.
+
+        Raises:
+            PeerUnavailableError: no host serves tools, or it went away.
+        """
+
+
 class MeshTools:
     """The tools of the mesh's tool adapter."""
 
@@ -89,6 +100,12 @@ class MeshTools:
             tuple(servers), timeout_s=TOOL_SERVERS_TIMEOUT_S
         )
         return _build_listing(servers, response)
+
+    async def watch_tools(self, servers: Sequence[str]) -> AsyncGenerator[ToolListing, None]:
+        """Yield the tools of these servers now and after each change."""
+        async with aclosing(self._client().watch_tools(tuple(servers))) as responses:
+            async for response in responses:
+                yield _build_listing(servers, response)
 
     async def call_tool(
         self,
@@ -143,13 +160,21 @@ class MeshTools:
 class AllowedTools:
     """Filters a tool source by the agent's settings."""
 
-    def __init__(self, source: ToolSource, options: AgentSettings) -> None:
+    def __init__(self, source: WatchableToolSource, options: AgentSettings) -> None:
         self._source = source
         self._options = options
 
     async def list_tools(self, servers: Sequence[str]) -> ToolListing:
         """Return the tools of these servers that the agent may use."""
-        listing = await self._source.list_tools(servers)
+        return self._restrict(await self._source.list_tools(servers))
+
+    async def watch_tools(self, servers: Sequence[str]) -> AsyncGenerator[ToolListing, None]:
+        """Yield the tools that the agent may use now and after each change."""
+        async with aclosing(self._source.watch_tools(servers)) as listings:
+            async for listing in listings:
+                yield self._restrict(listing)
+
+    def _restrict(self, listing: ToolListing) -> ToolListing:
         may_use = self._options.allows_tool
         tools = tuple(tool for tool in listing.tools if may_use(tool.server, tool.name))
         return replace(listing, tools=tools)

@@ -166,7 +166,7 @@ def _parse_text(text: str) -> dict[str, Any]:
     try:
         parse_arguments(text)
     except ValueError:
-        problem = 'is not a JSON object, such as {"count": 1}'
+        problem = 'is not a JSON object, such as {"count": 1}; or give --arg NAME=VALUE'
         raise InvalidArgumentError("JSON", problem) from None
     arguments: dict[str, Any] = json.loads(text)
     return arguments

@@ -101,6 +101,13 @@ def take_one(text: str, name: str, schema: Mapping[str, Any]) -> Any:  # noqa: A
         return None
 
 
+def outline_arguments(schema: Mapping[str, Any]) -> str:
+    """Return the names of the arguments, each with the values that it may have: "unit (m, ft)"."""
+    properties = schema.get("properties", {})
+    names = list(properties)[:_PROPERTIES_LIMIT] if isinstance(properties, Mapping) else []
+    return ", ".join(_find_slot(name, schema).outline() for name in names)
+
+
 def describe_argument(name: str, schema: Mapping[str, Any]) -> str:
     """Return an argument's name, the values that it takes, and its description, for people."""
     slot = _find_slot(name, schema)
@@ -286,14 +293,20 @@ class _Slot:
                 return value
         raise ValueError(text)
 
+    def outline(self) -> str:
+        """Return the argument's name and its choices, if it has some."""
+        return f"{self.name} ({self._show_choices()})" if self.choices else self.name
+
+    def _show_choices(self) -> str:
+        titles = [title for value, title in self.choices if value is not None]
+        more = ", …" if len(titles) > _SHOWN_VALUES else ""
+        return ", ".join(titles[:_SHOWN_VALUES]) + more
+
     def describe(self) -> str:
         """Return the argument's name and the values that it takes, for people."""
         if self.choices:
-            titles = [title for value, title in self.choices if value is not None]
-            shown = ", ".join(titles[:_SHOWN_VALUES])
-            more = ", …" if len(titles) > _SHOWN_VALUES else ""
             count = "one or more" if self.kind == "enums" else "one"
-            return f"{self.name} ({count} of {shown}{more})"
+            return f"{self.name} ({count} of {self._show_choices()})"
         about = {
             "text": "a text in quotation marks",
             "number": "a number",

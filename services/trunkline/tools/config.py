@@ -1,5 +1,7 @@
 """Configuration of the tool adapter: the `mcpServers` file, and the adapter's own settings."""
 
+import hashlib
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -190,6 +192,11 @@ class ServerConfig(BaseModel):
             )
         return self
 
+    def fingerprint(self) -> str:
+        """Return a text that changes with the command or the endpoint."""
+        place = json.dumps([self.command, self.args, str(self.cwd or ""), self.url])
+        return hashlib.sha256(place.encode()).hexdigest()
+
 
 @dataclass(frozen=True, slots=True)
 class McpConfig:
@@ -244,6 +251,8 @@ class AgentSpec:
     tags: tuple[str, ...]
     examples: tuple[str, ...]
     servers: tuple[str, ...]
+    fingerprint: str
+    """Changes when the servers are other programs or endpoints."""
 
     def build_card(self) -> agent_card_pb2.AgentCard:
         """Return the agent card, without interfaces and capabilities."""
@@ -338,6 +347,7 @@ def _agent(name: str, server: ServerConfig, overlay: AgentOverlay) -> AgentSpec:
         tags=tuple(dict.fromkeys(tags or guessed)),
         examples=tuple(overlay.examples),
         servers=(name,),
+        fingerprint=server.fingerprint(),
     )
 
 
