@@ -56,7 +56,7 @@ async def test_a2acli_card_get_003(agent: StandardCli, cli: StandardCli, system:
         line = cli.at(scripted.url, A2ACLI_BEARER="undeclared")
         refused = await line.run("card", "get", "--extended", "-o", "json")
         assert {call.method for call in scripted.calls} == {"card"}
-    assert (refused.exit, refused.error["code"]) == (4, "A2ACLI_ERR_AUTH_FAILED")
+    assert (refused.exit, refused.error["code"]) == (4, "A2ACLI_ERR_CREDENTIALS_MISSING")
 
 
 async def test_a2acli_auth_008(agent: StandardCli, cli: StandardCli) -> None:
