@@ -251,7 +251,7 @@ def _tail(requirements: list[Requirement]) -> Iterator[str]:
     yield "## 7. Test evidence"
     yield ""
     yield f"- How the tool was exercised: `{COMMAND}`. The test of an identifier has its name."
-    yield "- Known gaps: of the versions before 1.0 only 0.3, which must be asked for; it has no `task list`."
+    yield "- Known gaps: of the versions before 1.0 only 0.3, which has no `task list`."
     yield ""
     yield "## 8. Error codes"
     yield ""

@@ -43,8 +43,10 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 async def test_a2acli_card_get_003(agent: StandardCli, cli: StandardCli, system: System) -> None:
     for transport in ("JSONRPC", "HTTP+JSON", "GRPC"):
-        shown = await agent.run("card", "get", "--extended", "--transport", transport)
-        assert any(skill.startswith("secret: ") for skill in shown.fields("Skill"))
+        for version in ("1.0", "0.3"):
+            flags = ("--transport", transport, "--a2a-version", version)
+            shown = await agent.run("card", "get", "--extended", *flags)
+            assert any(skill.startswith("secret: ") for skill in shown.fields("Skill")), shown
     public = await agent.run("card", "get")
     assert not any(skill.startswith("secret: ") for skill in public.fields("Skill"))
     url = system.mesh.bridged.url
