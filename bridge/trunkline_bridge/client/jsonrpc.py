@@ -170,6 +170,10 @@ class JsonRpcTransport:
             answer = None
         if isinstance(answer, dict) and isinstance(answer.get("error"), dict):
             raise jsonrpc_refusal(self._http.peer, answer["error"])
+        is_v0_3 = self._interface.version == V0_3
+        if is_v0_3 and isinstance(answer, dict) and answer.keys() == {"jsonrpc", "id"}:
+            # The reference SDK of v0.3 leaves out a result that is null.
+            return None
         if not isinstance(answer, dict) or "result" not in answer:
             if status >= 500:
                 raise ConnectionLostError(self._http.peer, f"HTTP {status}")
