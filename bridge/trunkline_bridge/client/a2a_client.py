@@ -277,9 +277,9 @@ class A2AClient:
         *,
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> Json:
-        """Call an operation of v1.0 and return the JSON of its response, unchanged.
+        """Call an operation of v1.0 and return the JSON of its response.
 
-        The agent is called even while the circuit breaker is open.
+        See `Transport.call`. The agent is called even while the circuit breaker is open.
         """
         return await self._transport().call(operation, request, options, timeout_s=timeout_s)
 

@@ -27,6 +27,7 @@ from trunkline_bridge.client.errors import (
 from trunkline_bridge.client.http import CONNECT_TIMEOUT_S, MAX_BODY_BYTES, WireObserver
 from trunkline_bridge.client.interfaces import Interface
 from trunkline_bridge.client.operations import RemoteOperation
+from trunkline_bridge.client.operations_v0_3 import find_v0_3
 from trunkline_bridge.client.tls import ChannelSecurity
 from trunkline_bridge.client.transport import (
     CALL_TIMEOUT_S,
@@ -212,6 +213,11 @@ class GrpcTransport:
         timeout_s: float,
     ) -> Json:
         """See Transport."""
+        if self._interface.version == V0_3:
+            older = find_v0_3(operation)
+            built, read = older.build(request), older.response.FromString
+            answer = await self._unary(older.grpc_method, built, read, options, timeout_s)
+            return self._parse(older.read_response, answer)
         message: Any = type(request)()
         message.CopyFrom(request)
         message.tenant = self._interface.tenant
@@ -291,7 +297,7 @@ class GrpcTransport:
         except TimeoutError:
             raise NotProcessedError(self._peer, "nothing answers at its address") from None
 
-    def _parse(self, parse: Callable[[bytes], _Parsed], data: bytes) -> _Parsed:
+    def _parse(self, parse: Callable[[Any], _Parsed], data: object) -> _Parsed:
         try:
             return parse(data)
         except (DecodeError, ValueError) as error:

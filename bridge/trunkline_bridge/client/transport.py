@@ -111,7 +111,11 @@ class Transport(Protocol):
         *,
         timeout_s: float,
     ) -> Json:
-        """Call an operation of v1.0 and return the JSON of its response, unchanged."""
+        """Call an operation of v1.0 and return the JSON of its response, unchanged.
+
+        Over v0.3 its counterpart is called, and the response converted to the JSON of v1.0.
+        UnsupportedOperationError: v0.3 has none.
+        """
 
 
 def service_headers(version: str, options: CallOptions) -> Mapping[str, str]:

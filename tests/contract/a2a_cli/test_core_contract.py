@@ -228,8 +228,18 @@ async def test_a2acli_auth_001(cli: StandardCli) -> None:
         given = await headers("--svc-param", "x-trace:abc", "--svc-param", "X-Team: red")
         assert (given["x-trace"], given["x-team"]) == ("abc", "red")
         declare(scripted)
-        refused = await line.run("send", "hi", "--api-key", "k-5", "-o", "json")
-        assert refused.error["code"] == "A2ACLI_ERR_USAGE"
+        # Credentials go where the card declares them, and nowhere else.
+        for flag, name in (("--api-key", "an API key"), ("--bearer", "a bearer token")):
+            undeclared = await line.run("send", "hi", flag, "k-5", "-o", "json")
+            assert undeclared.exit == 0
+            assert f"declares no scheme for {name}, so yours is not sent" in undeclared.err
+            sent_headers = scripted.find_requests("SendMessage")[-1].headers
+            assert "k-5" not in str(sent_headers)
+        # The schemes of a card of v0.3.
+        declare(scripted, key={"type": "apiKey", "in": "header", "name": "X-Old"})
+        assert (await headers("--api-key", "k-6"))["x-old"] == "k-6"
+        declare(scripted, token={"type": "http", "scheme": "bearer"})
+        assert (await headers("--bearer", "t-6"))["authorization"] == "Bearer t-6"
     (option,) = re.findall(
         r"--svc-param KEY:VALUE\n(.*?)\n  --", (await cli.run("help", "send")).out, re.DOTALL
     )
@@ -367,8 +377,15 @@ async def test_a2acli_ver_001(agent: StandardCli, cli: StandardCli) -> None:
             "send", "hi", "--a2a-version", "1.7", "--transport", transport, "-o", "json"
         )
         assert refused.error["code"] == "VersionNotSupportedError"
-    older = await agent.run("send", "hi", "--a2a-version", "0.3", "-o", "json")
-    assert older.error["code"] == "VersionNotSupportedError"
+        # A version before 1.0 is spoken to those who ask for it, and signaled, too.
+        older = await agent.run(
+            "send", "hi", "--a2a-version", "0.3", "--transport", transport, "--debug"
+        )
+        assert older.exit == 0, older.err
+        requests = older.err.count("--> ")
+        assert older.err.count("a2a-version: 0.3") == requests
+    unknown = await agent.run("send", "hi", "--a2a-version", "0.2", "-o", "json")
+    assert unknown.error["code"] == "VersionNotSupportedError"
     async with scripted_agent() as scripted:
         scripted.card["supportedInterfaces"][0]["protocolVersion"] = "0.3"
         legacy = await cli.at(scripted.url).run("send", "hi", "-o", "json")
@@ -381,11 +398,16 @@ async def test_a2acli_ver_001(agent: StandardCli, cli: StandardCli) -> None:
             {"url": scripted.url, "protocolBinding": "JSONRPC", "protocolVersion": "2.0"}
         ]
         newer = await cli.at(scripted.url).run("send", "hi", "-o", "json")
+        absent = await cli.at(scripted.url, A2ACLI_A2A_VERSION="0.3").run(
+            "send", "hi", "-o", "json"
+        )
+        assert absent.error["code"] == "VersionNotSupportedError"
+        assert absent.error["message"].endswith("no version 0.3 of A2A: 2.0")
     for refused, version in ((legacy, "0.3"), (original, "0.3.0"), (newer, "2.0")):
         assert refused.exit == 1
         assert refused.error["code"] == "VersionNotSupportedError"
         assert refused.error["message"].endswith(f": {version}")
-        assert ("trunkline ask" in refused.error["hint"]) == version.startswith("0.3")
+        assert ("--a2a-version 0.3" in refused.error["hint"]) == version.startswith("0.3")
 
 
 async def test_a2acli_default_001(agent: StandardCli, cli: StandardCli) -> None:

@@ -4,10 +4,12 @@ Each test is named after the requirement that it covers.
 """
 
 import asyncio
+import itertools
 import json
 import stat
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -339,13 +341,12 @@ async def test_a2acli_cli_002(cli: StandardCli) -> None:
 
 async def test_a2acli_push_001(agent: StandardCli, system: System) -> None:
     hook = system.receiver.url
-    for transport in TRANSPORTS:
+    for transport, version in itertools.product(TRANSPORTS, ("1.0", "0.3")):
         task_id = (await agent.run("send", "tck-input-required")).field("Task")
+        where = ("--transport", transport, "--a2a-version", version)
 
-        async def push(*words: str, where: str = transport) -> Any:
-            done = await agent.run(
-                "task", "push-config", *words, "-o", "json", "--transport", where
-            )
+        async def push(*words: str, where: Sequence[str] = where) -> Any:
+            done = await agent.run("task", "push-config", *words, "-o", "json", *where)
             assert done.exit == 0, done
             return done.json
 

@@ -16,8 +16,10 @@ from trunkline.cli.a2a_cli.security_schemes import DeclaredScheme, parse_schemes
 from trunkline.errors import PeerError, TrunklineError
 from trunkline.network import is_this_machine
 from trunkline.v1 import agent_card_pb2
+from trunkline_bridge.client.agent_card import v0_3_interfaces
 from trunkline_bridge.client.errors import RpcError
 from trunkline_bridge.client.http import HttpClient, HttpResponse
+from trunkline_bridge.client.interfaces import ClientVersion
 from trunkline_bridge.protocol import CARD_PATH, KEYS_PATH, V1_0, VERSION_HEADER
 from trunkline_bridge.versions.json_values import Json
 
@@ -26,6 +28,8 @@ _NOT_MODIFIED: Final = 304
 _MAX_BYTES: Final = 1024 * 1024
 _PACKAGE: Final = agent_card_pb2.DESCRIPTOR.package
 _CATALOG_PATH: Final = "/.well-known/ai-catalog.json"
+_EXTENDED: Final = "extendedAgentCard"
+_V0_3_EXTENDED: Final = "supportsAuthenticatedExtendedCard"
 _REQUIRED: Final = (
     "name", "description", "version", "supportedInterfaces", "capabilities",
     "defaultInputModes", "defaultOutputModes", "skills",
@@ -52,8 +56,17 @@ class ResolvedCard:
 
     def declares(self, capability: str) -> bool:
         """Return whether a capability is declared."""
+        if capability == _EXTENDED and self.value.get(_V0_3_EXTENDED) is True:
+            return True
         capabilities = self.value.get("capabilities")
         return isinstance(capabilities, dict) and capabilities.get(capability) is True
+
+    @property
+    def interfaces(self) -> Sequence[agent_card_pb2.AgentInterface]:
+        """Its interfaces; a card of v0.3 has them in members of another name."""
+        if self.parsed.supported_interfaces or not isinstance(self.value.get("url"), str):
+            return list(self.parsed.supported_interfaces)
+        return list(v0_3_interfaces(self.value, self.url))
 
     @property
     def required_extensions(self) -> Sequence[str]:
@@ -71,8 +84,13 @@ class CardResolver:
         cache: CardCache | None = None,
         *,
         is_validated: bool = False,
+        version: ClientVersion = V1_0,
     ) -> None:
-        """Relative paths are below `folder`. With `is_validated`, no card is taken as fresh."""
+        """Relative paths are below `folder`. With `is_validated`, no card is taken as fresh.
+
+        Agents of several versions answer with the card of `version`.
+        """
+        self._version = version
         self._http = http
         self._folder = folder
         self._cache = cache
@@ -177,7 +195,8 @@ class CardResolver:
         if cache is None:
             response = await self._get(url)
             return response.status, response.body
-        cached = await asyncio.to_thread(cache.find, url)
+        key = url if self._version == V1_0 else f"{url}#{self._version}"
+        cached = await asyncio.to_thread(cache.find, key)
         if cached and cached.is_fresh and not self._is_validated:
             return 200, cached.text.encode()
         response = await self._get(url, cached.validators if cached else {})
@@ -187,11 +206,15 @@ class CardResolver:
             old = {"etag": cached.validators.get("if-none-match", "")}
             status, body, headers = 200, cached.text.encode(), {**old, **headers}
         if status == 200:
-            await asyncio.to_thread(cache.store, url, body, headers)
+            await asyncio.to_thread(cache.store, key, body, headers)
         return status, body
 
     async def _get(self, url: str, validators: Mapping[str, str] | None = None) -> HttpResponse:
-        headers = {VERSION_HEADER: V1_0, "accept": "application/json", **(validators or {})}
+        headers = {
+            VERSION_HEADER: self._version,
+            "accept": "application/json",
+            **(validators or {}),
+        }
         response = await self._http.request("GET", url, headers=headers, timeout_s=_TIMEOUT_S)
         if len(response.body) > _MAX_BYTES:
             raise CommandError(LocalCode.CARD_INVALID, f"the document at {url} is over 1 MiB")

@@ -30,7 +30,7 @@ async def get(context: CommandContext, *, is_extended: bool, is_validated: bool)
             card = await resolver.resolve(context.reference)
         notes = {"Signature": await describe_signature(card, resolver)}
     try:
-        interface = select_interface(card, context.configuration.get("transport"))
+        interface = select_interface(card, context.configuration)
         notes["Selected"] = f"{interface.binding} {interface.version} {interface.url}"
     except CommandError as error:
         notes["Selected"] = f"none ({error.message})"
@@ -41,7 +41,7 @@ async def get(context: CommandContext, *, is_extended: bool, is_validated: bool)
                 LocalCode.CARD_INVALID, f"the card breaks the schema: {'; '.join(problems)}"
             )
         notes["Schema"] = "valid"
-    ResultPrinter(context).card(card.value, notes)
+    ResultPrinter(context).card(card, notes)
 
 
 async def _read_extended(context: CommandContext) -> ResolvedCard:

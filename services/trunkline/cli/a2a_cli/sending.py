@@ -95,7 +95,6 @@ async def _send_only(
 
 def _announce(context: CommandContext, task_id: str) -> None:
     """Print the id of the task as soon as it is known, so that an interruption does not lose it."""
-    agent = shlex.quote(context.reference)
     # The id is the agent's: it must not become a command of the user's shell.
-    command = f"{PROGRAM} task get --agent-card {agent} --wait {shlex.quote(task_id)}"
+    command = f"{PROGRAM} task get {context.target} --wait {shlex.quote(task_id)}"
     context.console.warn(f"task {task_id}; `{command}` follows it")

@@ -13,7 +13,7 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.artifacts.references import sanitize_filename
 from trunkline.cli.a2a_cli.console import pretty
 from trunkline.cli.a2a_cli.failures import CommandError, LocalCode, usage
-from trunkline.cli.a2a_cli.output import ResultPrinter
+from trunkline.cli.a2a_cli.output import CANCELED, ResultPrinter
 from trunkline.cli.a2a_cli.session import AgentSession, CommandContext, open_session
 from trunkline.cli.a2a_cli.text_format import artifact_parts, decode_raw
 from trunkline.cli.a2a_cli.waiting import (
@@ -67,9 +67,9 @@ async def cancel(context: CommandContext, task_id: str) -> None:
             if failure.code != "TaskNotCancelableError":
                 raise
             task = await get_task(session, task_id)
-            if task.get("status", {}).get("state") != "TASK_STATE_CANCELED":
+            if task.get("status", {}).get("state") != CANCELED:
                 raise
-        ResultPrinter(context).task(task)
+        ResultPrinter(context).task(task, wanted=CANCELED)
 
 
 async def list_tasks(
