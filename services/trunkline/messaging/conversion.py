@@ -104,6 +104,7 @@ def read_message(envelope: Envelope) -> MeshMessage:
         recipient=envelope.recipient,
         type=envelope.type,
         payload=TYPES.validate(envelope),
+        text=read_text(envelope),
         version=envelope.type_version or 1,
         room=envelope.room,
         metadata=json_format.MessageToDict(envelope.metadata),
@@ -116,6 +117,13 @@ def read_message(envelope: Envelope) -> MeshMessage:
         ),
         replay_of=envelope.replay_of,
     )
+
+
+def read_text(envelope: Envelope) -> str:
+    """Return the payload of a message as text: plain text as it was sent, else JSON."""
+    if envelope.WhichOneof("payload") != "data":
+        return envelope.text
+    return json_format.MessageToJson(envelope.data, indent=None, ensure_ascii=False)
 
 
 def _set_struct(envelope: Envelope, name: Literal["data", "metadata"], values: Any) -> None:  # noqa: ANN401  JSON

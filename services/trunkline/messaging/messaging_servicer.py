@@ -1,7 +1,7 @@
 """Serves `trunkline.v1.MessagingService`."""
 
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
 from typing import Any, Final, TypeAlias
 
 import grpc
@@ -130,19 +130,21 @@ class MessagingServicer(messaging_service_pb2_grpc.MessagingServiceServicer):
         return messaging_service_pb2.PurgeEnvelopesResponse(envelopes=count)
 
     async def JoinRoom(
-        self, request: messaging_service_pb2.JoinRoomRequest, _context: _Context
+        self, request: messaging_service_pb2.JoinRoomRequest, context: _Context
     ) -> messaging_service_pb2.JoinRoomResponse:
         sender = _read_sender(request.account, request.caller, "")
         _check_member(request.member)
-        room = await self._broker.join(sender, request.room, request.member)
+        with self._recording_room(Action.ROOM_JOIN, request, context):
+            room = await self._broker.join(sender, request.room, request.member)
         return messaging_service_pb2.JoinRoomResponse(room=room)
 
     async def LeaveRoom(
-        self, request: messaging_service_pb2.LeaveRoomRequest, _context: _Context
+        self, request: messaging_service_pb2.LeaveRoomRequest, context: _Context
     ) -> messaging_service_pb2.LeaveRoomResponse:
         sender = _read_sender(request.account, request.caller, "")
         _check_member(request.member)
-        room = await self._broker.leave(sender, request.room, request.member)
+        with self._recording_room(Action.ROOM_LEAVE, request, context):
+            room = await self._broker.leave(sender, request.room, request.member)
         return messaging_service_pb2.LeaveRoomResponse(room=room)
 
     async def ListRooms(
@@ -150,6 +152,20 @@ class MessagingServicer(messaging_service_pb2_grpc.MessagingServiceServicer):
     ) -> messaging_service_pb2.ListRoomsResponse:
         rooms = await self._store.list_rooms(_account(request.account))
         return messaging_service_pb2.ListRoomsResponse(rooms=rooms)
+
+    def _recording_room(
+        self,
+        action: Action,
+        request: messaging_service_pb2.JoinRoomRequest | messaging_service_pb2.LeaveRoomRequest,
+        context: _Context,
+    ) -> AbstractContextManager[None]:
+        return recording(
+            self._audit,
+            action,
+            lambda: process_actor(context.peer(), account=request.account),
+            agent=request.member,
+            room=request.room,
+        )
 
     async def _find_all(self, account: str, query: EnvelopeFilter) -> list[Envelope]:
         """Return the messages that match, oldest first.

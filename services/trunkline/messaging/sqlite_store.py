@@ -10,12 +10,20 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterator,
+    Sequence,
+    Set,
+)
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Final, Generic, Literal, NamedTuple, Self, TypeVar
 
 from trunkline.encryption import Keyring
 from trunkline.errors import (
@@ -47,6 +55,7 @@ _READ_LIMIT: Final = 500
 _WRITE_LIMIT: Final = 1_000
 _LOCK_TIMEOUT_S: Final = 10.0
 _STORED_ATTEMPTS: Final = 20
+_AGENTS_LIMIT: Final = 10_000
 _DEDUPLICATION_NS: Final = 24 * 3600 * 10**9
 _NANO: Final = 10**9
 _PENDING: Final = envelope_pb2.DELIVERY_STATE_PENDING
@@ -58,8 +67,8 @@ _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS messages (
     position INTEGER PRIMARY KEY, account TEXT NOT NULL, envelope_id TEXT NOT NULL,
     correlation_id TEXT NOT NULL, causation_id TEXT NOT NULL, room TEXT NOT NULL,
-    type TEXT NOT NULL, caller TEXT NOT NULL, create_ns INTEGER NOT NULL, content BLOB NOT NULL,
-    change INTEGER NOT NULL
+    type TEXT NOT NULL, sender TEXT NOT NULL, recipient TEXT NOT NULL, caller TEXT NOT NULL,
+    create_ns INTEGER NOT NULL, content BLOB NOT NULL, change INTEGER NOT NULL
 );
 CREATE UNIQUE INDEX IF NOT EXISTS messages_by_id ON messages (account, envelope_id);
 CREATE INDEX IF NOT EXISTS messages_by_correlation ON messages (account, correlation_id);
@@ -68,15 +77,19 @@ CREATE INDEX IF NOT EXISTS messages_by_causation ON messages (account, causation
 CREATE INDEX IF NOT EXISTS messages_by_room ON messages (account, room) WHERE room != '';
 CREATE INDEX IF NOT EXISTS messages_by_time ON messages (create_ns);
 CREATE INDEX IF NOT EXISTS messages_by_change ON messages (change);
+-- lane: the priority of the first waiting message of the conversation when this one was accepted
 -- attempts: a JSON list of [task id, start, end, problem]
 CREATE TABLE IF NOT EXISTS deliveries (
-    position INTEGER NOT NULL, recipient TEXT NOT NULL, state INTEGER NOT NULL,
+    position INTEGER NOT NULL, recipient TEXT NOT NULL, lane INTEGER NOT NULL,
+    account TEXT NOT NULL, correlation_id TEXT NOT NULL, state INTEGER NOT NULL,
     attempt_count INTEGER NOT NULL, task_id TEXT NOT NULL, not_before REAL NOT NULL,
     attempts BLOB NOT NULL, update_ns INTEGER NOT NULL,
     PRIMARY KEY (position, recipient)
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS open_deliveries ON deliveries (position, recipient)
+CREATE INDEX IF NOT EXISTS open_deliveries ON deliveries (recipient, lane, position)
     WHERE state IN (1, 2);
+CREATE INDEX IF NOT EXISTS open_conversations
+    ON deliveries (account, correlation_id, recipient, position) WHERE state IN (1, 2);
 CREATE INDEX IF NOT EXISTS dead_deliveries ON deliveries (position) WHERE state = 4;
 -- The ids of deleted messages, until they may be used again.
 CREATE TABLE IF NOT EXISTS deleted (
@@ -87,6 +100,8 @@ CREATE TABLE IF NOT EXISTS members (
     account TEXT NOT NULL, room TEXT NOT NULL, member TEXT NOT NULL, join_ns INTEGER NOT NULL,
     PRIMARY KEY (account, room, member)
 ) WITHOUT ROWID;
+-- The agents that were on the mesh.
+CREATE TABLE IF NOT EXISTS agents (name TEXT PRIMARY KEY, seen_ns INTEGER NOT NULL) WITHOUT ROWID;
 -- The last position and change, which outlive deleted messages.
 CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 """
@@ -98,9 +113,10 @@ _SELECT_OPEN: Final = """
 SELECT d.position, d.recipient, d.attempt_count, d.task_id, d.not_before, d.state,
     m.account, m.caller, m.content
 FROM deliveries d JOIN messages m USING (position)
-WHERE d.state IN (1, 2) AND (d.position, d.recipient) > (?, ?)
-ORDER BY d.position, d.recipient LIMIT ?
+WHERE d.state IN (1, 2) AND d.recipient = ? AND d.lane = ? AND d.position > ?
+ORDER BY d.position LIMIT ?
 """
+_HAS_DELIVERY: Final = "EXISTS (SELECT 1 FROM deliveries d WHERE d.position = messages.position"
 _T = TypeVar("_T")
 
 
@@ -109,6 +125,20 @@ class _Attempt(NamedTuple):
     start_ns: int
     end_ns: int | None
     problem: str
+
+
+@dataclass(slots=True)
+class _Lane:
+    """The deliveries to one recipient of one priority, which are read in order of positions.
+
+    A recipient that is away, or slow, fills its own lanes only.
+    """
+
+    cursor: int = 0
+    given: int = 0
+    """The deliveries that the dispatcher has."""
+    has_more: bool = True
+    """There may be deliveries behind the cursor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +159,14 @@ class SqliteMessageStore:
         path: Path,
         *,
         queue_limit: int = 100_000,
-        prefetch: int = 2_000,
+        prefetch: int = 256,
+        synchronous: Literal["normal", "full"] = "normal",
         keyring: Keyring | None = None,
     ) -> None:
         """Open the file, or create it.
 
         `queue_limit` is the number of deliveries that may wait, and `prefetch` that of deliveries
-        that the dispatcher has at once.
+        to one recipient of one priority that the dispatcher has at once.
 
         Raises:
             JournalUnavailableError: the file can't be used, or another process has it open.
@@ -151,19 +182,20 @@ class SqliteMessageStore:
         self._writes: list[_Write[Any]] = []
         self._is_writing = False
         self._changed = asyncio.Event()
-        # Deliveries that the dispatcher has, and those that were redriven meanwhile.
-        self._given: set[DeliveryKey] = set()
-        self._redriven: list[tuple[int, str]] = []
+        # The deliveries that the dispatcher has, with their lanes.
+        self._given: dict[DeliveryKey, _Lane] = {}
+        self._lanes: dict[tuple[str, int], _Lane] = {}
         try:
             with translate_sqlite_errors(path):
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
                 self._database = connect(path)
                 self._database.execute("PRAGMA journal_mode = WAL")
-                self._database.execute("PRAGMA synchronous = NORMAL")
+                self._database.execute(f"PRAGMA synchronous = {synchronous.upper()}")
                 self._database.executescript(_SCHEMA)
             self._position = self._count("SELECT value FROM counters WHERE name = 'position'")
             self._change = self._count("SELECT value FROM counters WHERE name = 'change'")
             self._open_count = self._count("SELECT count(*) FROM deliveries WHERE state IN (1, 2)")
+            self._find_lanes()
         except BaseException:
             os.close(self._lock_fd)
             raise
@@ -215,7 +247,7 @@ class SqliteMessageStore:
         self._change += 1
         created = envelope.create_time.ToNanoseconds()
         self._database.execute(
-            "INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 self._position,
                 *key,
@@ -223,6 +255,8 @@ class SqliteMessageStore:
                 envelope.causation_id,
                 envelope.room,
                 envelope.type,
+                envelope.sender,
+                envelope.recipient,
                 message.caller,
                 created,
                 self._encrypt(envelope.SerializeToString(), f"message {self._position}"),
@@ -230,10 +264,13 @@ class SqliteMessageStore:
             ),
         )
         recipients = list(dict.fromkeys(message.recipients))
-        self._database.executemany(
-            "INSERT INTO deliveries VALUES (?, ?, ?, 0, '', 0, '[]', ?)",
-            [(self._position, recipient, _PENDING, created) for recipient in recipients],
-        )
+        correlation = (message.account, envelope.correlation_id)
+        for recipient in recipients:
+            lane = self._choose_lane(*correlation, recipient, envelope)
+            self._database.execute(
+                "INSERT INTO deliveries VALUES (?, ?, ?, ?, ?, ?, 0, '', 0, X'', ?)",
+                (self._position, recipient, lane, *correlation, _PENDING, created),
+            )
         self._open_count += len(recipients)
         stored = StoredEnvelope(
             envelope=envelope,
@@ -246,41 +283,68 @@ class SqliteMessageStore:
             delivery.update_time.FromNanoseconds(created)
         return stored
 
+    def _choose_lane(
+        self, account: str, correlation_id: str, recipient: str, envelope: Envelope
+    ) -> int:
+        """Return the lane of a new delivery: that of its conversation, which is made in order."""
+        priority = envelope.priority or envelope_pb2.ENVELOPE_PRIORITY_NORMAL
+        waiting = self._database.execute(
+            "SELECT lane FROM deliveries WHERE account = ? AND correlation_id = ? AND recipient = ?"
+            " AND state IN (1, 2) ORDER BY position DESC LIMIT 1",
+            (account, correlation_id, recipient),
+        ).fetchone()
+        lane = priority if waiting is None else int(waiting[0])
+        # A write that is rolled back leaves a lane that is read in vain, once.
+        self._lanes.setdefault((recipient, lane), _Lane()).has_more = True
+        return lane
+
     # Deliveries.
 
     async def deliveries(self) -> AsyncIterator[Sequence[QueuedDelivery]]:
         """Yield the deliveries to make; see `MessageStore.deliveries`."""
-        cursor = (0, "")
-        self._given.clear()
         while True:
             event = self._changed
-            batch = await self._run(self._take_redriven)
-            if len(self._given) < self._prefetch:
-                limit = min(_READ_LIMIT, self._prefetch - len(self._given))
-                rows = await self._run(self._select_open, cursor, limit)
-                if rows:
-                    cursor = (rows[-1].position, rows[-1].key.recipient)
-                batch += rows
-            batch = [delivery for delivery in batch if delivery.key not in self._given]
-            if batch:
-                self._given.update(delivery.key for delivery in batch)
+            if batch := await self._run(self._read_lanes):
                 yield batch
             else:
                 await event.wait()
 
-    def _take_redriven(self) -> list[QueuedDelivery]:
-        redriven, self._redriven = self._redriven, []
-        found: list[QueuedDelivery] = []
-        for position, recipient in redriven:
-            rows = self._database.execute(
-                _SELECT_OPEN.replace(") > (?, ?)", ") = (?, ?)"), (position, recipient, 1)
-            )
-            found += map(self._build_delivery, rows)
-        return found
+    def _find_lanes(self) -> None:
+        for key in self._database.execute(
+            "SELECT DISTINCT recipient, lane FROM deliveries WHERE state IN (1, 2)"
+        ):
+            self._lanes[key] = _Lane()
 
-    def _select_open(self, cursor: tuple[int, str], limit: int) -> list[QueuedDelivery]:
-        rows = self._database.execute(_SELECT_OPEN, (*cursor, limit)).fetchall()
-        return [self._build_delivery(row) for row in rows]
+    def _read_lanes(self) -> list[QueuedDelivery]:
+        """Return deliveries that the dispatcher does not have, of all lanes that have room."""
+        batch: list[QueuedDelivery] = []
+        for (recipient, number), lane in list(self._lanes.items()):
+            if not lane.has_more and not lane.given:
+                del self._lanes[recipient, number]
+            while lane.has_more and lane.given < self._prefetch:
+                limit = self._prefetch - lane.given
+                rows = self._database.execute(
+                    _SELECT_OPEN, (recipient, number, lane.cursor, limit)
+                ).fetchall()
+                # Not before all rows can be read: an error leaves them for the next time.
+                deliveries = [self._build_delivery(row) for row in rows]
+                new = [each for each in deliveries if each.key not in self._given]
+                self._given.update((each.key, lane) for each in new)
+                lane.given += len(new)
+                lane.has_more = len(rows) == limit
+                if deliveries:
+                    lane.cursor = deliveries[-1].position
+                batch += new
+            if len(batch) >= _READ_LIMIT:
+                break
+        batch.sort(key=lambda each: each.position)
+        return batch
+
+    def _take_back(self, key: DeliveryKey) -> None:
+        """Note that the dispatcher is done with a delivery."""
+        lane = self._given.pop(key, None)
+        if lane is not None:
+            lane.given -= 1
 
     def _build_delivery(self, row: Sequence[Any]) -> QueuedDelivery:
         position, recipient, attempt_count, task_id, not_before, state, account, caller, body = row
@@ -307,15 +371,24 @@ class SqliteMessageStore:
         return await self._write(write)
 
     async def postpone(
-        self, delivery: QueuedDelivery, *, problem: str, not_before: float
+        self,
+        delivery: QueuedDelivery,
+        *,
+        problem: str,
+        not_before: float,
+        is_failure: bool = True,
     ) -> QueuedDelivery:
-        """Store a failed attempt; see `MessageStore.postpone`."""
+        """Store when the next attempt begins; see `MessageStore.postpone`."""
 
         def write() -> QueuedDelivery:
             count, attempts = self._load_attempts(delivery)
-            _end_attempt(attempts, problem)
+            if is_failure:
+                _end_attempt(attempts, problem)
+            elif delivery.task_id:
+                count -= 1
+                attempts.pop()
             self._update(delivery, _PENDING, count, attempts, not_before=not_before)
-            return replace(delivery, task_id="", not_before=not_before)
+            return replace(delivery, attempt_count=count, task_id="", not_before=not_before)
 
         return await self._write(write)
 
@@ -334,18 +407,25 @@ class SqliteMessageStore:
             _end_attempt(attempts, problem)
             self._update(delivery, state, count, attempts)
             self._open_count -= 1
-            self._change += 1
-            self._database.execute(
-                "UPDATE messages SET change = ? WHERE position = ?",
-                (self._change, delivery.position),
-            )
+            self._note_change(delivery.position)
             # The limit of the queue does not hold for replies, or handlers would have to run again.
             return [self._insert(reply) for reply in replies]
 
-        stored = await self._write(write)
-        self._given.discard(delivery.key)
+        try:
+            stored = await self._write(write)
+        except FencedError:
+            await self._run(self._take_back, delivery.key)
+            raise
+        await self._run(self._take_back, delivery.key)
         self._notify()
         return stored
+
+    def _note_change(self, position: int) -> None:
+        """Make watches of deliveries yield a message again."""
+        self._change += 1
+        self._database.execute(
+            "UPDATE messages SET change = ? WHERE position = ?", (self._change, position)
+        )
 
     def _load_attempts(self, delivery: QueuedDelivery) -> tuple[int, list[_Attempt]]:
         row = self._database.execute(
@@ -355,9 +435,10 @@ class SqliteMessageStore:
             raise FencedError(delivery.task_id or delivery.key.envelope_id)
         return int(row[1]), self._read_attempts(row[4], delivery.position, delivery.key.recipient)
 
-    def _read_attempts(self, stored: bytes | str, position: int, recipient: str) -> list[_Attempt]:
-        content = stored.encode() if isinstance(stored, str) else stored
-        content = self._decrypt(content, f"attempts {position} {recipient}")
+    def _read_attempts(self, stored: bytes, position: int, recipient: str) -> list[_Attempt]:
+        if not stored:
+            return []
+        content = self._decrypt(stored, f"attempts {position} {recipient}")
         return [_Attempt(*fields) for fields in json.loads(content)]
 
     def _update(
@@ -453,26 +534,45 @@ class SqliteMessageStore:
 
     async def redrive(self, account: str, query: EnvelopeFilter) -> int:
         """Deliver dead letters again; see `MessageStore.redrive`."""
+        dead_only = EnvelopeFilter()
+        dead_only.CopyFrom(query)
+        dead_only.ClearField("states")
+        dead_only.states.append(_DEAD)
 
         def write() -> list[tuple[int, str]]:
             dead = [
                 (stored.position, delivery.recipient)
-                for stored in self._search(account, query)
+                for stored in self._search(account, dead_only)
                 for delivery in stored.deliveries
                 if delivery.state == _DEAD
+                and query.recipient in ("", stored.envelope.recipient, delivery.recipient)
             ]
             self._database.executemany(
                 "UPDATE deliveries SET state = 1, attempt_count = 0, task_id = '', not_before = 0,"
                 " update_ns = ? WHERE position = ? AND recipient = ?",
                 [(time.time_ns(), *key) for key in dead],
             )
+            for position, _ in dead:
+                self._note_change(position)
             self._open_count += len(dead)
             return dead
 
         dead = await self._write(write)
-        self._redriven += dead
+        await self._run(self._read_again, dead)
         self._notify()
         return len(dead)
+
+    def _read_again(self, deliveries: Sequence[tuple[int, str]]) -> None:
+        """Set the cursors of lanes before deliveries that wait again."""
+        for position, recipient in deliveries:
+            row = self._database.execute(
+                "SELECT lane FROM deliveries WHERE position = ? AND recipient = ?",
+                (position, recipient),
+            ).fetchone()
+            if row is not None:
+                lane = self._lanes.setdefault((recipient, int(row[0])), _Lane())
+                lane.cursor = min(lane.cursor, position - 1)
+                lane.has_more = True
 
     async def purge(self, account: str, query: EnvelopeFilter) -> int:
         """Delete messages; see `MessageStore.purge`."""
@@ -560,6 +660,32 @@ class SqliteMessageStore:
                 "SELECT DISTINCT room FROM members WHERE account = ? ORDER BY room", (account,)
             ).fetchall()
             return [self._load_room(account, room) for (room,) in rows]
+
+        return await self._run(read)
+
+    # Agents.
+
+    async def add_agents(self, names: Collection[str]) -> None:
+        """Note agents; see `MessageStore.add_agents`."""
+
+        def write() -> None:
+            self._database.executemany(
+                "INSERT OR REPLACE INTO agents VALUES (?, ?)",
+                [(name, time.time_ns()) for name in names],
+            )
+            self._database.execute(
+                "DELETE FROM agents WHERE name NOT IN"
+                " (SELECT name FROM agents ORDER BY seen_ns DESC LIMIT ?)",
+                (_AGENTS_LIMIT,),
+            )
+
+        await self._write(write)
+
+    async def list_agents(self) -> Set[str]:
+        """Return the agents; see `MessageStore.list_agents`."""
+
+        def read() -> Set[str]:
+            return {name for (name,) in self._database.execute("SELECT name FROM agents")}
 
         return await self._run(read)
 
@@ -789,20 +915,28 @@ def _end_attempt(attempts: list[_Attempt], problem: str) -> None:
 
 
 def _narrow(account: str, query: EnvelopeFilter) -> tuple[str, list[object]]:
-    """Return the SQL conditions for the indexed columns of a filter, and their values."""
-    columns: list[tuple[str, object]] = [("account = ?", account)]
-    if query.envelope_id:
-        columns.append(("envelope_id = ?", query.envelope_id))
-    if query.correlation_id:
-        columns.append(("correlation_id = ?", query.correlation_id))
-    if query.causation_id:
-        columns.append(("causation_id = ?", query.causation_id))
-    if query.room:
-        columns.append(("room = ?", query.room))
-    if query.type:
-        columns.append(("type = ?", query.type))
-    if query.HasField("start_time"):
-        columns.append(("create_ns >= ?", query.start_time.ToNanoseconds()))
-    if query.HasField("end_time"):
-        columns.append(("create_ns < ?", query.end_time.ToNanoseconds()))
-    return " AND ".join(condition for condition, _ in columns), [value for _, value in columns]
+    """Return the SQL conditions for a filter, and their values."""
+    columns: list[tuple[str, object]] = [
+        ("account = ?", account),
+        ("envelope_id = ?", query.envelope_id),
+        ("correlation_id = ?", query.correlation_id),
+        ("causation_id = ?", query.causation_id),
+        ("room = ?", query.room),
+        ("type = ?", query.type),
+        ("create_ns >= ?", query.start_time.ToNanoseconds()),
+        ("create_ns < ?", query.end_time.ToNanoseconds()),
+    ]
+    chosen = [column for column in columns if column[1]]
+    conditions = [condition for condition, _ in chosen]
+    values = [value for _, value in chosen]
+    if query.recipient:
+        conditions.append(f"(recipient = ? OR {_HAS_DELIVERY} AND d.recipient = ?))")
+        values += [query.recipient] * 2
+    if query.participant:
+        conditions.append(f"(? IN (sender, recipient) OR {_HAS_DELIVERY} AND d.recipient = ?))")
+        values += [query.participant] * 2
+    if query.states:
+        marks = ", ".join("?" * len(query.states))
+        conditions.append(f"{_HAS_DELIVERY} AND d.state IN ({marks}))")
+        values += query.states
+    return " AND ".join(conditions), values

@@ -29,6 +29,8 @@ class MeshMessage:
     payload: BaseModel | str
     """An object of the type's model. Plain text if the sender gave that, or the JSON of a type that
     is not known here."""
+    text: str = ""
+    """The payload as text: plain text as it was sent, else JSON."""
     version: int = 1
     """The version of the type."""
     room: str = ""
