@@ -396,8 +396,7 @@ async def test_what_is_accepted_is_delivered_after_a_restart_of_the_service(
                 build_envelope(f"{n}", type="job", recipient="worker", id=f"m{n}") for n in range(3)
             ]
             await mesh.client().send(messages)
-            while not worker.begun:
-                await asyncio.sleep(0.01)
+            await mesh.until(lambda stored: bool(worker.begun), envelope_id="m0")
         async with serve_messages_on(small, tmp_path, concurrency=1):
             worker.gate.set()
             for number in range(3):

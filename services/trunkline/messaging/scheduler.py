@@ -107,9 +107,10 @@ class Scheduler:
 
         Recipients for which `is_available` is false get nothing.
         """
+        # First, so that `next_time` is not in the past while the limit is reached.
+        self._wake(now)
         if self._running_total >= self._total:
             return None
-        self._wake(now)
         best: tuple[float, int, _ConversationKey] | None = None
         for recipient, heap in self._heaps.items():
             self._drop_stale(heap)
