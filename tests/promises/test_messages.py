@@ -2,19 +2,25 @@
 
 import asyncio
 import random
+import resource
 import time
 from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+
+import pytest
 
 from harness.mesh.host_processes import QUICK
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import Services, open_services
 from harness.promise_scale import PromiseScale
 from trunkline.client import ChannelPool, Directory
-from trunkline.errors import PeerError, QueueFullError
+from trunkline.errors import JournalUnavailableError, PeerError, QueueFullError
 from trunkline.messaging.client import MessagingClient
 from trunkline.messaging.conversion import build_envelope
 from trunkline.messaging.store import EnvelopeFilter
+from trunkline.private_files import PRIVATE_FOLDER
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import envelope_pb2 as pb2
 
@@ -118,6 +124,35 @@ def check_order(folder: Path, count: int) -> int:
     return sum(map(len, ends.values())) - count
 
 
+@asynccontextmanager
+async def open_workers(
+    folder: Path, *workers: str
+) -> AsyncIterator[tuple[Services, Directory, MessagingClient]]:
+    """Run a registry, the messaging service and workers in processes of their own."""
+    environment = {
+        **QUICK,
+        "PYTHONPATH": str(AGENTS),
+        "WORKER_FOLDER": str(folder),
+        "TRUNKLINE_MESSAGING_BACKOFF_S": "0.05",
+    }
+    async with (
+        open_services(folder, environment=environment) as services,
+        ChannelPool(mesh_credentials()) as channels,
+    ):
+        await services.start("registry", "registry")
+        await services.launch("messages", "messages")
+        for worker in workers:
+            spec = f"message_worker:{worker.replace('-', '_')}"
+            await services.launch(worker, "agents", "--agent", spec)
+        for name in ("messages", *workers):
+            await services.ready(name)
+        async with Directory(channels, services.mesh_address) as directory:
+            await directory.wait_until(
+                lambda known: set(workers) <= known.list_agents().keys(), timeout_s=WAIT_S
+            )
+            yield services, directory, MessagingClient(directory)
+
+
 async def test_messages_survive_kills(
     tmp_path: Path, scale: PromiseScale, rng: random.Random
 ) -> None:
@@ -127,39 +162,17 @@ async def test_messages_survive_kills(
     victims = [rng.choice(WORKERS) for _ in range(kills)]
     victims += ["messages"] * scale.pick(ci=1, prove=5)
     rng.shuffle(victims)
-    environment = {
-        **QUICK,
-        "PYTHONPATH": str(AGENTS),
-        "WORKER_FOLDER": str(tmp_path),
-        "TRUNKLINE_MESSAGING_BACKOFF_S": "0.05",
-    }
-    async with (
-        open_services(tmp_path, environment=environment) as services,
-        ChannelPool(mesh_credentials()) as channels,
-    ):
-        await services.start("registry", "registry")
-        await services.launch("messages", "messages")
-        for worker in WORKERS:
-            name = worker.replace("-", "_")
-            spec = f"message_worker:{name}"
-            await services.launch(worker, "agents", "--agent", spec)
-        for name in ("messages", *WORKERS):
-            await services.ready(name)
-        async with Directory(channels, services.mesh_address) as directory:
-            client = MessagingClient(directory)
-            await directory.wait_until(
-                lambda known: set(WORKERS) <= known.list_agents().keys(), timeout_s=WAIT_S
-            )
-            began = time.monotonic()
-            async with asyncio.TaskGroup() as group:
-                group.create_task(send_all(client, rng, count))
-                pause_s = scale.pick(ci=0.5, prove=20.0)
-                group.create_task(kill_at_random(services, rng, victims, pause_s))
-            async with asyncio.timeout(scale.pick(ci=WAIT_S, prove=3_500)):
-                while await read_open(client):
-                    await asyncio.sleep(scale.pick(ci=0.1, prove=1.0))
-            seconds = time.monotonic() - began
-            retried = await check_handled(client, directory, count)
+    async with open_workers(tmp_path, *WORKERS) as (services, directory, client):
+        began = time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(send_all(client, rng, count))
+            pause_s = scale.pick(ci=0.5, prove=20.0)
+            group.create_task(kill_at_random(services, rng, victims, pause_s))
+        async with asyncio.timeout(scale.pick(ci=WAIT_S, prove=3_500)):
+            while await read_open(client):
+                await asyncio.sleep(scale.pick(ci=0.1, prove=1.0))
+        seconds = time.monotonic() - began
+        retried = await check_handled(client, directory, count)
     again = check_order(tmp_path, count)
     scale.report(
         messages=count,
@@ -168,3 +181,37 @@ async def test_messages_survive_kills(
         ran_again=again,
         rate=f"{count / seconds:.0f}/s",
     )
+
+
+async def test_a_full_disk_refuses_messages_and_loses_none(tmp_path: Path) -> None:
+    """What was accepted is handled once space is free; what was refused is not there."""
+    accepted: list[str] = []
+    async with open_workers(tmp_path, "worker-a") as (services, _, client):
+        pid = services.processes["messages"].pid
+        folder = tmp_path / "data" / PRIVATE_FOLDER
+
+        def message(number: int) -> pb2.Envelope:
+            padding = {"padding": "x" * 20_000}
+            return build_envelope(
+                f"{number} 0", type="job", recipient="worker-a", id=f"m{number}", metadata=padding
+            )
+
+        await client.send([message(0)])
+        accepted.append("m0")
+        largest = max(path.stat().st_size for path in folder.glob("messages.db*"))
+        limit = (largest + 100_000, resource.RLIM_INFINITY)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, limit)
+        with pytest.raises(JournalUnavailableError, match="disk"):
+            for number in range(1, 1_000):
+                await client.send([message(number)])
+                accepted.append(f"m{number}")
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+        await send(client, [message(5_000)])
+        accepted.append("m5000")
+        async with asyncio.timeout(WAIT_S):
+            while await read_open(client):
+                await asyncio.sleep(0.1)
+        page = await client.read_page(EnvelopeFilter(type="job"), page_size=1_000)
+        assert [each.envelope.envelope_id for each in page.envelopes] == accepted[::-1]
+        handled = {delivery.state for each in page.envelopes for delivery in each.deliveries}
+        assert handled == {pb2.DELIVERY_STATE_HANDLED}
