@@ -1,17 +1,27 @@
 """Messages between agents: handlers, recipients, promises and operations, on real servers."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind
 from pydantic import BaseModel
 
+from harness.mesh.identity import mesh_credentials
 from harness.mesh.messages import MessageMesh, open_message_mesh, serve_messages_on, texts
+from harness.mesh.other_identities import issue
+from harness.mesh.recorded_spans import spans_in
 from harness.mesh.small_mesh import PATIENCE_S, open_small_mesh
 from trunkline import TaskContext, agent
+from trunkline.agents.hosting import describe_host
+from trunkline.audit import audit_path, open_audit_log
+from trunkline.client import ChannelPool, Directory
 from trunkline.errors import (
     AgentNotFoundError,
     InvalidArgumentError,
@@ -19,11 +29,14 @@ from trunkline.errors import (
     PermissionDeniedError,
     QueueFullError,
 )
+from trunkline.identity import StatementSigner
+from trunkline.messaging.client import MessagingClient
 from trunkline.messaging.conversion import build_envelope
 from trunkline.messaging.store import EnvelopeFilter
 from trunkline.messaging.types import EvaluationRequest, EvaluationResult, message_type
-from trunkline.settings import PolicySettings
+from trunkline.settings import PolicySettings, Settings
 from trunkline.tasks.messages import MeshMessage, Reply
+from trunkline.users import User, current_user
 from trunkline.v1 import envelope_pb2 as pb2
 from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, snapshot_pb2
 
@@ -97,7 +110,7 @@ async def test_a_handler_answers_several_times_or_not_at_all(mesh: MessageMesh) 
     client = mesh.client()
     counted, noted = await client.send(
         [
-            build_envelope(Count(number=3), recipient="teacher"),
+            build_envelope({"number": 3}, type="count", recipient="teacher"),
             build_envelope("x", type="note", recipient="teacher"),
         ]
     )
@@ -376,8 +389,6 @@ async def test_agents_may_leave_and_come_back(tmp_path: Path) -> None:
                 build_envelope("3", type="job", recipient="worker"), timeout_s=0.05
             )
         assert host.membership is not None
-        from trunkline.agents.hosting import describe_host
-
         host.membership.update(describe_host(host.host, address=host.address))
         await mesh.ended(sent.envelope.envelope_id)
         assert worker.handled[:2] == ["first", "second"]
@@ -495,3 +506,101 @@ async def test_middleware_sees_messages_when_they_are_sent_and_received(tmp_path
     assert stamps == ["sent in acme, received by reader"]
     assert dead.state == pb2.DELIVERY_STATE_DEAD
     assert "read this" in dead.attempts[0].problem
+
+
+async def test_one_trace_has_the_sends_and_the_handlers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with spans_in(InMemorySpanExporter(), monkeypatch) as memory:
+        async with open_message_mesh(tmp_path, teacher, plain) as mesh:
+            relayed = build_envelope("go", type="relay", recipient="teacher", id="m")
+            await mesh.client().request(relayed, timeout_s=PATIENCE_S)
+            await mesh.ended("m")
+    spans = {
+        (span.name, str((span.attributes or {}).get("messaging.message.id", ""))): span
+        for span in memory.get_finished_spans()
+    }
+    sent, handled = spans["send teacher", "m"], spans["process teacher", "m"]
+    assert (sent.kind, handled.kind) == (SpanKind.PRODUCER, SpanKind.CONSUMER)
+    assert handled.parent is not None
+    assert handled.parent.span_id == sent.context.span_id
+    assert sent.attributes is not None
+    assert dict(sent.attributes) == {
+        "messaging.system": "trunkline",
+        "messaging.operation.name": "send",
+        "messaging.operation.type": "send",
+        "messaging.destination.name": "teacher",
+        "messaging.message.id": "m",
+        "messaging.message.conversation_id": "m",
+    }
+    # The handler's own message, and its reply, are in the same trace.
+    trace_id = sent.context.trace_id
+    trace = {name for (name, _), span in spans.items() if span.context.trace_id == trace_id}
+    assert trace >= {
+        "send plain", "process plain", "send teacher", "send user", "invoke_agent teacher",
+    }  # fmt: skip
+
+
+async def test_acts_on_messages_are_audited(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path)
+    async with open_audit_log(settings, process="mesh") as audit:
+        async with open_message_mesh(tmp_path, plain, audit=audit) as mesh:
+            client = mesh.client(account="acme", caller="ann")
+            await client.send([build_envelope("secret words", recipient="plain", id="m")])
+            await mesh.ended("m", account="acme")
+            await client.join("den")
+            await client.leave("den")
+            await client.replay(EnvelopeFilter(envelope_id="m"))
+            await client.redrive(EnvelopeFilter(envelope_id="m"))
+            await client.purge(EnvelopeFilter(room="den"))
+            with pytest.raises(InvalidArgumentError):
+                await client.send([pb2.Envelope(recipient="plain", envelope_id="bad")])
+    text = await asyncio.to_thread(audit_path(settings).read_text)
+    acts = [
+        (record["action"], record["actor"]["account"], record["outcome"])
+        for record in map(json.loads, text.splitlines())
+        if record["action"].startswith(("envelope.", "room."))
+    ]
+    assert acts == [
+        ("envelope.send", "acme", "ok"),
+        ("room.join", "acme", "ok"),
+        ("room.leave", "acme", "ok"),
+        ("envelope.replay", "acme", "ok"),
+        ("envelope.redrive", "acme", "ok"),
+        ("envelope.purge", "acme", "ok"),
+        ("envelope.send", "acme", "INVALID_ARGUMENT"),
+    ]
+    assert "secret words" not in text
+
+
+async def test_a_process_that_joined_sends_as_its_own_agents_only(tmp_path: Path) -> None:
+    """Its certificate says which agents it serves; it can neither deliver nor name others."""
+    credentials = await asyncio.to_thread(issue, tmp_path, agents=["spy"])
+    user = User("acme", "ann")
+    statement = await StatementSigner(mesh_credentials()).sign(user)
+    async with (
+        open_message_mesh(tmp_path / "mesh", teacher) as mesh,
+        ChannelPool(credentials) as channels,
+        Directory(channels, mesh.mesh.registry_address) as directory,
+    ):
+        await directory.wait_until(lambda known: "teacher" in known.list_agents(), timeout_s=60)
+        note = build_envelope("x", type="note", recipient="teacher")
+        current_user.set(replace(user, statement=statement))
+        spy = MessagingClient(directory, account="acme", agent="spy")
+        (sent,) = await spy.send([note])
+        assert sent.envelope.sender == "spy"
+        for claimed in ("teacher", ""):
+            forger = MessagingClient(directory, account="acme", agent=claimed)
+            with pytest.raises(PermissionDeniedError):
+                await forger.send([note])
+        with pytest.raises(PermissionDeniedError):
+            await spy.join("den", "teacher")
+        other = MessagingClient(directory, account="other", agent="spy")
+        with pytest.raises(PermissionDeniedError, match="act for account 'other'"):
+            await other.read_page(EnvelopeFilter())
+        submission = message_service_pb2.Submission(account="acme", envelope=note)
+        submission.envelope.sender = "boss"
+        with pytest.raises(PermissionDeniedError, match="deliver messages between agents"):
+            await directory.client_for_agent("teacher").send_message(
+                agent="teacher", message=mesh.mesh.message("x"), submission=submission
+            )

@@ -122,7 +122,9 @@ class MessageBroker:
         The dispatcher knows that a message `is_reply`; of others that is checked.
         """
         attributes = message_attributes("send", envelope, destination=envelope.recipient)
-        name = f"send {envelope.recipient}"
+        # Users and rooms are many, and names of spans are few.
+        kind, _, rest = envelope.recipient.partition(":")
+        name = f"send {kind}" if rest else f"send {envelope.recipient}"
         with telemetry.span(name, kind=SpanKind.PRODUCER, attributes=attributes) as span:
             prepared = self._complete(sender, envelope, cause, on_behalf_of)
             span.set_attributes(
@@ -319,7 +321,10 @@ def _takes(agent: registry_service_pb2.AgentRegistration, envelope: Envelope) ->
     """Return whether an agent has a handler for a message, or answers it as a request."""
     if not agent.message_types:
         return not envelope.is_reply and envelope.type != "system"
-    versions = {"*", envelope.type, f"{envelope.type}@{envelope.type_version or 1}"}
+    if not envelope.type_version:
+        # The newest one that the receiver knows.
+        return any(each.partition("@")[0] in {"*", envelope.type} for each in agent.message_types)
+    versions = {"*", envelope.type, f"{envelope.type}@{envelope.type_version}"}
     return not versions.isdisjoint(agent.message_types)
 
 

@@ -105,7 +105,7 @@ def read_message(envelope: Envelope) -> MeshMessage:
         type=envelope.type,
         payload=TYPES.validate(envelope),
         text=read_text(envelope),
-        version=envelope.type_version or 1,
+        version=TYPES.resolve(envelope.type, envelope.type_version),
         room=envelope.room,
         metadata=json_format.MessageToDict(envelope.metadata),
         priority=cast("Priority", _PRIORITY_NAMES.get(envelope.priority, "normal")),

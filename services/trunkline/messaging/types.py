@@ -65,6 +65,11 @@ class MessageTypes:
         versions = self._types.get(name, {})
         return versions.get(version or max(versions, default=0))
 
+    def resolve(self, name: str, version: int) -> int:
+        """Return a version; for 0 the newest that is known here, or 1."""
+        found = self.find(name, version)
+        return version or (found.version if found is not None else 1)
+
     def of_model(self, model: type[BaseModel]) -> MessageType | None:
         """Return the type of a model; None: it is not registered."""
         return self._by_model.get(model)
