@@ -61,7 +61,7 @@ async def store(open_store: OpenStore) -> AsyncIterator[MessageStore]:
 def message(
     text: str = "x",
     *recipients: str,
-    id: str = "",
+    id: str = "",  # noqa: A002  the name of the field
     account: str = "acme",
     created: datetime | None = None,
     **fields: Any,
@@ -107,9 +107,7 @@ async def state_of(store: MessageStore, envelope_id: str) -> pb2.Delivery:
 
 async def test_what_is_accepted_is_there_after_a_restart(open_store: OpenStore) -> None:
     async with open_store() as store:
-        first, second = await store.accept(
-            [message("a", "x", "y", id="1"), message("b", id="2")]
-        )
+        first, second = await store.accept([message("a", "x", "y", id="1"), message("b", id="2")])
         assert first.position < second.position
     async with open_store() as store:
         stored = await store.get("acme", "1")
@@ -368,8 +366,8 @@ async def test_old_messages_are_deleted_unless_they_wait(store: MessageStore) ->
 
 async def test_rooms_last_and_each_change_is_one_notice(open_store: OpenStore) -> None:
     async with open_store() as store:
-        for id in ("n1", "n2"):
-            room = await store.join("acme", "den", "x", message("join", id=id, room="den"))
+        for notice in ("n1", "n2"):
+            room = await store.join("acme", "den", "x", message("join", id=notice, room="den"))
         assert list(room.members) == ["x"]
         await store.join("acme", "den", "user:ann", message("join", "x", id="n3", room="den"))
         assert not (await store.get_room("acme", "attic")).members
@@ -378,8 +376,8 @@ async def test_rooms_last_and_each_change_is_one_notice(open_store: OpenStore) -
             ("den", ["user:ann", "x"])
         ]
         assert await store.list_rooms("other") == []
-        for id in ("n4", "n5"):
-            room = await store.leave("acme", "den", "x", message("leave", id=id, room="den"))
+        for notice in ("n4", "n5"):
+            room = await store.leave("acme", "den", "x", message("leave", id=notice, room="den"))
         assert list(room.members) == ["user:ann"]
         assert await find(store, room="den") == ["n4", "n3", "n1"]
 
@@ -394,8 +392,9 @@ async def test_agents_are_remembered(open_store: OpenStore) -> None:
 
 async def test_many_writers_at_once_get_one_order(store: MessageStore) -> None:
     groups = [[message(f"{n}", "x") for n in range(5)] for _ in range(40)]
-    accepted = await asyncio.gather(*map(store.accept, groups))
-    positions = [[stored.position for stored in group] for group in accepted]
+    async with asyncio.TaskGroup() as writers:
+        writes = [writers.create_task(store.accept(group)) for group in groups]
+    positions = [[stored.position for stored in write.result()] for write in writes]
     assert all(group == sorted(group) for group in positions)
     assert len({position for group in positions for position in group}) == 200
     assert len(await Reader(store).take(200)) == 200

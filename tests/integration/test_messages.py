@@ -257,6 +257,7 @@ class Attempts:
         self.begun: list[str] = []
         self.handled: list[str] = []
         self.failures: dict[str, int] = {}
+        self.has_begun = asyncio.Event()
         self.gate = asyncio.Event()
         self.gate.set()
 
@@ -268,6 +269,7 @@ class Attempts:
         async def job(task: TaskContext, message: MeshMessage) -> str:
             text = str(message.payload)
             self.begun.append(text)
+            self.has_begun.set()
             await self.gate.wait()
             if self.failures.get(text, 0) > 0:
                 self.failures[text] -= 1
@@ -334,10 +336,8 @@ async def test_messages_expire_and_are_canceled(tmp_path: Path) -> None:
         await client.send([soon])
         (late,) = (await mesh.ended("late")).deliveries
         assert late.state == pb2.DELIVERY_STATE_EXPIRED
-        running = await mesh.until(
-            lambda stored: stored.deliveries[0].state == pb2.DELIVERY_STATE_RUNNING,
-            envelope_id="held",
-        )
+        running = await client.get("held")
+        assert running.deliveries[0].state == pb2.DELIVERY_STATE_RUNNING
         task_id = running.deliveries[0].attempts[0].task_id
         await mesh.mesh.directory.client_for_task(task_id).cancel_task(task_id, account="")
         (held,) = (await mesh.ended("held")).deliveries
@@ -346,12 +346,15 @@ async def test_messages_expire_and_are_canceled(tmp_path: Path) -> None:
 
 
 async def test_a_handler_waits_for_a_person_and_lets_others_run(tmp_path: Path) -> None:
+    has_begun = asyncio.Event()
+
     @agent(name="careful", description="Asks first.")
     async def careful(task: TaskContext) -> None:
         raise AssertionError
 
     @careful.on("job")
     async def job(task: TaskContext, message: MeshMessage) -> str | None:
+        has_begun.set()
         if message.payload == "pay" and task.text != "yes":
             await task.require_input("Really?")
             return None
@@ -360,7 +363,8 @@ async def test_a_handler_waits_for_a_person_and_lets_others_run(tmp_path: Path) 
     async with open_message_mesh(tmp_path, careful, concurrency=1) as mesh:
         client = mesh.client()
         await client.send([build_envelope("pay", type="job", recipient="careful", id="pay")])
-        stored = await mesh.until(lambda each: bool(each.deliveries[0].attempts), envelope_id="pay")
+        await has_begun.wait()
+        stored = await client.get("pay")
         task_id = stored.deliveries[0].attempts[0].task_id
         await client.send([build_envelope("other", type="job", recipient="careful", id="other")])
         await mesh.ended("other")
@@ -407,7 +411,7 @@ async def test_what_is_accepted_is_delivered_after_a_restart_of_the_service(
                 build_envelope(f"{n}", type="job", recipient="worker", id=f"m{n}") for n in range(3)
             ]
             await mesh.client().send(messages)
-            await mesh.until(lambda stored: bool(worker.begun), envelope_id="m0")
+            await worker.has_begun.wait()
         async with serve_messages_on(small, tmp_path, concurrency=1):
             worker.gate.set()
             for number in range(3):
@@ -543,18 +547,20 @@ async def test_one_trace_has_the_sends_and_the_handlers(
 
 async def test_acts_on_messages_are_audited(tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path)
-    async with open_audit_log(settings, process="mesh") as audit:
-        async with open_message_mesh(tmp_path, plain, audit=audit) as mesh:
-            client = mesh.client(account="acme", caller="ann")
-            await client.send([build_envelope("secret words", recipient="plain", id="m")])
-            await mesh.ended("m", account="acme")
-            await client.join("den")
-            await client.leave("den")
-            await client.replay(EnvelopeFilter(envelope_id="m"))
-            await client.redrive(EnvelopeFilter(envelope_id="m"))
-            await client.purge(EnvelopeFilter(room="den"))
-            with pytest.raises(InvalidArgumentError):
-                await client.send([pb2.Envelope(recipient="plain", envelope_id="bad")])
+    async with (
+        open_audit_log(settings, process="mesh") as audit,
+        open_message_mesh(tmp_path, plain, audit=audit) as mesh,
+    ):
+        client = mesh.client(account="acme", caller="ann")
+        await client.send([build_envelope("secret words", recipient="plain", id="m")])
+        await mesh.ended("m", account="acme")
+        await client.join("den")
+        await client.leave("den")
+        await client.replay(EnvelopeFilter(envelope_id="m"))
+        await client.redrive(EnvelopeFilter(envelope_id="m"))
+        await client.purge(EnvelopeFilter(room="den"))
+        with pytest.raises(InvalidArgumentError):
+            await client.send([pb2.Envelope(recipient="plain", envelope_id="bad")])
     text = await asyncio.to_thread(audit_path(settings).read_text)
     acts = [
         (record["action"], record["actor"]["account"], record["outcome"])

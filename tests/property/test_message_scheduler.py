@@ -164,9 +164,7 @@ TestScheduler = SchedulerMachine.TestCase
 
 
 @given(
-    st.lists(
-        st.tuples(st.sampled_from(PRIORITIES), st.floats(0, 1_000)), min_size=2, max_size=40
-    )
+    st.lists(st.tuples(st.sampled_from(PRIORITIES), st.floats(0, 1_000)), min_size=2, max_size=40)
 )
 def test_nobody_is_overtaken_for_longer_than_the_allowance(
     messages: list[tuple[pb2.EnvelopePriority.ValueType, float]],
@@ -208,4 +206,4 @@ def test_expiries_of_what_has_ended_are_forgotten(count: int) -> None:
         assert taken is not None
         scheduler.end(taken)
     assert scheduler.next_time() is None
-    assert len(scheduler._expiries) < 100  # noqa: SLF001  the memory that it takes
+    assert len(scheduler._expiries) < 100

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
-from typing import Annotated, Any, Final, Literal, TypeVar, overload
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, overload
 
 from google.protobuf import json_format
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -178,7 +178,7 @@ def _to_snake_case(name: str) -> str:
 
 class _Payload(BaseModel):
     # Senders of newer versions may add fields.
-    model_config = ConfigDict(extra="allow")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="allow")
 
 
 @message_type("user_message")
