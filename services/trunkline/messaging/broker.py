@@ -41,7 +41,7 @@ _SHORT_FIELDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Whoever sends: a user of an account, or an agent that works for one."""
+    """The sender of messages: a user of an account, or an agent that works for one."""
 
     account: str
     caller: str = ""

@@ -65,7 +65,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DispatchOptions:
-    """How deliveries are made."""
+    """The limits and pauses of deliveries."""
 
     attempts: int = 5
     """A message is a dead letter after so many failed attempts."""

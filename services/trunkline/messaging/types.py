@@ -189,7 +189,7 @@ class UserMessage(_Payload):
 
 
 @message_type("answer")
-class Answer(_Payload):
+class TextAnswer(_Payload):
     """The answer of an agent without handlers."""
 
     content: str
@@ -223,7 +223,7 @@ class EvaluationResult(_Payload):
 
 @message_type("broadcast")
 class Broadcast(_Payload):
-    """What a room gets to know."""
+    """A text for a room."""
 
     content: str
 

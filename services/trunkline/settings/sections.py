@@ -11,7 +11,7 @@ from trunkline.settings.constraints import (
     DAY_S,
     Between,
     FilePath,
-    Name,
+    KeyName,
     OptionalAddress,
     OptionalRedisUrl,
     OptionalUrl,
@@ -270,13 +270,13 @@ class MessagingSettings:
     __pydantic_config__: ClassVar[dict[str, str]] = _NO_OTHER_KEYS
 
     mode: Literal["auto", "local", "distributed"] = "auto"
-    """Where messages are stored: `local` in a file of the data directory, `distributed` in Redis
+    """The place of messages: `local` in a file of the data directory, `distributed` in Redis
     Streams, `auto` there if `url` is set and answers at the start."""
     url: OptionalRedisUrl = field(default="", repr=False)
     """The address of Redis or Valkey: redis://, rediss:// or unix://, with user and password."""
-    stream: Name = "a2a_messages"
+    stream: KeyName = "a2a_messages"
     """The prefix of the keys in Redis. Meshes that share a server need different ones."""
-    group: Name = "workers"
+    group: KeyName = "workers"
     """The consumer group."""
     attempts: Annotated[int, Between(1, 1000)] = 5
     """The attempts to deliver a message, before it is a dead letter."""

@@ -73,4 +73,4 @@ class Reply:
 
 
 HandlerResult: TypeAlias = Payload | Reply | Sequence[BaseModel | str | Reply] | None
-"""What a handler returns: an answer, several, or none."""
+"""The result of a handler: an answer, several, or none."""
