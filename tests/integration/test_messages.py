@@ -91,6 +91,7 @@ async def mesh(tmp_path: Path) -> AsyncIterator[MessageMesh]:
 async def test_a_request_gets_the_typed_reply_of_a_handler(mesh: MessageMesh) -> None:
     request = build_envelope(EvaluationRequest(proposal="a good plan"), recipient="teacher")
     reply = await mesh.client(caller="ann").request(request, timeout_s=PATIENCE_S)
+    assert mesh.mesh.directory.messaging_mode() == "local"
     (sent,) = await mesh.listing(type="evaluation_request")
     assert sent.envelope.sender == "user:ann"
     assert (reply.sender, reply.recipient) == ("teacher", "user:ann")
