@@ -177,6 +177,8 @@ async def test_all_and_rooms_reach_each_agent_once(mesh: MessageMesh) -> None:
     await client.join("den", "teacher")
     with pytest.raises(AgentNotFoundError):
         await client.join("den", "nobody")
+    with pytest.raises(PermissionDeniedError):
+        await client.join("den", "user:bob")
     for recipient, room in (("room:den", ""), ("broadcast", "den")):
         message = build_envelope("to the den", type="note", recipient=recipient, room=room)
         (sent,) = await client.send([message])
@@ -593,9 +595,10 @@ async def test_a_process_that_joined_sends_as_its_own_agents_only(tmp_path: Path
         await directory.wait_until(lambda known: "teacher" in known.list_agents(), timeout_s=60)
         note = build_envelope("x", type="note", recipient="teacher")
         current_user.set(replace(user, statement=statement))
-        spy = MessagingClient(directory, account="acme", agent="spy")
+        spy = MessagingClient(directory, account="acme", agent="spy", caller="boss")
         (sent,) = await spy.send([note])
-        assert sent.envelope.sender == "spy"
+        # It works for the user of the statement, whomever it names.
+        assert (sent.envelope.sender, sent.caller) == ("spy", "ann")
         for claimed in ("teacher", ""):
             forger = MessagingClient(directory, account="acme", agent=claimed)
             with pytest.raises(PermissionDeniedError):

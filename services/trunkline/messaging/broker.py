@@ -101,6 +101,7 @@ class MessageBroker:
                 envelope,
                 cause=cause,
                 on_behalf_of=on_behalf_of,
+                is_reply=bool(on_behalf_of),
                 field=f"envelopes[{index}]",
             )
             for index, envelope in enumerate(envelopes)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from harness.journal.protected import new_key, open_keyring
 from trunkline.cli.storage import back_up_data, check_data
-from trunkline.encryption import KeySource, Keyring, rewrap
+from trunkline.encryption import Keyring, KeySource, rewrap
 from trunkline.messaging.sqlite_store import SqliteMessageStore
 from trunkline.messaging.store import Envelope, EnvelopeFilter, NewMessage
 from trunkline.private_files import PRIVATE_FOLDER
