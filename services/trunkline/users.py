@@ -144,9 +144,25 @@ def named_account(request: Message) -> str | None:
     return read(request) or ANONYMOUS_ACCOUNT
 
 
+_MESSAGE_ACTS: Final = (
+    messaging_service_pb2.JoinRoomRequest,
+    messaging_service_pb2.LeaveRoomRequest,
+    messaging_service_pb2.ReplayEnvelopesRequest,
+    messaging_service_pb2.SendEnvelopesRequest,
+)
+
+
 def named_user(request: Message) -> str:
-    """Return the user that a request names within its account; empty if it names none."""
-    return request.submission.caller if isinstance(request, _SUBMISSIONS) else ""
+    """Return the user that a request names within its account; empty if it names none.
+
+    A message of an agent names none: it is sent for the user of the agent's task, whom the
+    statement of the call names.
+    """
+    if isinstance(request, _SUBMISSIONS):
+        return request.submission.caller
+    if isinstance(request, _MESSAGE_ACTS) and not getattr(request, "agent", ""):
+        return request.caller
+    return ""
 
 
 def is_child(request: Message) -> bool:

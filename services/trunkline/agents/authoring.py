@@ -12,7 +12,7 @@ from trunkline.agents.message_handlers import (
     Handler,
     MessageHandlers,
     read_incoming,
-    run_handler,
+    write_replies,
 )
 from trunkline.agents.options import validate_options_type
 from trunkline.errors import ConfigurationError, InvalidArgumentError
@@ -72,10 +72,11 @@ class FunctionAgent:
             async def evaluate(task, request):
                 return EvaluationResult(approved=True, proposal=request.proposal)
 
-        It gets the turn's `TaskContext` and the payload; text, and types that are not known here,
-        come as a `MeshMessage`, which is also `task.incoming`. It returns an answer (a text, an
+        It gets the turn's `TaskContext`, and an object of the model; a handler by a name gets the
+        `MeshMessage`, which is also `task.incoming`. It returns an answer (a text, an
         object of a declared type or a `Reply`), a list of them, or None, or yields them. It may do
-        all that the function of an agent does. Raising makes the mesh try again, and
+        all that the function of an agent does; after `task.require_input`, the answer, which is
+        `task.text`, calls it again. Raising makes the mesh try again, and
         `task.reject` makes the message a dead letter. `"*"` is for all other types.
 
         Raises:
@@ -132,13 +133,18 @@ class FunctionAgent:
             return True
         if message is None:
             return False
-        handler = self.handlers.find(message)
-        if handler is None:
+        name = self.handlers.find(message)
+        if name is None:
             types = ", ".join(self.handlers.types)
             await task.reject(f"it has no handler of {message.type!r}; it takes: {types}")
             return True
         task.incoming = message
-        await run_handler(handler, turn, task, message)
+        try:
+            result = self.handlers.call(name, task, message)
+        except InvalidArgumentError as error:
+            await task.reject(str(error))
+            return True
+        await write_replies(turn, result)
         return True
 
 

@@ -248,6 +248,7 @@ async def open_membership(  # noqa: PLR0913  collaborators and options, each by 
     address: str,
     settings: Settings,
     services: Sequence[str] = (),
+    messaging_mode: str = "",
     readiness: AgentReadiness | None = None,
 ) -> AsyncIterator[Membership]:
     """Register a host, and let it take over journals and agent names of hosts that die.
@@ -259,7 +260,9 @@ async def open_membership(  # noqa: PLR0913  collaborators and options, each by 
     readiness = readiness or AgentReadiness()
 
     def describe() -> registry_service_pb2.Host:
-        return describe_host(host, address=address, services=services, readiness=readiness)
+        described = describe_host(host, address=address, services=services, readiness=readiness)
+        described.messaging_mode = messaging_mode
+        return described
 
     async def register_changes() -> None:
         while True:

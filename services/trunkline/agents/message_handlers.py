@@ -14,9 +14,8 @@ from pydantic import BaseModel
 
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 from trunkline.messaging.conversion import build_reply, read_message
-from trunkline.messaging.replies import build_part, describe_reply, read_envelope
+from trunkline.messaging.replies import build_part, describe_reply, find_delivered
 from trunkline.messaging.types import TYPES, MessageType
-from trunkline.tasks.content import ENVELOPE_KEY
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.messages import HandlerResult, MeshMessage, Payload, Reply
 from trunkline.tasks.turn_runtime import TurnRuntime
@@ -25,6 +24,7 @@ Handler: TypeAlias = (
     Callable[[TaskContext[Any], Any], Awaitable[HandlerResult]]
     | Callable[[TaskContext[Any], Any], AsyncIterator[Payload | Reply]]
 )
+_Result: TypeAlias = Awaitable[HandlerResult] | AsyncIterator[Payload | Reply]
 ANY_TYPE: Final = "*"
 """The name of a handler for all types without one of their own."""
 _REPLY_TYPES: Final = (str, BaseModel, Reply, dict)
@@ -35,6 +35,8 @@ class MessageHandlers:
     """The handlers of an agent, by type."""
 
     handlers: dict[str, Handler] = field(default_factory=dict)
+    _of_models: set[str] = field(default_factory=set)
+    """The types whose handlers were given by a model, and get objects of it."""
 
     def __bool__(self) -> bool:
         return bool(self.handlers)
@@ -60,16 +62,30 @@ class MessageHandlers:
                 problem = f"{message_type.__name__} is no type; declare it by @message_type"
                 raise ConfigurationError(where, problem)
             name = str(declared)
+            self._of_models.add(name)
         if not (inspect.iscoroutinefunction(handler) or inspect.isasyncgenfunction(handler)):
             raise ConfigurationError(where, f"its handler of {name!r} must be `async def`")
         if name in self.handlers:
             raise ConfigurationError(where, f"it has two handlers of {name!r}")
         self.handlers[name] = handler
 
-    def find(self, message: MeshMessage) -> Handler | None:
-        """Return the handler of a message; None: there is none."""
+    def find(self, message: MeshMessage) -> str | None:
+        """Return the type of the handler of a message; None: there is none."""
         names = (f"{message.type}@{message.version}", message.type, ANY_TYPE)
-        return next((self.handlers[name] for name in names if name in self.handlers), None)
+        return next((name for name in names if name in self.handlers), None)
+
+    def call(self, name: str, task: TaskContext[Any], message: MeshMessage) -> _Result:
+        """Call the handler of a type: by a model with the payload, by a name with the message.
+
+        Raises:
+            InvalidArgumentError: the handler takes a model, and the payload is plain text.
+        """
+        argument: MeshMessage | BaseModel | str = message
+        if name in self._of_models:
+            argument = message.payload
+            if not isinstance(argument, BaseModel):
+                raise InvalidArgumentError(f"{message.type}.payload", "is text; give its fields")
+        return self.handlers[name](task, argument)
 
 
 def read_incoming(turn: TurnRuntime) -> MeshMessage | None:
@@ -78,22 +94,16 @@ def read_incoming(turn: TurnRuntime) -> MeshMessage | None:
     Raises:
         InvalidArgumentError: its payload does not fit its type.
     """
-    message = turn.message
-    if ENVELOPE_KEY not in message.metadata.fields:
-        return None
-    envelope = read_envelope(message.metadata, message.parts)
+    envelope = find_delivered(turn.history)
     return None if envelope is None else read_message(envelope)
 
 
-async def run_handler(
-    handler: Handler, turn: TurnRuntime, task: TaskContext[Any], message: MeshMessage
-) -> None:
-    """Run a handler and write its replies.
+async def write_replies(turn: TurnRuntime, result: _Result) -> None:
+    """Run a handler that was called, and write its replies.
 
     Raises:
         InvalidArgumentError: a reply does not fit its type.
     """
-    result = handler(task, _argument(message))
     count = 0
     if isinstance(result, AsyncIterator):
         async for reply in result:
@@ -113,11 +123,6 @@ async def run_handler(
         await _write_reply(turn, reply, count)
 
 
-def _argument(message: MeshMessage) -> BaseModel | MeshMessage | str:
-    """Return what a handler gets: the payload of a known type, or the whole message."""
-    return message.payload if isinstance(message.payload, BaseModel) else message
-
-
 async def _write_reply(turn: TurnRuntime, reply: object, number: int) -> None:
     if not isinstance(reply, _REPLY_TYPES):
         kinds = "a text, an object of a declared type, a mapping or a Reply"
@@ -125,7 +130,8 @@ async def _write_reply(turn: TurnRuntime, reply: object, number: int) -> None:
         raise InvalidArgumentError("reply", problem)
     envelope = build_reply(reply)
     artifact = turn.artifact(
-        id=f"reply-{number}",
+        # A handler that asked a person runs again, in another turn.
+        id=f"reply-{turn.turn}-{number}",
         metadata=json_format.MessageToDict(describe_reply(envelope)),
     )
     await artifact.append(build_part(envelope), last=True)

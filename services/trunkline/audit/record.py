@@ -41,6 +41,8 @@ class Action(StrEnum):
     ENVELOPE_REPLAY = "envelope.replay"
     ENVELOPE_REDRIVE = "envelope.redrive"
     ENVELOPE_PURGE = "envelope.purge"
+    ROOM_JOIN = "room.join"
+    ROOM_LEAVE = "room.leave"
     TASK_CANCEL = "task.cancel"
     TASK_GET = "task.get"
     TASK_LIST = "task.list"

@@ -44,7 +44,7 @@ from trunkline.errors import (
 )
 from trunkline.messaging.client import MessagingClient
 from trunkline.messaging.conversion import build_envelope, read_message
-from trunkline.messaging.replies import read_envelope
+from trunkline.messaging.replies import find_delivered
 from trunkline.redaction import redact_addresses
 from trunkline.task_states import TaskState
 from trunkline.tasks import approvals
@@ -208,7 +208,7 @@ class TurnCalls:
     @property
     def _cause(self) -> envelope_pb2.Envelope | None:
         """The message between agents that the turn handles; None: it handles a request."""
-        return read_envelope(self.input.message.metadata, self.input.message.parts)
+        return find_delivered(self._turn.history)
 
     def _build_envelope(self, message: OutgoingMessage) -> envelope_pb2.Envelope:
         step = self._next_step(f"send:{message.recipient}", message.key)

@@ -88,7 +88,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         await stack.enter_async_context(intake)
         adapter = add_tool_adapter(server, config, settings, directory, intake=intake)
         _start_servers_of_plans(agents, adapter, config)
-        await stack.enter_async_context(add_messages(server, settings, directory))
+        messaging_mode = await stack.enter_async_context(add_messages(server, settings, directory))
         await server.start()
         stack.push_async_callback(server.stop, STOP_GRACE_S)
         # Closed before the server, to which MCP servers send their last spans.
@@ -107,6 +107,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
                 address=advertised,
                 settings=settings,
                 services=server.services,
+                messaging_mode=messaging_mode,
                 readiness=readiness,
             )
         )

@@ -23,6 +23,7 @@ from trunkline.private_files import PRIVATE_FOLDER
 from trunkline.registry import Membership
 from trunkline.runtime import ServiceStatus
 from trunkline.server import MeshServer
+from trunkline.server.policy import Policy
 from trunkline.settings import Settings, advertised_address
 from trunkline.traces import MeshTarget, configure_tracing
 from trunkline.v1 import messaging_service_pb2_grpc, registry_service_pb2
@@ -50,7 +51,7 @@ async def serve_messages(settings: Settings) -> AsyncIterator[ServiceStatus]:
         await stack.enter_async_context(channels)
         server = MeshServer(credentials, policy=settings.policy, audit=audit)
         directory = Directory(channels, mesh)
-        await stack.enter_async_context(add_messages(server, settings, directory))
+        mode = await stack.enter_async_context(add_messages(server, settings, directory))
         (address,) = await server.start(str(settings.listen))
         stack.push_async_callback(server.stop, STOP_GRACE_S)
         await stack.enter_async_context(directory)
@@ -58,6 +59,7 @@ async def serve_messages(settings: Settings) -> AsyncIterator[ServiceStatus]:
             host_id=f"messages@{advertised.with_bound_port(address)}",
             address=advertised.with_bound_port(address),
             services=server.services,
+            messaging_mode=mode,
         )
         membership = Membership(RegistryClient(channels.get(mesh)), member)
         await stack.enter_async_context(membership)
@@ -69,8 +71,8 @@ async def serve_messages(settings: Settings) -> AsyncIterator[ServiceStatus]:
 @asynccontextmanager
 async def add_messages(
     server: MeshServer, settings: Settings, directory: Directory
-) -> AsyncIterator[None]:
-    """Add the messaging service to a server, and deliver messages in the block.
+) -> AsyncIterator[str]:
+    """Add the messaging service to a server, and deliver messages in the block; yield the mode.
 
     The directory may be opened within the block.
 
@@ -89,12 +91,20 @@ async def add_messages(
                 keyring=open_if_encrypting(settings),
             )
         )
-        broker = MessageBroker(store, directory, TYPES, middleware=middleware)
+        broker = MessageBroker(
+            store,
+            directory,
+            TYPES,
+            middleware=middleware,
+            policy=Policy(settings.policy),
+            retention_s=table.age_s,
+        )
         options = DispatchOptions(
             attempts=table.attempts,
             first_backoff_s=table.backoff_s,
             max_backoff_s=table.max_backoff_s,
             per_recipient=table.concurrency,
+            patience_s=table.host_patience_s,
         )
         dispatcher = Dispatcher(broker, directory, options, middleware=middleware)
         server.add_service(
@@ -104,7 +114,7 @@ async def add_messages(
         )
         await stack.enter_async_context(run_in_background(dispatcher.run()))
         await stack.enter_async_context(run_in_background(_remove_old_messages(store, table.age_s)))
-        yield
+        yield store.mode
 
 
 async def _remove_old_messages(store: MessageStore, age_s: float) -> None:

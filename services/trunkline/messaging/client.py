@@ -1,21 +1,29 @@
 """The client of `trunkline.v1.MessagingService`."""
 
 import asyncio
+import logging
+import uuid
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Final
 
 from google.protobuf.message import Message
 
 from trunkline.client import Directory
+from trunkline.client.backoff import Backoff, RetryWindow
 from trunkline.client.host import UNARY_TIMEOUT_S
 from trunkline.client.statements import find_statement, statement_metadata
 from trunkline.client.status import translate_errors
-from trunkline.errors import PeerTimeoutError
+from trunkline.errors import PeerError, PeerTimeoutError, PeerUnavailableError
 from trunkline.messaging.messaging_servicer import SERVICE
 from trunkline.messaging.store import Envelope, EnvelopeFilter, Room, StoredEnvelope
 from trunkline.v1 import messaging_service_pb2 as pb2
 from trunkline.v1 import messaging_service_pb2_grpc
+
+logger = logging.getLogger(__name__)
+
+# A service that restarts is back in this time.
+_PATIENCE_S: Final = 10.0
 
 
 class MessagingClient:
@@ -39,12 +47,16 @@ class MessagingClient:
         """Send messages, all or none; they are stored when the call returns.
 
         `cause` is the message that the agent handles now. Repeating a message with its id is
-        harmless.
+        harmless, and a service that can't be reached is called again for 10 seconds.
 
         Raises:
-            InvalidArgumentError: a message is wrong, or has a recipient that is not on the mesh.
+            InvalidArgumentError: a message is wrong.
+            AgentNotFoundError: a recipient never was on the mesh.
+            PermissionDeniedError: the policy forbids it.
             QueueFullError: too many deliveries wait.
         """
+        for envelope in envelopes:
+            envelope.envelope_id = envelope.envelope_id or str(uuid.uuid4())
         request = pb2.SendEnvelopesRequest(
             account=self._account,
             caller=self._caller,
@@ -52,8 +64,14 @@ class MessagingClient:
             envelopes=envelopes,
             cause=cause,
         )
-        response: pb2.SendEnvelopesResponse = await self._call("SendEnvelopes", request)
-        return list(response.envelopes)
+        window = RetryWindow(_PATIENCE_S)
+        while True:
+            try:
+                response: pb2.SendEnvelopesResponse = await self._call("SendEnvelopes", request)
+            except PeerUnavailableError as error:
+                await asyncio.sleep(window.next_pause_s(error))
+            else:
+                return list(response.envelopes)
 
     async def request(
         self, envelope: Envelope, *, timeout_s: float, cause: Envelope | None = None
@@ -65,20 +83,29 @@ class MessagingClient:
             As `send`.
         """
         (sent,) = await self.send([envelope], cause=cause)
-        query = EnvelopeFilter(causation_id=sent.envelope.envelope_id)
         try:
-            async with (
-                asyncio.timeout(timeout_s),
-                aclosing(self.watch(query, after_position=sent.position)) as updates,
-            ):
-                async for update in updates:
-                    for stored in update.envelopes:
-                        if stored.envelope.is_reply:
-                            return stored.envelope
+            async with asyncio.timeout(timeout_s):
+                return await self._wait_for_reply(sent)
         except TimeoutError:
             pass
         problem = f"no reply to message {sent.envelope.envelope_id} in {timeout_s:g} s"
         raise PeerTimeoutError(sent.envelope.recipient, problem)
+
+    async def _wait_for_reply(self, sent: StoredEnvelope) -> Envelope:
+        """Return the first reply to a message, also if the service restarts meanwhile."""
+        query = EnvelopeFilter(causation_id=sent.envelope.envelope_id)
+        backoff = Backoff()
+        while True:
+            try:
+                async with aclosing(self.watch(query, after_position=sent.position)) as updates:
+                    async for update in updates:
+                        backoff.reset()
+                        for stored in update.envelopes:
+                            if stored.envelope.is_reply:
+                                return stored.envelope
+            except PeerError as error:
+                logger.debug("messages.watch_ended", extra={"problem": str(error)})
+            await backoff.pause()
 
     async def get(self, envelope_id: str) -> StoredEnvelope:
         """Return a message with its deliveries.

@@ -104,7 +104,8 @@ def read_message(envelope: Envelope) -> MeshMessage:
         recipient=envelope.recipient,
         type=envelope.type,
         payload=TYPES.validate(envelope),
-        version=envelope.type_version or 1,
+        text=read_text(envelope),
+        version=TYPES.resolve(envelope.type, envelope.type_version),
         room=envelope.room,
         metadata=json_format.MessageToDict(envelope.metadata),
         priority=cast("Priority", _PRIORITY_NAMES.get(envelope.priority, "normal")),
@@ -116,6 +117,13 @@ def read_message(envelope: Envelope) -> MeshMessage:
         ),
         replay_of=envelope.replay_of,
     )
+
+
+def read_text(envelope: Envelope) -> str:
+    """Return the payload of a message as text: plain text as it was sent, else JSON."""
+    if envelope.WhichOneof("payload") != "data":
+        return envelope.text
+    return json_format.MessageToJson(envelope.data, indent=None, ensure_ascii=False)
 
 
 def _set_struct(envelope: Envelope, name: Literal["data", "metadata"], values: Any) -> None:  # noqa: ANN401  JSON

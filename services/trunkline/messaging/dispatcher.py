@@ -2,17 +2,21 @@
 
 The task's id is stored before the task is submitted, so a dispatcher that continues after a crash
 finds the same task. A completed task is a handled message. A failed one is tried again with
-exponential back-off, until the message is a dead letter.
+exponential back-off, until the message is a dead letter. A recipient that is away or full costs no
+attempt, and a handler may take as long as it needs.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
-from opentelemetry.trace import SpanKind
+from opentelemetry.trace import Span, SpanKind
 
 from trunkline import telemetry
 from trunkline.client import Directory, allocate_task_id
@@ -20,16 +24,24 @@ from trunkline.client.backoff import Backoff
 from trunkline.errors import (
     AgentNotFoundError,
     FencedError,
-    InvalidArgumentError,
+    LimitExceededError,
     OverloadedError,
     PeerError,
+    PeerTimeoutError,
+    PeerUnavailableError,
+    QueueFullError,
     RequestError,
     TaskNotFoundError,
     TrunklineError,
 )
-from trunkline.messaging.broker import MessageBroker, Sender
-from trunkline.messaging.middleware import Middleware
-from trunkline.messaging.replies import build_request, read_problem, read_replies
+from trunkline.messaging.broker import MessageBroker, Sender, message_attributes
+from trunkline.messaging.middleware import Middleware, receive
+from trunkline.messaging.replies import (
+    build_request,
+    read_direct_reply,
+    read_problem,
+    read_replies,
+)
 from trunkline.messaging.scheduler import Scheduler
 from trunkline.messaging.store import DeliveryState, Envelope, NewMessage, QueuedDelivery
 from trunkline.redaction import redact_addresses
@@ -43,13 +55,17 @@ _HANDLED: Final = envelope_pb2.DELIVERY_STATE_HANDLED
 _DEAD: Final = envelope_pb2.DELIVERY_STATE_DEAD
 _EXPIRED: Final = envelope_pb2.DELIVERY_STATE_EXPIRED
 _CANCELED: Final = envelope_pb2.DELIVERY_STATE_CANCELED
+_EXPIRED_TEXT: Final = "it expired before it was handled"
 # A call that follows a task is repeated after this time.
 _CALL_S: Final = 60.0
+# A delivery gives its place to others when its host is unreachable for longer than a takeover.
+_RELEASE_AFTER_S: Final = 30.0
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DispatchOptions:
-    """How deliveries are made."""
+    """The limits and pauses of deliveries."""
 
     attempts: int = 5
     """A message is a dead letter after so many failed attempts."""
@@ -60,6 +76,8 @@ class DispatchOptions:
     """The deliveries that one agent handles at once."""
     total: int = 256
     """The deliveries that run at once."""
+    patience_s: float = 600.0
+    """An attempt has failed if its host is gone for so long, and no other one has its journal."""
 
 
 class Dispatcher:
@@ -108,6 +126,11 @@ class Dispatcher:
         while True:
             revision = await self._directory.wait_for_change(revision)
             self._wake.set()
+            try:
+                await self._broker.note_agents()
+            except PeerError as error:
+                # The next change notes them.
+                logger.warning("messages.store_unavailable", extra={"problem": str(error)})
 
     async def _start_deliveries(self, group: asyncio.TaskGroup) -> None:
         while True:
@@ -127,25 +150,15 @@ class Dispatcher:
 
     async def _expire(self, delivery: QueuedDelivery) -> None:
         """End a delivery that expired while it waited."""
-        backoff = Backoff()
-        while True:
-            try:
-                await self._end(delivery, _EXPIRED, problem="it expired before it was handled")
-            except FencedError:
-                return
-            except PeerError as error:
-                logger.warning("messages.store_unavailable", extra={"problem": str(error)})
-                await backoff.pause()
-            else:
-                return
+        with contextlib.suppress(FencedError):
+            await self._end(delivery, _EXPIRED, problem=_EXPIRED_TEXT)
 
     async def _deliver(self, delivery: QueuedDelivery) -> None:
         """Make one attempt, and note how the delivery continues."""
-        try:
+        postponed = None
+        # Fenced: another process has this delivery.
+        with contextlib.suppress(FencedError):
             postponed = await self._attempt(delivery)
-        except FencedError:
-            # Another process has this delivery.
-            postponed = None
         if postponed is None:
             self._scheduler.end(delivery)
         else:
@@ -154,79 +167,110 @@ class Dispatcher:
 
     async def _attempt(self, delivery: QueuedDelivery) -> QueuedDelivery | None:
         """Make an attempt, and store how it ended; return the delivery if it is postponed."""
-        telemetry.continue_trace(delivery.envelope.traceparent)
-        attributes = {
-            telemetry.MESSAGING_SYSTEM: telemetry.TRUNKLINE,
-            telemetry.MESSAGING_OPERATION_NAME: "process",
-            telemetry.MESSAGING_DESTINATION_NAME: delivery.key.recipient,
-            telemetry.MESSAGING_MESSAGE_ID: delivery.key.envelope_id,
-            telemetry.MESSAGING_CONVERSATION_ID: delivery.envelope.correlation_id,
-        }
-        name = f"process {delivery.key.recipient}"
-        with telemetry.span(name, kind=SpanKind.CONSUMER, attributes=attributes) as span:
-            while True:
-                try:
-                    return await self._attempt_once(delivery)
-                except FencedError:
-                    raise
-                except PeerError as error:
-                    # The store can't be written. Nothing else leaves `_attempt_once`.
-                    telemetry.mark_error(span, error)
-                    logger.warning("messages.store_unavailable", extra={"problem": str(error)})
-                    await asyncio.sleep(self._options.first_backoff_s)
-
-    async def _attempt_once(self, delivery: QueuedDelivery) -> QueuedDelivery | None:
         envelope = Envelope()
         envelope.CopyFrom(delivery.envelope)
+        telemetry.continue_trace(envelope.traceparent)
+        attributes = message_attributes("process", envelope, destination=delivery.key.recipient)
+        name = f"process {delivery.key.recipient}"
+        with telemetry.span(name, kind=SpanKind.CONSUMER, attributes=attributes) as span:
+            try:
+                self._broker.check_policy(delivery.key.account, envelope, delivery.key.recipient)
+                await receive(self._middleware, delivery.key, envelope)
+            except TrunklineError as error:
+                telemetry.mark_error(span, error)
+                return await self._refuse(delivery, error)
+            try:
+                return await self._make(delivery, envelope, span)
+            except TrunklineError:
+                raise
+            # A defect fails one message, and not the deliveries of all others.
+            except Exception as error:
+                telemetry.mark_error(span, error)
+                extra = {"envelope": delivery.key.envelope_id}
+                logger.exception("messages.delivery_failed", extra=extra)
+                return await self._fail(delivery, "internal error of the messaging service")
+
+    async def _refuse(
+        self, delivery: QueuedDelivery, error: TrunklineError
+    ) -> QueuedDelivery | None:
+        """Store that a middleware, or the policy, does not let a message through."""
+        problem = str(redact_addresses(error))
+        if isinstance(error, RequestError):
+            await self._end(delivery, _DEAD, problem=problem)
+            return None
+        if not delivery.task_id:
+            delivery = await self._persist(lambda: self._store.begin_attempt(delivery, ""))
+        return await self._fail(delivery, problem)
+
+    async def _make(
+        self, delivery: QueuedDelivery, envelope: Envelope, span: Span
+    ) -> QueuedDelivery | None:
+        begun = delivery
         try:
-            for middleware in self._middleware:
-                await middleware.on_receive(delivery.key.account, delivery.key.recipient, envelope)
-            if not delivery.task_id:
+            if not begun.task_id:
                 host = self._directory.get_agent_host(delivery.key.recipient)
-                delivery = await self._store.begin_attempt(delivery, allocate_task_id(host))
-            outcome = await self._run_task(delivery, envelope)
-        except (AgentNotFoundError, OverloadedError) as error:
-            # The recipient left meanwhile, or has enough to do: that is no failed attempt.
-            return await self._postpone(delivery, str(error), counts=False)
+                task_id = allocate_task_id(host)
+                begun = await self._persist(lambda: self._store.begin_attempt(delivery, task_id))
+            outcome = await self._run_task(begun, envelope)
+        except FencedError:
+            raise
+        except (AgentNotFoundError, OverloadedError, LimitExceededError) as error:
+            # The recipient left meanwhile, or has enough to do.
+            return await self._postpone(begun, str(error), is_failure=False)
         except RequestError as error:
-            await self._end(delivery, _DEAD, problem=str(redact_addresses(error)))
+            telemetry.mark_error(span, error)
+            await self._end(begun, _DEAD, problem=str(redact_addresses(error)))
             return None
+        except PeerError as error:
+            if not begun.task_id:
+                return await self._postpone(begun, str(error), is_failure=False)
+            telemetry.mark_error(span, error)
+            return await self._fail(begun, str(redact_addresses(error)))
         if isinstance(outcome, message_pb2.Message):
-            reply = Envelope(type="answer", text=" ".join(part.text for part in outcome.parts))
-            await self._end(delivery, _HANDLED, replies=[reply])
+            replies = read_direct_reply(outcome, envelope, key=begun.key)
+            await self._end(begun, _HANDLED, replies=replies)
             return None
-        return await self._settle(delivery, envelope, outcome)
+        return await self._settle(begun, envelope, outcome)
 
     async def _settle(
         self, delivery: QueuedDelivery, envelope: Envelope, snapshot: snapshot_pb2.TaskSnapshot
     ) -> QueuedDelivery | None:
         """Store how a task ended."""
+        problem = read_problem(snapshot)
         match snapshot.task.status.state:
             case State.TASK_STATE_COMPLETED:
                 replies = read_replies(snapshot, envelope, key=delivery.key)
                 await self._end(delivery, _HANDLED, replies=replies)
-                return None
             case State.TASK_STATE_CANCELED:
-                await self._end(delivery, _CANCELED, problem=read_problem(snapshot))
-                return None
+                await self._end(delivery, _CANCELED, problem=problem)
             case State.TASK_STATE_REJECTED:
-                problem = read_problem(snapshot) or f"{delivery.key.recipient} rejected it"
+                problem = problem or f"{delivery.key.recipient} rejected it"
                 await self._end(delivery, _DEAD, problem=problem)
-                return None
-        problem = read_problem(snapshot) or f"{delivery.key.recipient} failed"
+            case _:
+                return await self._fail(delivery, problem or f"{delivery.key.recipient} failed")
+        return None
+
+    async def _fail(self, delivery: QueuedDelivery, problem: str) -> QueuedDelivery | None:
+        """Store that an attempt failed: another one follows, unless it was the last."""
+        if _has_expired(delivery.envelope):
+            await self._end(delivery, _EXPIRED, problem=problem)
+            return None
         if delivery.attempt_count >= self._options.attempts:
             await self._end(delivery, _DEAD, problem=problem)
             return None
         return await self._postpone(delivery, problem)
 
     async def _postpone(
-        self, delivery: QueuedDelivery, problem: str, *, counts: bool = True
+        self, delivery: QueuedDelivery, problem: str, *, is_failure: bool = True
     ) -> QueuedDelivery:
-        doublings = max(0, delivery.attempt_count - 1) if counts else 0
+        # A recipient without time is not asked more often than one that fails first.
+        doublings = min(30, max(0, delivery.attempt_count - 1)) if is_failure else 0
         backoff_s = min(self._options.max_backoff_s, self._options.first_backoff_s * 2**doublings)
-        backoff = Backoff(first_s=backoff_s, limit_s=backoff_s)
-        return await self._store.postpone(
-            delivery, problem=problem, not_before=_now() + backoff.next_s()
+        not_before = _now() + Backoff(first_s=backoff_s, limit_s=backoff_s).next_s()
+        return await self._persist(
+            lambda: self._store.postpone(
+                delivery, problem=problem, not_before=not_before, is_failure=is_failure
+            )
         )
 
     async def _end(
@@ -237,18 +281,24 @@ class Dispatcher:
         problem: str = "",
         replies: Sequence[Envelope] = (),
     ) -> None:
-        """End a delivery with the replies of its recipient."""
-        sender = Sender(delivery.key.account, delivery.caller, delivery.key.recipient)
+        """End a delivery with the replies of its recipient.
+
+        Raises:
+            FencedError: another process has the delivery.
+        """
         prepared: list[NewMessage] = []
         for reply in replies:
             try:
-                prepared.append(await self._broker.prepare(sender, reply, cause=delivery.envelope))
-            except InvalidArgumentError as error:
+                prepare = partial(self._prepare_reply, delivery, reply)
+                prepared.append(await self._persist(prepare))
+            except TrunklineError as error:
                 # The handler committed, so it is not called again for a wrong reply.
                 problem = f"a reply was dropped: {error}"
                 extra = {"envelope": delivery.key.envelope_id, "problem": str(error)}
                 logger.warning("messages.reply_dropped", extra=extra)
-        await self._store.end(delivery, state, problem=problem, replies=prepared)
+        await self._persist(
+            lambda: self._store.end(delivery, state, problem=problem, replies=prepared)
+        )
         if state == _DEAD:
             extra = {
                 "envelope": delivery.key.envelope_id,
@@ -256,6 +306,27 @@ class Dispatcher:
                 "problem": problem,
             }
             logger.warning("messages.dead_letter", extra=extra)
+
+    async def _prepare_reply(self, delivery: QueuedDelivery, reply: Envelope) -> NewMessage:
+        sender = Sender(delivery.key.account, delivery.caller, delivery.key.recipient)
+        return await self._broker.prepare(sender, reply, cause=delivery.envelope, is_reply=True)
+
+    async def _persist(self, write: Callable[[], Awaitable[_T]]) -> _T:
+        """Repeat a write until the store can be written, so that no step is made twice.
+
+        Raises:
+            FencedError: another process has the delivery.
+            RequestError: as the write.
+        """
+        backoff = Backoff(limit_s=self._options.max_backoff_s)
+        while True:
+            try:
+                return await write()
+            except (FencedError, QueueFullError, LimitExceededError):
+                raise
+            except PeerError as error:
+                logger.warning("messages.store_unavailable", extra={"problem": str(error)})
+                await backoff.pause()
 
     async def _run_task(
         self, delivery: QueuedDelivery, envelope: Envelope
@@ -266,20 +337,21 @@ class Dispatcher:
 
         Raises:
             RequestError: the recipient refused the message.
-            OverloadedError: it has enough to do.
+            OverloadedError, LimitExceededError: it has enough to do.
+            PeerError: the host is gone for longer than the options' patience.
         """
-        message = build_request(envelope, key=delivery.key, attempt=delivery.attempt_count)
+        message = build_request(envelope, task_id=delivery.task_id)
         submission = message_service_pb2.Submission(
             account=delivery.key.account,
             caller=delivery.caller,
             task_id=delivery.task_id,
             idempotent=True,
             envelope=envelope,
-            accepted_output_modes=(),
         )
         if envelope.HasField("expire_time"):
             submission.deadline.CopyFrom(envelope.expire_time)
         backoff = Backoff()
+        seen_at = time.monotonic()
         while True:
             try:
                 client = self._directory.client_for_task(delivery.task_id)
@@ -289,21 +361,35 @@ class Dispatcher:
                     submission=submission,
                     timeout_s=_CALL_S,
                 )
-            except (OverloadedError, FencedError):
+            except (OverloadedError, LimitExceededError):
                 raise
             except (PeerError, TaskNotFoundError) as error:
+                is_gone = not isinstance(error, PeerTimeoutError)
+                away_s = time.monotonic() - seen_at if is_gone else 0.0
+                if away_s > self._options.patience_s:
+                    problem = f"its host is gone, and no other one has its journal: {error}"
+                    raise PeerUnavailableError(delivery.key.recipient, problem) from error
+                if away_s > _RELEASE_AFTER_S:
+                    self._release(delivery)
+                if not is_gone:
+                    # The handler takes long, or the host does not answer.
+                    seen_at = time.monotonic()
                 extra = {"envelope": delivery.key.envelope_id, "problem": str(error)}
                 logger.debug("messages.recipient_unreachable", extra=extra)
                 await backoff.pause()
                 continue
-            if isinstance(result, message_pb2.Message):
-                return result
-            state = result.task.status.state
-            if state in TERMINAL:
-                return result
-            if state in INTERRUPTED:
-                await self._wait_for_end(delivery)
+            seen_at = time.monotonic()
             backoff.reset()
+            if isinstance(result, message_pb2.Message) or result.task.status.state in TERMINAL:
+                return result
+            if result.task.status.state in INTERRUPTED:
+                self._release(delivery)
+                await self._wait_for_end(delivery)
+
+    def _release(self, delivery: QueuedDelivery) -> None:
+        """Let others run in place of a delivery that waits for a person or for its host."""
+        self._scheduler.release(delivery)
+        self._wake.set()
 
     async def _wait_for_end(self, delivery: QueuedDelivery) -> None:
         """Wait until a task ends that waits for a person."""
@@ -315,6 +401,12 @@ class Dispatcher:
         except TrunklineError as error:
             extra = {"envelope": delivery.key.envelope_id, "problem": str(error)}
             logger.debug("messages.watch_ended", extra=extra)
+
+
+def _has_expired(envelope: Envelope) -> bool:
+    return envelope.HasField("expire_time") and envelope.expire_time.ToDatetime(
+        tzinfo=UTC
+    ) <= datetime.now(UTC)
 
 
 def _now() -> float:

@@ -1,7 +1,7 @@
 """Serves `trunkline.v1.MessagingService`."""
 
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
 from typing import Any, Final, TypeAlias
 
 import grpc
@@ -16,6 +16,7 @@ from trunkline.messaging.page_tokens import read_page_size
 from trunkline.messaging.store import Envelope, EnvelopeFilter
 from trunkline.server.authorization import caller
 from trunkline.server.policy import find_acting_agents
+from trunkline.users import current_user
 from trunkline.v1 import messaging_service_pb2, messaging_service_pb2_grpc
 
 SERVICE: Final = messaging_service_pb2.DESCRIPTOR.services_by_name["MessagingService"].full_name
@@ -130,19 +131,21 @@ class MessagingServicer(messaging_service_pb2_grpc.MessagingServiceServicer):
         return messaging_service_pb2.PurgeEnvelopesResponse(envelopes=count)
 
     async def JoinRoom(
-        self, request: messaging_service_pb2.JoinRoomRequest, _context: _Context
+        self, request: messaging_service_pb2.JoinRoomRequest, context: _Context
     ) -> messaging_service_pb2.JoinRoomResponse:
         sender = _read_sender(request.account, request.caller, "")
-        _check_member(request.member)
-        room = await self._broker.join(sender, request.room, request.member)
+        _check_member(sender, request.member)
+        with self._recording_room(Action.ROOM_JOIN, request, context):
+            room = await self._broker.join(sender, request.room, request.member)
         return messaging_service_pb2.JoinRoomResponse(room=room)
 
     async def LeaveRoom(
-        self, request: messaging_service_pb2.LeaveRoomRequest, _context: _Context
+        self, request: messaging_service_pb2.LeaveRoomRequest, context: _Context
     ) -> messaging_service_pb2.LeaveRoomResponse:
         sender = _read_sender(request.account, request.caller, "")
-        _check_member(request.member)
-        room = await self._broker.leave(sender, request.room, request.member)
+        _check_member(sender, request.member)
+        with self._recording_room(Action.ROOM_LEAVE, request, context):
+            room = await self._broker.leave(sender, request.room, request.member)
         return messaging_service_pb2.LeaveRoomResponse(room=room)
 
     async def ListRooms(
@@ -150,6 +153,20 @@ class MessagingServicer(messaging_service_pb2_grpc.MessagingServiceServicer):
     ) -> messaging_service_pb2.ListRoomsResponse:
         rooms = await self._store.list_rooms(_account(request.account))
         return messaging_service_pb2.ListRoomsResponse(rooms=rooms)
+
+    def _recording_room(
+        self,
+        action: Action,
+        request: messaging_service_pb2.JoinRoomRequest | messaging_service_pb2.LeaveRoomRequest,
+        context: _Context,
+    ) -> AbstractContextManager[None]:
+        return recording(
+            self._audit,
+            action,
+            lambda: process_actor(context.peer(), account=request.account),
+            agent=request.member,
+            room=request.room,
+        )
 
     async def _find_all(self, account: str, query: EnvelopeFilter) -> list[Envelope]:
         """Return the messages that match, oldest first.
@@ -187,13 +204,25 @@ def _read_sender(account: str, user: str, agent: str) -> Sender:
         acting = find_acting_agents(identity, agent)
         if not agent and acting:
             raise PermissionDeniedError(str(identity), "send messages as a user")
+    proven = current_user.get()
+    if agent and proven is not None:
+        # The agent may name any user, and what it sends is done for this one.
+        user = proven.name
     return Sender(_account(account), user, agent)
 
 
-def _check_member(member: str) -> None:
-    """Check that a process that joined by a token adds and removes its own agents only."""
+def _check_member(sender: Sender, member: str) -> None:
+    """Check whom a call adds or removes: the user itself, or an agent.
+
+    Raises:
+        PermissionDeniedError: it is another user, or an agent that the process does not serve.
+    """
+    if addresses.is_user(member):
+        if member != sender.address:
+            raise PermissionDeniedError(sender.address, f"let {member!r} join or leave")
+        return
     identity = caller.get(None)
-    if identity is not None and not addresses.is_user(member):
+    if identity is not None:
         find_acting_agents(identity, member)
 
 

@@ -1,12 +1,22 @@
-"""Middleware: what sees each message when it is sent, and when it is delivered."""
+"""Middleware: what sees each message when it is sent, and when it is delivered.
 
-from collections.abc import Sequence
+The mesh's own come first: the span of the message, and on receive the policy. Then those of the
+settings, in their order. On send, the checks of the message and the policy follow, because a
+middleware may complete the message, and its record in the audit log, which has the outcome.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from inspect import iscoroutinefunction
 from typing import Protocol
 
-from trunkline.errors import ConfigurationError
-from trunkline.messaging.store import Envelope
+from trunkline import telemetry
+from trunkline.errors import ConfigurationError, InternalError, TrunklineError
+from trunkline.messaging.store import DeliveryKey, Envelope
+
+logger = logging.getLogger(__name__)
 
 
 class Middleware(Protocol):
@@ -25,6 +35,37 @@ class Middleware(Protocol):
         Raises:
             TrunklineError: the delivery fails; a RequestError makes it a dead letter.
         """
+
+
+async def send(middleware: Sequence[Middleware], account: str, envelope: Envelope) -> None:
+    """Show a message to each middleware before it is accepted; raises what they raise.
+
+    Raises:
+        InternalError: one of them raised another exception.
+    """
+    for each in middleware:
+        with _translating(each):
+            await each.on_send(account, envelope)
+
+
+async def receive(middleware: Sequence[Middleware], key: DeliveryKey, envelope: Envelope) -> None:
+    """Show a message to each middleware before it is delivered; raises as `send`."""
+    for each in middleware:
+        with _translating(each):
+            await each.on_receive(key.account, key.recipient, envelope)
+
+
+@contextmanager
+def _translating(middleware: Middleware) -> Iterator[None]:
+    try:
+        yield
+    except TrunklineError:
+        raise
+    # The code of a package may raise anything.
+    except Exception as error:
+        name = type(middleware).__name__
+        logger.exception("messages.middleware_failed", extra={"middleware": name})
+        raise InternalError(telemetry.current_trace_id()) from error
 
 
 def load_middleware(names: Sequence[str]) -> list[Middleware]:

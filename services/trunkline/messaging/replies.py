@@ -22,10 +22,11 @@ _ANSWER_KINDS: Final = (
 )
 
 
-def build_request(envelope: Envelope, *, key: DeliveryKey, attempt: int) -> message_pb2.Message:
-    """Return the request that delivers a message."""
+def build_request(envelope: Envelope, *, task_id: str) -> message_pb2.Message:
+    """Return the request that delivers a message by a task."""
     return message_pb2.Message(
-        message_id=f"{key.envelope_id}-{attempt}",
+        # Not the id of the message: each attempt is a request of its own.
+        message_id=f"delivery-{task_id}",
         context_id=envelope.correlation_id,
         role=message_pb2.ROLE_USER,
         parts=[build_part(envelope)],
@@ -41,6 +42,14 @@ def build_part(envelope: Envelope) -> part_pb2.Part:
     part = part_pb2.Part()
     part.data.struct_value.CopyFrom(envelope.data)
     return part
+
+
+def find_delivered(messages: Sequence[message_pb2.Message]) -> Envelope | None:
+    """Return the message between agents that a task delivers; None: it was a request.
+
+    `messages` are those of the task, oldest first: answers of a person may follow the delivery.
+    """
+    return read_envelope(messages[0].metadata, messages[0].parts) if messages else None
 
 
 def describe_reply(reply: Envelope) -> struct_pb2.Struct:
@@ -80,6 +89,18 @@ def read_replies(
     ]
     if not replies and (text := _read_answer(pairs)):
         replies = [Envelope(type="answer", text=text)]
+    return _complete(replies, envelope, key)
+
+
+def read_direct_reply(
+    message: message_pb2.Message, envelope: Envelope, *, key: DeliveryKey
+) -> list[Envelope]:
+    """Return the reply in the answer of an agent that makes no tasks."""
+    text = "".join(part.text for part in message.parts if part.HasField("text"))
+    return _complete([Envelope(type="answer", text=text)] if text else [], envelope, key)
+
+
+def _complete(replies: list[Envelope], envelope: Envelope, key: DeliveryKey) -> list[Envelope]:
     for number, reply in enumerate(replies, start=1):
         reply.envelope_id = f"{key.envelope_id}.{key.recipient}.{number}"[-128:]
         reply.causation_id = envelope.envelope_id

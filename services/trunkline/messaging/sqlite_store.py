@@ -5,30 +5,35 @@ encryption key, messages and the problems of deliveries are encrypted; ids, name
 """
 
 import asyncio
-import contextlib
 import json
-import os
-import sqlite3
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Collection,
+    Iterator,
+    Sequence,
+    Set,
+)
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Final, Literal, Self
 
 from trunkline.encryption import Keyring
 from trunkline.errors import (
     EnvelopeNotFoundError,
     FencedError,
     InvalidArgumentError,
-    JournalUnavailableError,
     QueueFullError,
 )
-from trunkline.journal.sqlite.connection import check_access, connect
+from trunkline.journal.sqlite.connection import check_access
 from trunkline.journal.sqlite.connection import translate_errors as translate_sqlite_errors
 from trunkline.messaging.envelope_filter import is_repetition, matches
+from trunkline.messaging.group_writer import GroupWriter
 from trunkline.messaging.page_tokens import make_page_token, read_page_token
+from trunkline.messaging.sqlite_lanes import Lanes
+from trunkline.messaging.sqlite_tables import SCHEMA, StoredAttempt, build_conditions, end_attempt
 from trunkline.messaging.store import (
     DeliveryKey,
     DeliveryState,
@@ -40,83 +45,22 @@ from trunkline.messaging.store import (
     Room,
     StoredEnvelope,
 )
-from trunkline.private_files import create_private_folder, lock_file, open_private_append
+from trunkline.private_files import create_private_folder
 from trunkline.v1 import envelope_pb2, messaging_service_pb2
 
 _READ_LIMIT: Final = 500
 _WRITE_LIMIT: Final = 1_000
-_LOCK_TIMEOUT_S: Final = 10.0
 _STORED_ATTEMPTS: Final = 20
+_AGENTS_LIMIT: Final = 10_000
 _DEDUPLICATION_NS: Final = 24 * 3600 * 10**9
 _NANO: Final = 10**9
 _PENDING: Final = envelope_pb2.DELIVERY_STATE_PENDING
 _RUNNING: Final = envelope_pb2.DELIVERY_STATE_RUNNING
 _DEAD: Final = envelope_pb2.DELIVERY_STATE_DEAD
-_SCHEMA: Final = """
--- content: the serialised envelope
--- change: the number of the change that accepted it, or ended one of its deliveries
-CREATE TABLE IF NOT EXISTS messages (
-    position INTEGER PRIMARY KEY, account TEXT NOT NULL, envelope_id TEXT NOT NULL,
-    correlation_id TEXT NOT NULL, causation_id TEXT NOT NULL, room TEXT NOT NULL,
-    type TEXT NOT NULL, caller TEXT NOT NULL, create_ns INTEGER NOT NULL, content BLOB NOT NULL,
-    change INTEGER NOT NULL
-);
-CREATE UNIQUE INDEX IF NOT EXISTS messages_by_id ON messages (account, envelope_id);
-CREATE INDEX IF NOT EXISTS messages_by_correlation ON messages (account, correlation_id);
-CREATE INDEX IF NOT EXISTS messages_by_causation ON messages (account, causation_id)
-    WHERE causation_id != '';
-CREATE INDEX IF NOT EXISTS messages_by_room ON messages (account, room) WHERE room != '';
-CREATE INDEX IF NOT EXISTS messages_by_time ON messages (create_ns);
-CREATE INDEX IF NOT EXISTS messages_by_change ON messages (change);
--- attempts: a JSON list of [task id, start, end, problem]
-CREATE TABLE IF NOT EXISTS deliveries (
-    position INTEGER NOT NULL, recipient TEXT NOT NULL, state INTEGER NOT NULL,
-    attempt_count INTEGER NOT NULL, task_id TEXT NOT NULL, not_before REAL NOT NULL,
-    attempts BLOB NOT NULL, update_ns INTEGER NOT NULL,
-    PRIMARY KEY (position, recipient)
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS open_deliveries ON deliveries (position, recipient)
-    WHERE state IN (1, 2);
-CREATE INDEX IF NOT EXISTS dead_deliveries ON deliveries (position) WHERE state = 4;
--- The ids of deleted messages, until they may be used again.
-CREATE TABLE IF NOT EXISTS deleted (
-    account TEXT NOT NULL, envelope_id TEXT NOT NULL, create_ns INTEGER NOT NULL,
-    PRIMARY KEY (account, envelope_id)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS members (
-    account TEXT NOT NULL, room TEXT NOT NULL, member TEXT NOT NULL, join_ns INTEGER NOT NULL,
-    PRIMARY KEY (account, room, member)
-) WITHOUT ROWID;
--- The last position and change, which outlive deleted messages.
-CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-"""
 _SELECT_DELIVERY: Final = """
 SELECT state, attempt_count, task_id, not_before, attempts, update_ns FROM deliveries
 WHERE position = ? AND recipient = ?
 """
-_SELECT_OPEN: Final = """
-SELECT d.position, d.recipient, d.attempt_count, d.task_id, d.not_before, d.state,
-    m.account, m.caller, m.content
-FROM deliveries d JOIN messages m USING (position)
-WHERE d.state IN (1, 2) AND (d.position, d.recipient) > (?, ?)
-ORDER BY d.position, d.recipient LIMIT ?
-"""
-_T = TypeVar("_T")
-
-
-class _Attempt(NamedTuple):
-    task_id: str
-    start_ns: int
-    end_ns: int | None
-    problem: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Write(Generic[_T]):
-    """A write that waits for the next transaction."""
-
-    work: Callable[[], _T]
-    future: "asyncio.Future[_T]"
 
 
 class SqliteMessageStore:
@@ -129,44 +73,38 @@ class SqliteMessageStore:
         path: Path,
         *,
         queue_limit: int = 100_000,
-        prefetch: int = 2_000,
+        prefetch: int = 256,
+        synchronous: Literal["normal", "full"] = "normal",
         keyring: Keyring | None = None,
     ) -> None:
         """Open the file, or create it.
 
         `queue_limit` is the number of deliveries that may wait, and `prefetch` that of deliveries
-        that the dispatcher has at once.
+        to one recipient of one priority that the dispatcher has at once.
 
         Raises:
             JournalUnavailableError: the file can't be used, or another process has it open.
         """
         self._path = path
         self._queue_limit = queue_limit
-        self._prefetch = prefetch
         self._cipher = keyring.cipher("messages", name=str(path)) if keyring is not None else None
         create_private_folder(path.parent)
         check_access(path)
-        self._lock_fd = _lock(path)
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trunkline-messages")
-        self._writes: list[_Write[Any]] = []
-        self._is_writing = False
         self._changed = asyncio.Event()
-        # Deliveries that the dispatcher has, and those that were redriven meanwhile.
-        self._given: set[DeliveryKey] = set()
-        self._redriven: list[tuple[int, str]] = []
-        try:
-            with translate_sqlite_errors(path):
-                os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-                self._database = connect(path)
-                self._database.execute("PRAGMA journal_mode = WAL")
-                self._database.execute("PRAGMA synchronous = NORMAL")
-                self._database.executescript(_SCHEMA)
-            self._position = self._count("SELECT value FROM counters WHERE name = 'position'")
-            self._change = self._count("SELECT value FROM counters WHERE name = 'change'")
-            self._open_count = self._count("SELECT count(*) FROM deliveries WHERE state IN (1, 2)")
-        except BaseException:
-            os.close(self._lock_fd)
-            raise
+        self._writer = GroupWriter(
+            path, schema=SCHEMA, synchronous=synchronous, on_commit=self._notify
+        )
+        self._database = self._writer.connection
+        self._counters = self._writer.counters
+        self._run, self._write = self._writer.run, self._writer.write
+        self._counters.position = self._count("SELECT value FROM counters WHERE name = 'position'")
+        self._counters.change = self._count("SELECT value FROM counters WHERE name = 'change'")
+        self._counters.open_count = self._count(
+            "SELECT count(*) FROM deliveries WHERE state IN (1, 2)"
+        )
+        self._lanes = Lanes(self._database, self._build_delivery, prefetch=prefetch)
+        with translate_sqlite_errors(path):
+            self._lanes.find()
 
     async def __aenter__(self) -> Self:
         return self
@@ -177,9 +115,7 @@ class SqliteMessageStore:
         exc_val: BaseException | None,
         exc_tb: TracebackType | None,
     ) -> None:
-        await asyncio.to_thread(self._executor.shutdown)
-        self._database.close()
-        os.close(self._lock_fd)
+        await self._writer.close()
 
     # Accepting messages.
 
@@ -189,7 +125,7 @@ class SqliteMessageStore:
 
     def _insert_all(self, messages: Sequence[NewMessage]) -> list[StoredEnvelope]:
         deliveries = sum(len(message.recipients) for message in messages)
-        if deliveries and self._open_count + deliveries > self._queue_limit:
+        if deliveries and self._counters.open_count + deliveries > self._queue_limit:
             raise QueueFullError(str(self._queue_limit))
         return [self._insert(message) for message in messages]
 
@@ -211,33 +147,38 @@ class SqliteMessageStore:
         ).fetchone():
             problem = f"{envelope.envelope_id!r} was used for a deleted message; choose a new one"
             raise InvalidArgumentError("envelope_id", problem)
-        self._position += 1
-        self._change += 1
+        self._counters.position += 1
+        self._counters.change += 1
         created = envelope.create_time.ToNanoseconds()
         self._database.execute(
-            "INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                self._position,
+                self._counters.position,
                 *key,
                 envelope.correlation_id,
                 envelope.causation_id,
                 envelope.room,
                 envelope.type,
+                envelope.sender,
+                envelope.recipient,
                 message.caller,
                 created,
-                self._encrypt(envelope.SerializeToString(), f"message {self._position}"),
-                self._change,
+                self._encrypt(envelope.SerializeToString(), f"message {self._counters.position}"),
+                self._counters.change,
             ),
         )
         recipients = list(dict.fromkeys(message.recipients))
-        self._database.executemany(
-            "INSERT INTO deliveries VALUES (?, ?, ?, 0, '', 0, '[]', ?)",
-            [(self._position, recipient, _PENDING, created) for recipient in recipients],
-        )
-        self._open_count += len(recipients)
+        correlation = (message.account, envelope.correlation_id)
+        for recipient in recipients:
+            lane = self._lanes.choose(*correlation, recipient, envelope)
+            self._database.execute(
+                "INSERT INTO deliveries VALUES (?, ?, ?, ?, ?, ?, 0, '', 0, X'', ?)",
+                (self._counters.position, recipient, lane, *correlation, _PENDING, created),
+            )
+        self._counters.open_count += len(recipients)
         stored = StoredEnvelope(
             envelope=envelope,
-            position=self._position,
+            position=self._counters.position,
             account=message.account,
             caller=message.caller,
         )
@@ -250,37 +191,12 @@ class SqliteMessageStore:
 
     async def deliveries(self) -> AsyncIterator[Sequence[QueuedDelivery]]:
         """Yield the deliveries to make; see `MessageStore.deliveries`."""
-        cursor = (0, "")
-        self._given.clear()
         while True:
             event = self._changed
-            batch = await self._run(self._take_redriven)
-            if len(self._given) < self._prefetch:
-                limit = min(_READ_LIMIT, self._prefetch - len(self._given))
-                rows = await self._run(self._select_open, cursor, limit)
-                if rows:
-                    cursor = (rows[-1].position, rows[-1].key.recipient)
-                batch += rows
-            batch = [delivery for delivery in batch if delivery.key not in self._given]
-            if batch:
-                self._given.update(delivery.key for delivery in batch)
+            if batch := await self._run(self._lanes.read):
                 yield batch
             else:
                 await event.wait()
-
-    def _take_redriven(self) -> list[QueuedDelivery]:
-        redriven, self._redriven = self._redriven, []
-        found: list[QueuedDelivery] = []
-        for position, recipient in redriven:
-            rows = self._database.execute(
-                _SELECT_OPEN.replace(") > (?, ?)", ") = (?, ?)"), (position, recipient, 1)
-            )
-            found += map(self._build_delivery, rows)
-        return found
-
-    def _select_open(self, cursor: tuple[int, str], limit: int) -> list[QueuedDelivery]:
-        rows = self._database.execute(_SELECT_OPEN, (*cursor, limit)).fetchall()
-        return [self._build_delivery(row) for row in rows]
 
     def _build_delivery(self, row: Sequence[Any]) -> QueuedDelivery:
         position, recipient, attempt_count, task_id, not_before, state, account, caller, body = row
@@ -300,22 +216,31 @@ class SqliteMessageStore:
 
         def write() -> QueuedDelivery:
             count, attempts = self._load_attempts(delivery)
-            attempts.append(_Attempt(task_id, time.time_ns(), None, ""))
+            attempts.append(StoredAttempt(task_id, time.time_ns(), None, ""))
             self._update(delivery, _RUNNING, count + 1, attempts, task_id=task_id)
             return replace(delivery, attempt_count=count + 1, task_id=task_id, not_before=0.0)
 
         return await self._write(write)
 
     async def postpone(
-        self, delivery: QueuedDelivery, *, problem: str, not_before: float
+        self,
+        delivery: QueuedDelivery,
+        *,
+        problem: str,
+        not_before: float,
+        is_failure: bool = True,
     ) -> QueuedDelivery:
-        """Store a failed attempt; see `MessageStore.postpone`."""
+        """Store when the next attempt begins; see `MessageStore.postpone`."""
 
         def write() -> QueuedDelivery:
             count, attempts = self._load_attempts(delivery)
-            _end_attempt(attempts, problem)
+            if is_failure:
+                end_attempt(attempts, problem)
+            elif delivery.task_id:
+                count -= 1
+                attempts.pop()
             self._update(delivery, _PENDING, count, attempts, not_before=not_before)
-            return replace(delivery, task_id="", not_before=not_before)
+            return replace(delivery, attempt_count=count, task_id="", not_before=not_before)
 
         return await self._write(write)
 
@@ -331,23 +256,30 @@ class SqliteMessageStore:
 
         def write() -> list[StoredEnvelope]:
             count, attempts = self._load_attempts(delivery)
-            _end_attempt(attempts, problem)
+            end_attempt(attempts, problem)
             self._update(delivery, state, count, attempts)
-            self._open_count -= 1
-            self._change += 1
-            self._database.execute(
-                "UPDATE messages SET change = ? WHERE position = ?",
-                (self._change, delivery.position),
-            )
+            self._counters.open_count -= 1
+            self._note_change(delivery.position)
             # The limit of the queue does not hold for replies, or handlers would have to run again.
             return [self._insert(reply) for reply in replies]
 
-        stored = await self._write(write)
-        self._given.discard(delivery.key)
+        try:
+            stored = await self._write(write)
+        except FencedError:
+            await self._run(self._lanes.take_back, delivery.key)
+            raise
+        await self._run(self._lanes.take_back, delivery.key)
         self._notify()
         return stored
 
-    def _load_attempts(self, delivery: QueuedDelivery) -> tuple[int, list[_Attempt]]:
+    def _note_change(self, position: int) -> None:
+        """Make watches of deliveries yield a message again."""
+        self._counters.change += 1
+        self._database.execute(
+            "UPDATE messages SET change = ? WHERE position = ?", (self._counters.change, position)
+        )
+
+    def _load_attempts(self, delivery: QueuedDelivery) -> tuple[int, list[StoredAttempt]]:
         row = self._database.execute(
             _SELECT_DELIVERY, (delivery.position, delivery.key.recipient)
         ).fetchone()
@@ -355,17 +287,18 @@ class SqliteMessageStore:
             raise FencedError(delivery.task_id or delivery.key.envelope_id)
         return int(row[1]), self._read_attempts(row[4], delivery.position, delivery.key.recipient)
 
-    def _read_attempts(self, stored: bytes | str, position: int, recipient: str) -> list[_Attempt]:
-        content = stored.encode() if isinstance(stored, str) else stored
-        content = self._decrypt(content, f"attempts {position} {recipient}")
-        return [_Attempt(*fields) for fields in json.loads(content)]
+    def _read_attempts(self, stored: bytes, position: int, recipient: str) -> list[StoredAttempt]:
+        if not stored:
+            return []
+        content = self._decrypt(stored, f"attempts {position} {recipient}")
+        return [StoredAttempt(*fields) for fields in json.loads(content)]
 
     def _update(
         self,
         delivery: QueuedDelivery,
         state: DeliveryState,
         count: int,
-        attempts: list[_Attempt],
+        attempts: list[StoredAttempt],
         *,
         task_id: str = "",
         not_before: float = 0.0,
@@ -429,8 +362,8 @@ class SqliteMessageStore:
         with_deliveries: bool = False,
     ) -> AsyncGenerator[tuple[Sequence[StoredEnvelope], int], None]:
         """Yield messages that match; see `MessageStore.watch`."""
-        position = self._position if after_position is None else after_position
-        change = self._change
+        position = self._counters.position if after_position is None else after_position
+        change = self._counters.change
         if with_deliveries and after_position is not None:
             change = await self._run(self._change_before, after_position)
         is_first = True
@@ -453,24 +386,31 @@ class SqliteMessageStore:
 
     async def redrive(self, account: str, query: EnvelopeFilter) -> int:
         """Deliver dead letters again; see `MessageStore.redrive`."""
+        dead_only = EnvelopeFilter()
+        dead_only.CopyFrom(query)
+        dead_only.ClearField("states")
+        dead_only.states.append(_DEAD)
 
         def write() -> list[tuple[int, str]]:
             dead = [
                 (stored.position, delivery.recipient)
-                for stored in self._search(account, query)
+                for stored in self._search(account, dead_only)
                 for delivery in stored.deliveries
                 if delivery.state == _DEAD
+                and query.recipient in ("", stored.envelope.recipient, delivery.recipient)
             ]
             self._database.executemany(
                 "UPDATE deliveries SET state = 1, attempt_count = 0, task_id = '', not_before = 0,"
                 " update_ns = ? WHERE position = ? AND recipient = ?",
                 [(time.time_ns(), *key) for key in dead],
             )
-            self._open_count += len(dead)
+            for position, _ in dead:
+                self._note_change(position)
+            self._counters.open_count += len(dead)
             return dead
 
         dead = await self._write(write)
-        self._redriven += dead
+        await self._run(self._lanes.read_again, dead)
         self._notify()
         return len(dead)
 
@@ -563,6 +503,32 @@ class SqliteMessageStore:
 
         return await self._run(read)
 
+    # Agents.
+
+    async def add_agents(self, names: Collection[str]) -> None:
+        """Note agents; see `MessageStore.add_agents`."""
+
+        def write() -> None:
+            self._database.executemany(
+                "INSERT OR REPLACE INTO agents VALUES (?, ?)",
+                [(name, time.time_ns()) for name in names],
+            )
+            self._database.execute(
+                "DELETE FROM agents WHERE name NOT IN"
+                " (SELECT name FROM agents ORDER BY seen_ns DESC LIMIT ?)",
+                (_AGENTS_LIMIT,),
+            )
+
+        await self._write(write)
+
+    async def list_agents(self) -> Set[str]:
+        """Return the agents; see `MessageStore.list_agents`."""
+
+        def read() -> Set[str]:
+            return {name for (name,) in self._database.execute("SELECT name FROM agents")}
+
+        return await self._run(read)
+
     def _load_room(self, account: str, room: str) -> Room:
         rows = self._database.execute(
             "SELECT member, join_ns FROM members WHERE account = ? AND room = ? ORDER BY member",
@@ -579,7 +545,7 @@ class SqliteMessageStore:
         self, account: str, query: EnvelopeFilter, *, before: int = 2**62
     ) -> Iterator[StoredEnvelope]:
         """Yield the messages that match, newest first."""
-        conditions, values = _narrow(account, query)
+        conditions, values = build_conditions(account, query)
         while True:
             rows = self._database.execute(
                 f"SELECT position FROM messages WHERE {conditions} AND position < ?"  # noqa: S608  the conditions are constants
@@ -598,7 +564,7 @@ class SqliteMessageStore:
         self, account: str, query: EnvelopeFilter, position: int
     ) -> tuple[list[StoredEnvelope], int, bool]:
         """Return a page of matches after a position, the next position, and if it is the last."""
-        conditions, values = _narrow(account, query)
+        conditions, values = build_conditions(account, query)
         rows = self._database.execute(
             f"SELECT position FROM messages WHERE {conditions} AND position > ?"  # noqa: S608  the conditions are constants
             " ORDER BY position LIMIT ?",
@@ -606,13 +572,13 @@ class SqliteMessageStore:
         ).fetchall()
         is_end = len(rows) < _READ_LIMIT
         found = [self._load(row[0]) for row in rows]
-        end = self._position if is_end else rows[-1][0]
+        end = self._counters.position if is_end else rows[-1][0]
         return [stored for stored in found if matches(stored, query)], max(position, end), is_end
 
     def _select_changed(
         self, account: str, query: EnvelopeFilter, change: int
     ) -> tuple[list[StoredEnvelope], int, bool]:
-        conditions, values = _narrow(account, query)
+        conditions, values = build_conditions(account, query)
         rows = self._database.execute(
             f"SELECT position, change FROM messages WHERE {conditions} AND change > ?"  # noqa: S608  the conditions are constants
             " ORDER BY change LIMIT ?",
@@ -620,7 +586,7 @@ class SqliteMessageStore:
         ).fetchall()
         is_end = len(rows) < _READ_LIMIT
         found = [self._load(position) for position, _ in rows]
-        end = self._change if is_end else rows[-1][1]
+        end = self._counters.change if is_end else rows[-1][1]
         return [stored for stored in found if matches(stored, query)], max(change, end), is_end
 
     def _change_before(self, position: int) -> int:
@@ -628,7 +594,7 @@ class SqliteMessageStore:
         row = self._database.execute(
             "SELECT min(change) FROM messages WHERE position > ?", (position,)
         ).fetchone()
-        return self._change if row[0] is None else int(row[0]) - 1
+        return self._counters.change if row[0] is None else int(row[0]) - 1
 
     def _load(self, position: int) -> StoredEnvelope:
         account, caller, content = self._database.execute(
@@ -666,143 +632,7 @@ class SqliteMessageStore:
             row = self._database.execute(query).fetchone()
         return 0 if row is None else int(row[0])
 
-    # Threads and transactions.
-
-    async def _run(self, function: Callable[..., _T], *args: object) -> _T:
-        """Run a function that reads, in the store's thread."""
-
-        def read() -> _T:
-            with translate_sqlite_errors(self._path):
-                return function(*args)
-
-        return await asyncio.get_running_loop().run_in_executor(self._executor, read)
-
-    async def _write(self, work: Callable[[], _T]) -> _T:
-        """Run a function that writes, in the next transaction; return once that is committed."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[_T] = loop.create_future()
-        self._writes.append(_Write(work, future))
-        if not self._is_writing:
-            self._is_writing = True
-            loop.run_in_executor(self._executor, self._commit_all, loop)
-        return await future
-
-    def _commit_all(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Commit what is pending, until nothing is. Runs in the store's thread."""
-        while True:
-            writes = self._writes[:_WRITE_LIMIT]
-            if not writes:
-                # The loop's thread appends, so only it knows that nothing was added meanwhile.
-                loop.call_soon_threadsafe(self._stop_writing, loop)
-                return
-            del self._writes[: len(writes)]
-            results = self._commit(writes)
-            loop.call_soon_threadsafe(self._resolve, results)
-
-    def _stop_writing(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._is_writing = bool(self._writes)
-        if self._writes:
-            loop.run_in_executor(self._executor, self._commit_all, loop)
-
-    def _commit(
-        self, writes: Sequence[_Write[Any]]
-    ) -> list[tuple["asyncio.Future[Any]", object, BaseException | None]]:
-        """Run writes in one transaction. One that fails changes nothing, and fails no other."""
-        before = (self._position, self._change, self._open_count)
-        results: list[tuple[asyncio.Future[Any], object, BaseException | None]] = []
-        try:
-            with translate_sqlite_errors(self._path), self._transaction("BEGIN IMMEDIATE"):
-                for write in writes:
-                    counters = (self._position, self._change, self._open_count)
-                    try:
-                        with self._transaction("SAVEPOINT write"):
-                            results.append((write.future, write.work(), None))
-                    except (sqlite3.Error, JournalUnavailableError):
-                        raise
-                    except Exception as error:  # noqa: BLE001  its caller gets it
-                        self._position, self._change, self._open_count = counters
-                        results.append((write.future, None, error))
-                self._database.executemany(
-                    "INSERT OR REPLACE INTO counters VALUES (?, ?)",
-                    [("position", self._position), ("change", self._change)],
-                )
-        except Exception as error:  # noqa: BLE001  all callers get it
-            self._position, self._change, self._open_count = before
-            return [(write.future, None, error) for write in writes]
-        return results
-
-    @contextlib.contextmanager
-    def _transaction(self, begin: str) -> Iterator[None]:
-        is_savepoint = begin.startswith("SAVEPOINT")
-        self._database.execute(begin)
-        try:
-            yield
-            self._database.execute("RELEASE write" if is_savepoint else "COMMIT")
-        except BaseException:
-            with contextlib.suppress(sqlite3.Error):
-                self._database.execute("ROLLBACK TO write" if is_savepoint else "ROLLBACK")
-                if is_savepoint:
-                    self._database.execute("RELEASE write")
-            raise
-
-    def _resolve(
-        self, results: Sequence[tuple["asyncio.Future[Any]", object, BaseException | None]]
-    ) -> None:
-        for future, result, error in results:
-            if future.done():
-                continue
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
-        self._notify()
-
     def _notify(self) -> None:
         """Wake all readers."""
         event, self._changed = self._changed, asyncio.Event()
         event.set()
-
-
-def _lock(path: Path) -> int:
-    """Lock a store for this process; return the descriptor that holds the lock.
-
-    Raises:
-        JournalUnavailableError: another process has the store open.
-    """
-    fd = open_private_append(path.with_name(f"{path.name}.lock"))
-    try:
-        lock_file(fd, timeout_s=_LOCK_TIMEOUT_S)
-    except BlockingIOError:
-        os.close(fd)
-        problem = "another process has it open; stop it or use another data directory"
-        raise JournalUnavailableError(str(path), problem) from None
-    return fd
-
-
-def _end_attempt(attempts: list[_Attempt], problem: str) -> None:
-    """End the last attempt, or add one for a delivery that ends without any."""
-    now = time.time_ns()
-    if attempts and attempts[-1].end_ns is None:
-        attempts[-1] = attempts[-1]._replace(end_ns=now, problem=problem)
-    elif problem:
-        attempts.append(_Attempt("", now, now, problem))
-
-
-def _narrow(account: str, query: EnvelopeFilter) -> tuple[str, list[object]]:
-    """Return the SQL conditions for the indexed columns of a filter, and their values."""
-    columns: list[tuple[str, object]] = [("account = ?", account)]
-    if query.envelope_id:
-        columns.append(("envelope_id = ?", query.envelope_id))
-    if query.correlation_id:
-        columns.append(("correlation_id = ?", query.correlation_id))
-    if query.causation_id:
-        columns.append(("causation_id = ?", query.causation_id))
-    if query.room:
-        columns.append(("room = ?", query.room))
-    if query.type:
-        columns.append(("type = ?", query.type))
-    if query.HasField("start_time"):
-        columns.append(("create_ns >= ?", query.start_time.ToNanoseconds()))
-    if query.HasField("end_time"):
-        columns.append(("create_ns < ?", query.end_time.ToNanoseconds()))
-    return " AND ".join(condition for condition, _ in columns), [value for _, value in columns]

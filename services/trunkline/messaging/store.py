@@ -5,7 +5,7 @@ A store holds messages, their deliveries and the rooms. It knows nothing of agen
 and tells it how they ended. `tests/contract/test_message_store.py` is what each store has to pass.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -96,7 +96,8 @@ class MessageStore(Protocol):
 
         The first batches are those that earlier processes left. In the distributed mode, processes
         share the conversations, and those of a process that is gone come to another one. The number
-        of deliveries that were yielded and have not ended is bounded.
+        of deliveries that were yielded and have not ended is bounded for each recipient and
+        priority, so that what one agent does not handle delays no other agent, and nothing urgent.
         """
 
     async def begin_attempt(self, delivery: QueuedDelivery, task_id: str) -> QueuedDelivery:
@@ -107,9 +108,18 @@ class MessageStore(Protocol):
         """
 
     async def postpone(
-        self, delivery: QueuedDelivery, *, problem: str, not_before: float
+        self,
+        delivery: QueuedDelivery,
+        *,
+        problem: str,
+        not_before: float,
+        is_failure: bool = True,
     ) -> QueuedDelivery:
-        """Store that an attempt failed, and when the next one begins. Raises as `begin_attempt`."""
+        """Store that an attempt failed, and when the next one begins. Raises as `begin_attempt`.
+
+        Without `is_failure`, the recipient had no time for it: the attempt, if one was begun, is
+        forgotten.
+        """
 
     async def end(
         self,
@@ -121,7 +131,7 @@ class MessageStore(Protocol):
     ) -> list[StoredEnvelope]:
         """End a delivery and accept the replies of its recipient, in one step.
 
-        Repeating it changes nothing. Raises as `begin_attempt`.
+        Raises as `begin_attempt`, also if it is repeated: then nothing changes.
         """
 
     # Reading.
@@ -169,6 +179,14 @@ class MessageStore(Protocol):
 
         Only those that were accepted before a time, in seconds since the epoch.
         """
+
+    # Agents that were on the mesh: messages to them wait until they are back.
+
+    async def add_agents(self, names: Collection[str]) -> None:
+        """Note that agents are on the mesh. The newest 10,000 are remembered."""
+
+    async def list_agents(self) -> Set[str]:
+        """Return the agents that were noted."""
 
     # Rooms.
 

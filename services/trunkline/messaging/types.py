@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
-from typing import Annotated, Any, Final, Literal, TypeVar, overload
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, overload
 
 from google.protobuf import json_format
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -64,6 +64,11 @@ class MessageTypes:
         """Return a type; version 0 is the newest one. None: it is not known here."""
         versions = self._types.get(name, {})
         return versions.get(version or max(versions, default=0))
+
+    def resolve(self, name: str, version: int) -> int:
+        """Return a version; for 0 the newest that is known here, or 1."""
+        found = self.find(name, version)
+        return version or (found.version if found is not None else 1)
 
     def of_model(self, model: type[BaseModel]) -> MessageType | None:
         """Return the type of a model; None: it is not registered."""
@@ -173,7 +178,7 @@ def _to_snake_case(name: str) -> str:
 
 class _Payload(BaseModel):
     # Senders of newer versions may add fields.
-    model_config = ConfigDict(extra="allow")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="allow")
 
 
 @message_type("user_message")
@@ -184,7 +189,7 @@ class UserMessage(_Payload):
 
 
 @message_type("answer")
-class Answer(_Payload):
+class TextAnswer(_Payload):
     """The answer of an agent without handlers."""
 
     content: str
@@ -218,7 +223,7 @@ class EvaluationResult(_Payload):
 
 @message_type("broadcast")
 class Broadcast(_Payload):
-    """What a room gets to know."""
+    """A text for a room."""
 
     content: str
 

@@ -11,7 +11,9 @@ from trunkline.settings.constraints import (
     DAY_S,
     Between,
     FilePath,
+    KeyName,
     OptionalAddress,
+    OptionalRedisUrl,
     OptionalUrl,
     Seconds,
     Texts,
@@ -268,13 +270,13 @@ class MessagingSettings:
     __pydantic_config__: ClassVar[dict[str, str]] = _NO_OTHER_KEYS
 
     mode: Literal["auto", "local", "distributed"] = "auto"
-    """Where messages are stored: `local` in a file of the data directory, `distributed` in Redis
+    """The place of messages: `local` in a file of the data directory, `distributed` in Redis
     Streams, `auto` there if `url` is set and answers at the start."""
-    url: str = field(default="", repr=False)
+    url: OptionalRedisUrl = field(default="", repr=False)
     """The address of Redis or Valkey: redis://, rediss:// or unix://, with user and password."""
-    stream: str = "a2a_messages"
+    stream: KeyName = "a2a_messages"
     """The prefix of the keys in Redis. Meshes that share a server need different ones."""
-    group: str = "workers"
+    group: KeyName = "workers"
     """The consumer group."""
     attempts: Annotated[int, Between(1, 1000)] = 5
     """The attempts to deliver a message, before it is a dead letter."""
@@ -283,10 +285,12 @@ class MessagingSettings:
     max_backoff_s: Annotated[float, Between(0.01, DAY_S)] = 30.0
     """The longest wait between two attempts."""
     concurrency: Annotated[int, Between(1, 100_000)] = 16
-    """The messages that one agent handles at once."""
+    """The messages that one agent handles at once. Those that wait for a person don't count."""
+    host_patience_s: Annotated[float, Between(1, DAY_S)] = 600.0
+    """An attempt has failed if its host is gone for so long, and no other one has its journal."""
     queue_limit: Annotated[int, Between(1, 100_000_000)] = 100_000
     """The deliveries that may wait. More are refused."""
     age_s: Annotated[float, Between(DAY_S, 3650 * DAY_S)] = 30 * DAY_S
-    """Messages whose deliveries have ended are deleted after this time."""
+    """Messages expire after this time, unless they say when, and are deleted after it."""
     middleware: Texts = ()
     """Classes that see each message, `module:name`, in this order."""

@@ -29,6 +29,8 @@ class MeshMessage:
     payload: BaseModel | str
     """An object of the type's model. Plain text if the sender gave that, or the JSON of a type that
     is not known here."""
+    text: str = ""
+    """The payload as text: plain text as it was sent, else JSON."""
     version: int = 1
     """The version of the type."""
     room: str = ""
@@ -71,4 +73,4 @@ class Reply:
 
 
 HandlerResult: TypeAlias = Payload | Reply | Sequence[BaseModel | str | Reply] | None
-"""What a handler returns: an answer, several, or none."""
+"""The result of a handler: an answer, several, or none."""

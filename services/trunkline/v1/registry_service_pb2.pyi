@@ -85,12 +85,15 @@ class Host(_message.Message):
     LEASE_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     STANDBY_AGENTS_FIELD_NUMBER: _builtins.int
     IDENTITY_FIELD_NUMBER: _builtins.int
+    MESSAGING_MODE_FIELD_NUMBER: _builtins.int
     host_id: _builtins.str
     """The id of the host's own journal, if it has one: a host that is started again is the same."""
     address: _builtins.str
     """host:port of its gRPC server."""
     identity: _builtins.str
     """The SPIFFE id of the process that registered it. The registry sets it."""
+    messaging_mode: _builtins.str
+    """Where its messaging service stores messages: `local` or `distributed`. Empty: it has none."""
     @_builtins.property
     def journal_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Journals it serves; ids of their tasks begin with these."""
@@ -122,10 +125,11 @@ class Host(_message.Message):
         lease_expire_time: _timestamp_pb2.Timestamp | None = ...,
         standby_agents: _abc.Iterable[_builtins.str] | None = ...,
         identity: _builtins.str = ...,
+        messaging_mode: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lease_expire_time", b"lease_expire_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "agents", b"agents", "host_id", b"host_id", "identity", b"identity", "journal_ids", b"journal_ids", "lease_expire_time", b"lease_expire_time", "services", b"services", "standby_agents", b"standby_agents"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "agents", b"agents", "host_id", b"host_id", "identity", b"identity", "journal_ids", b"journal_ids", "lease_expire_time", b"lease_expire_time", "messaging_mode", b"messaging_mode", "services", b"services", "standby_agents", b"standby_agents"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

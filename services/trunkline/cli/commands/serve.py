@@ -182,6 +182,22 @@ def serve_tools(
     _run_service(command.serve_tools(flags, as_json=json))
 
 
+@serve.command("messages")
+def serve_messages(
+    mesh: MeshOption = None,
+    *,
+    listen: ListenOption = None,
+    advertise: AdvertiseOption = None,
+    data: DataOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Serve messages between agents."""
+    from trunkline.cli import serve as command
+
+    flags = {"mesh": mesh, "listen": listen, "advertise": advertise, "data_dir": data}
+    _run_service(command.serve_messages(flags, as_json=json))
+
+
 @serve.command("agents", cls=AgentNamesCommand)
 def serve_agents(
     names: Annotated[
