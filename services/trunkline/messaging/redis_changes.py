@@ -18,6 +18,8 @@ logger = logging.getLogger(__name__)
 
 _READ_LIMIT: Final = 1_000
 _ENDED: Final = b"e"
+# How many changes are read again after some were lost. Nobody knows how many were.
+_STEP_BACK: Final = 10_000
 
 
 class ChangeFollower:
@@ -35,11 +37,13 @@ class ChangeFollower:
         self._waiting: defaultdict[tuple[str, str], set[asyncio.Future[int]]] = defaultdict(set)
         self.last = 0
         """The number of the last change that was seen."""
+        self._last_fields: dict[bytes, bytes] = {}
 
     async def start(self) -> None:
         """Begin behind the changes so far. Raises PeerUnavailableError."""
-        with translate_errors():
-            self.last = int(await self._hget("change") or 0)
+        async with translate_errors():
+            self.last = await self._read_newest()
+            self._last_fields = await self._read_entry(self.last)
 
     @contextlib.contextmanager
     def waiting(self, account: str, correlation_id: str = "") -> Iterator["asyncio.Future[int]"]:
@@ -63,7 +67,7 @@ class ChangeFollower:
         is_connected = True
         while True:
             try:
-                with translate_errors():
+                async with translate_errors():
                     if not is_connected:
                         await self._continue()
                         logger.info("messages.store_available")
@@ -86,7 +90,7 @@ class ChangeFollower:
     def _note(self, entries: list[tuple[bytes, dict[bytes, bytes]]]) -> None:
         has_deliveries = False
         for entry, fields in entries:
-            self.last = change_number(entry)
+            self.last, self._last_fields = change_number(entry), fields
             has_deliveries |= fields[b"k"] != _ENDED
             if self._waiting:
                 account, correlation_id = fields[b"a"].decode(), fields[b"c"].decode()
@@ -102,17 +106,23 @@ class ChangeFollower:
 
     async def _continue(self) -> None:
         """Step back if the server lost changes: after a failover, numbers are used again."""
-        last = int(await self._hget("change") or 0)
-        if last < self.last:
-            logger.warning("messages.changes_lost", extra={"count": self.last - last})
-            self.last = last
+        if self.last and await self._read_entry(self.last) != self._last_fields:
+            newest = await self._read_newest()
+            self.last = max(0, min(self.last, newest) - _STEP_BACK)
+            logger.warning("messages.changes_lost", extra={"continues_after": self.last})
             for key in list(self._waiting):
                 self._resolve(key, 0)
         self._on_delivery()
 
-    async def _hget(self, name: str) -> Any:  # noqa: ANN401  bytes or None
-        found: Any = self._client.hget(f"{self._prefix}:counters", name)
-        return await found
+    async def _read_newest(self) -> int:
+        newest: Any = self._client.hget(f"{self._prefix}:counters", "change")
+        return int(await newest or 0)
+
+    async def _read_entry(self, change: int) -> dict[bytes, bytes]:
+        """Return the fields of a change; none: it is not there."""
+        entry = f"{change}-0"
+        found: Any = await self._client.xrange(f"{self._prefix}:changes", min=entry, max=entry)
+        return found[0][1] if found else {}
 
 
 def change_number(entry: bytes) -> int:

@@ -1,8 +1,10 @@
 """The connection to Redis or Valkey: opening it, its errors, and what it promises."""
 
+import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from trunkline.errors import ConfigurationError, PeerUnavailableError
@@ -43,7 +45,9 @@ def connect(url: str) -> "Redis":
             max_connections=_CONNECTIONS,
             timeout=_ANSWER_S,
             socket_connect_timeout=_CONNECT_S,
-            socket_timeout=_ANSWER_S,
+            # `translate_errors` limits the time. The library does so by asyncio.wait_for, which
+            # may swallow a cancellation in Python 3.11.
+            socket_timeout=None,
             socket_keepalive=True,
             # The store repeats what may be repeated.
             retry=Retry(NoBackoff(), retries=0),
@@ -55,16 +59,17 @@ def connect(url: str) -> "Redis":
     return Redis.from_pool(pool)
 
 
-@contextlib.contextmanager
-def translate_errors() -> Iterator[None]:
-    """Raise PeerUnavailableError for errors of the server and the connection to it."""
+@asynccontextmanager
+async def translate_errors() -> AsyncIterator[None]:
+    """Limit the time of calls, and raise PeerUnavailableError for errors of the server."""
     from redis.exceptions import ConnectionError as RedisConnectionError
     from redis.exceptions import RedisError
     from redis.exceptions import TimeoutError as RedisTimeoutError
 
     try:
-        yield
-    except RedisTimeoutError:
+        async with asyncio.timeout(_ANSWER_S):
+            yield
+    except (TimeoutError, RedisTimeoutError):
         raise PeerUnavailableError(PEER, "it did not answer in time") from None
     except (RedisConnectionError, OSError) as error:
         problem = f"the connection failed or was lost ({error.__class__.__name__})"
@@ -81,7 +86,7 @@ async def check_server(client: "Redis") -> None:
         PeerUnavailableError: it does not answer.
         ConfigurationError: it is too old.
     """
-    with translate_errors():
+    async with translate_errors():
         info: dict[str, Any] = await client.info("server")
     version = str(info.get("redis_version", ""))
     if version.partition(".")[0].isdecimal() and int(version.partition(".")[0]) < _LEAST_VERSION:
@@ -96,7 +101,7 @@ async def _find_risks(client: "Redis") -> list[str]:
     from redis.exceptions import ResponseError
 
     try:
-        with translate_errors():
+        async with translate_errors():
             config: dict[str | None, str | None] = {}
             for name in ("appendonly", "appendfsync", "maxmemory-policy"):
                 with contextlib.suppress(ResponseError):

@@ -32,7 +32,7 @@ class MessageReader:
 
     async def get(self, account: str, envelope_id: str) -> StoredEnvelope:
         """Return a message; see `MessageStore.get`."""
-        with translate_errors():
+        async with translate_errors():
             position = await self._client.get(f"{self._prefix}:id:{account}\0{envelope_id}")
         found = await self.load([int(position)]) if position else []
         if not found:
@@ -71,14 +71,16 @@ class MessageReader:
                 if not rows and not is_first:
                     if len(entries) < _READ_LIMIT:
                         # Nothing before the first change that concerns this reader.
-                        cursor = min(max(cursor, await change - 1), self._changes.last)
+                        first = await change
+                        cursor = min(max(cursor, first - 1), self._changes.last)
+                        position = position if first else 0
                     continue
             is_first = False
             yield rows, position
 
     async def _find_start(self, account: str, after_position: int | None) -> tuple[int, int]:
         """Return the change after which a watch begins, and its position."""
-        with translate_errors():
+        async with translate_errors():
             change, position = await self._client.hmget(
                 f"{self._prefix}:counters", ["change", "position"]
             )
@@ -95,7 +97,7 @@ class MessageReader:
         return first, after_position
 
     async def _read_changes(self, after: int) -> _Changes:
-        with translate_errors():
+        async with translate_errors():
             entries: _Changes = await self._client.xrange(
                 f"{self._prefix}:changes", min=f"({after}-0", count=_READ_LIMIT
             )
@@ -130,7 +132,7 @@ class MessageReader:
         wanted = list(positions)
         if not wanted:
             return []
-        with translate_errors():
+        async with translate_errors():
             pipeline = self._client.pipeline(transaction=False)
             for position in wanted:
                 pipeline.hgetall(f"{self._prefix}:m:{position}")
@@ -144,7 +146,7 @@ class MessageReader:
         self, key: str, start: str, end: str, *, skip: int = 0, limit: int = _READ_LIMIT
     ) -> list[int]:
         """Return positions of a sorted set between two scores; newest first if `end` is lower."""
-        with translate_errors():
+        async with translate_errors():
             positions = await self._client.zrange(
                 f"{self._prefix}:{key}",
                 start,

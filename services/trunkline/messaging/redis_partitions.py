@@ -305,7 +305,7 @@ class PartitionReader:
         return sorted(deliveries, key=lambda delivery: delivery.position)
 
     async def _read_messages(self, entries: Sequence[_Entry]) -> list[Mapping[str, bytes]]:
-        with translate_errors():
+        async with translate_errors():
             pipeline = self._client.pipeline(transaction=False)
             for entry in entries:
                 names = ["e", "a", "c", "u", f"d:{entry.recipient}", f"h:{entry.recipient}"]

@@ -367,7 +367,7 @@ class RedisMessageStore:
         if not recipients:
             return 0
         names = [f"d:{recipient}" for recipient in recipients]
-        with translate_errors():
+        async with translate_errors():
             records = await self._client.hmget(f"{self._prefix}:m:{stored.position}", names)
         arguments: list[bytes | str | int] = [len(recipients)]
         for recipient, record in zip(recipients, records, strict=True):
@@ -414,7 +414,7 @@ class RedisMessageStore:
             return
         key = f"{self._prefix}:agents"
         now = time.time_ns() / 1e9
-        with translate_errors():
+        async with translate_errors():
             pipeline = self._client.pipeline(transaction=True)
             pipeline.zadd(key, dict.fromkeys(names, now))
             pipeline.zremrangebyrank(key, 0, -_AGENTS_LIMIT - 1)
@@ -422,7 +422,7 @@ class RedisMessageStore:
 
     async def list_agents(self) -> Set[str]:
         """Return the agents that were noted."""
-        with translate_errors():
+        async with translate_errors():
             names = await self._client.zrange(f"{self._prefix}:agents", 0, -1)
         return {name.decode() for name in names}
 
@@ -445,13 +445,13 @@ class RedisMessageStore:
 
     async def get_room(self, account: str, room: str) -> Room:
         """Return a room; see `MessageStore.get_room`."""
-        with translate_errors():
+        async with translate_errors():
             fields = await self._client.hgetall(f"{self._prefix}:room:{account}\0{room}")
         return _as_room(room, fields)
 
     async def list_rooms(self, account: str) -> list[Room]:
         """Return the rooms; see `MessageStore.list_rooms`."""
-        with translate_errors():
+        async with translate_errors():
             names = await self._client.smembers(f"{self._prefix}:rooms:{account}")
         rooms = [await self.get_room(account, name.decode()) for name in sorted(names)]
         return [room for room in rooms if room.members]
@@ -461,7 +461,7 @@ class RedisMessageStore:
         prepared = self._scripts.get(script)
         if prepared is None:
             prepared = self._scripts[script] = self._client.register_script(script)
-        with translate_errors():
+        async with translate_errors():
             if is_repeatable:
                 from redis.exceptions import ConnectionError as RedisConnectionError
 
