@@ -7,9 +7,9 @@ continues it by the stored task.
 """
 
 import asyncio
+import contextlib
+import heapq
 import logging
-import time
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
@@ -41,11 +41,11 @@ _LaneKey: TypeAlias = tuple[str, str]
 
 
 class _Entry(NamedTuple):
-    """An entry of a partition's stream."""
+    """An entry of a partition's stream. Entries sort by the positions of their messages."""
 
-    grant: Grant
-    id: str
     position: int
+    id: str
+    grant: Grant
     recipient: str
     conversation: str
     lane: _LaneKey
@@ -58,7 +58,8 @@ class _Lane:
     A recipient that is away, or slow, fills its own lanes only.
     """
 
-    waiting: deque[_Entry] = field(default_factory=deque)
+    waiting: list[_Entry] = field(default_factory=list)
+    """A heap, because entries of several partitions are not in order."""
     given: int = 0
     """The deliveries that the dispatcher has."""
 
@@ -111,7 +112,8 @@ class PartitionReader:
         self._prefetch = options.prefetch
         self._partitions: dict[str, _Partition] = {}
         self._lanes: dict[_LaneKey, _Lane] = {}
-        self._next_share = 0.0
+        self._is_reading = asyncio.Event()
+        self._shares_again = asyncio.Event()
         self._wake = asyncio.Event()
         self._has_new = True
 
@@ -125,6 +127,23 @@ class PartitionReader:
         self._has_new = True
         self._wake.set()
 
+    async def keep_leases(self) -> None:
+        """Renew the leases, for as long as it runs, once deliveries are read."""
+        backoff = Backoff()
+        await self._is_reading.wait()
+        while True:
+            self._shares_again.clear()
+            try:
+                await self.share()
+            except PeerUnavailableError as error:
+                logger.debug("messages.not_renewed", extra={"problem": error.problem})
+                await backoff.pause()
+                continue
+            backoff.reset()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._lease_s / _RENEWALS_PER_LEASE):
+                    await self._shares_again.wait()
+
     async def batches(self) -> AsyncIterator[Sequence[GrantedDelivery]]:
         """Yield deliveries of the partitions that this process holds; never ends.
 
@@ -132,12 +151,12 @@ class PartitionReader:
         """
         for partition in list(self._partitions):
             self._drop(partition)
-        self._next_share = 0.0
+        self._is_reading.set()
         backoff = Backoff()
         while True:
             self._wake.clear()
             try:
-                batch = await self._read_batch()
+                batch = await self.read_batch()
             except PeerUnavailableError as error:
                 logger.debug("messages.not_read", extra={"problem": error.problem})
                 self._claim_again()
@@ -146,18 +165,26 @@ class PartitionReader:
             backoff.reset()
             if batch:
                 yield batch
-            elif not self._has_new:
-                await self._wait()
+            else:
+                await self._wake.wait()
 
     def take_back(self, delivery: GrantedDelivery) -> None:
         """Note that the dispatcher is done with a delivery."""
         partition = self._partitions.get(delivery.grant.partition)
         if partition is None or partition.grant != delivery.grant:
             return
-        entry = partition.given.pop(delivery.entry, None)
-        if entry is None:
+        entry = partition.given.get(delivery.entry)
+        if entry is not None:
+            partition.remove(entry)
+            self._return(entry)
+
+    def _return(self, entry: _Entry) -> None:
+        """Make room in the lane of an entry that the dispatcher does not have any more."""
+        partition = self._partitions.get(entry.grant.partition)
+        if partition is None or partition.grant != entry.grant:
             return
-        partition.remove(entry)
+        if partition.given.pop(entry.id, None) is None:
+            return
         lane = self._lanes[entry.lane]
         lane.given -= 1
         if lane.waiting:
@@ -170,30 +197,22 @@ class PartitionReader:
         held = _flatten(partition.grant for partition in self._partitions.values())
         await self._run(scripts.RELEASE, self._owner, *held)
 
-    async def _read_batch(self) -> list[GrantedDelivery]:
-        if time.monotonic() >= self._next_share:
-            await self._share()
+    async def read_batch(self) -> list[GrantedDelivery]:
+        """Return deliveries that can be made now."""
         await self._claim_pending()
-        if self._has_new:
+        # All of them, before the first is made: partitions are read one after another.
+        while self._has_new:
             self._has_new = False
             await self._read_new()
         return await self._load()
 
-    async def _wait(self) -> None:
-        try:
-            async with asyncio.timeout(max(0.0, self._next_share - time.monotonic())):
-                await self._wake.wait()
-        except TimeoutError:
-            return
-
-    async def _share(self) -> None:
+    async def share(self) -> None:
         """Renew the leases, and take or give back partitions, so that each process has a share."""
         held = _flatten(partition.grant for partition in self._partitions.values())
         lease_ms = int(self._lease_s * 1000)
         answer = await self._run(
             scripts.SHARE, self._owner, lease_ms, PARTITIONS, self._group, *held
         )
-        self._next_share = time.monotonic() + self._lease_s / _RENEWALS_PER_LEASE
         words = [word.decode() for word in answer]
         granted = dict(zip(words[::2], words[1::2], strict=True))
         before = self.partitions
@@ -203,7 +222,7 @@ class PartitionReader:
         for number, lease in granted.items():
             if number not in self._partitions:
                 self._partitions[number] = _Partition(Grant(number, lease))
-                self._has_new = True
+                self.notify()
         if self.partitions != before:
             logger.info("messages.partitions", extra={"partitions": self.partitions})
 
@@ -212,7 +231,13 @@ class PartitionReader:
         partition = self._partitions.pop(number)
         for entry in partition.given.values():
             self._lanes[entry.lane].given -= 1
-        self._next_share = 0.0
+        self._shares_again.set()
+
+    def _drop_fenced(self, grant: Grant) -> None:
+        """Forget a partition, unless it was granted anew meanwhile."""
+        partition = self._partitions.get(grant.partition)
+        if partition is not None and partition.grant == grant:
+            self._drop(grant.partition)
 
     def _claim_again(self) -> None:
         """Read everything again that the dispatcher does not have: an answer may be lost."""
@@ -226,7 +251,7 @@ class PartitionReader:
         self._has_new = True
 
     async def _claim_pending(self) -> None:
-        for number, partition in list(self._partitions.items()):
+        for partition in list(self._partitions.values()):
             while partition.claim_from is not None:
                 answer = await self._run(
                     scripts.CLAIM,
@@ -237,14 +262,15 @@ class PartitionReader:
                     partition.claim_from,
                 )
                 if answer[0] == b"fenced":
-                    self._drop(number)
+                    self._drop_fenced(partition.grant)
                     break
                 self._add(partition, answer[2])
                 cursor = answer[1].decode()
                 partition.claim_from = None if cursor == "0-0" else cursor
 
     async def _read_new(self) -> None:
-        held = _flatten(partition.grant for partition in self._partitions.values())
+        partitions = dict(self._partitions)
+        held = _flatten(partition.grant for partition in partitions.values())
         if not held:
             return
         # Not repeated: entries that were read stay pending, and are claimed.
@@ -253,10 +279,11 @@ class PartitionReader:
         )
         count = 0
         for number, outcome, *entries in answer:
+            partition = partitions[number.decode()]
             if outcome == b"fenced":
-                self._drop(number.decode())
+                self._drop_fenced(partition.grant)
             else:
-                self._add(self._partitions[number.decode()], entries[0])
+                self._add(partition, entries[0])
                 count += len(entries[0])
         self._has_new |= count >= _READ_LIMIT
 
@@ -271,16 +298,16 @@ class PartitionReader:
             # A conversation is made in order, so all of it is in the lane of its first entry.
             lane, _ = partition.conversations.get(conversation, (own_lane, 0))
             position = int(fields[b"p"])
-            entry = _Entry(partition.grant, entry_id, position, recipient, conversation, lane)
+            entry = _Entry(position, entry_id, partition.grant, recipient, conversation, lane)
             partition.add(entry)
-            self._lanes.setdefault(lane, _Lane()).waiting.append(entry)
+            heapq.heappush(self._lanes.setdefault(lane, _Lane()).waiting, entry)
 
     async def _load(self) -> list[GrantedDelivery]:
         """Return the next deliveries of all lanes that have room, with their messages."""
         entries: list[_Entry] = []
         for key, lane in list(self._lanes.items()):
             while lane.waiting and lane.given < self._prefetch and len(entries) < _READ_LIMIT:
-                entry = lane.waiting.popleft()
+                entry = heapq.heappop(lane.waiting)
                 partition = self._partitions.get(entry.grant.partition)
                 if partition is not None and partition.grant == entry.grant:
                     partition.given[entry.id] = entry
@@ -299,8 +326,7 @@ class PartitionReader:
             ]
         except BaseException:
             for entry in entries:
-                if self._partitions[entry.grant.partition].given.pop(entry.id, None):
-                    self._lanes[entry.lane].given -= 1
+                self._return(entry)
             raise
         return sorted(deliveries, key=lambda delivery: delivery.position)
 
@@ -318,9 +344,7 @@ class PartitionReader:
         record = DeliveryRecord.decode(fields["d"]) if fields["d"] else None
         if record is None or not record.is_open:
             await self._run(scripts.DROP, *_flatten([entry.grant]), self._group, entry.id)
-            partition = self._partitions[entry.grant.partition]
-            partition.remove(partition.given.pop(entry.id))
-            self._lanes[entry.lane].given -= 1
+            self._return(entry)
             return None
         account, envelope_id = fields["a"].decode(), fields["u"].decode()
         return GrantedDelivery(

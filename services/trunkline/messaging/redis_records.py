@@ -90,7 +90,7 @@ class DeliveryRecord:
         return self.state in (PENDING, RUNNING)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, order=True, slots=True)
 class Grant:
     """The right to write the deliveries of a partition, until its lease is lost."""
 

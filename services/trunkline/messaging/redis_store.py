@@ -106,7 +106,10 @@ class RedisMessageStore:
             await check_server(client)
             store = cls(client, options or RedisOptions(), keyring=keyring)
             await store._changes.start()
-            async with run_in_background(store._changes.follow()):
+            async with (
+                run_in_background(store._changes.follow()),
+                run_in_background(store._reader.keep_leases()),
+            ):
                 yield store
             with contextlib.suppress(PeerUnavailableError):
                 await store._reader.release()
@@ -186,15 +189,19 @@ class RedisMessageStore:
         while True:
             before = DeliveryRecord.decode(granted.record)
             if before.state == RUNNING:
-                return replace(granted, attempt_count=before.attempt_count, task_id=before.task_id)
-            now = time.time_ns()
-            count = before.attempt_count + 1
-            record = DeliveryRecord(RUNNING, now, count, task_id)
-            attempts = (*granted.attempts, Attempt(task_id, now, None, ""))
-            written = await self._update(granted, record, attempts)
-            if DeliveryRecord.decode(written.record) == record:
-                return replace(written, attempt_count=count, task_id=task_id, not_before=0.0)
-            granted = written
+                record, attempts = before, granted.attempts
+            else:
+                now = time.time_ns()
+                record = DeliveryRecord(RUNNING, now, before.attempt_count + 1, task_id)
+                attempts = (*granted.attempts, Attempt(task_id, now, None, ""))
+            granted = await self._update(granted, record, attempts)
+            if granted.record == record.encode():
+                return replace(
+                    granted,
+                    attempt_count=record.attempt_count,
+                    task_id=record.task_id,
+                    not_before=0.0,
+                )
 
     async def postpone(
         self,

@@ -23,6 +23,7 @@ from trunkline.errors import (
     QueueFullError,
 )
 from trunkline.messaging.modes import open_store
+from trunkline.messaging.redis_connection import connect
 from trunkline.messaging.redis_records import GrantedDelivery, RedisOptions
 from trunkline.messaging.redis_store import RedisMessageStore
 from trunkline.messaging.store import Envelope, EnvelopeFilter, NewMessage, QueuedDelivery
@@ -56,9 +57,17 @@ def opened(valkey: ValkeyServer) -> OpenStore:
 
     @asynccontextmanager
     async def open_one(
-        *, keyring: Keyring | None = None, lease_s: float = LEASE_S, queue_limit: int = 1000
+        *, keyring: Keyring | None = None, queue_limit: int = 1000, freezes: bool = False
     ) -> AsyncIterator[RedisMessageStore]:
-        options = RedisOptions(stream=stream, lease_s=lease_s, queue_limit=queue_limit)
+        options = RedisOptions(stream=stream, lease_s=LEASE_S, queue_limit=queue_limit)
+        if freezes:
+            # Nothing of it runs but what the test calls, and it ends without a word.
+            client = connect(valkey.url)
+            frozen = RedisMessageStore(client, options)
+            await frozen._reader.share()
+            yield frozen
+            await client.aclose()
+            return
         async with RedisMessageStore.open(valkey.url, options, keyring=keyring) as store:
             yield store
 
@@ -126,10 +135,9 @@ async def test_a_second_process_gets_half_and_all_after_the_first_one(opened: Op
 async def test_a_process_that_was_frozen_cannot_write_and_the_next_one_continues_its_task(
     opened: OpenStore,
 ) -> None:
-    async with opened() as frozen, opened() as next_one:
+    async with opened(freezes=True) as frozen, opened() as next_one:
         (stored,) = await frozen.accept([a_message("poem")])
-        # It stops here, as by SIGSTOP: nothing of it runs, so nothing renews its leases.
-        delivery = await Feed(frozen).take()
+        (delivery,) = await frozen._reader.read_batch()
         begun = await frozen.begin_attempt(delivery, "task-1")
         taken = await Feed(next_one).take()
         assert taken.key == delivery.key
@@ -144,7 +152,7 @@ async def test_a_process_that_was_frozen_cannot_write_and_the_next_one_continues
         # And it reads nothing that the other one would miss.
         await frozen.accept([a_message("second", correlation_id="poem")])
         frozen._reader.notify()
-        assert await frozen._reader._read_batch() == []
+        assert await frozen._reader.read_batch() == []
         await next_one.end(await next_one.begin_attempt(taken, "task-3"), HANDLED)
         assert (await Feed(next_one).take()).key.envelope_id == "second"
         got = await next_one.get("acme", "poem")
@@ -155,18 +163,16 @@ async def test_a_process_that_was_frozen_cannot_write_and_the_next_one_continues
 
 
 async def test_deliveries_of_a_dead_process_come_in_order(opened: OpenStore) -> None:
-    async with opened() as dead:
+    async with opened(freezes=True) as dead:
         names = [f"chapter-{number}" for number in range(20)]
         await dead.accept([a_message(name, correlation_id="book") for name in names])
-        feed = Feed(dead)
-        for name in names[:3]:
-            delivery = await feed.take()
-            assert delivery.key.envelope_id == name
-            await dead.end(await dead.begin_attempt(delivery, f"task {name}".split()[1]), HANDLED)
-        # Without release, as after SIGKILL.
-        async with opened() as heir:
-            heirs = Feed(heir)
-            assert [(await heirs.take()).key.envelope_id for _ in names[3:]] == names[3:]
+        taken = await dead._reader.read_batch()
+        assert [each.key.envelope_id for each in taken] == names
+        for delivery in taken[:3]:
+            await dead.end(await dead.begin_attempt(delivery, "task"), HANDLED)
+    async with opened() as heir:
+        heirs = Feed(heir)
+        assert [(await heirs.take()).key.envelope_id for _ in names[3:]] == names[3:]
 
 
 async def test_repeated_writes_whose_answers_were_lost_change_nothing(opened: OpenStore) -> None:
