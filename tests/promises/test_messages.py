@@ -202,11 +202,11 @@ async def test_messages_survive_kills(
 
 async def wait_for_owners(url: str, count: int) -> None:
     """Wait until the partitions are shared by so many messaging processes."""
-    async with Redis.from_url(url) as client, asyncio.timeout(WAIT_S):
+    async with Redis.from_url(url, decode_responses=True) as client, asyncio.timeout(WAIT_S):
         while True:
             keys = [key async for key in client.scan_iter("{a2a_messages}:lease:*")]
             leases = [lease for lease in await client.mget(keys) if lease] if keys else []
-            owners = {bytes(lease).split(b":")[0] for lease in leases}
+            owners = {str(lease).partition(":")[0] for lease in leases}
             if len(leases) == PARTITIONS and len(owners) == count:
                 return
             await asyncio.sleep(0.05)
