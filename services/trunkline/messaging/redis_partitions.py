@@ -23,8 +23,8 @@ from trunkline.messaging.redis_records import (
     RUNNING,
     Codec,
     DeliveryRecord,
-    Grant,
     GrantedDelivery,
+    PartitionGrant,
     RedisOptions,
 )
 from trunkline.messaging.store import DeliveryKey
@@ -45,7 +45,7 @@ class _Entry(NamedTuple):
 
     position: int
     id: str
-    grant: Grant
+    grant: PartitionGrant
     recipient: str
     conversation: str
     lane: _LaneKey
@@ -68,9 +68,9 @@ class _Lane:
 class _Partition:
     """A partition that this process holds."""
 
-    grant: Grant
+    grant: PartitionGrant
     claim_from: str | None = "0-0"
-    """Where the claim of pending entries continues. None: all are claimed."""
+    """The entry from which the claim of pending ones continues. None: all are claimed."""
     given: dict[str, _Entry] = field(default_factory=dict)
     """The entries whose deliveries the dispatcher has, by id."""
     conversations: dict[str, tuple[_LaneKey, int]] = field(default_factory=dict)
@@ -221,7 +221,7 @@ class PartitionReader:
                 self._drop(number)
         for number, lease in granted.items():
             if number not in self._partitions:
-                self._partitions[number] = _Partition(Grant(number, lease))
+                self._partitions[number] = _Partition(PartitionGrant(number, lease))
                 self.notify()
         if self.partitions != before:
             logger.info("messages.partitions", extra={"partitions": self.partitions})
@@ -233,7 +233,7 @@ class PartitionReader:
             self._lanes[entry.lane].given -= 1
         self._shares_again.set()
 
-    def _drop_fenced(self, grant: Grant) -> None:
+    def _drop_fenced(self, grant: PartitionGrant) -> None:
         """Forget a partition, unless it was granted anew meanwhile."""
         partition = self._partitions.get(grant.partition)
         if partition is not None and partition.grant == grant:
@@ -364,5 +364,5 @@ class PartitionReader:
         )
 
 
-def _flatten(grants: Iterable[Grant]) -> list[str]:
+def _flatten(grants: Iterable[PartitionGrant]) -> list[str]:
     return [word for grant in grants for word in (grant.partition, grant.lease)]

@@ -47,7 +47,7 @@ class RedisOptions:
         return f"{{{self.stream}}}"
 
 
-class Attempt(NamedTuple):
+class RecordedAttempt(NamedTuple):
     """An attempt to deliver."""
 
     task_id: str
@@ -91,7 +91,7 @@ class DeliveryRecord:
 
 
 @dataclass(frozen=True, order=True, slots=True)
-class Grant:
+class PartitionGrant:
     """The right to write the deliveries of a partition, until its lease is lost."""
 
     partition: str
@@ -103,11 +103,11 @@ class Grant:
 class GrantedDelivery(QueuedDelivery):
     """A delivery under a lease. Without it, nothing about the delivery can be written."""
 
-    grant: Grant
+    grant: PartitionGrant
     entry: str
     """The id of its entry in the stream."""
     record: bytes
-    attempts: tuple[Attempt, ...] = field(default=(), repr=False)
+    attempts: tuple[RecordedAttempt, ...] = field(default=(), repr=False)
 
 
 class Codec:
@@ -130,7 +130,7 @@ class Codec:
         return Envelope.FromString(content)
 
     def encode_attempts(
-        self, account: str, envelope_id: str, recipient: str, attempts: Sequence[Attempt]
+        self, account: str, envelope_id: str, recipient: str, attempts: Sequence[RecordedAttempt]
     ) -> bytes:
         """Return the newest attempts of a delivery as they are stored."""
         content = json.dumps(attempts[-_STORED_ATTEMPTS:], ensure_ascii=False).encode()
@@ -140,7 +140,7 @@ class Codec:
 
     def decode_attempts(
         self, account: str, envelope_id: str, recipient: str, content: bytes
-    ) -> tuple[Attempt, ...]:
+    ) -> tuple[RecordedAttempt, ...]:
         """Return the stored attempts of a delivery."""
         if not content:
             return ()
@@ -148,7 +148,7 @@ class Codec:
             content = self._cipher.decrypt(
                 content, _attempts_place(account, envelope_id, recipient)
             )
-        return tuple(Attempt(*fields) for fields in json.loads(content))
+        return tuple(RecordedAttempt(*fields) for fields in json.loads(content))
 
     def encode_message(self, message: NewMessage) -> list[bytes | str | int]:
         """Return a message as the arguments of a script."""
@@ -227,11 +227,13 @@ def best_index(account: str, query: EnvelopeFilter) -> str:
     return f"a{account}"
 
 
-def end_attempt(attempts: tuple[Attempt, ...], problem: str, now_ns: int) -> tuple[Attempt, ...]:
+def end_attempt(
+    attempts: tuple[RecordedAttempt, ...], problem: str, now_ns: int
+) -> tuple[RecordedAttempt, ...]:
     """End the last attempt, or add one for a delivery that ends without any."""
     if attempts and attempts[-1].end_ns is None:
         return (*attempts[:-1], attempts[-1]._replace(end_ns=now_ns, problem=problem))
-    return (*attempts, Attempt("", now_ns, now_ns, problem)) if problem else attempts
+    return (*attempts, RecordedAttempt("", now_ns, now_ns, problem)) if problem else attempts
 
 
 def _message_place(account: str, envelope_id: str) -> str:

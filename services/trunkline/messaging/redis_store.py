@@ -33,10 +33,10 @@ from trunkline.messaging.redis_partitions import PartitionReader
 from trunkline.messaging.redis_records import (
     PENDING,
     RUNNING,
-    Attempt,
     Codec,
     DeliveryRecord,
     GrantedDelivery,
+    RecordedAttempt,
     RedisOptions,
     end_attempt,
     routing,
@@ -193,7 +193,7 @@ class RedisMessageStore:
             else:
                 now = time.time_ns()
                 record = DeliveryRecord(RUNNING, now, before.attempt_count + 1, task_id)
-                attempts = (*granted.attempts, Attempt(task_id, now, None, ""))
+                attempts = (*granted.attempts, RecordedAttempt(task_id, now, None, ""))
             granted = await self._update(granted, record, attempts)
             if granted.record == record.encode():
                 return replace(
@@ -269,7 +269,10 @@ class RedisMessageStore:
         return await self.get(reply.account, reply.envelope.envelope_id)
 
     async def _update(
-        self, granted: GrantedDelivery, record: DeliveryRecord, attempts: tuple[Attempt, ...]
+        self,
+        granted: GrantedDelivery,
+        record: DeliveryRecord,
+        attempts: tuple[RecordedAttempt, ...],
     ) -> GrantedDelivery:
         """Write a record; return the delivery with it, or with the one that is there instead."""
         answer = await self._write(scripts.UPDATE, granted, record, attempts)
@@ -282,7 +285,7 @@ class RedisMessageStore:
         script: str,
         granted: GrantedDelivery,
         record: DeliveryRecord,
-        attempts: tuple[Attempt, ...],
+        attempts: tuple[RecordedAttempt, ...],
         *further: bytes | str | int,
     ) -> Any:  # noqa: ANN401  the answer of the script
         key = granted.key
