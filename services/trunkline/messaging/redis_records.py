@@ -28,7 +28,7 @@ _NANO: Final = 10**9
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RedisOptions:
-    """How the distributed store is used."""
+    """The options of the distributed store."""
 
     stream: str = "a2a_messages"
     """The prefix of all keys."""
