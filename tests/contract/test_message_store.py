@@ -5,17 +5,21 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 
+from harness.valkey import running_valkey
 from trunkline.errors import (
     EnvelopeNotFoundError,
     FencedError,
     InvalidArgumentError,
     QueueFullError,
 )
+from trunkline.messaging.redis_records import RedisOptions
+from trunkline.messaging.redis_store import RedisMessageStore
 from trunkline.messaging.sqlite_store import SqliteMessageStore
 from trunkline.messaging.store import (
     Envelope,
@@ -41,8 +45,16 @@ async def sqlite_stores(folder: Path) -> AsyncIterator[OpenStore]:
     yield open_store
 
 
+@asynccontextmanager
+async def redis_stores(folder: Path) -> AsyncIterator[OpenStore]:
+    options = RedisOptions(queue_limit=QUEUE_LIMIT, lease_s=1)
+    with running_valkey(folder / "valkey") as server:
+        yield partial(RedisMessageStore.open, server.url, options)
+
+
 FACTORIES: dict[str, Callable[[Path], AbstractAsyncContextManager[OpenStore]]] = {
-    "local": sqlite_stores
+    "local": sqlite_stores,
+    "distributed": redis_stores,
 }
 
 

@@ -3,26 +3,32 @@
 import asyncio
 import random
 import resource
+import signal
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+
+from redis.asyncio import Redis
 
 from harness.mesh.host_processes import QUICK
 from harness.mesh.identity import mesh_credentials
 from harness.mesh.processes import Services, open_services
 from harness.promise_scale import PromiseScale
+from harness.valkey import ValkeyServer, running_valkey
 from trunkline.client import ChannelPool, Directory
 from trunkline.errors import JournalUnavailableError, PeerError, QueueFullError
 from trunkline.messaging.client import MessagingClient
 from trunkline.messaging.conversion import build_envelope
+from trunkline.messaging.redis_records import PARTITIONS
 from trunkline.messaging.store import EnvelopeFilter
 from trunkline.private_files import PRIVATE_FOLDER
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import envelope_pb2 as pb2
 
 WORKERS = ("worker-a", "worker-b")
+MESSENGERS = ("messages", "messages-2")
 OPEN = (pb2.DELIVERY_STATE_PENDING, pb2.DELIVERY_STATE_RUNNING)
 UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 AGENTS = Path(__file__).parents[1] / "harness" / "agents"
@@ -133,25 +139,30 @@ def check_order(folder: Path, count: int) -> int:
 
 @asynccontextmanager
 async def open_workers(
-    folder: Path, *workers: str
+    folder: Path,
+    *workers: str,
+    messengers: Sequence[str] = ("messages",),
+    settings: Mapping[str, str] | None = None,
 ) -> AsyncIterator[tuple[Services, Directory, MessagingClient]]:
-    """Run a registry, the messaging service and workers in processes of their own."""
+    """Run a registry, messaging services and workers in processes of their own."""
     environment = {
         **QUICK,
         "PYTHONPATH": str(AGENTS),
         "WORKER_FOLDER": str(folder),
         "TRUNKLINE_MESSAGING_BACKOFF_S": "0.05",
+        **(settings or {}),
     }
     async with (
         open_services(folder, environment=environment) as services,
         ChannelPool(mesh_credentials()) as channels,
     ):
         await services.start("registry", "registry")
-        await services.launch("messages", "messages")
+        for messenger in messengers:
+            await services.launch(messenger, "messages")
         for worker in workers:
             spec = f"message_worker:{worker.replace('-', '_')}"
             await services.launch(worker, "agents", "--agent", spec)
-        for name in ("messages", *workers):
+        for name in (*messengers, *workers):
             await services.ready(name)
         async with Directory(channels, services.mesh_address) as directory:
             await directory.wait_until(
@@ -183,6 +194,77 @@ async def test_messages_survive_kills(
     scale.report(
         messages=count,
         kills=len(victims),
+        retried=retried,
+        ran_again=again,
+        rate=f"{count / seconds:.0f}/s",
+    )
+
+
+async def wait_for_owners(url: str, count: int) -> None:
+    """Wait until the partitions are shared by so many messaging processes."""
+    async with Redis.from_url(url, decode_responses=True) as client, asyncio.timeout(WAIT_S):
+        while True:
+            keys = [key async for key in client.scan_iter("{a2a_messages}:lease:*")]
+            leases = [lease for lease in await client.mget(keys) if lease] if keys else []
+            owners = {str(lease).partition(":")[0] for lease in leases}
+            if len(leases) == PARTITIONS and len(owners) == count:
+                return
+            await asyncio.sleep(0.05)
+
+
+async def break_messengers(
+    services: Services, valkey: ValkeyServer, rng: random.Random, rounds: int
+) -> None:
+    """Kill and freeze messaging processes in turns, and restart Valkey beside them."""
+    first, second = MESSENGERS
+    for _ in range(rounds):
+        await services.kill(first)
+        await wait_for_owners(valkey.url, 1)
+        await services.restart(first)
+        await wait_for_owners(valkey.url, 2)
+        services.stop(second)
+        # The other one has all partitions now, and what the frozen one writes is refused.
+        await wait_for_owners(valkey.url, 1)
+        services.cont(second)
+        await services.kill(rng.choice(WORKERS) if rounds > 1 else WORKERS[0])
+        await asyncio.to_thread(valkey.stop, signal.SIGKILL)
+        await asyncio.to_thread(valkey.start)
+        for worker in WORKERS:
+            if services.processes[worker].returncode is not None:
+                await services.restart(worker)
+        await wait_for_owners(valkey.url, 2)
+
+
+async def test_distributed_messages_survive_kills_freezes_and_restarts(
+    tmp_path: Path, scale: PromiseScale, rng: random.Random
+) -> None:
+    """Two messaging processes share the messages; no kill, freeze or restart loses or repeats."""
+    count = scale.pick(ci=400, prove=100_000)
+    rounds = scale.pick(ci=1, prove=5)
+    with running_valkey(tmp_path / "valkey") as valkey:
+        settings = {
+            "TRUNKLINE_MESSAGING_URL": valkey.url,
+            "TRUNKLINE_MESSAGING_MODE": "distributed",
+            "TRUNKLINE_MESSAGING_LEASE_S": "1",
+        }
+        async with open_workers(tmp_path, *WORKERS, messengers=MESSENGERS, settings=settings) as (
+            services,
+            directory,
+            client,
+        ):
+            await wait_for_owners(valkey.url, 2)
+            began = time.monotonic()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(send_all(client, rng, count))
+                group.create_task(break_messengers(services, valkey, rng, rounds))
+            async with asyncio.timeout(scale.pick(ci=WAIT_S, prove=3_000)):
+                await wait_until_handled(client, every_s=scale.pick(ci=0.1, prove=1.0))
+            seconds = time.monotonic() - began
+            retried = await check_handled(client, directory, count)
+        again = check_order(tmp_path, count)
+    scale.report(
+        messages=count,
+        rounds=rounds,
         retried=retried,
         ran_again=again,
         rate=f"{count / seconds:.0f}/s",

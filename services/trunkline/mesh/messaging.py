@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 
 from trunkline.audit import open_audit_log
 from trunkline.client import ChannelPool, Directory, RegistryClient, run_in_background
@@ -14,6 +15,7 @@ from trunkline.identity import open_credentials
 from trunkline.mesh.registry import STOP_GRACE_S
 from trunkline.messaging.broker import MessageBroker
 from trunkline.messaging.dispatcher import Dispatcher, DispatchOptions
+from trunkline.messaging.leftover_store import open_leftover
 from trunkline.messaging.messaging_servicer import SERVICE, MessagingServicer
 from trunkline.messaging.middleware import Middleware, load_middleware
 from trunkline.messaging.modes import open_store
@@ -84,21 +86,18 @@ async def add_messages(
     table = settings.messaging
     middleware: Sequence[Middleware] = load_middleware(table.middleware)
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(
-            open_store(
-                table,
-                path=settings.data_dir / PRIVATE_FOLDER / "messages.db",
-                keyring=open_if_encrypting(settings),
-            )
-        )
-        broker = MessageBroker(
-            store,
-            directory,
-            TYPES,
+        path = settings.data_dir / PRIVATE_FOLDER / "messages.db"
+        keyring = open_if_encrypting(settings)
+        store = await stack.enter_async_context(open_store(table, path=path, keyring=keyring))
+        open_broker = partial(
+            MessageBroker,
+            directory=directory,
+            types=TYPES,
             middleware=middleware,
             policy=Policy(settings.policy),
             retention_s=table.age_s,
         )
+        broker = open_broker(store)
         options = DispatchOptions(
             attempts=table.attempts,
             first_backoff_s=table.backoff_s,
@@ -113,6 +112,12 @@ async def add_messages(
             MessagingServicer(broker, server.audit),
         )
         await stack.enter_async_context(run_in_background(dispatcher.run()))
+        leftover = await stack.enter_async_context(open_leftover(store, path=path, keyring=keyring))
+        if leftover is not None:
+            leftover_dispatcher = Dispatcher(
+                open_broker(leftover), directory, options, middleware=middleware
+            )
+            await stack.enter_async_context(run_in_background(leftover_dispatcher.run()))
         await stack.enter_async_context(run_in_background(_remove_old_messages(store, table.age_s)))
         yield store.mode
 

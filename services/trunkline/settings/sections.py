@@ -278,6 +278,9 @@ class MessagingSettings:
     """The prefix of the keys in Redis. Meshes that share a server need different ones."""
     group: KeyName = "workers"
     """The consumer group."""
+    lease_s: Annotated[float, Between(0.5, 300)] = 10.0
+    """In the distributed mode, another process continues the deliveries of one that has not
+    answered for this time."""
     attempts: Annotated[int, Between(1, 1000)] = 5
     """The attempts to deliver a message, before it is a dead letter."""
     backoff_s: Annotated[float, Between(0.01, 3600)] = 1.0
