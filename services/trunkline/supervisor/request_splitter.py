@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trunkline.calls.outcome import clip
-from trunkline.phrasing import find_numbers, strip_courtesy, write_digits
+from trunkline.phrasing import find_numbers, resolve_amounts, strip_courtesy, write_digits
 from trunkline.supervisor.references import format_step_id, has_reference
 from trunkline.supervisor.router import SEARCHED_CHARS, RoutedText, Router, address_decision
 from trunkline.supervisor.steps import Step
@@ -268,6 +268,8 @@ def _asks_about(before: str, fragment: str, agent: str) -> bool:
     if _lacks_operand(before, words) and asked[0] not in _OPENERS:
         return True
     if words[0] in _CONDITIONS and not _QUESTION_WORDS.intersection(words):
+        return True
+    if resolve_amounts(f"{before.strip(_EDGE_CHARS)}. {fragment.strip(_EDGE_CHARS)}"):
         return True
     if words[0] not in _STATEMENT_OPENERS:
         return False

@@ -27,7 +27,7 @@ _ARITHMETIC = AgentSkill(
         *("product of #", "difference between #", "difference of #", "remainder", "take # away"),
         *("# away from #", "go into #", "goes into #", "# go into", "divisible"),
         *("double #", "triple #", "twice #", "half #", "square of #", "cube of #"),
-        *("# per cent", "percentage of #", "percent of #", "a percentage of", "what percent"),
+        *("# per cent", "percentage of #", "percent of #", "a percentage of", "what percent", "percentage is #", "# out of #"),
         *("increase # by #", "decrease # by #", "reduce # by #", "raise # by #", "lower # by #"),
         *("average of #", "mean of #", "median of #", "largest of #", "biggest of #"),
         *("smallest of #", "maximum of #", "minimum of #", "common divisor", "common multiple"),
@@ -94,6 +94,9 @@ _ARITHMETIC = AgentSkill(
         *("and goes up #", "and goes down #", "goes up by #", "goes down by #"),
         *("square that", "square it", "double that", "double it", "halve that", "halve it"),
         *("triple that", "triple it", "cube that", "cube it", "save with #"),
+        *("# in words", "# out in words", "# as words", "# as a word", "spell #", "spell the number #"),
+        *("# in roman", "# to roman", "# into roman", "roman numerals", "roman numeral"),
+        *("write out #", "# in letters", "# written out"),
         *("cube #", "# by half", "# by a third", "# by a quarter"),
         *("sin #", "cos #", "tan #", "exp #", "log #", "ln #", "sin x", "cos x", "tan x", "log x"),
         *(
@@ -155,13 +158,39 @@ _MEASURES = (
     *("celsius", "fahrenheit", "bytes", "megabytes", "gigabytes", "lbs"),
 )
 _TIMES = ("seconds", "minutes", "hours", "days", "weeks", "months", "years")
+_GEOMETRY = AgentSkill(
+    id="geometry",
+    name="Areas and volumes",
+    description="Computes areas, perimeters and volumes of simple shapes.",
+    tags=[
+        *("area of a circle", "area of a rectangle", "area of a square", "area of a triangle"),
+        *("circumference", "perimeter of", "volume of a", "hypotenuse", "surface area"),
+        *("area of the rectangle", "area of the circle", "area of the triangle"),
+    ],
+    examples=["area of a circle with radius 5", "perimeter of a rectangle 8 by 5"],
+)
+_WORD_PROBLEMS = AgentSkill(
+    id="word-problems",
+    name="Word problems",
+    description="Works out totals, shares and proportions that a sentence states.",
+    tags=[
+        *("how much do #", "how much would #", "how much will #", "how much does #", "# each"),
+        *("# apiece", "# of them", "each get #", "at # km", "at # mph"),
+        *("cost # dollars", "cost # euros", "cost # pounds", "# per hour", "# a month"),
+    ],
+    examples=["if 5 pens cost 4 dollars, how much do 12 pens cost"],
+)
 _UNITS = AgentSkill(
     id="units",
     name="Units",
     description="Converts lengths, masses, times, volumes, areas, speeds and temperatures.",
     tags=[
         *(f"# {unit} {joint}" for unit in _MEASURES for joint in ("in", "to")),
-        *(f"{unit} {joint}" for unit in _MEASURES for joint in ("in #", "is #", "are #", "are in")),
+        *(
+            f"{unit} {joint}"
+            for unit in _MEASURES
+            for joint in ("in #", "is #", "are #", "are in", "are there in #")
+        ),
         *(
             f"{unit} {joint}"
             for unit in _TIMES
@@ -230,7 +259,7 @@ plugin = AgentPlugin(
     agent=ReasoningAgentSpec(
         name="math",
         description="Calculates, compares, solves, differentiates and integrates, exactly.",
-        skills=[_ARITHMETIC, _STATEMENTS, _UNITS, _REWRITING, _EQUATIONS, _CALCULUS],
+        skills=[_ARITHMETIC, _STATEMENTS, _WORD_PROBLEMS, _GEOMETRY, _UNITS, _REWRITING, _EQUATIONS, _CALCULUS],
         servers=["math"],
         repeatable=True,
     ),

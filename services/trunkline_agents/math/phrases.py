@@ -4,6 +4,7 @@ Fragments of patterns in RE2's syntax. `patterns` makes declarations of them.
 """
 
 from trunkline_agents.math.wording import MONEY_WORDS
+from trunkline_agents.math.word_problems import SHAPES, WORD_PROBLEMS
 
 _MONEY = "|".join(MONEY_WORDS)
 OPERAND = rf"[\d.,\s+\-*/^()$€£¥]+(?:\b(?:{_MONEY}))?"
@@ -58,6 +59,8 @@ _TO_PAY = (
 # Phrases with operands, after such words, and their formulas. A phrase is before those that match a
 # part of it.
 PHRASES: tuple[tuple[str, str], ...] = (
+    *SHAPES,
+    *WORD_PROBLEMS,
     *(
         (
             rf"{verb}\s+{_X}\sby\s(?:(?:an?\s)?{word}|\({over}/{under}\))",
@@ -255,7 +258,7 @@ PHRASES: tuple[tuple[str, str], ...] = (
     (
         rf"round(?:ing|ed)?\s+(?P<x>{OPERAND})(?:off\s)?to\s+(?P<y>\d{{1,3}})(?:\sdecimals?|"
         rf"\splaces?|\sdigits?|\sfigures?)+",
-        "round({x},{y})",
+        "round(({x}),{y})",
     ),
     (rf"round(?:ing|ed)?\s+up\s+{_X}", "ceil({x})"),
     (rf"round(?:ing|ed)?\s+{_X}\sup", "ceil({x})"),
@@ -267,17 +270,17 @@ PHRASES: tuple[tuple[str, str], ...] = (
     ),
     (
         rf"{_X}\srounded(?:\soff)?\sto\s(?P<y>\d{{1,3}})(?:\sdecimals?|\splaces?|\sdigits?)+",
-        "round({x},{y})",
+        "round(({x}),{y})",
     ),
     (
         rf"round(?:ing|ed)?\s+(?:off\s)?{_X}(?:\sto\sthe\snearest\s(?:whole\snumber|whole"
         rf"|integer|one))?",
         "round({x})",
     ),
-    (rf"round(?:ing|ed)?\s+(?:off\s)?{_X}\sto\sthe\snearest\s(?:ten|10)", "round({x},-1)"),
-    (rf"round(?:ing|ed)?\s+(?:off\s)?{_X}\sto\sthe\snearest\s(?:hundred|100)", "round({x},-2)"),
+    (rf"round(?:ing|ed)?\s+(?:off\s)?{_X}\sto\sthe\snearest\s(?:ten|10)", "round(({x}),-1)"),
+    (rf"round(?:ing|ed)?\s+(?:off\s)?{_X}\sto\sthe\snearest\s(?:hundred|100)", "round(({x}),-2)"),
     *(
-        (rf"round(?:ing|ed)?\s+(?:off\s)?{_X}\sto\sthe\snearest\s{unit}", f"round({{x}},{places})")
+        (rf"round(?:ing|ed)?\s+(?:off\s)?{_X}\sto\sthe\snearest\s{unit}", f"round(({{x}}),{places})")
         for unit, places in (("(?:thousand|1000|1,000)", -3), ("tenth", 1), ("hundredth", 2))
     ),
     (rf"square(?:\sof)?\s+{_X}", "({x})^2"),

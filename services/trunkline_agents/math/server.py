@@ -145,8 +145,8 @@ class MathTools:
             int | None, Field(description="Significant digits of the answer, 1 to 1000.")
         ] = None,
         form: Annotated[
-            Literal["fraction", "ratio"] | None,
-            Field(description="The form of the answer, as whole numbers: 3/8 or 3:8."),
+            Literal["fraction", "ratio", "words", "roman"] | None,
+            Field(description="The form of the answer: 3/8, 3:8, in words, Roman numerals."),
         ] = None,
     ) -> Annotated[CallToolResult, Calculation]:
         """Work out a number exactly ("15% of 240", "sqrt(2)"), or simplify an expression."""
@@ -283,7 +283,7 @@ class MathTools:
 
 def _strip_punctuation(text: str) -> str:
     # A sentence's last punctuation is not part of the formula.
-    return text.strip().rstrip("?.").rstrip()
+    return text.strip().rstrip("?.,;").rstrip()
 
 
 def _parse_amount(text: str) -> Fraction:

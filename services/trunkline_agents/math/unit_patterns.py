@@ -33,7 +33,7 @@ CONVERT_UNITS: list[MatchRuleJson] = [
         "contains": r"how\smany",
         # "how many minutes are in 3.5 hours"
         "pattern": rf"^how\smany\s{_TO}\s(?:(?:are|is|fit|go|make(?:\sup)?|does|do|equals?)\s)?"
-        rf"(?:there\s)?(?:(?:in|into|to)\s)?(?P<amount>{_NUMBER})\s?{_FROM}"
+        rf"(?:there\s|they\s|it\s)?(?:(?:in|into|to)\s)?(?P<amount>{_NUMBER})\s?{_FROM}"
         rf"(?:\s(?:have|has|last|make|equal))?{_END}",
         "arguments": _AMOUNTS,
     },
