@@ -67,6 +67,8 @@ class Vocabulary:
         for match in found:
             word = match[0].lower()
             corrected = _COMMON_ERRORS.get(word) or self._find_nearest(word)
+            if not corrected and word.endswith("s") and (one := self._find_nearest(word[:-1])):
+                corrected = f"{one}s"
             if corrected:
                 pieces += [text[position : match.start()], corrected]
                 position = match.end()

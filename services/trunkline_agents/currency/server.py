@@ -1,4 +1,4 @@
-"""The currency tools over MCP: convert, list_currencies."""
+"""The currency tools over MCP: convert, list_currencies, get_country_currency."""
 
 from datetime import date as Date  # noqa: N812 - `date` is an argument of the tool
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 
 from trunkline.errors import InvalidArgumentError
 from trunkline_agents.currency import patterns
-from trunkline_agents.currency.names import resolve_currency
+from trunkline_agents.currency.names import find_country_currency, resolve_currency
 from trunkline_agents.currency.rates import RateTable, load_rates
 from trunkline_agents.mcp_server import (
     MATCH_KEY,
@@ -48,6 +48,14 @@ class Currencies(TypedDict):
     last_date: str
 
 
+class CountryCurrency(TypedDict):
+    """The currency of a country."""
+
+    country: str
+    code: str
+    name: str
+
+
 Currency = Annotated[str, Field(description="A code such as USD, or a name such as euros or yen.")]
 
 
@@ -73,6 +81,18 @@ class CurrencyTools:
     async def list_currencies(self) -> Annotated[CallToolResult, Currencies]:
         """List the currencies that can be converted, and the days with rates."""
         return await call_result(self._list_currencies())
+
+    async def get_country_currency(
+        self, country: Annotated[str, Field(description="The name of a country, in English.")]
+    ) -> Annotated[CallToolResult, CountryCurrency]:
+        """Say which currency a country has."""
+        return await call_result(self._get_country_currency(country))
+
+    async def _get_country_currency(self, country: str) -> ToolAnswer:
+        code, name = find_country_currency(country)
+        return ToolAnswer(
+            f"{country}: {name} ({code})", {"country": country, "code": code, "name": name}
+        )
 
     async def _convert(
         self, amount: str | float, from_currency: str, to_currency: str, *, date: str | None
@@ -148,7 +168,7 @@ def _round(money: Decimal) -> Decimal:
 
 
 def build_server() -> MCPServer[Any]:
-    """Return the MCP server with its two tools."""
+    """Return the MCP server with its three tools."""
     server: MCPServer[Any] = MCPServer(
         NAME,
         title="Currency",
@@ -161,6 +181,12 @@ def build_server() -> MCPServer[Any]:
         title="List currencies",
         annotations=READ_ONLY,
         meta={MATCH_KEY: patterns.LIST},
+    )
+    server.add_tool(
+        tools.get_country_currency,
+        title="Currency of a country",
+        annotations=READ_ONLY,
+        meta={MATCH_KEY: patterns.COUNTRY},
     )
     # Last, since matching gives each tool a share of what those before it left.
     server.add_tool(

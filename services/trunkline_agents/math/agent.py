@@ -176,6 +176,8 @@ _WORD_PROBLEMS = AgentSkill(
     tags=[
         *("how much do #", "how much would #", "how much will #", "how much does #", "# each"),
         *("# apiece", "# of them", "each get #", "at # km", "at # mph"),
+        *("euros each", "dollars each", "pounds each", "# euros each", "# dollars each"),
+        *("# pounds each", "split a bill", "split the bill", "bill of #"),
         *("cost # dollars", "cost # euros", "cost # pounds", "# per hour", "# a month"),
     ],
     examples=["if 5 pens cost 4 dollars, how much do 12 pens cost"],
@@ -197,6 +199,7 @@ _UNITS = AgentSkill(
             for joint in ("in #", "is #", "are #", "are in", "are there in #")
         ),
         *(f"# {unit} {joint}" for unit in _TIMES for joint in ("in", "to")),
+        *("# km h in", "# km h to", "# kmh in", "# kmh to", "# kph in", "km per hour in"),
         *("convert", "# m in", "# m to", "# g in", "# g to", "# l in", "# l to"),
         *("seconds in a", "minutes in a", "minutes in an", "hours in a", "seconds in an"),
         *("days in a year", "weeks in a year", "months in a year", "days in a leap"),

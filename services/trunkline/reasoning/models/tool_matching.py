@@ -51,6 +51,8 @@ _CONJUNCTION = re.compile(
 )
 # "4,824", and not the arguments of a call.
 _GROUPED = re.compile(r"(?<![\d.,(\w])\d{1,3}(?:,\d{3})+(?![\d,)])")
+# Splits before a preposition that a part of the same question begins with.
+_SHARED = re.compile(r"(?:,\s{0,4}|\s)and\s(?:also\s)?(?=(?:in|to|into)\s)", re.IGNORECASE)
 _FIELD = re.compile(r"\{(\w+)\}")
 _PATH = re.compile(r"\{(\w+(?:\.\w+)*)\}")
 _TRUE = {"1", "on", "true", "yes"}
@@ -178,7 +180,7 @@ def _match_pieces(
     budget: "_Budget",
 ) -> list[ToolMatch]:
     """Return the calls for the parts of a question, if there are several and all match."""
-    pieces = _CONJUNCTION.split(text)
+    pieces = _share_opening(_CONJUNCTION.split(text))
     if not 1 < len(pieces) <= _PIECES_LIMIT:
         return []
     candidates = [_find_best(piece, declarations, answers, budget) for piece in pieces]
@@ -188,6 +190,21 @@ def _match_pieces(
         if match is not None and match[0] == len(piece)
     ]
     return matches if len(matches) == len(pieces) else []
+
+
+def _share_opening(pieces: list[str]) -> list[str]:
+    """Return the parts of a question, each whole: "5 km in miles and in feet" asks of 5 km twice.
+
+    A part that begins with a preposition takes what the first part has before the same one.
+    """
+    if len(pieces) > 1:
+        return pieces
+    parts = _SHARED.split(pieces[0])
+    if not 1 < len(parts) <= _PIECES_LIMIT:
+        return pieces
+    preposition = parts[1].split(maxsplit=1)[0]
+    first, found, _ = parts[0].rpartition(f" {preposition} ")
+    return [parts[0], *(f"{first} {part}" for part in parts[1:])] if found else pieces
 
 
 class _Texts:
