@@ -56,6 +56,9 @@ _ARITHMETIC = AgentSkill(
         *("percentage change", "percent change", "percent increase", "percent decrease"),
         *(
             "many percent",
+            "by what percentage",
+            "by what percent",
+            "by which percentage",
             "percentage increase",
             "percent more than",
             "percent off",

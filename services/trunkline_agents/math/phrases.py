@@ -23,7 +23,8 @@ _CHANGE = (
 )
 LARGER = r"(?:bigger|larger|greater|higher|more)"
 SMALLER = r"(?:smaller|less|lower|fewer)"
-_LIST = r"[\d.]+(?:,\s+[\d.]+)+(?:,?\s+and\s+[\d.]+)?"
+_ITEM = r"\d[\d.]*(?:,\d{3})*(?:\.\d+)?"
+_LIST = rf"{_ITEM}(?:(?:,\s+|,?\s+and\s+|,?\s+plus\s+){_ITEM})+"
 EACH = r"(?P<x>[^?,;]*?(?:\d|\bpi\b)[^?,;]*?)"
 OTHER = r"(?P<y>[^?]*?(?:\d|\bpi\b)[^?]*?)"
 # Words such as "what is the". A letter alone is a variable.
@@ -55,6 +56,10 @@ _TO_PAY = (
     r"(?:\s(?:i|we|you|it|that|the|its|my|final|new|sale|reduced|discounted|total|price|cost"
     r"|costs|pay"
     r"|be|to|have|need|left|then|now))+)?"
+)
+_BEFORE_TAX = (
+    r"[,;.]?\s(?:so\s|and\s)?(?:what|how\smuch)(?:'s|\s(?:is|was|would|are|of))[a-z\s]{0,40}?"
+    r"(?:without|before|net|excluding|less)(?:\s(?:it|that|the|price|amount|tax|vat|sum|value|of))*"
 )
 # Phrases with operands, after such words, and their formulas. A phrase is before those that match a
 # part of it.
@@ -127,6 +132,18 @@ PHRASES: tuple[tuple[str, str], ...] = (
             (r"(?:(?:go|goes|went)\sup|ris(?:es?|en)|rose|grows?|grew|increases?)", "+"),
             (r"(?:(?:go|goes|went)\sdown|falls?|fell|drops?|dropped|decreases?)", "-"),
         )
+    ),
+    # "an invoice of 2,380 includes 19% VAT, how much is it without"
+    (
+        rf"{_N}{_THINGS}[,;.]?\s(?:(?:which|that|it|and|with|already|price)\s)*(?:includes?|including|incl\.?"
+        rf"|inclusive\sof|contains?|with)\s{_P}{_BEFORE_TAX}",
+        "({x})/(1+({p})/100)",
+    ),
+    (
+        rf"(?:net\s(?:price|amount|value|sum)|(?:price|amount)\s(?:before|without|excluding)\s(?:tax|vat|gst))"
+        rf"\s(?:of|for|if|in|when)\s{_A}{_LABEL}{_N}{_THINGS}\s(?:includes?|including|incl\.?|with|at|contains?)"
+        rf"\s{_P}",
+        "({x})/(1+({p})/100)",
     ),
     (rf"{_X}\s(?:minus|less|without)\s+{_P}", "({x})*(1-({p})/100)"),
     (rf"{_P}\s(?:more|higher|larger)\sthan\s+{_X}", "({x})*(1+({p})/100)"),
