@@ -75,7 +75,9 @@ def resolve_amounts(text: str) -> Sequence[str]:
     else:
         (number,) = numbers
         reference = _ONE if _ONE.search(question) else _SEVERAL
-        texts = [_replace(reference, question, amount) for amount in _read_amounts(statement, number)]
+        texts = [
+            _replace(reference, question, amount) for amount in _read_amounts(statement, number)
+        ]
     return texts
 
 

@@ -26,6 +26,7 @@ _FILLERS = (
     "one more thing|one more question|i have a question|i have a quick question"
 )
 _REQUESTS = (
+    "can u|could u|would u|"
     "can you|could you|would you|will you|would you mind|do you mind|can i ask you|can i ask|"
     "may i ask|could i ask you|would it be possible to|is it possible to|i want you to|"
     "i need you to|i'd like you to|i would like you to|help me|help me to|help me with|"
@@ -47,7 +48,8 @@ _TAILS = (
     "thanks so much|thanks in advance|thank you so much|thank you very much|thank you in advance"
 )
 _INTRODUCTIONS = (
-    "what's your name|what is your name|are you a bot|what else can you do|what else do you do|what else|"
+    "what's your name|what is your name|are you a bot|what else can you do|what else do you do"
+    "|what else|"
     "help|help me|what can you do|what can you do for me|what do you do|what can i ask|"
     "what can i ask you|what should i ask|who are you|what are you|"
     "how does this work|how do you work|how do i use this|how do i use you|how can you help|"

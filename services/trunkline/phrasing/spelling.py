@@ -1,4 +1,4 @@
-"""Corrects misspelled words by a vocabulary that tools or cards declare: "nubmer" is "number".
+"""Corrects misspelled words by a vocabulary that tools or cards declare.
 
 Only words in lower case are corrected, so that names and codes of currencies stay, and only those
 with one nearest word. A word of the vocabulary stays as it is. The first letter has to be right,
@@ -22,18 +22,18 @@ _LONGEST = 20
 _SHORT = 5
 _WORD = re.compile(r"(?<![\w'])[a-z]+(?![\w'])", re.IGNORECASE)
 # Words that are one letter away from those that agents declare, and are no errors.
-_ORDINARY = frozenset(
-    (
-        "forms prize prizes route spare scare circle sound ground minor menus timer tines plush "
-        "expend extend extent drive driver drivers drives powder tower numbed device devices "
-        "advice convent concert ration rations yearly weekly house houses money means meant media "
-        "medium charge charged pager present parent patent food matters letter letters later "
-        "latter digger lesson sign sigh thin whet want quota sheet shape home note notice news "
-        "next text test tests valve valued event events ever every eight height weight weights "
-        "went wine mines files mills gains drawn trip trips sales cast cases area cure curves "
-        "firm farm loose lost mouth months moth store"
-    ).split()
+_ORDINARY_LIST = (
+    "price prices "
+    "forms prize prizes route spare scare circle sound ground minor menus timer tines plush "
+    "expend extend extent drive driver drivers drives powder tower numbed device devices "
+    "advice convent concert ration rations yearly weekly house houses money means meant media "
+    "medium charge charged pager present parent patent food matters letter letters later "
+    "latter digger lesson sign sigh thin want quota sheet shape home note notice news "
+    "next text test tests valve valued event events ever every eight height weight weights "
+    "went wine mines files mills gains drawn trip trips sales cast cases area cure curves "
+    "firm farm loose lost mouth months moth store"
 )
+_ORDINARY = frozenset(_ORDINARY_LIST.split())
 # Errors in words too short for the search.
 _COMMON_ERRORS = {
     **dict.fromkeys(("teh", "hte"), "the"),
@@ -102,7 +102,7 @@ class Vocabulary:
         fitting = [candidate for candidate in nearest if candidate[-1] == word[-1]] or nearest
         # "kilometrs" is near to both spellings of one word.
         is_one_word = all(measure_distance(fitting[0], other, 2) <= 2 for other in fitting[1:])
-        return fitting[0] if fitting and (len(fitting) == 1 or is_one_word and limit < 2) else ""
+        return fitting[0] if fitting and (len(fitting) == 1 or (is_one_word and limit < 2)) else ""
 
 
 def measure_distance(word: str, other: str, limit: int) -> int:

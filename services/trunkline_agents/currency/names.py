@@ -10,7 +10,8 @@ from trunkline.errors import InvalidArgumentError
 _CURRENCIES = (
     (
         "EUR",
-        "germany france italy spain austria ireland finland the_eurozone europe portugal greece belgium "
+        "germany france italy spain austria ireland finland the_eurozone europe portugal greece"
+        " belgium "
         "the_netherlands netherlands holland luxembourg estonia latvia lithuania slovakia slovenia "
         "croatia malta cyprus",
         "european",
@@ -85,6 +86,16 @@ NAMES = _list_names()
 """Names in the singular, in lower case, and their codes. The lookup removes a plural s."""
 COUNTRY_NAMES = tuple(sorted(name for name in NAMES if name.startswith("currency ")))
 """Names by country, such as "currency of japan"."""
+COUNTRIES = tuple(
+    sorted(
+        {
+            name.removeprefix("the_").replace("_", " ")
+            for _, countries, _, _ in _CURRENCIES
+            for name in countries.split()
+        }
+    )
+)
+"""Names of countries, in lower case and without their article."""
 SIGNS = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY", "₹": "INR", "₩": "KRW", "₪": "ILS"}
 
 _MAX_SHOWN_CHARS = 30
@@ -105,7 +116,6 @@ def find_country_currency(country: str) -> tuple[str, str]:
     raise InvalidArgumentError(
         "country", f"{country[:_MAX_SHOWN_CHARS]!r} is not a country whose currency is known here."
     )
-
 
 
 def resolve_currency(name: str, codes: Collection[str]) -> str:

@@ -4,7 +4,7 @@ They are in RE2's syntax. No letter can follow the name of a currency, because a
 punctuation does.
 """
 
-from trunkline_agents.currency.names import COUNTRY_NAMES, NAMES
+from trunkline_agents.currency.names import COUNTRIES, COUNTRY_NAMES, NAMES
 from trunkline_agents.mcp_server import MatchRuleJson
 
 # Without an amount, only these codes make a question one about money, not any three letters.
@@ -120,7 +120,8 @@ CONVERT: list[MatchRuleJson] = [
     },
     {
         # "I need 400 zloty, how many euros must I pay"
-        "pattern": rf"^(?:i|we)(?:'ve|'m|\swill|'ll|\sam)?\s(?:have|has|had|got|own|earn|need|pay|paid"
+        "pattern": rf"^(?:i|we)(?:'ve|'m|\swill|'ll|\sam)?\s(?:have|has|had|got|own|earn|need"
+        rf"|pay|paid"
         rf"|spent|spend|want|changing|exchanging|get|receive)(?:\sto\s[a-z]+)?\s+{_AMOUNT}\s*{_FROM_ANY}"
         rf"\s*[,.;:-]?\s+(?:and\s|so\s)?how\s(?:many|much)\s(?:is\sthat\s)?(?:in\s)?{_TO_ANY}"
         r"(?:\s(?:must|do|does|will|would|can|should|could|is|are|have)\s(?:i|we|that|it|this|they|to)"
@@ -129,7 +130,8 @@ CONVERT: list[MatchRuleJson] = [
     },
     {
         # "if I change 150 pounds into kroner, what will I get"
-        "pattern": r"^(?:if|when|suppose|assuming)?\s*(?:i|we|you|one)\s(?:want\sto\s|were\sto\s|would\s)?"
+        "pattern": r"^(?:if|when|suppose|assuming)?\s*(?:i|we|you|one)\s(?:want\sto\s|were\sto\s"
+        r"|would\s)?"
         rf"(?:change|exchange|convert|swap|turn|changed|exchanged|converted)\s+{_AMOUNT}\s*{_FROM_ANY}{_INTO}"
         rf"{_TO_ANY}{_DATE}\s*[,.;:-]?\s+(?:(?:how\s(?:much|many|much\smoney)|what)[a-z\s']{{0,60}}){_END}",
         "arguments": _AMOUNTS,
@@ -171,12 +173,13 @@ LIST: list[MatchRuleJson] = [
     }
 ]
 
-_COUNTRY = r"(?:the\s)?(?P<country>[a-z]+(?:\s[a-z]+){0,2}?)"
+_COUNTRY = rf"(?:the\s)?(?P<country>{'|'.join(COUNTRIES)})"
 _MONEY_OF = r"(?:currency|money|currencies)"
 COUNTRY: list[MatchRuleJson] = [
     {
         # "what currency do they use in Hungary", "which money does Japan have"
-        "pattern": rf"^(?:what|which)(?:\skind\sof)?\s{_MONEY_OF}\s(?:(?:do|does|is|are|can|should|will)\s)"
+        "pattern": rf"^(?:what|which)(?:\skind\sof)?\s{_MONEY_OF}\s(?:(?:do|does|is|are|can"
+        rf"|should|will)\s)"
         r"(?:(?:they|people|we|i|you|one)\s)?(?:(?:use|used|have|pay|need|spend|accepted|with)\s){0,2}"
         rf"(?:in|for|at)\s{_COUNTRY}{_END}",
         "arguments": {"country": "{country}"},
@@ -186,12 +189,42 @@ COUNTRY: list[MatchRuleJson] = [
         "arguments": {"country": "{country}"},
     },
     {
-        "pattern": rf"^(?:what(?:'s|\sis)|name|tell\sme)\s(?:the\s)?(?:official\s|local\s)?{_MONEY_OF}\s"
+        "pattern": rf"^(?:what(?:'s|\sis)|name|tell\sme)\s(?:the\s)?(?:official\s|local"
+        rf"\s)?{_MONEY_OF}\s"
         rf"(?:of|in|used\sin)\s{_COUNTRY}{_END}",
         "arguments": {"country": "{country}"},
     },
     {
-        "pattern": rf"^what\s(?:do|can)\s(?:they|people|i|you|we)\spay\s(?:with\s)?in\s{_COUNTRY}{_END}",
+        "pattern": rf"^(?:the\s)?{_MONEY_OF}\s(?:of|in|used\sin)\s{_COUNTRY}{_END}",
         "arguments": {"country": "{country}"},
     },
+    {
+        "pattern": rf"^what\s(?:do|can)\s(?:they|people|i|you|we)\spay\s(?:with\s)?in"
+        rf"\s{_COUNTRY}{_END}",
+        "arguments": {"country": "{country}"},
+    },
+]
+
+_AMOUNT_OR_ONE = r"(?:(?P<amount>\d[\d,]*(?:\.\d+)?)\s*|(?:an?|one|the)\s)?"
+_OTHER_OR_ONE = _AMOUNT_OR_ONE.replace("amount", "other")
+COMPARE: list[MatchRuleJson] = [
+    {
+        # "is 100 euros more than 100 dollars", "is a pound worth more than a euro"
+        "pattern": rf"^(?:is|are)\s{_AMOUNT_OR_ONE}(?P<from>{_KNOWN})\s(?:worth\s)?"
+        r"(?P<relation>more|less|bigger|smaller|higher|lower|stronger|weaker|cheaper)"
+        rf"(?:\sexpensive|\svaluable|\smoney)?\sthan\s{_OTHER_OR_ONE}(?P<to>{_KNOWN}){_END}",
+        "arguments": {
+            "amount": {"from": "{amount}", "default": "1"},
+            "currency": "{from}",
+            "relation": {
+                "from": "{relation}",
+                "map": {
+                    **dict.fromkeys(("bigger", "higher", "stronger"), "more"),
+                    **dict.fromkeys(("smaller", "lower", "weaker", "cheaper"), "less"),
+                },
+            },
+            "other_amount": {"from": "{other}", "default": "1"},
+            "other_currency": "{to}",
+        },
+    }
 ]

@@ -1,9 +1,9 @@
-"""The currency tools over MCP: convert, list_currencies, get_country_currency."""
+"""The currency tools over MCP: convert, compare, list_currencies, get_country_currency."""
 
 from datetime import date as Date  # noqa: N812 - `date` is an argument of the tool
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from mcp.server import MCPServer
 from mcp_types import CallToolResult
@@ -48,6 +48,14 @@ class Currencies(TypedDict):
     last_date: str
 
 
+class Comparison(TypedDict):
+    """True or false, and the first amount in the second currency."""
+
+    holds: bool
+    converted: str
+    rate_date: str
+
+
 class CountryCurrency(TypedDict):
     """The currency of a country."""
 
@@ -77,6 +85,19 @@ class CurrencyTools:
     ) -> Annotated[CallToolResult, Conversion]:
         """Convert an amount of money at the European Central Bank's reference rate of a day."""
         return await call_result(self._convert(amount, from_currency, to_currency, date=date))
+
+    async def compare(
+        self,
+        amount: Annotated[str | float, Field(description="The first amount.")],
+        currency: Currency,
+        relation: Literal["more", "less"],
+        other_amount: Annotated[str | float, Field(description="The second amount.")],
+        other_currency: Currency,
+    ) -> Annotated[CallToolResult, Comparison]:
+        """Say whether an amount is worth more or less than one in another currency."""
+        return await call_result(
+            self._compare((amount, currency), relation, (other_amount, other_currency))
+        )
 
     async def list_currencies(self) -> Annotated[CallToolResult, Currencies]:
         """List the currencies that can be converted, and the days with rates."""
@@ -117,6 +138,24 @@ class CurrencyTools:
                 "rate": f"{rate.factor:f}",
                 "rate_date": rate.day.isoformat(),
             },
+        )
+
+    async def _compare(
+        self, first: tuple[str | float, str], relation: str, second: tuple[str | float, str]
+    ) -> ToolAnswer:
+        rates = self._rates()
+        money, other_money = _parse_amount(first[0]), _parse_amount(second[0])
+        source, target = (
+            resolve_currency(name, rates.currencies) for name in (first[1], second[1])
+        )
+        rate = rates.get_rate(source, target, None)
+        value = money * rate.factor
+        holds = value > other_money if relation == "more" else value < other_money
+        converted = f"{_round(value):f}"
+        text = f"{'Yes' if holds else 'No'}, {money:f} {source} = {converted} {target}"
+        return ToolAnswer(
+            f"{text} (ECB rate of {rate.day})",
+            {"holds": holds, "converted": converted, "rate_date": rate.day.isoformat()},
         )
 
     async def _list_currencies(self) -> ToolAnswer:
@@ -168,7 +207,7 @@ def _round(money: Decimal) -> Decimal:
 
 
 def build_server() -> MCPServer[Any]:
-    """Return the MCP server with its three tools."""
+    """Return the MCP server with its four tools."""
     server: MCPServer[Any] = MCPServer(
         NAME,
         title="Currency",
@@ -187,6 +226,12 @@ def build_server() -> MCPServer[Any]:
         title="Currency of a country",
         annotations=READ_ONLY,
         meta={MATCH_KEY: patterns.COUNTRY},
+    )
+    server.add_tool(
+        tools.compare,
+        title="Compare amounts of money",
+        annotations=READ_ONLY,
+        meta={MATCH_KEY: patterns.COMPARE},
     )
     # Last, since matching gives each tool a share of what those before it left.
     server.add_tool(

@@ -9,10 +9,12 @@ from trunkline.errors import InvalidArgumentError
 _COUNT = re.compile(r"count (?:to )?(\d{1,7})(?: (\d{1,6}))?(?: (\d{1,5}))?")
 _WAIT = re.compile(r"wait (\d{1,5}(?:\.\d{1,3})?)")
 _FILE = re.compile(r"file (\d{1,9})")
-# "repeat after me: hello", "repeat the words hello"
+# A request to repeat, in words before a colon: "repeat after me: hello".
 _REPEAT = re.compile(
-    r"(?:repeat|echo)(?:\s+(?:back|to me|after me|exactly|back to me|this|these|that|the|my|following"
-    r"|sentence|phrase|words?|text|line|message)){0,6}(?:\s*[:,]\s*|\s+(?=[\"'\N{LEFT DOUBLE QUOTATION MARK}]))",
+    r"(?:repeat|echo)(?:\s+(?:back|to me|after me|exactly|back to me|this|these|that|the|my"
+    r"|following"
+    r"|sentence|phrase|words?|text|line|message)){0,6}(?:\s*[:,]\s*|"
+    r"\s+(?=[\"'\N{LEFT DOUBLE QUOTATION MARK}]))",
     re.IGNORECASE,
 )
 # Larger content must be an artifact by reference, which echo does not support.
@@ -33,10 +35,10 @@ _FILE_LIMIT_BYTES = 1024 * 1024
 async def echo(task: TaskContext) -> None:
     """Run one turn.
 
-    `echo TEXT`, `repeat after me: TEXT` and any other text repeat it. `count N [GAP_MS [SIZE]]` streams N deltas, GAP_MS
-    milliseconds apart, padded to SIZE bytes. `ask QUESTION` requires input and completes with
-    the next message. `wait SECONDS`, `fail REASON`, `reject REASON`, `message TEXT` (a direct
-    reply) and `file BYTES` do what they say.
+    `echo TEXT`, `repeat after me: TEXT` and any other text repeat it. `count N [GAP_MS [SIZE]]`
+    streams N deltas, GAP_MS milliseconds apart, padded to SIZE bytes. `ask QUESTION` requires
+    input and completes with the next message. `wait SECONDS`, `fail REASON`, `reject REASON`,
+    `message TEXT` (a direct reply) and `file BYTES` do what they say.
     """
     text = task.text.strip()
     word, _, rest = text.partition(" ")

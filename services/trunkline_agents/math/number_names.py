@@ -1,16 +1,19 @@
-"""Names numbers in English words and Roman numerals: 4512 is "four thousand five hundred twelve"."""
+"""Writes numbers in English words and in Roman numerals."""
 
 from trunkline_agents.math.parser import reject
 
-_ONES = (
+_ONE_NAMES = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
     "sixteen seventeen eighteen nineteen"
-).split()
-_TENS = "- - twenty thirty forty fifty sixty seventy eighty ninety".split()
-_SCALES = (
+)
+_ONES = _ONE_NAMES.split()
+_TEN_NAMES = "- - twenty thirty forty fifty sixty seventy eighty ninety"
+_TENS = _TEN_NAMES.split()
+_SCALE_NAMES = (
     "- thousand million billion trillion quadrillion quintillion sextillion septillion octillion "
     "nonillion decillion"
-).split()
+)
+_SCALES = _SCALE_NAMES.split()
 _LARGEST = 1000 ** len(_SCALES)
 _ROMAN = (
     *((1000, "M"), (900, "CM"), (500, "D"), (400, "CD"), (100, "C"), (90, "XC"), (50, "L")),

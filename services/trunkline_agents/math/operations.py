@@ -20,7 +20,13 @@ from trunkline_agents.math.sympy_conversion import (
     render_number,
     to_sympy,
 )
-from trunkline_agents.math.syntax import Node, has_decimals
+from trunkline_agents.math.syntax import (
+    Node,
+    Variable,
+    has_decimals,
+    has_variables,
+    replace_variable,
+)
 
 MAX_ANSWER_CHARS = 10_000
 # Simplifying a larger number rarely shortens it and may take long.
@@ -61,12 +67,16 @@ class OperationAnswer:
     data: dict[str, Any]
 
 
-def calculate(*, expression: str, digits: int | None, form: str | None = None) -> OperationAnswer:
+def calculate(
+    *, expression: str, digits: int | None, form: str | None = None, where: str | None = None
+) -> OperationAnswer:
     """Compute a number, or simplify an expression with variables.
+
+    `where` gives a variable a value: "x = 9".
 
     `form` asks for a fraction or a ratio of whole numbers, for words or for Roman numerals.
     """
-    node = parse_expression(expression)
+    node = substitute(parse_expression(expression), where)
     value = _check_finite(_build(node))
     if value.free_symbols:
         text = exact = render_exact(sympy.simplify(value))
@@ -87,6 +97,22 @@ def calculate(*, expression: str, digits: int | None, form: str | None = None) -
     return OperationAnswer(
         text, {"exact": render_exact(value), "approximation": _render_approximation(value, digits)}
     )
+
+
+def substitute(node: Node, where: str | None) -> Node:
+    """Return an expression with the value of a variable in its place.
+
+    Raises:
+        InvalidArgumentError: `where` is no such equation, or the result is too large.
+    """
+    if where is None:
+        return node
+    sides = parse_equation(where)
+    if not isinstance(sides.left, Variable) or has_variables(sides.right):
+        reject("Write a variable and its value, such as x = 9.")
+    replaced = replace_variable(node, sides.left.name, sides.right)
+    check_size(replaced)
+    return replaced
 
 
 def _write_number(value: SympyValue, form: str) -> OperationAnswer:

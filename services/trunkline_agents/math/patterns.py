@@ -80,15 +80,15 @@ _SPOKEN = (
 _SIGNS = _SYMBOL.replace(",", "")
 _SIDE = rf"(?:(?:{_CALLS}|[a-z])?(?:{_SIGNS}+(?:{_CALLS}|[a-z]))*{_SIGNS}*)"
 
-# What is said of the answer's form, behind a formula: ", as a fraction", "and round it to 2 decimals".
+# Words behind a formula that lead to the form of its answer: ", give the answer" as a fraction.
 _SAID = (
     r"\s*[,;.]?\s*(?:(?:and\s|then\s|please\s){0,3}(?:give|write|show|express|put|state)\s"
     r"(?:me\s)?(?:(?:it|that|this|your|the)\s?)(?:(?:final\s)?(?:answer|result)\s?)?\s)?"
 )
 _ROUNDED = (
     r"\s*[,;.]?\s*(?:and\s|then\s|please\s){0,3}(?:(?:give|write|show)\s(?:it|that|the\sanswer)\s)?"
-    r"(?:(?:round(?:ed|ing)?|correct)\s)?(?:(?:it|that|the\s(?:answer|result))\s)?(?:off\s)?(?:to|with)"
-    r"\s(?P<places>\d{1,2})\s(?:decimals?|decimal\s(?:places?|digits?)|places?)"
+    r"(?:(?:round(?:ed|ing)?|correct)\s)?(?:(?:it|that|the\s(?:answer|result))\s)?(?:off\s)?"
+    r"(?:to|with|give(?:\sme)?|showing|using)\s(?P<places>\d{1,2})\s(?:decimals?|decimal\s(?:places?|digits?)|places?)"
 )
 _WRITE = (
     r"^(?:please\s)?(?:(?:write|spell|express|put|say|show|give|convert|turn|change|how\sdo\s(?:you|i|we)"
@@ -96,7 +96,10 @@ _WRITE = (
     r"(?:the\s)?(?:(?:number|amount|figure|sum|year|value)\s)?"
 )
 _FORMS: tuple[tuple[str, dict[str, Any]], ...] = (
-    (r"fractions?(?:\s(?:form|in\s(?:its\s)?(?:lowest|simplest)\s(?:terms|form)))?", {"form": "fraction"}),
+    (
+        r"fractions?(?:\s(?:form|in\s(?:its\s)?(?:lowest|simplest)\s(?:terms|form)))?",
+        {"form": "fraction"},
+    ),
     (r"decimals?(?:\s(?:form|number))?", {}),
     (r"(?:(?:english\s)?words?|letters)", {"form": "words"}),
     (r"roman\s(?:numerals?|numbers?|figures?)", {"form": "roman"}),
@@ -154,7 +157,8 @@ def _form_rules() -> list[MatchRuleJson]:
         *(
             {
                 "contains": noun,
-                "pattern": rf"{_WRITE}(?P<x>{OPERAND}){_SAID}(?:out\s)?(?:as|in|to|into|with)\s(?:an?\s)?"
+                "pattern": rf"{_WRITE}(?P<x>{OPERAND}){_SAID}(?:out\s)?(?:as|in|to|into|with)"
+                rf"\s(?:an?\s)?"
                 rf"{noun}{_END}",
                 "arguments": {"expression": "{x}", **form},
             }
@@ -203,6 +207,15 @@ CALCULATE: list[MatchRuleJson] = [
         for phrase, formula in PHRASES
     ),
     *_form_rules(),
+    {
+        # A variable with a value: "evaluate 2x+1 at x = 9".
+        "contains": "=",
+        "pattern": rf"{_LEAD}(?P<expression>{_FORMULA})[,;]?\s(?:if|when|for|where|with|at|given"
+        rf"|and)\s"
+        rf"(?P<where>[a-z]\s?(?:=|is|equals)\s?-?\d[\d.]*(?:/\d+)?){_END}",
+        "require": {"expression": r"\b\d*[a-z]\b"},
+        "arguments": {"expression": "{expression}", "where": "{where}"},
+    },
     *(
         {
             "pattern": rf"^(?:please\s)?(?:{_VERB}\s+)?{verb}\s+"
@@ -339,7 +352,8 @@ FACTOR: list[MatchRuleJson] = [
     {
         "pattern": r"^(?:please\s)?factor(?:i[sz]e)?(?:\sout)?\s+(?:the\s(?:number|expression"
         r"|polynomial)\s)?"
-        r"(?P<expression>[^?]+)" + _END,
+        r"(?P<expression>[^?]+?)(?:\s(?:into|as|in)\s(?:a\sproduct\sof\s)?(?:its\s)?(?:prime\s)?"
+        r"(?:primes?|factors|numbers))?" + _END,
         "require": {"expression": _A_FORMULA},
         "arguments": _FACTORED,
     },
@@ -359,7 +373,8 @@ FACTOR: list[MatchRuleJson] = [
 EXPAND: list[MatchRuleJson] = [
     {
         "pattern": r"^(?:please\s)?(?:expand|multiply\sout|distribute)(?:\sand\ssimplify)?\s+"
-        r"(?:(?:the\s)?(?:following\s)?(?:expression|product|brackets?|parenthes[ei]s)\s?:?\s)?(?P<expression>[^?]+)" + _END,
+        r"(?:(?:the\s)?(?:following\s)?(?:expression|product|brackets?|parenthes[ei]s)\s?:?\s)?(?P<expression>[^?]+)"
+        + _END,
         "require": {"expression": _A_FORMULA},
         "arguments": _FACTORED,
     },
@@ -370,7 +385,8 @@ _THE_EQUATION = (
 )
 SOLVE: list[MatchRuleJson] = [
     {
-        "pattern": rf"^(?:please\s)?solve\s+{_THE_EQUATION}(?P<equation>[^?]+?)\sfor\s(?P<variable>[a-z])" + _END,
+        "pattern": rf"^(?:please\s)?solve\s+{_THE_EQUATION}(?P<equation>[^?]+?)\sfor"
+        rf"\s(?P<variable>[a-z])" + _END,
         "require": {"equation": _A_FORMULA},
         "arguments": {"equation": "{equation}", "variable": "{variable}"},
     },

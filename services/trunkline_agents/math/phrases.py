@@ -3,8 +3,8 @@
 Fragments of patterns in RE2's syntax. `patterns` makes declarations of them.
 """
 
-from trunkline_agents.math.wording import MONEY_WORDS
 from trunkline_agents.math.word_problems import SHAPES, WORD_PROBLEMS
+from trunkline_agents.math.wording import MONEY_WORDS
 
 _MONEY = "|".join(MONEY_WORDS)
 OPERAND = rf"[\d.,\s+\-*/^()$€£¥]+(?:\b(?:{_MONEY}))?"
@@ -13,7 +13,7 @@ _X = rf"(?P<x>{OPERAND})"
 _Y = rf"(?P<y>{OPERAND})"
 _P = (
     rf"(?P<p>\d[\d.]*){_PERCENT}"
-    r"(?:\s(?:tax|vat|gst|tip|discount|surcharge|interest|commission|fee|markup))?"
+    r"(?:\s(?:(?:sales|service|income|import|value\sadded)\s)?(?:tax|vat|gst|tip|discount|surcharge|interest|commission|fee|markup))?"
 )
 _MORE = r"(?:rais(?:e|ing)|increas(?:e|ing)|grow)"
 _LESS = r"(?:decreas(?:e|ing)|reduc(?:e|ing)|lower(?:ing)?|cut(?:ting)?|discount(?:ing)?)"
@@ -133,7 +133,7 @@ PHRASES: tuple[tuple[str, str], ...] = (
             (r"(?:(?:go|goes|went)\sdown|falls?|fell|drops?|dropped|decreases?)", "-"),
         )
     ),
-    # "an invoice of 2,380 includes 19% VAT, how much is it without"
+    # Taxes that a price includes: the question is for the price without them.
     (
         rf"{_N}{_THINGS}[,;.]?\s(?:(?:which|that|it|and|with|already|price)\s)*(?:includes?|including|incl\.?"
         rf"|inclusive\sof|contains?|with)\s{_P}{_BEFORE_TAX}",
@@ -297,7 +297,10 @@ PHRASES: tuple[tuple[str, str], ...] = (
     (rf"round(?:ing|ed)?\s+(?:off\s)?{_X}\sto\sthe\snearest\s(?:ten|10)", "round(({x}),-1)"),
     (rf"round(?:ing|ed)?\s+(?:off\s)?{_X}\sto\sthe\snearest\s(?:hundred|100)", "round(({x}),-2)"),
     *(
-        (rf"round(?:ing|ed)?\s+(?:off\s)?{_X}\sto\sthe\snearest\s{unit}", f"round(({{x}}),{places})")
+        (
+            rf"round(?:ing|ed)?\s+(?:off\s)?{_X}\sto\sthe\snearest\s{unit}",
+            f"round(({{x}}),{places})",
+        )
         for unit, places in (("(?:thousand|1000|1,000)", -3), ("tenth", 1), ("hundredth", 2))
     ),
     (rf"square(?:\sof)?\s+{_X}", "({x})^2"),

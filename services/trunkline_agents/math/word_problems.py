@@ -3,7 +3,10 @@
 Fragments of patterns and their formulas, as those of `phrases`.
 """
 
-_UNIT = r"(?:\s?(?:mm|cm|km|m|metres?|meters?|centimet(?:re|er)s?|feet|foot|ft|inch(?:es)?|miles?|units?|yards?))?"
+_UNIT = (
+    r"(?:\s?(?:mm|cm|km|m|metres?|meters?|centimet(?:re|er)s?|feet|foot|ft|inch(?:es)?"
+    r"|miles?|units?|yards?))?"
+)
 
 
 def _size(name: str) -> str:
@@ -20,7 +23,9 @@ _BY = (
     rf"{_WIDE}\s?(?:x|by|and|times|,)(?:\s(?:an?|the|is|of|width|length|height|base|depth|and))*\s?"
 )
 _OF = r"\s(?:of|for)\s(?:an?|the|my|this|our)\s"
-_RECTANGLE = r"(?:rectangle|rectangular\s[a-z]+|room|garden|field|floor|wall|plot|table|parallelogram)"
+_RECTANGLE = (
+    r"(?:rectangle|rectangular\s[a-z]+|room|garden|field|floor|wall|plot|table|parallelogram)"
+)
 SHAPES: tuple[tuple[str, str], ...] = (
     (rf"area{_OF}circle{_MEASURED}*?radius(?:\s(?:is|of))?\s{_X}", "pi*({x})^2"),
     (rf"area{_OF}circle{_MEASURED}*?diameter(?:\s(?:is|of))?\s{_X}", "pi*({x})^2/4"),
@@ -59,15 +64,13 @@ _M = rf"(?P<y>[$€£]?\d(?:[\d.,]*\d)?{_MONEY})"
 _K = rf"(?P<z>[$€£]?\d(?:[\d.,]*\d)?{_MONEY})"
 _WORDS = r"(?:\s(?:of\s)?[a-z]+){1,3}?"
 _TAIL = r"(?:\s[a-z]+){0,6}"
-_QUESTION = (
-    rf"(?:\s?[,;.:]?\s(?:and\s|so\s)?(?:what|how\s(?:much|many|far|long))[a-z\s']{{0,60}})?"
-)
+_QUESTION = r"(?:\s?[,;.:]?\s(?:and\s|so\s)?(?:what|how\s(?:much|many|far|long))[a-z\s']{0,60})?"
 _BREAK = r"\s?[,;.:]?\s(?:and\s|but\s|then\s)?"
 _FRACTION = r"\(?(?P<p>\d{1,4}/\d{1,4})\)?"
 _PERCENT = r"(?P<p>\d[\d.]*)\s?(?:%|per\s?cent)"
 _OF_THEM = r"\sof\s(?:them|these|those|it|that|the\s[a-z]+(?:\s[a-z]+)?)"
 _HOW = r"(?:how\s(?:much|many)|what)"
-_MILES = r"\s?(?:km/h|kmh|kph|mph|km\s(?:per|an)\shour|kilomet(?:re|er)s\s(?:per|an)\shour|miles\s(?:per|an)\shour)"
+_MILES = r"\s?(?:km/h|kmh|kph|mph|(?:km|kilomet(?:re|er)s|miles)\s(?:per|an)\shour)"
 _KM = r"\s?(?:km|kilomet(?:re|er)s|miles)"
 _HOURS = r"\s?(?:h|hours?|hrs?)"
 WORD_PROBLEMS: tuple[tuple[str, str], ...] = (
@@ -94,10 +97,17 @@ WORD_PROBLEMS: tuple[tuple[str, str], ...] = (
         "({x})*({y})",
     ),
     # "3 nights at 89 euros each", "31 pupils get 4 books each"
-    (
-        rf"{_N}{_WORDS}(?:\s(?:at|for|with|and|of|get|gets|have|has|need|needs|costs?|costing|pay|holds?)){{1,2}}"
-        rf"\s{_M}(?:\s[a-z]+)?\s(?:each|apiece|per\s[a-z]+|(?:a|every)\s[a-z]+){_QUESTION}{_TAIL}",
-        "({x})*({y})",
+    *(
+        (
+            rf"{_N}{_WORDS}(?:\s(?:at|for|with|and|of|get|gets|have|has|need|needs|costs?|costing"
+            rf"|pay|holds?)){{1,2}}\s{_M}(?:\s[a-z]+)?\s{each}",
+            "({x})*({y})",
+        )
+        for each in (
+            rf"(?:each|apiece){_QUESTION}{_TAIL}",
+            # Without a question, people state what they get a month.
+            rf"(?:an?|per|every)\s[a-z]+{_QUESTION.removesuffix('?')}",
+        )
     ),
     # "we pay 1,850 a month, how much is that per year"
     *(

@@ -61,7 +61,7 @@ _TO_THE = re.compile(
 )
 # A comma between groups of three digits, as in 1,200: not the one between arguments.
 _GROUPED = re.compile(r"(?<![\d.,(])(?<!,\s)\d{1,3}(?:,\d{3})+(?![\d,])(?!\s{0,4}[,)])")
-# The same in a list without parentheses, whose commas have spaces behind them: 1,850, 420 and 2,300.
+# The same in a list without parentheses, as in 1,850, 420 and 2,300.
 _GROUPED_IN_LIST = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d|,\d)")
 # The same in parentheses of no call, as in (1,200).
 _GROUPED_ALONE = re.compile(r"(?<![\w√∛])\(\s?(\d{1,3}(?:,\d{3})+)\s?\)")

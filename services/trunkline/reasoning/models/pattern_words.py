@@ -15,7 +15,9 @@ _ALTERNATIVES_LIMIT = 8
 _ESCAPE = re.compile(r"\\[a-zA-Z]|\(\?P<\w+>")
 _PART = r"(?:[a-z]\?|[a-z]|\[[a-z]{2,3}\]\??|\(\?:[a-z]+(?:\|[a-z]+)*\)\??)"
 _RUN = re.compile(rf"(?<![\w\]]){_PART}{{3,}}")
-_PARTS = re.compile(r"(?P<letters>[a-z]+(?![?a-z]))|(?P<part>[a-z]|\[[a-z]+\]|\(\?:[a-z|]+\))(?P<may>\?)?")
+_PARTS = re.compile(
+    r"(?P<letters>[a-z]+(?![?a-z]))|(?P<part>[a-z]|\[[a-z]+\]|\(\?:[a-z|]+\))(?P<may>\?)?"
+)
 _FEWEST_LETTERS = 4
 
 

@@ -141,7 +141,10 @@ def _list_phrasings(question: str) -> list[str]:
         return []
     direct = strip_courtesy(question)
     in_digits = _GROUPED.sub(_join_groups, write_digits(direct))[:QUESTION_LIMIT_CHARS]
-    resolved = (_GROUPED.sub(_join_groups, write_digits(strip_courtesy(text))) for text in resolve_amounts(direct))
+    resolved = (
+        _GROUPED.sub(_join_groups, write_digits(strip_courtesy(text)))
+        for text in resolve_amounts(direct)
+    )
     return list(dict.fromkeys((direct, question, in_digits, *resolved)))
 
 

@@ -87,11 +87,21 @@ def _build_table() -> dict[str, tuple[str, ...]]:
         words = group.split()
         for word in words:
             table.setdefault(word, {}).update(dict.fromkeys(words))
-    return {word: tuple(other for other in others if other != word) for word, others in table.items()}
+    return {
+        word: tuple(other for other in others if other != word) for word, others in table.items()
+    }
 
 
 _SYNONYMS: Final = _build_table()
-_ENDINGS: Final = (("ies", "y"), ("ing", ""), ("ing", "e"), ("ed", ""), ("ed", "e"), ("es", ""), ("s", ""))
+_ENDINGS: Final = (
+    ("ies", "y"),
+    ("ing", ""),
+    ("ing", "e"),
+    ("ed", ""),
+    ("ed", "e"),
+    ("es", ""),
+    ("s", ""),
+)
 
 
 def find_synonyms(word: str) -> tuple[str, ...]:
