@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from trunkline.phrasing import Vocabulary, resolve_amounts, strip_courtesy, write_digits
 from trunkline.supervisor.description_scoring import (
@@ -105,13 +106,6 @@ class Router:
         self._has_descriptions = any(
             skill.description for skills in self._skills.values() for skill in skills
         )
-        self._vocabulary = Vocabulary(
-            word
-            for card in self.cards.values()
-            for skill in card.skills
-            for text in (*skill.tags, *skill.examples)
-            for word in split_words(text)
-        )
         # With several, it is open which of them fits, so that none does.
         open_agents = [
             name
@@ -119,6 +113,16 @@ class Router:
             if any(OPEN_QUESTIONS_TAG in skill.tags for skill in card.skills)
         ]
         self._open_agent = open_agents[0] if len(open_agents) == 1 else ""
+
+    @cached_property
+    def _vocabulary(self) -> Vocabulary:
+        return Vocabulary(
+            word
+            for card in self.cards.values()
+            for skill in card.skills
+            for text in (*skill.tags, *skill.examples)
+            for word in split_words(text)
+        )
 
     def exclude(self, agents: Collection[str]) -> "Router":
         """Return a router without these agents."""
