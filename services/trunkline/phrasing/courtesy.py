@@ -88,6 +88,9 @@ _CLOSINGS = _parse_phrases(_TAILS)
 _INTRODUCTION_REQUESTS = _parse_phrases(_INTRODUCTIONS)
 _LONGEST_INTRODUCTION = max(map(len, _INTRODUCTION_REQUESTS))
 _INTRODUCTIONS_LIMIT = 3
+# Words that change nothing of what such a request asks.
+_EMPHASIS = frozenset(("exactly", "actually", "really", "precisely", "else", "all", "so"))
+_BENEFICIARIES = (("for", "me"), ("for", "us"), ("here",))
 _LONGEST = max(map(len, (*_OPENINGS, *_CLOSINGS)))
 
 
@@ -135,7 +138,19 @@ def _introduces(words: Sequence[str]) -> bool:
             phrases.append(())
         else:
             phrases[-1] += (word,)
-    return all(phrase in _INTRODUCTION_REQUESTS for phrase in phrases)
+    return all(
+        phrase in _INTRODUCTION_REQUESTS or _shorten_phrase(phrase) in _INTRODUCTION_REQUESTS
+        for phrase in phrases
+    )
+
+
+def _shorten_phrase(phrase: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a phrase without emphasis, and without the person for whom it asks."""
+    short = tuple(word for word in phrase if word not in _EMPHASIS)
+    for ending in _BENEFICIARIES:
+        if short[-len(ending) :] == ending:
+            return short[: -len(ending)]
+    return short
 
 
 def _split(text: str) -> tuple[list[tuple[int, int]], list[str]]:
