@@ -239,7 +239,7 @@ async def test_the_currency_tools_convert_and_list() -> None:
             },
         )
         listed = await client.call_tool("list_currencies", {})
-    assert set(tools) == {"convert", "list_currencies"}
+    assert set(tools) == {"compare", "convert", "get_country_currency", "list_currencies"}
     assert all(tool.meta and "trunkline/match" in tool.meta for tool in tools.values())
     assert text_of(converted) == "100 USD = 89.91 EUR (ECB rate of 2020-03-02)"
     assert converted.structured_content is not None

@@ -1,15 +1,19 @@
-"""The phrasing of requests: politeness, numbers in words, and arguments of tools. Pure.
+"""The phrasing of requests: politeness, numbers in words, references, spelling, arguments. Pure.
 
 Everything here works on the words of a text and takes time linear in its length.
 """
 
+from trunkline.phrasing.amounts import resolve_amounts
 from trunkline.phrasing.courtesy import asks_for_introduction, strip_courtesy
 from trunkline.phrasing.number_words import NumberPhrase, find_numbers, write_digits
+from trunkline.phrasing.spelling import Vocabulary
 
 __all__ = [
     "NumberPhrase",
+    "Vocabulary",
     "asks_for_introduction",
     "find_numbers",
+    "resolve_amounts",
     "strip_courtesy",
     "write_digits",
 ]

@@ -26,6 +26,7 @@ _FILLERS = (
     "one more thing|one more question|i have a question|i have a quick question"
 )
 _REQUESTS = (
+    "can u|could u|would u|"
     "can you|could you|would you|will you|would you mind|do you mind|can i ask you|can i ask|"
     "may i ask|could i ask you|would it be possible to|is it possible to|i want you to|"
     "i need you to|i'd like you to|i would like you to|help me|help me to|help me with|"
@@ -47,7 +48,8 @@ _TAILS = (
     "thanks so much|thanks in advance|thank you so much|thank you very much|thank you in advance"
 )
 _INTRODUCTIONS = (
-    "what's your name|what is your name|are you a bot|"
+    "what's your name|what is your name|are you a bot|what else can you do|what else do you do"
+    "|what else|"
     "help|help me|what can you do|what can you do for me|what do you do|what can i ask|"
     "what can i ask you|what should i ask|who are you|what are you|"
     "how does this work|how do you work|how do i use this|how do i use you|how can you help|"
@@ -85,6 +87,10 @@ _OPENINGS = _parse_phrases(_FILLERS, _REQUESTS) | _SALUTATIONS | _INDIRECT_OPENI
 _CLOSINGS = _parse_phrases(_TAILS)
 _INTRODUCTION_REQUESTS = _parse_phrases(_INTRODUCTIONS)
 _LONGEST_INTRODUCTION = max(map(len, _INTRODUCTION_REQUESTS))
+_INTRODUCTIONS_LIMIT = 3
+# Words that change nothing of what such a request asks.
+_EMPHASIS = frozenset(("exactly", "actually", "really", "precisely", "else", "all", "so"))
+_BENEFICIARIES = (("for", "me"), ("for", "us"), ("here",))
 _LONGEST = max(map(len, (*_OPENINGS, *_CLOSINGS)))
 
 
@@ -115,16 +121,36 @@ def asks_for_introduction(text: str) -> bool:
     last = _length_without_closing(words)
     # A phrase may begin with polite words itself: "help me".
     starts = (0, *(begin for begin, _ in openings), *(stop for _, stop in openings))
-    if any(
-        tuple(words[start:end]) in _INTRODUCTION_REQUESTS
-        for start in starts
-        for end in (last, len(words))
-        if end - start <= _LONGEST_INTRODUCTION
-    ):
+    if any(_introduces(words[start:end]) for start in starts for end in (last, len(words))):
         return True
     has_greeting = any(tuple(words[begin:stop]) in _SALUTATIONS for begin, stop in openings)
     first = openings[-1][1] if openings else 0
     return has_greeting and last <= first
+
+
+def _introduces(words: Sequence[str]) -> bool:
+    """Return whether words are one request for an introduction, or some of them joined by "and"."""
+    if len(words) > _INTRODUCTIONS_LIMIT * _LONGEST_INTRODUCTION:
+        return False
+    phrases: list[tuple[str, ...]] = [()]
+    for word in words:
+        if word == "and":
+            phrases.append(())
+        else:
+            phrases[-1] += (word,)
+    return all(
+        phrase in _INTRODUCTION_REQUESTS or _shorten_phrase(phrase) in _INTRODUCTION_REQUESTS
+        for phrase in phrases
+    )
+
+
+def _shorten_phrase(phrase: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a phrase without emphasis, and without the person for whom it asks."""
+    short = tuple(word for word in phrase if word not in _EMPHASIS)
+    for ending in _BENEFICIARIES:
+        if short[-len(ending) :] == ending:
+            return short[: -len(ending)]
+    return short
 
 
 def _split(text: str) -> tuple[list[tuple[int, int]], list[str]]:

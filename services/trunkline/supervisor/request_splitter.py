@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trunkline.calls.outcome import clip
-from trunkline.phrasing import find_numbers, strip_courtesy, write_digits
+from trunkline.phrasing import find_numbers, resolve_amounts, strip_courtesy, write_digits
 from trunkline.supervisor.references import format_step_id, has_reference
 from trunkline.supervisor.router import SEARCHED_CHARS, RoutedText, Router, address_decision
 from trunkline.supervisor.steps import Step
@@ -67,6 +67,7 @@ _STATEMENT_OPENERS = frozenset(
 )
 # The words after one of these name at least two things.
 _OF_SEVERAL = frozenset(("average", "mean", "sum", "product", "difference", "between", "ratio"))
+_TOTALS = frozenset(("total", "altogether", "all", "sum"))
 # The next part asks about the case that such a part assumes.
 _CONDITIONS = frozenset(("if", "suppose", "assuming", "assume", "given", "when", "say"))
 _VARIABLE_QUESTION = re.compile(
@@ -269,6 +270,10 @@ def _asks_about(before: str, fragment: str, agent: str) -> bool:
         return True
     if words[0] in _CONDITIONS and not _QUESTION_WORDS.intersection(words):
         return True
+    if resolve_amounts(f"{before.strip(_EDGE_CHARS)}. {fragment.strip(_EDGE_CHARS)}"):
+        return True
+    if not agent and _asks_for_total(words, asked):
+        return True
     if words[0] not in _STATEMENT_OPENERS:
         return False
     # A statement asks nothing, so a question that fits no agent is about it.
@@ -285,6 +290,18 @@ def _asks_for_share(before: Sequence[str], fragment: str) -> bool:
         before
     )
     return is_stated and len(_NUMBER.findall(fragment)) == 1 and bool(_SHARE.search(fragment))
+
+
+def _asks_for_total(before: Sequence[str], asked: Sequence[str]) -> bool:
+    """Return whether a question without a number is for the total of numbers stated before it.
+
+    "3 nights at 89 euros each, how much is it in total"
+    """
+    is_stated = any(word.isdecimal() for word in before) and not _QUESTION_WORDS.intersection(
+        before
+    )
+    has_number = any(word.isdecimal() for word in asked)
+    return is_stated and not has_number and _is_question(asked) and bool(_TOTALS & {*asked})
 
 
 def _lacks_operand(text: str, words: Sequence[str]) -> bool:

@@ -1,10 +1,11 @@
 """Routes a request to an agent by the agents' cards. Pure."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
-from trunkline.phrasing import strip_courtesy, write_digits
+from trunkline.phrasing import Vocabulary, resolve_amounts, strip_courtesy, write_digits
 from trunkline.supervisor.description_scoring import (
     BY_DESCRIPTION_TAG,
     DescribedRequest,
@@ -30,6 +31,7 @@ _MEANINGS = frozenset((COMMAND_TAG, OPEN_QUESTIONS_TAG, BY_DESCRIPTION_TAG))
 SEARCHED_CHARS = 4000
 
 _ADDRESS = re.compile(r"(?<![\w@])@([a-z0-9][a-z0-9-]{0,62})(?![\w@-])[:,]?", re.IGNORECASE)
+_DIGIT = re.compile(r"\d")
 _FIRST_WORD = re.compile(r"\s*([^\W\d_]+)(?=\s|$)")
 # A word that a command is about. After a conjunction, another request follows.
 _OBJECT = re.compile(r"\s+(?!(?:and|or|then|also)\b)\S", re.IGNORECASE)
@@ -112,6 +114,16 @@ class Router:
         ]
         self._open_agent = open_agents[0] if len(open_agents) == 1 else ""
 
+    @cached_property
+    def _vocabulary(self) -> Vocabulary:
+        return Vocabulary(
+            word
+            for card in self.cards.values()
+            for skill in card.skills
+            for text in (*skill.tags, *skill.examples)
+            for word in split_words(text)
+        )
+
     def exclude(self, agents: Collection[str]) -> "Router":
         """Return a router without these agents."""
         if not any(agent in self.cards for agent in agents):
@@ -125,14 +137,26 @@ class Router:
         """Score every agent and choose one, or none if no agent is clearly ahead.
 
         A text that fits none is scored again as a direct question, with digits for numbers in
-        words.
+        words, then with the amount that it states in place of a reference to it, and if it has a
+        number, with its misspelled words corrected.
         """
         routed = self._route(text, self._find_command(text))
         if routed.agent:
             return routed
-        plain = write_digits(strip_courtesy(text[:SEARCHED_CHARS]))
-        plainly_routed = routed if plain == text else self._route(plain, _Command())
-        return plainly_routed if plainly_routed.agent else routed
+        for plain in self._list_phrasings(text[:SEARCHED_CHARS]):
+            plainly_routed = self._route(plain, _Command())
+            if plainly_routed.agent:
+                return plainly_routed
+        return routed
+
+    def _list_phrasings(self, text: str) -> Iterator[str]:
+        plain = write_digits(strip_courtesy(text))
+        if plain != text:
+            yield plain
+        yield from resolve_amounts(plain)
+        # Without a number, a word that is near to a tag may be one of a document.
+        if _DIGIT.search(plain) and (corrected := self._vocabulary.correct(plain)) != plain:
+            yield corrected
 
     def _route(self, text: str, command: _Command) -> RoutedText:
         request = SearchableText.from_text(text[:SEARCHED_CHARS])

@@ -10,19 +10,22 @@ from trunkline.errors import InvalidArgumentError
 _CURRENCIES = (
     (
         "EUR",
-        "germany france italy spain austria ireland finland the_eurozone europe",
+        "germany france italy spain austria ireland finland the_eurozone europe portugal greece"
+        " belgium "
+        "the_netherlands netherlands holland luxembourg estonia latvia lithuania slovakia slovenia "
+        "croatia malta cyprus",
         "european",
         "euro",
     ),
     (
         "USD",
-        "the_us the_usa usa america the_united_states the_states",
+        "the_us us the_usa usa america the_united_states the_states",
         "us american",
         "dollar buck",
     ),
     (
         "GBP",
-        "britain great_britain england the_uk uk scotland",
+        "britain great_britain england the_uk uk scotland wales the_united_kingdom",
         "british english uk",
         "pound quid sterling pound_sterling",
     ),
@@ -40,12 +43,12 @@ _CURRENCIES = (
     ("NOK", "norway", "norwegian", "krone kroner crown"),
     ("DKK", "denmark", "danish", "krone kroner crown"),
     ("ISK", "iceland", "icelandic", "krona kronur krone crown"),
-    ("CZK", "czechia the_czech_republic", "czech", "koruna crown"),
+    ("CZK", "czechia the_czech_republic czech_republic", "czech", "koruna crown"),
     ("PLN", "poland", "polish", "zloty"),
     ("HUF", "hungary", "hungarian", "forint"),
     ("TRY", "turkey", "turkish", "lira"),
     ("MXN", "mexico", "mexican", "peso"),
-    ("PHP", "the_philippines", "philippine filipino", "peso"),
+    ("PHP", "the_philippines philippines", "philippine filipino", "peso"),
     ("BRL", "brazil", "brazilian", "real reais"),
     ("ZAR", "south_africa", "south_african", "rand"),
     ("THB", "thailand", "thai", "baht"),
@@ -83,9 +86,36 @@ NAMES = _list_names()
 """Names in the singular, in lower case, and their codes. The lookup removes a plural s."""
 COUNTRY_NAMES = tuple(sorted(name for name in NAMES if name.startswith("currency ")))
 """Names by country, such as "currency of japan"."""
+COUNTRIES = tuple(
+    sorted(
+        {
+            name.removeprefix("the_").replace("_", " ")
+            for _, countries, _, _ in _CURRENCIES
+            for name in countries.split()
+        }
+    )
+)
+"""Names of countries, in lower case and without their article."""
 SIGNS = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY", "₹": "INR", "₩": "KRW", "₪": "ILS"}
 
 _MAX_SHOWN_CHARS = 30
+
+
+def find_country_currency(country: str) -> tuple[str, str]:
+    """Return the code and the name of a country's currency.
+
+    Raises:
+        InvalidArgumentError: no country with ECB rates has this name.
+    """
+    plain = "_".join(country.lower().split()).removeprefix("the_")
+    for code, countries, adjectives, nouns in _CURRENCIES:
+        if plain in {name.removeprefix("the_") for name in countries.split()}:
+            adjective, noun = adjectives.split()[0].replace("_", " "), nouns.split()[0]
+            name = noun if code == "EUR" else f"{adjective.title()} {noun.replace('_', ' ')}"
+            return code, name.replace("Us ", "US ")
+    raise InvalidArgumentError(
+        "country", f"{country[:_MAX_SHOWN_CHARS]!r} is not a country whose currency is known here."
+    )
 
 
 def resolve_currency(name: str, codes: Collection[str]) -> str:

@@ -4,7 +4,7 @@ They are in RE2's syntax. No letter can follow the name of a currency, because a
 punctuation does.
 """
 
-from trunkline_agents.currency.names import COUNTRY_NAMES, NAMES
+from trunkline_agents.currency.names import COUNTRIES, COUNTRY_NAMES, NAMES
 from trunkline_agents.mcp_server import MatchRuleJson
 
 # Without an amount, only these codes make a question one about money, not any three letters.
@@ -119,6 +119,29 @@ CONVERT: list[MatchRuleJson] = [
         "arguments": _AMOUNTS,
     },
     {
+        # "I need 400 zloty, how many euros must I pay"
+        "pattern": rf"^(?:i|we)(?:'ve|'m|\swill|'ll|\sam)?\s(?:have|has|had|got|own|earn|need"
+        rf"|pay|paid"
+        rf"|spent|spend|want|changing|exchanging|get|receive)(?:\sto\s[a-z]+)?\s+{_AMOUNT}\s*{_FROM_ANY}"
+        rf"\s*[,.;:-]?\s+(?:and\s|so\s)?how\s(?:many|much)\s(?:is\sthat\s)?(?:in\s)?{_TO_ANY}"
+        r"(?:\s(?:must|do|does|will|would|can|should|could|is|are|have)\s(?:i|we|that|it|this|they|to)"
+        rf"(?:\s(?:pay|get|need|cost|have|be|spend|make|to|receive|buy|change|exchange))*)?{_DATE}{_END}",
+        "arguments": _AMOUNTS,
+    },
+    {
+        # "if I change 150 pounds into kroner, what will I get"
+        "pattern": r"^(?:if|when|suppose|assuming)?\s*(?:i|we|you|one)\s(?:want\sto\s|were\sto\s"
+        r"|would\s)?"
+        rf"(?:change|exchange|convert|swap|turn|changed|exchanged|converted)\s+{_AMOUNT}\s*{_FROM_ANY}{_INTO}"
+        rf"{_TO_ANY}{_DATE}\s*[,.;:-]?\s+(?:(?:how\s(?:much|many|much\smoney)|what)[a-z\s']{{0,60}}){_END}",
+        "arguments": _AMOUNTS,
+    },
+    {
+        # "dollars to rupees, 75"
+        "pattern": rf"^{_FROM}{_INTO}{_TO}\s*[,:]\s*{_AMOUNT}{_END}",
+        "arguments": _AMOUNTS,
+    },
+    {
         "pattern": rf"{_LEAD}{_FROM}{_INTO}{_TO}{_DATE}{_END}",
         "arguments": _ONE,
     },
@@ -147,5 +170,61 @@ LIST: list[MatchRuleJson] = [
         r"(?:which\s|what\s)?(?:are\s)?(?:(?:the|all|your|available|supported|known)"
         r"\s)*currencies\b[^?]*" + _END,
         "arguments": {},
+    }
+]
+
+_COUNTRY = rf"(?:the\s)?(?P<country>{'|'.join(COUNTRIES)})"
+_MONEY_OF = r"(?:currency|money|currencies)"
+COUNTRY: list[MatchRuleJson] = [
+    {
+        # "what currency do they use in Hungary", "which money does Japan have"
+        "pattern": rf"^(?:what|which)(?:\skind\sof)?\s{_MONEY_OF}\s(?:(?:do|does|is|are|can"
+        rf"|should|will)\s)"
+        r"(?:(?:they|people|we|i|you|one)\s)?(?:(?:use|used|have|pay|need|spend|accepted|with)\s){0,2}"
+        rf"(?:in|for|at)\s{_COUNTRY}{_END}",
+        "arguments": {"country": "{country}"},
+    },
+    {
+        "pattern": rf"^(?:what|which)\s{_MONEY_OF}\s(?:does|do)\s{_COUNTRY}\s(?:use|have){_END}",
+        "arguments": {"country": "{country}"},
+    },
+    {
+        "pattern": rf"^(?:what(?:'s|\sis)|name|tell\sme)\s(?:the\s)?(?:official\s|local"
+        rf"\s)?{_MONEY_OF}\s"
+        rf"(?:of|in|used\sin)\s{_COUNTRY}{_END}",
+        "arguments": {"country": "{country}"},
+    },
+    {
+        "pattern": rf"^(?:the\s)?{_MONEY_OF}\s(?:of|in|used\sin)\s{_COUNTRY}{_END}",
+        "arguments": {"country": "{country}"},
+    },
+    {
+        "pattern": rf"^what\s(?:do|can)\s(?:they|people|i|you|we)\spay\s(?:with\s)?in"
+        rf"\s{_COUNTRY}{_END}",
+        "arguments": {"country": "{country}"},
+    },
+]
+
+_AMOUNT_OR_ONE = r"(?:(?P<amount>\d[\d,]*(?:\.\d+)?)\s*|(?:an?|one|the)\s)?"
+_OTHER_OR_ONE = _AMOUNT_OR_ONE.replace("amount", "other")
+COMPARE: list[MatchRuleJson] = [
+    {
+        # "is 100 euros more than 100 dollars", "is a pound worth more than a euro"
+        "pattern": rf"^(?:is|are)\s{_AMOUNT_OR_ONE}(?P<from>{_KNOWN})\s(?:worth\s)?"
+        r"(?P<relation>more|less|bigger|smaller|higher|lower|stronger|weaker|cheaper)"
+        rf"(?:\sexpensive|\svaluable|\smoney)?\sthan\s{_OTHER_OR_ONE}(?P<to>{_KNOWN}){_END}",
+        "arguments": {
+            "amount": {"from": "{amount}", "default": "1"},
+            "currency": "{from}",
+            "relation": {
+                "from": "{relation}",
+                "map": {
+                    **dict.fromkeys(("bigger", "higher", "stronger"), "more"),
+                    **dict.fromkeys(("smaller", "lower", "weaker", "cheaper"), "less"),
+                },
+            },
+            "other_amount": {"from": "{other}", "default": "1"},
+            "other_currency": "{to}",
+        },
     }
 ]

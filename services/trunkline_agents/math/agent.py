@@ -27,7 +27,15 @@ _ARITHMETIC = AgentSkill(
         *("product of #", "difference between #", "difference of #", "remainder", "take # away"),
         *("# away from #", "go into #", "goes into #", "# go into", "divisible"),
         *("double #", "triple #", "twice #", "half #", "square of #", "cube of #"),
-        *("# per cent", "percentage of #", "percent of #", "a percentage of", "what percent"),
+        *(
+            "# per cent",
+            "percentage of #",
+            "percent of #",
+            "a percentage of",
+            "what percent",
+            "percentage is #",
+            "# out of #",
+        ),
         *("increase # by #", "decrease # by #", "reduce # by #", "raise # by #", "lower # by #"),
         *("average of #", "mean of #", "median of #", "largest of #", "biggest of #"),
         *("smallest of #", "maximum of #", "minimum of #", "common divisor", "common multiple"),
@@ -56,6 +64,9 @@ _ARITHMETIC = AgentSkill(
         *("percentage change", "percent change", "percent increase", "percent decrease"),
         *(
             "many percent",
+            "by what percentage",
+            "by what percent",
+            "by which percentage",
             "percentage increase",
             "percent more than",
             "percent off",
@@ -94,6 +105,16 @@ _ARITHMETIC = AgentSkill(
         *("and goes up #", "and goes down #", "goes up by #", "goes down by #"),
         *("square that", "square it", "double that", "double it", "halve that", "halve it"),
         *("triple that", "triple it", "cube that", "cube it", "save with #"),
+        *(
+            "# in words",
+            "# out in words",
+            "# as words",
+            "# as a word",
+            "spell #",
+            "spell the number #",
+        ),
+        *("# in roman", "# to roman", "# into roman", "roman numerals", "roman numeral"),
+        *("write out #", "# in letters", "# written out"),
         *("cube #", "# by half", "# by a third", "# by a quarter"),
         *("sin #", "cos #", "tan #", "exp #", "log #", "ln #", "sin x", "cos x", "tan x", "log x"),
         *(
@@ -154,46 +175,74 @@ _MEASURES = (
     *("liters", "litres", "ml", "gallons", "pints", "acres", "hectares", "mph", "kelvin"),
     *("celsius", "fahrenheit", "bytes", "megabytes", "gigabytes", "lbs"),
 )
+_MORE_MEASURES = (
+    *("mile", "inch", "yard", "foot", "ounce", "gallon", "litre", "liter", "pint", "cup", "cups"),
+    *("kilometre", "kilometer", "kilogram", "tablespoon", "tablespoons", "teaspoon", "teaspoons"),
+    *("millimetres", "millimeters", "millilitres", "milliliters", "kilobytes", "terabytes"),
+)
 _TIMES = ("seconds", "minutes", "hours", "days", "weeks", "months", "years")
+_GEOMETRY = AgentSkill(
+    id="geometry",
+    name="Areas and volumes",
+    description="Computes areas, perimeters and volumes of simple shapes.",
+    tags=[
+        *("area of a circle", "area of a rectangle", "area of a square", "area of a triangle"),
+        *("circumference", "perimeter of", "volume of a", "hypotenuse", "surface area"),
+        *("area of the rectangle", "area of the circle", "area of the triangle"),
+    ],
+    examples=["area of a circle with radius 5", "perimeter of a rectangle 8 by 5"],
+)
+_WORD_PROBLEMS = AgentSkill(
+    id="word-problems",
+    name="Word problems",
+    description="Works out totals, shares and proportions that a sentence states.",
+    tags=[
+        *("how much do #", "how much would #", "how much will #", "how much does #", "# each"),
+        *("# apiece", "# of them", "each get #", "at # km", "at # mph"),
+        *("euros each", "dollars each", "pounds each", "# euros each", "# dollars each"),
+        *("# pounds each", "split a bill", "split the bill", "bill of #"),
+        *("cost # dollars", "cost # euros", "cost # pounds", "# per hour", "# a month"),
+    ],
+    examples=["if 5 pens cost 4 dollars, how much do 12 pens cost"],
+)
 _UNITS = AgentSkill(
     id="units",
     name="Units",
     description="Converts lengths, masses, times, volumes, areas, speeds and temperatures.",
     tags=[
-        *(f"# {unit} {joint}" for unit in _MEASURES for joint in ("in", "to")),
-        *(f"{unit} {joint}" for unit in _MEASURES for joint in ("in #", "is #", "are #", "are in")),
+        *(f"# {unit} {joint}" for unit in (*_MEASURES, *_MORE_MEASURES) for joint in ("in", "to")),
+        *(
+            f"{unit} {joint}"
+            for unit in (*_MEASURES, *_MORE_MEASURES)
+            for joint in ("in #", "is #", "are #", "are in", "are there in #")
+        ),
         *(
             f"{unit} {joint}"
             for unit in _TIMES
             for joint in ("in #", "is #", "are #", "are in", "are there in #")
         ),
         *(f"# {unit} {joint}" for unit in _TIMES for joint in ("in", "to")),
+        *("# km h in", "# km h to", "# kmh in", "# kmh to", "# kph in", "km per hour in"),
         *("convert", "# m in", "# m to", "# g in", "# g to", "# l in", "# l to"),
         *("seconds in a", "minutes in a", "minutes in an", "hours in a", "seconds in an"),
         *("days in a year", "weeks in a year", "months in a year", "days in a leap"),
         *("inches in a", "feet in a", "grams in a", "ounces in a", "meters in a", "metres in a"),
         *("# celsius", "# fahrenheit", "# degrees in", "# degrees to", "degrees celsius"),
         # Pounds are money, too.
-        *("pounds in kg", "pounds to kg", "pounds in kilos", "pounds to kilos", "pounds in stone"),
         *(
-            "# pounds in kg",
-            "# pounds to kg",
-            "# kg in pounds",
-            "# kg to pounds",
-            "kg in pounds",
-            "kg to pounds",
-            "kilos in pounds",
+            tag
+            for unit in ("kg", "kilos", "kilograms", "kilo", "grams", "g", "ounces", "oz", "stone")
+            for tag in (
+                *(f"pounds {joint} {unit}" for joint in ("in", "to", "into")),
+                *(f"# pounds {joint} {unit}" for joint in ("in", "to", "into")),
+                *(f"{unit} {joint} pounds" for joint in ("in", "to", "into")),
+                *(f"# {unit} {joint} pounds" for joint in ("in", "to", "into")),
+                *(f"pounds {joint} # {unit}" for joint in ("is", "are", "in", "are in")),
+                *(f"{unit} {joint} # pounds" for joint in ("is", "are", "in", "are in")),
+            )
         ),
-        *("pounds is # kg", "pounds are # kg", "pounds in # kg", "is # kg", "in # kg", "are # kg"),
-        *(
-            "ounces is # pounds",
-            "ounces are # pounds",
-            "ounces are in # pounds",
-            "ounces in # pounds",
-        ),
-        *("# pounds in ounces", "# pounds to ounces", "# pounds in grams", "grams are in # pounds"),
-        *("kg are in # pounds", "grams is # pounds", "ounces in a pound", "ounces are in a pound"),
-        *("kg is # pounds", "kg are # pounds", "kg in # pounds", "kilos is # pounds"),
+        *("is # kg", "in # kg", "are # kg", "ounces in a pound", "ounces are in a pound"),
+        *("# of an hour", "# of a day", "# of a mile", "# of a year", "# of a minute"),
     ],
     examples=["5 km in miles", "how many minutes are in 3.5 hours"],
 )
@@ -230,7 +279,16 @@ plugin = AgentPlugin(
     agent=ReasoningAgentSpec(
         name="math",
         description="Calculates, compares, solves, differentiates and integrates, exactly.",
-        skills=[_ARITHMETIC, _STATEMENTS, _UNITS, _REWRITING, _EQUATIONS, _CALCULUS],
+        skills=[
+            _ARITHMETIC,
+            _STATEMENTS,
+            _WORD_PROBLEMS,
+            _GEOMETRY,
+            _UNITS,
+            _REWRITING,
+            _EQUATIONS,
+            _CALCULUS,
+        ],
         servers=["math"],
         repeatable=True,
     ),

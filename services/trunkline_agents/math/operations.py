@@ -1,6 +1,7 @@
 """The operations of the math tools, run in the worker: from text to an answer."""
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ import sympy
 
 from trunkline.errors import InvalidArgumentError
 from trunkline_agents.math import solving
+from trunkline_agents.math.number_names import name_number, write_roman
 from trunkline_agents.math.parser import parse_equation, parse_expression, reject
 from trunkline_agents.math.size_limits import check_size
 from trunkline_agents.math.sympy_conversion import (
@@ -18,7 +20,13 @@ from trunkline_agents.math.sympy_conversion import (
     render_number,
     to_sympy,
 )
-from trunkline_agents.math.syntax import Node, has_decimals
+from trunkline_agents.math.syntax import (
+    Node,
+    Variable,
+    has_decimals,
+    has_variables,
+    replace_variable,
+)
 
 MAX_ANSWER_CHARS = 10_000
 # Simplifying a larger number rarely shortens it and may take long.
@@ -47,6 +55,9 @@ _PROPERTY_PHRASES = {
 _RELATIONS = {"<": (-1,), "<=": (-1, 0), "=": (0,), ">=": (0, 1), ">": (1,)}
 _ORDER_PHRASES = {-1: "less than", 0: "equal to", 1: "greater than"}
 
+_WRITTEN_NUMBER = re.compile(r"(?P<sign>-)?(?P<whole>\d{1,40})(?:\.(?P<decimals>\d{1,30}))?")
+_FORM_NAMES = {"words": "words", "roman": "Roman numerals"}
+
 
 @dataclass(frozen=True)
 class OperationAnswer:
@@ -56,16 +67,22 @@ class OperationAnswer:
     data: dict[str, Any]
 
 
-def calculate(*, expression: str, digits: int | None, form: str | None = None) -> OperationAnswer:
+def calculate(
+    *, expression: str, digits: int | None, form: str | None = None, where: str | None = None
+) -> OperationAnswer:
     """Compute a number, or simplify an expression with variables.
 
-    `form` asks for a fraction or a ratio of whole numbers.
+    `where` gives a variable a value: "x = 9".
+
+    `form` asks for a fraction or a ratio of whole numbers, for words or for Roman numerals.
     """
-    node = parse_expression(expression)
+    node = substitute(parse_expression(expression), where)
     value = _check_finite(_build(node))
     if value.free_symbols:
         text = exact = render_exact(sympy.simplify(value))
         return OperationAnswer(text, {"exact": exact, "approximation": None})
+    if form in {"words", "roman"}:
+        return _write_number(value, form)
     if form is not None:
         if not value.is_Rational:
             reject(f"{render_exact(value)} is no {form} of whole numbers.")
@@ -80,6 +97,38 @@ def calculate(*, expression: str, digits: int | None, form: str | None = None) -
     return OperationAnswer(
         text, {"exact": render_exact(value), "approximation": _render_approximation(value, digits)}
     )
+
+
+def substitute(node: Node, where: str | None) -> Node:
+    """Return an expression with the value of a variable in its place.
+
+    Raises:
+        InvalidArgumentError: `where` is no such equation, or the result is too large.
+    """
+    if where is None:
+        return node
+    sides = parse_equation(where)
+    if not isinstance(sides.left, Variable) or has_variables(sides.right):
+        reject("Write a variable and its value, such as x = 9.")
+    replaced = replace_variable(node, sides.left.name, sides.right)
+    check_size(replaced)
+    return replaced
+
+
+def _write_number(value: SympyValue, form: str) -> OperationAnswer:
+    """Write a number in words or in Roman numerals."""
+    exact = render_number(value, digits=None, prefers_decimals=True)
+    written = _WRITTEN_NUMBER.fullmatch(exact)
+    if written is None:
+        reject(f"{exact} can't be written in {_FORM_NAMES[form]}.")
+    whole, decimals = int(written["whole"]), written["decimals"] or ""
+    if form == "roman":
+        if decimals:
+            reject(f"{exact} can't be written in {_FORM_NAMES[form]}.")
+        text = write_roman(whole if not written["sign"] else -whole)
+    else:
+        text = f"{'minus ' if written['sign'] else ''}{name_number(whole, decimals)}"
+    return OperationAnswer(text, {"exact": text, "approximation": None})
 
 
 def solve(*, equation: str, variable: str | None) -> OperationAnswer:

@@ -59,7 +59,10 @@ _A_FORMULA = rf"[\d(^*/=+]|{_NAMED_ARGUMENT}|\b(?:squared|cubed|plus|minus|times
 _A_FORMULA_OR_A_LETTER = rf"{_A_FORMULA}|^[a-z]\s?$"
 _END = r"\s*[?.]?$"
 _EQUALS = r"(?:\s*(?:=|equals?(?:\sto)?|makes?|come\sto|is))?"
-_ASK = r"^(?:please\s)?(?:(?:what(?:'s|\sis|\sare)|find|calculate|compute|give\sme)\s+)?(?:the\s)?"
+_ASK = (
+    r"^(?:please\s)?(?:(?:what(?:'s|\sis|\sare)|which\s(?:is|are)|find|calculate|compute|give\sme"
+    r"|list|name|show\sme|write\sdown|determine|work\sout)\s+)?(?:all\s)?(?:the\s)?"
+)
 _BY = r"\s(?:with\srespect\sto|wrt|by)\s(?P<variable>[a-z])"
 
 # A verb, the word between its operands, and the formula of the phrase.
@@ -76,6 +79,31 @@ _SPOKEN = (
 # A side of an equation: short calls, and letters with symbols.
 _SIGNS = _SYMBOL.replace(",", "")
 _SIDE = rf"(?:(?:{_CALLS}|[a-z])?(?:{_SIGNS}+(?:{_CALLS}|[a-z]))*{_SIGNS}*)"
+
+# Words behind a formula that lead to the form of its answer: ", give the answer" as a fraction.
+_SAID = (
+    r"\s*[,;.]?\s*(?:(?:and\s|then\s|please\s){0,3}(?:give|write|show|express|put|state)\s"
+    r"(?:me\s)?(?:(?:it|that|this|your|the)\s?)(?:(?:final\s)?(?:answer|result)\s?)?\s)?"
+)
+_ROUNDED = (
+    r"\s*[,;.]?\s*(?:and\s|then\s|please\s){0,3}(?:(?:give|write|show)\s(?:it|that|the\sanswer)\s)?"
+    r"(?:(?:round(?:ed|ing)?|correct)\s)?(?:(?:it|that|the\s(?:answer|result))\s)?(?:off\s)?"
+    r"(?:to|with|give(?:\sme)?|showing|using)\s(?P<places>\d{1,2})\s(?:decimals?|decimal\s(?:places?|digits?)|places?)"
+)
+_WRITE = (
+    r"^(?:please\s)?(?:(?:write|spell|express|put|say|show|give|convert|turn|change|how\sdo\s(?:you|i|we)"
+    r"\s(?:write|say|spell)|how\s(?:is|would\syou\s(?:write|say|spell))|what(?:'s|\sis))\s+)?(?:me\s)?(?:out\s)?"
+    r"(?:the\s)?(?:(?:number|amount|figure|sum|year|value)\s)?"
+)
+_FORMS: tuple[tuple[str, dict[str, Any]], ...] = (
+    (
+        r"fractions?(?:\s(?:form|in\s(?:its\s)?(?:lowest|simplest)\s(?:terms|form)))?",
+        {"form": "fraction"},
+    ),
+    (r"decimals?(?:\s(?:form|number))?", {}),
+    (r"(?:(?:english\s)?words?|letters)", {"form": "words"}),
+    (r"roman\s(?:numerals?|numbers?|figures?)", {"form": "roman"}),
+)
 
 # References to earlier answers: the last one, or every number and term.
 _IT = r"(?:it|that|this|the\s(?:result|answer))"
@@ -113,6 +141,56 @@ def _earlier_answer_rules() -> list[MatchRuleJson]:
     return declared
 
 
+def _form_rules() -> list[MatchRuleJson]:
+    """Return the patterns of questions that say in what form they want the answer."""
+    return [
+        *(
+            {
+                "contains": noun,
+                "pattern": rf"{_LEAD}(?P<expression>{_FORMULA}){_SAID}\s?(?:as|in|to|into)\s"
+                rf"(?:an?\s)?(?:(?:simple|common|proper|exact|reduced)\s)?{noun}{_END}",
+                "require": {"expression": _A_DIGIT_OR_A_CALL},
+                "arguments": {"expression": "{expression}", **form},
+            }
+            for noun, form in _FORMS
+        ),
+        *(
+            {
+                "contains": noun,
+                "pattern": rf"{_WRITE}(?P<x>{OPERAND}){_SAID}(?:out\s)?(?:as|in|to|into|with)"
+                rf"\s(?:an?\s)?"
+                rf"{noun}{_END}",
+                "arguments": {"expression": "{x}", **form},
+            }
+            for noun, form in _FORMS
+            if form
+        ),
+        {
+            "contains": "spell|written|write",
+            "pattern": r"^(?:how\s(?:do|would|should|can)\s(?:you|i|we|one)\s(?:spell|write\sout)"
+            r"|spell(?:\sout)?|write\sout|how\sis)\s(?:the\s)?(?:(?:number|amount|figure|sum)\s)?"
+            rf"(?P<x>\d[\d,]*(?:\.\d+)?)(?:\s(?:spelled|spelt|written))?(?:\sout)?{_END}",
+            "arguments": {"expression": "{x}", "form": "words"},
+        },
+        {
+            "contains": "decimal|place",
+            "pattern": rf"{_LEAD}(?P<expression>{_FORMULA}){_ROUNDED}{_END}",
+            "require": {"expression": _A_DIGIT_OR_A_CALL},
+            "exclude": {"expression": r"\b(?:round|floor|ceil)"},
+            "arguments": {"expression": "round({expression},{places})"},
+        },
+        *(
+            {
+                "contains": "decimal|place",
+                "pattern": rf"^(?:please\s)?(?:{_VERB}\s+)?{verb}\s+"
+                rf"(?P<left>{OPERAND}){word}\s+(?P<right>{OPERAND}){_ROUNDED}{_END}",
+                "arguments": {"expression": f"round({formula},{{places}})"},
+            }
+            for verb, word, formula in _SPOKEN
+        ),
+    ]
+
+
 CALCULATE: list[MatchRuleJson] = [
     *_earlier_answer_rules(),
     *(
@@ -128,6 +206,16 @@ CALCULATE: list[MatchRuleJson] = [
         }
         for phrase, formula in PHRASES
     ),
+    *_form_rules(),
+    {
+        # A variable with a value: "evaluate 2x+1 at x = 9".
+        "contains": "=",
+        "pattern": rf"{_LEAD}(?P<expression>{_FORMULA})[,;]?\s(?:if|when|for|where|with|at|given"
+        rf"|and)\s"
+        rf"(?P<where>[a-z]\s?(?:=|is|equals)\s?-?\d[\d.]*(?:/\d+)?){_END}",
+        "require": {"expression": r"\b\d*[a-z]\b"},
+        "arguments": {"expression": "{expression}", "where": "{where}"},
+    },
     *(
         {
             "pattern": rf"^(?:please\s)?(?:{_VERB}\s+)?{verb}\s+"
@@ -264,7 +352,8 @@ FACTOR: list[MatchRuleJson] = [
     {
         "pattern": r"^(?:please\s)?factor(?:i[sz]e)?(?:\sout)?\s+(?:the\s(?:number|expression"
         r"|polynomial)\s)?"
-        r"(?P<expression>[^?]+)" + _END,
+        r"(?P<expression>[^?]+?)(?:\s(?:into|as|in)\s(?:a\sproduct\sof\s)?(?:its\s)?(?:prime\s)?"
+        r"(?:primes?|factors|numbers))?" + _END,
         "require": {"expression": _A_FORMULA},
         "arguments": _FACTORED,
     },
@@ -283,21 +372,27 @@ FACTOR: list[MatchRuleJson] = [
 
 EXPAND: list[MatchRuleJson] = [
     {
-        "pattern": r"^(?:please\s)?(?:expand|multiply\sout|distribute)\s+"
-        r"(?:the\s(?:expression|product)\s)?(?P<expression>[^?]+)" + _END,
+        "pattern": r"^(?:please\s)?(?:expand|multiply\sout|distribute)(?:\sand\ssimplify)?\s+"
+        r"(?:(?:the\s)?(?:following\s)?(?:expression|product|brackets?|parenthes[ei]s)\s?:?\s)?(?P<expression>[^?]+)"
+        + _END,
         "require": {"expression": _A_FORMULA},
         "arguments": _FACTORED,
     },
 ]
 
+_THE_EQUATION = (
+    r"(?:(?:the|this|following)\s){0,2}(?:(?:linear|quadratic|cubic|simple)\s)?(?:equation\s?:?\s)?"
+)
 SOLVE: list[MatchRuleJson] = [
     {
-        "pattern": r"^(?:please\s)?solve\s+(?P<equation>[^?]+?)\sfor\s(?P<variable>[a-z])" + _END,
+        "pattern": rf"^(?:please\s)?solve\s+{_THE_EQUATION}(?P<equation>[^?]+?)\sfor"
+        rf"\s(?P<variable>[a-z])" + _END,
         "require": {"equation": _A_FORMULA},
         "arguments": {"equation": "{equation}", "variable": "{variable}"},
     },
     {
         "pattern": r"^(?:please\s)?solve\s+(?:for\s(?P<variable>[a-z])\s?[:,]?\s)?"
+        rf"{_THE_EQUATION}"
         r"(?P<equation>[^?]+)" + _END,
         "require": {"equation": _A_FORMULA_OR_A_LETTER},
         "arguments": {"equation": "{equation}", "variable": "{variable}"},

@@ -3,6 +3,7 @@
 Fragments of patterns in RE2's syntax. `patterns` makes declarations of them.
 """
 
+from trunkline_agents.math.word_problems import SHAPES, WORD_PROBLEMS
 from trunkline_agents.math.wording import MONEY_WORDS
 
 _MONEY = "|".join(MONEY_WORDS)
@@ -12,7 +13,7 @@ _X = rf"(?P<x>{OPERAND})"
 _Y = rf"(?P<y>{OPERAND})"
 _P = (
     rf"(?P<p>\d[\d.]*){_PERCENT}"
-    r"(?:\s(?:tax|vat|gst|tip|discount|surcharge|interest|commission|fee|markup))?"
+    r"(?:\s(?:(?:sales|service|income|import|value\sadded)\s)?(?:tax|vat|gst|tip|discount|surcharge|interest|commission|fee|markup))?"
 )
 _MORE = r"(?:rais(?:e|ing)|increas(?:e|ing)|grow)"
 _LESS = r"(?:decreas(?:e|ing)|reduc(?:e|ing)|lower(?:ing)?|cut(?:ting)?|discount(?:ing)?)"
@@ -22,7 +23,8 @@ _CHANGE = (
 )
 LARGER = r"(?:bigger|larger|greater|higher|more)"
 SMALLER = r"(?:smaller|less|lower|fewer)"
-_LIST = r"[\d.]+(?:,\s+[\d.]+)+(?:,?\s+and\s+[\d.]+)?"
+_ITEM = r"\d[\d.]*(?:,\d{3})*(?:\.\d+)?"
+_LIST = rf"{_ITEM}(?:(?:,\s+|,?\s+and\s+|,?\s+plus\s+){_ITEM})+"
 EACH = r"(?P<x>[^?,;]*?(?:\d|\bpi\b)[^?,;]*?)"
 OTHER = r"(?P<y>[^?]*?(?:\d|\bpi\b)[^?]*?)"
 # Words such as "what is the". A letter alone is a variable.
@@ -55,9 +57,15 @@ _TO_PAY = (
     r"|costs|pay"
     r"|be|to|have|need|left|then|now))+)?"
 )
+_BEFORE_TAX = (
+    r"[,;.]?\s(?:so\s|and\s)?(?:what|how\smuch)(?:'s|\s(?:is|was|would|are|of))[a-z\s]{0,40}?"
+    r"(?:without|before|net|excluding|less)(?:\s(?:it|that|the|price|amount|tax|vat|sum|value|of))*"
+)
 # Phrases with operands, after such words, and their formulas. A phrase is before those that match a
 # part of it.
 PHRASES: tuple[tuple[str, str], ...] = (
+    *SHAPES,
+    *WORD_PROBLEMS,
     *(
         (
             rf"{verb}\s+{_X}\sby\s(?:(?:an?\s)?{word}|\({over}/{under}\))",
@@ -124,6 +132,18 @@ PHRASES: tuple[tuple[str, str], ...] = (
             (r"(?:(?:go|goes|went)\sup|ris(?:es?|en)|rose|grows?|grew|increases?)", "+"),
             (r"(?:(?:go|goes|went)\sdown|falls?|fell|drops?|dropped|decreases?)", "-"),
         )
+    ),
+    # Taxes that a price includes: the question is for the price without them.
+    (
+        rf"{_N}{_THINGS}[,;.]?\s(?:(?:which|that|it|and|with|already|price)\s)*(?:includes?|including|incl\.?"
+        rf"|inclusive\sof|contains?|with)\s{_P}{_BEFORE_TAX}",
+        "({x})/(1+({p})/100)",
+    ),
+    (
+        rf"(?:net\s(?:price|amount|value|sum)|(?:price|amount)\s(?:before|without|excluding)\s(?:tax|vat|gst))"
+        rf"\s(?:of|for|if|in|when)\s{_A}{_LABEL}{_N}{_THINGS}\s(?:includes?|including|incl\.?|with|at|contains?)"
+        rf"\s{_P}",
+        "({x})/(1+({p})/100)",
     ),
     (rf"{_X}\s(?:minus|less|without)\s+{_P}", "({x})*(1-({p})/100)"),
     (rf"{_P}\s(?:more|higher|larger)\sthan\s+{_X}", "({x})*(1+({p})/100)"),
@@ -255,7 +275,7 @@ PHRASES: tuple[tuple[str, str], ...] = (
     (
         rf"round(?:ing|ed)?\s+(?P<x>{OPERAND})(?:off\s)?to\s+(?P<y>\d{{1,3}})(?:\sdecimals?|"
         rf"\splaces?|\sdigits?|\sfigures?)+",
-        "round({x},{y})",
+        "round(({x}),{y})",
     ),
     (rf"round(?:ing|ed)?\s+up\s+{_X}", "ceil({x})"),
     (rf"round(?:ing|ed)?\s+{_X}\sup", "ceil({x})"),
@@ -267,17 +287,20 @@ PHRASES: tuple[tuple[str, str], ...] = (
     ),
     (
         rf"{_X}\srounded(?:\soff)?\sto\s(?P<y>\d{{1,3}})(?:\sdecimals?|\splaces?|\sdigits?)+",
-        "round({x},{y})",
+        "round(({x}),{y})",
     ),
     (
         rf"round(?:ing|ed)?\s+(?:off\s)?{_X}(?:\sto\sthe\snearest\s(?:whole\snumber|whole"
         rf"|integer|one))?",
         "round({x})",
     ),
-    (rf"round(?:ing|ed)?\s+(?:off\s)?{_X}\sto\sthe\snearest\s(?:ten|10)", "round({x},-1)"),
-    (rf"round(?:ing|ed)?\s+(?:off\s)?{_X}\sto\sthe\snearest\s(?:hundred|100)", "round({x},-2)"),
+    (rf"round(?:ing|ed)?\s+(?:off\s)?{_X}\sto\sthe\snearest\s(?:ten|10)", "round(({x}),-1)"),
+    (rf"round(?:ing|ed)?\s+(?:off\s)?{_X}\sto\sthe\snearest\s(?:hundred|100)", "round(({x}),-2)"),
     *(
-        (rf"round(?:ing|ed)?\s+(?:off\s)?{_X}\sto\sthe\snearest\s{unit}", f"round({{x}},{places})")
+        (
+            rf"round(?:ing|ed)?\s+(?:off\s)?{_X}\sto\sthe\snearest\s{unit}",
+            f"round(({{x}}),{places})",
+        )
         for unit, places in (("(?:thousand|1000|1,000)", -3), ("tenth", 1), ("hundredth", 2))
     ),
     (rf"square(?:\sof)?\s+{_X}", "({x})^2"),

@@ -145,12 +145,15 @@ class MathTools:
             int | None, Field(description="Significant digits of the answer, 1 to 1000.")
         ] = None,
         form: Annotated[
-            Literal["fraction", "ratio"] | None,
-            Field(description="The form of the answer, as whole numbers: 3/8 or 3:8."),
+            Literal["fraction", "ratio", "words", "roman"] | None,
+            Field(description="The form of the answer: 3/8, 3:8, in words, Roman numerals."),
+        ] = None,
+        where: Annotated[
+            str | None, Field(description="The value of a variable, such as x = 9.")
         ] = None,
     ) -> Annotated[CallToolResult, Calculation]:
         """Work out a number exactly ("15% of 240", "sqrt(2)"), or simplify an expression."""
-        return await call_result(self._calculate(expression, digits, form))
+        return await call_result(self._calculate(expression, digits, form, where=where))
 
     async def check(
         self,
@@ -211,17 +214,21 @@ class MathTools:
         """Integrate an expression: an antiderivative, or with both limits the value."""
         return await call_result(self._integrate(expression, variable, lower=lower, upper=upper))
 
-    async def _calculate(self, expression: str, digits: int | None, form: str | None) -> ToolAnswer:
+    async def _calculate(
+        self, expression: str, digits: int | None, form: str | None, *, where: str | None
+    ) -> ToolAnswer:
         # Users add '=' as on a pocket calculator.
         formula = _strip_punctuation(expression).removesuffix("=")
         node = parse_expression(formula)
         check_size(node)
-        if digits is None and form is None and (number := compute_whole_number(node)) is not None:
+        is_plain = digits is None and form is None and where is None
+        if is_plain and (number := compute_whole_number(node)) is not None:
             return ToolAnswer(str(number), {"exact": str(number), "approximation": None})
         if digits is not None and not 1 <= digits <= MAX_DIGITS:
             raise InvalidArgumentError("digits", f"Ask for 1 to {MAX_DIGITS:,} digits.")
         return await self._engine.compute(
-            "calculate", {"expression": formula, "digits": digits, "form": form}
+            "calculate",
+            {"expression": formula, "digits": digits, "form": form, "where": where},
         )
 
     async def _check(self, number: str, relation: Relation, other: str | None) -> ToolAnswer:
@@ -283,7 +290,7 @@ class MathTools:
 
 def _strip_punctuation(text: str) -> str:
     # A sentence's last punctuation is not part of the formula.
-    return text.strip().rstrip("?.").rstrip()
+    return text.strip().rstrip("?.,;").rstrip()
 
 
 def _parse_amount(text: str) -> Fraction:

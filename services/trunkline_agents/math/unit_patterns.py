@@ -12,6 +12,8 @@ _UNIT = (
 )
 _LETTER = r"[mgl]"
 _NUMBER = r"-?\d[\d.,]*(?:/\d+)?"
+# "3/4 of an hour", which is (3/4) if it was in words
+_AMOUNT = rf"\(?(?P<amount>{_NUMBER})\)?(?:\s(?:of\s)?an?)?"
 _FROM = rf"(?P<from>{_UNIT}|{_LETTER})"
 _TO = rf"(?P<to>{_UNIT}|{_LETTER})"
 _VERB = (
@@ -25,7 +27,7 @@ CONVERT_UNITS: list[MatchRuleJson] = [
     {
         "contains": r"\d",
         # "5 km in miles", "convert 5 km to meters"
-        "pattern": rf"^{_VERB}(?P<amount>{_NUMBER})\s?{_FROM}"
+        "pattern": rf"^{_VERB}{_AMOUNT}\s?{_FROM}"
         rf"\s(?:is\s)?(?:(?:expressed|measured)\s)?(?:in|to|into|as)\s(?:how\smany\s)?{_TO}{_END}",
         "arguments": _AMOUNTS,
     },
@@ -33,7 +35,7 @@ CONVERT_UNITS: list[MatchRuleJson] = [
         "contains": r"how\smany",
         # "how many minutes are in 3.5 hours"
         "pattern": rf"^how\smany\s{_TO}\s(?:(?:are|is|fit|go|make(?:\sup)?|does|do|equals?)\s)?"
-        rf"(?:there\s)?(?:(?:in|into|to)\s)?(?P<amount>{_NUMBER})\s?{_FROM}"
+        rf"(?:there\s|they\s|it\s)?(?:(?:in|into|to)\s)?{_AMOUNT}\s?{_FROM}"
         rf"(?:\s(?:have|has|last|make|equal))?{_END}",
         "arguments": _AMOUNTS,
     },

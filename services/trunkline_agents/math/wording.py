@@ -61,6 +61,8 @@ _TO_THE = re.compile(
 )
 # A comma between groups of three digits, as in 1,200: not the one between arguments.
 _GROUPED = re.compile(r"(?<![\d.,(])(?<!,\s)\d{1,3}(?:,\d{3})+(?![\d,])(?!\s{0,4}[,)])")
+# The same in a list without parentheses, as in 1,850, 420 and 2,300.
+_GROUPED_IN_LIST = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d|,\d)")
 # The same in parentheses of no call, as in (1,200).
 _GROUPED_ALONE = re.compile(r"(?<![\w√∛])\(\s?(\d{1,3}(?:,\d{3})+)\s?\)")
 # A whole number and a fraction, as in 1 1/2; at the beginning also 1 and 1/2.
@@ -122,6 +124,8 @@ def replace_words(text: str) -> str:
     plain = _TO_THE.sub(lambda power: f"^{power[1]} ", text)
     plain = _BY_A_FRACTION.sub(r"\1 (\2)", plain)
     plain = _LOG_TO_BASE.sub("log base ", plain)
+    if "(" not in plain:
+        plain = _GROUPED_IN_LIST.sub(lambda number: number[0].replace(",", ""), plain)
     plain = _GROUPED.sub(lambda number: number[0].replace(",", ""), plain)
     plain = _GROUPED_ALONE.sub(lambda number: number[0].replace(",", ""), plain)
     plain = _CROSS.sub("*", plain)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trunkline_agents.research.documents.search import extract_keywords
+from trunkline_agents.research.documents.search import Term, parse_terms
 
 TITLE_CHARS = 200
 TEXT_CHARS = 2000
@@ -14,6 +14,8 @@ _EXCERPT_CHARS = 420
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n\n+")
 # Words with the same first characters count as one word: leave, leaves, leaving.
 _STEM_CHARS = 5
+_NUMBER_POINTS = 2.0
+_SYNONYM_POINTS = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +52,9 @@ class SearchResult:
     @property
     def text(self) -> str:
         """The result for people: an excerpt of each source, and the list of sources."""
-        words = extract_keywords(self.query)
+        terms = parse_terms(self.query)
         excerpts = [
-            f"[{number}] {extract_sentences(source.text, words)}"
+            f"[{number}] {extract_sentences(source.text, terms)}"
             for number, source in enumerate(self.sources, start=1)
         ]
         listed = [
@@ -82,17 +84,18 @@ class SearchResult:
         }
 
 
-def extract_sentences(text: str, words: Sequence[str]) -> str:
+def extract_sentences(text: str, terms: Sequence[Term]) -> str:
     """Return the sentences of a text that have most of these words, on one line."""
     sentences = [
         " ".join(sentence.split()) for sentence in _SENTENCE.split(text) if sentence.strip()
     ]
     if not sentences:
         return ""
-    stems = [word[:_STEM_CHARS] for word in words]
-    lowered = [sentence.casefold() for sentence in sentences]
-    counts = [sum(stem in sentence for stem in stems) for sentence in lowered]
-    first = counts.index(max(counts))
+    points = [
+        sum(_score(term, sentence) for term in terms)
+        for sentence in (sentence.casefold() for sentence in sentences)
+    ]
+    first = points.index(max(points))
     excerpt = sentences[first]
     last = first
     for sentence in sentences[first + 1 :]:
@@ -103,3 +106,14 @@ def extract_sentences(text: str, words: Sequence[str]) -> str:
     start = "" if first == 0 else "… "
     end = " …" if is_cut or last + 1 < len(sentences) else ""
     return f"{start}{excerpt[:_EXCERPT_CHARS].rstrip()}{end}"
+
+
+def _score(term: Term, sentence: str) -> float:
+    """Return what a sentence has of a word: all, less in other words, or nothing."""
+    if term.is_number:
+        # Not the 3 of 30.
+        found = re.search(rf"(?<![\w.]){re.escape(term.word)}(?!\w|[.,]\d)", sentence)
+        return _NUMBER_POINTS if found else 0.0
+    if term.word[:_STEM_CHARS] in sentence:
+        return 1.0
+    return _SYNONYM_POINTS if any(word in sentence for word in term.others) else 0.0

@@ -33,7 +33,10 @@ def test_a_direct_question_is_unchanged(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["hello", "Help!", "hi there", "what can you do?", "hello, who are you", "thank you!"],
+    [
+        *("hello", "Help!", "hi there", "what can you do?", "hello, who are you", "thank you!"),
+        "so what exactly can you do for me",
+    ],
 )
 def test_a_greeting_asks_for_an_introduction(text: str) -> None:
     assert asks_for_introduction(text)

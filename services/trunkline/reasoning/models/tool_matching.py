@@ -8,8 +8,9 @@ if the question has the short pattern `contains`. Among tools, the longest match
 conversation: `{answer}` is the last one, `{answers}` all of them joined by `join`. An argument from
 answers may select them by a pattern, `only`, and require a number of them, `least`. If there are
 too few, the declaration does not match. A question is matched without polite words, where all of it
-has to match, then as it is asked, then with digits for numbers and dates in words. A fallback
-counts only if nothing else matches.
+has to match, then as it is asked, then with digits for numbers and dates in words, then with the
+amount stated before in place of a reference to it. If none of them matches, misspelled words are
+corrected by those of the patterns. A fallback counts only if nothing else matches.
 Pure and deterministic. Patterns are RE2's, and all sizes are limited, since others declare them.
 """
 
@@ -22,7 +23,8 @@ from functools import lru_cache
 from typing import Any
 
 from trunkline.patterns import PATTERN_LIMIT_CHARS, Pattern, PatternMatch, compile_pattern
-from trunkline.phrasing import strip_courtesy, write_digits
+from trunkline.phrasing import Vocabulary, resolve_amounts, strip_courtesy, write_digits
+from trunkline.reasoning.models.pattern_words import list_pattern_words
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +49,10 @@ _CONJUNCTION = re.compile(
     r"(?=(?:search|look|find|get|list|show|fetch|what|which|how)\b)",
     re.IGNORECASE,
 )
+# "4,824", and not the arguments of a call.
+_GROUPED = re.compile(r"(?<![\d.,(\w])\d{1,3}(?:,\d{3})+(?![\d,)])")
+# Splits before a preposition that a part of the same question begins with.
+_SHARED = re.compile(r"(?:,\s{0,4}|\s)and\s(?:also\s)?(?=(?:in|to|into)\s)", re.IGNORECASE)
 _FIELD = re.compile(r"\{(\w+)\}")
 _PATH = re.compile(r"\{(\w+(?:\.\w+)*)\}")
 _TRUE = {"1", "on", "true", "yes"}
@@ -107,6 +113,10 @@ def match_tools(
         # Words that seem polite may be a part of the question.
         if not match.is_fallback and (text == asked or length == len(text)):
             return [match]
+    for text in _list_corrections(asked, declarations):
+        best = _find_best(text, declarations, answers, budget)
+        if best and not best[1].is_fallback and best[0] == len(text):
+            return [best[1]]
     return [fallback] if fallback else []
 
 
@@ -130,8 +140,40 @@ def _list_phrasings(question: str) -> list[str]:
     if len(question) > QUESTION_LIMIT_CHARS:
         return []
     direct = strip_courtesy(question)
-    in_digits = write_digits(direct)[:QUESTION_LIMIT_CHARS]
-    return list(dict.fromkeys((direct, question, in_digits)))
+    in_digits = _GROUPED.sub(_join_groups, write_digits(direct))[:QUESTION_LIMIT_CHARS]
+    resolved = (
+        _GROUPED.sub(_join_groups, write_digits(strip_courtesy(text)))
+        for text in resolve_amounts(direct)
+    )
+    return list(dict.fromkeys((direct, question, in_digits, *resolved)))
+
+
+def _join_groups(number: re.Match[str]) -> str:
+    return number[0].replace(",", "")
+
+
+def _list_corrections(question: str, declarations: Mapping[str, Sequence[Any]]) -> Sequence[str]:
+    """Return the texts of a question with misspelled words corrected by those of the patterns."""
+    if len(question) > QUESTION_LIMIT_CHARS:
+        return []
+    patterns = tuple(
+        pattern
+        for rules in declarations.values()
+        for rule in rules
+        if isinstance(rule, Mapping) and isinstance(pattern := rule.get("pattern"), str)
+    )
+    corrected = _build_vocabulary(patterns).correct(question)
+    return [] if corrected == question else _list_phrasings(corrected)
+
+
+@lru_cache(maxsize=16)
+def _build_vocabulary(patterns: tuple[str, ...]) -> Vocabulary:
+    return Vocabulary(
+        word
+        for pattern in patterns
+        if len(pattern) <= PATTERN_LIMIT_CHARS
+        for word in list_pattern_words(pattern)
+    )
 
 
 def _match_pieces(
@@ -141,7 +183,7 @@ def _match_pieces(
     budget: "_Budget",
 ) -> list[ToolMatch]:
     """Return the calls for the parts of a question, if there are several and all match."""
-    pieces = _CONJUNCTION.split(text)
+    pieces = _share_opening(_CONJUNCTION.split(text))
     if not 1 < len(pieces) <= _PIECES_LIMIT:
         return []
     candidates = [_find_best(piece, declarations, answers, budget) for piece in pieces]
@@ -151,6 +193,21 @@ def _match_pieces(
         if match is not None and match[0] == len(piece)
     ]
     return matches if len(matches) == len(pieces) else []
+
+
+def _share_opening(pieces: list[str]) -> list[str]:
+    """Return the parts of a question, each whole: "5 km in miles and in feet" asks of 5 km twice.
+
+    A part that begins with a preposition takes what the first part has before the same one.
+    """
+    if len(pieces) > 1:
+        return pieces
+    parts = _SHARED.split(pieces[0])
+    if not 1 < len(parts) <= _PIECES_LIMIT:
+        return pieces
+    preposition = parts[1].split(maxsplit=1)[0]
+    first, found, _ = parts[0].rpartition(f" {preposition} ")
+    return [parts[0], *(f"{first} {part}" for part in parts[1:])] if found else pieces
 
 
 class _Texts:

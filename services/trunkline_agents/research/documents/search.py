@@ -2,12 +2,15 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Final
 
 from trunkline_agents.research.documents.embeddings import EmbeddingIndex
 from trunkline_agents.research.documents.passages import SearchHit
 from trunkline_agents.research.documents.store import DocumentStore
+from trunkline_agents.research.documents.synonyms import find_synonyms
 
 RESULT_LIMIT: Final = 20
 """Most passages that a search returns."""
@@ -15,9 +18,21 @@ _CANDIDATES: Final = 50
 _TERM_LIMIT: Final = 24
 # A passage must contain this share of the weight of the question's words.
 _MIN_COVERAGE: Final = 0.4
+# If none has that, passages with less may fit, if they have two of the words.
+_MIN_COVERAGE_OF_TWO: Final = 0.24
+# The best BM25 is worth this share of all words.
+_RELEVANCE_SHARE: Final = 0.3
+# A word in other words is worth less than the word.
+_SYNONYM_SHARE: Final = 0.75
+# People ask for a number or a version because they mean no other.
+_NUMBER_WEIGHT: Final = 2.0
+# Words that occur nowhere are looked for with a typing error, if they are this long.
+_SHORTEST_MISSPELLED: Final = 5
+_SIMILARITY: Final = 0.82
 # The constant of reciprocal rank fusion, as its authors chose it (Cormack, Clarke, Büttcher 2009).
 _FUSION_CONSTANT: Final = 60
-_WORD = re.compile(r"[^\W_]+")
+# "3.2" and "C-1041" are one word, since their parts say nothing alone.
+_WORD = re.compile(r"[^\W_]+(?:[-.,:/](?=[^\W_]*\d)[^\W_]+)*")
 # Words that don't tell what a question is about.
 _STOP_WORD_LIST: Final = (
     "a about all am an and any are as at be been but by can could did do does for from get give "
@@ -55,6 +70,25 @@ def search_documents(
     return _load_hits(store, best[: min(limit, RESULT_LIMIT)], scores)
 
 
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A word of a question, and other words that a passage may have for it."""
+
+    word: str
+    others: tuple[str, ...] = ()
+
+    @property
+    def is_number(self) -> bool:
+        """True for a number, a version, or a code with digits."""
+        return any(letter.isdecimal() for letter in self.word)
+
+
+def parse_terms(question: str) -> list[Term]:
+    """Return the words of a question that tell what it is about, with their synonyms."""
+    keywords = extract_keywords(question)
+    return [Term(word, find_synonyms(word)) for word in keywords]
+
+
 def extract_keywords(question: str) -> list[str]:
     """Return the words of a question that tell what it is about, each once."""
     words = dict.fromkeys(_WORD.findall(question.casefold()))
@@ -62,30 +96,84 @@ def extract_keywords(question: str) -> list[str]:
 
 
 def _rank_by_words(store: DocumentStore, question: str) -> list[int]:
-    """Rank passages by BM25, without those that have only words of little weight."""
-    terms = [f'"{word}"' for word in extract_keywords(question)]
+    """Rank passages by the words that they have, then by BM25.
+
+    Those that have only words of little weight are left out.
+    """
+    terms = [_mend_term(store, term) for term in parse_terms(question)]
     if not terms:
         return []
     rows = store.query(
-        "SELECT rowid FROM words WHERE words MATCH ?"
-        " ORDER BY bm25(words, 4.0, 3.0, 1.0), rowid LIMIT ?",
-        " OR ".join(terms),
+        "SELECT rowid, bm25(words, 4.0, 3.0, 1.0) FROM words WHERE words MATCH ?"
+        " ORDER BY 2, rowid LIMIT ?",
+        " OR ".join(_quote((term.word, *term.others)) for term in terms),
         _CANDIDATES,
     )
-    ranked: list[int] = [row[0] for row in rows]
-    covered = dict.fromkeys(ranked, 0.0)
-    total = 0.0
-    among = ", ".join(map(str, ranked)) or "NULL"
-    ((count,),) = store.query("SELECT count(*) FROM passages")
-    for term in terms:
-        ((occurs,),) = store.query("SELECT count(*) FROM words WHERE words MATCH ?", term)
-        # Rare words weigh more. A word that occurs nowhere counts against all passages.
-        weight = math.log(1 + count / (max(occurs, 1) + 0.5))
-        total += weight
-        statement = f"SELECT rowid FROM words WHERE words MATCH ? AND rowid IN ({among})"  # noqa: S608
-        for (passage_id,) in store.query(statement, term):
+    # BM25 is negative, and the best is the least.
+    relevance: dict[int, float] = dict(rows)
+    weights = [_weigh(store, term) for term in terms]
+    covered = dict.fromkeys(relevance, 0.0)
+    counts = dict.fromkeys(relevance, 0)
+    for term, weight in zip(terms, weights, strict=True):
+        exact = _find_among(store, _quote((term.word,)), relevance)
+        similar = _find_among(store, _quote(term.others), relevance) - exact if term.others else ()
+        for passage_id in exact:
             covered[passage_id] += weight
-    return [passage_id for passage_id in ranked if covered[passage_id] >= _MIN_COVERAGE * total]
+            counts[passage_id] += 1
+        for passage_id in similar:
+            covered[passage_id] += weight * _SYNONYM_SHARE
+            counts[passage_id] += 1
+    total, best = sum(weights), min(relevance.values(), default=-1.0)
+    ranked = sorted(
+        relevance,
+        key=lambda passage_id: (
+            -covered[passage_id] / total - _RELEVANCE_SHARE * relevance[passage_id] / best,
+            passage_id,
+        ),
+    )
+    fitting = [each for each in ranked if covered[each] >= _MIN_COVERAGE * total]
+    return fitting or [
+        each
+        for each in ranked
+        if counts[each] > 1 and covered[each] >= _MIN_COVERAGE_OF_TWO * total
+    ]
+
+
+def _weigh(store: DocumentStore, term: Term) -> float:
+    """Return the weight of a word: rare ones weigh more.
+
+    A word that occurs nowhere counts against all passages.
+    """
+    ((count,),) = store.query("SELECT count(*) FROM passages")
+    words = _quote((term.word, *term.others))
+    ((occurs,),) = store.query("SELECT count(*) FROM words WHERE words MATCH ?", words)
+    weight = math.log(1 + count / (max(occurs, 1) + 0.5))
+    return weight * _NUMBER_WEIGHT if term.is_number else weight
+
+
+def _find_among(store: DocumentStore, words: str, passage_ids: Collection[int]) -> set[int]:
+    """Return those of the passages that have one of the words."""
+    among = ", ".join(map(str, passage_ids)) or "NULL"
+    statement = f"SELECT rowid FROM words WHERE words MATCH ? AND rowid IN ({among})"  # noqa: S608
+    return {passage_id for (passage_id,) in store.query(statement, words)}
+
+
+def _mend_term(store: DocumentStore, term: Term) -> Term:
+    """Return a word of the documents in place of one that occurs nowhere and is much like it."""
+    word = term.word
+    if term.is_number or len(word) < _SHORTEST_MISSPELLED or not word.isalpha():
+        return term
+    if store.query("SELECT 1 FROM words WHERE words MATCH ? LIMIT 1", _quote((word, *term.others))):
+        return term
+    near = get_close_matches(
+        word, store.list_words(word[0], len(word) - 2, len(word) + 2), n=1, cutoff=_SIMILARITY
+    )
+    return Term(near[0], find_synonyms(near[0])) if near else term
+
+
+def _quote(words: Sequence[str]) -> str:
+    """Return an expression of FTS5 for any of the words."""
+    return "(" + " OR ".join(f'"{word}"' for word in words) + ")"
 
 
 def _load_hits(

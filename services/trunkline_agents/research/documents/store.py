@@ -23,6 +23,7 @@ _ENCRYPTED_VERSION: Final = 2
 # SQLite's header marks the file as ours: "TRND".
 _APPLICATION_ID: Final = 0x54524E44
 _BUSY_S: Final = 10.0
+_LISTED_WORDS: Final = 2000
 _COLUMNS: Final = (
     "path, name, title, media_type, size_bytes, modified_ns, page_count, passage_count, added_at"
 )
@@ -220,6 +221,17 @@ class DocumentStore:
             self._refresh()
             return self._connection.execute(statement, values).fetchall()
 
+    def list_words(self, opening: str, shortest: int, longest: int) -> list[str]:
+        """Return the words of the index, as it stems them, by their first letter and lengths."""
+        return [
+            word
+            for (word,) in self.query(
+                "SELECT term FROM vocabulary WHERE term >= ? AND term < ?"
+                " AND length(term) BETWEEN ? AND ? LIMIT ?",
+                *(opening, chr(ord(opening) + 1), shortest, longest, _LISTED_WORDS),
+            )
+        ]
+
     def _prepare(self) -> None:
         (version,) = self._file.execute("PRAGMA user_version").fetchone()
         (application,) = self._file.execute("PRAGMA application_id").fetchone()
@@ -306,6 +318,9 @@ def _connect(path: Path | str) -> sqlite3.Connection:
         path, isolation_level=None, timeout=_BUSY_S, check_same_thread=False
     )
     connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute(
+        "CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab('main', 'words', 'row')"
+    )
     return connection
 
 

@@ -18,7 +18,14 @@ async def send(host: TaskHost, text: str, task_id: str = "") -> snapshot_pb2.Tas
 
 @pytest.mark.parametrize(
     ("text", "answer"),
-    [("echo hello", "hello"), ("hello", "hello"), ("count me in", "count me in"), ("echo", "echo")],
+    [
+        ("echo hello", "hello"),
+        ("hello", "hello"),
+        ("repeat after me: a: b", "a: b"),
+        ("repeat it", "it"),
+        ("count me in", "count me in"),
+        ("echo", "echo"),
+    ],
 )
 async def test_text_is_repeated(open_host: OpenHost, text: str, answer: str) -> None:
     snapshot = await send(await open_host(echo), text)

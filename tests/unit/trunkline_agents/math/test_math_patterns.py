@@ -21,6 +21,8 @@ TOOLS = {
     "integrate": math.INTEGRATE,
     "calculate": math.CALCULATE,
     "list_currencies": currency.LIST,
+    "get_country_currency": currency.COUNTRY,
+    "compare": currency.COMPARE,
     "convert": currency.CONVERT,
 }
 TYPES: dict[str, Callable[[Any], object]] = {"integer": int, "number": float, "string": str}
@@ -209,6 +211,15 @@ def test_an_unrelated_question_matches_nothing(question: str) -> None:
         ("split 90 between 4 people", "(90)/(4)"),
         ("how many 25s are in 400?", "(400)/(25)"),
         ("30 is 20 percent of what number", "(30)/((20)/100)"),
+        ("a class of 28 pupils and 3/4 of them passed", "(3/4)*(28)"),
+        ("if 5 pens cost 4 dollars, how much do 12 pens cost", "(4 dollars)/(5)*(12)"),
+        ("area of a circle with radius 5 cm", "pi*(5)^2"),
+        ("perimeter of a rectangle 8 by 5", "2*((8)+(5))"),
+        ("3 nights at 89 euros each, how much is that", "(3)*(89 euros)"),
+        ("we pay 1,850 a month, how much is it per year", "(1,850)*12"),
+        ("an invoice of 119 includes 19% VAT, how much is it without", "(119)/(1+(19)/100)"),
+        ("divide 5 by 7 and round to two decimals", "round((5 )/(7 ),2)"),
+        ("add up 1,850 and 420 and 96.50", "sum of 1,850 and 420 and 96.50"),
         ("the price went from 80 to 100, what percent is that", "((100)-(80))/(80)*100"),
     ],
 )
@@ -241,6 +252,13 @@ def test_phrases_become_formulas(question: str, expression: str) -> None:
         "how strong is the coffee against the tea",
         "the pound in my garden has 3 dogs",
         "convert my garage into a gym",
+        "write the 3 reports in words that people know",
+        "the area of a circle of 5 friends is wide",
+        "5 pens cost too much, how much do they cost",
+        "2 of them each get 3 days a month",
+        "do I get 3 days each month",
+        "what currency do our 3 invoices have",
+        "is a pound of coffee more than a dollar",
     ],
 )
 def test_the_words_of_a_phrase_alone_match_nothing(question: str) -> None:
@@ -269,7 +287,10 @@ def test_the_longest_questions_are_matched_within_the_budget(
 ) -> None:
     question = question[: QUESTION_LIMIT_CHARS - 1] + question[-1]
     # Each agent has its tools, and its own limit.
-    currency_tools = {tool: TOOLS[tool] for tool in ("list_currencies", "convert")}
+    currency_tools = {
+        tool: TOOLS[tool]
+        for tool in ("list_currencies", "get_country_currency", "compare", "convert")
+    }
     math_tools = {tool: rules for tool, rules in TOOLS.items() if tool not in currency_tools}
     with caplog.at_level("WARNING"):
         match_tools(question, math_tools)

@@ -82,6 +82,9 @@ def test_a_folder_is_added_recursively_under_its_own_name(
         ("where is the assembly point?", "page 2"),
         ("WRITE-THROUGH CACHE", ""),
         ("hotel", "line 1"),
+        # Other words, and typing errors.
+        ("how much vacation does an employee get", 'section "Paid leave", line 5'),
+        ("paid leave for emplyees", 'section "Paid leave", line 5'),
     ],
 )
 def test_a_question_finds_its_passage_and_position(

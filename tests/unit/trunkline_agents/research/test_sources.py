@@ -1,5 +1,6 @@
 """A search result has the relevant sentences, and a line for each source."""
 
+from trunkline_agents.research.documents.search import Term
 from trunkline_agents.research.sources import SearchResult, Source, extract_sentences
 
 LONG = " ".join(f"Sentence {number} is about nothing much at all." for number in range(20))
@@ -8,7 +9,7 @@ LONG = " ".join(f"Sentence {number} is about nothing much at all." for number in
 def test_an_excerpt_begins_with_the_most_relevant_sentence() -> None:
     text = f"{LONG} The cache keeps pages for ten minutes. {LONG}"
 
-    excerpt = extract_sentences(text, ["cache", "minutes"])
+    excerpt = extract_sentences(text, [Term("cache"), Term("minutes")])
 
     assert excerpt.startswith("… The cache keeps pages for ten minutes. Sentence 0")
     assert excerpt.endswith(" …")
@@ -16,10 +17,10 @@ def test_an_excerpt_begins_with_the_most_relevant_sentence() -> None:
 
 
 def test_a_short_text_is_quoted_completely_and_on_one_line() -> None:
-    assert extract_sentences("One.\n\nTwo\nlines.", ["two"]) == "… Two lines."
+    assert extract_sentences("One.\n\nTwo\nlines.", [Term("two")]) == "… Two lines."
     assert extract_sentences("One.\nTwo.", []) == "One. Two."
-    assert extract_sentences(" \n", ["x"]) == ""
-    assert len(extract_sentences("x" * 5000, ["x"])) < 450
+    assert extract_sentences(" \n", [Term("x")]) == ""
+    assert len(extract_sentences("x" * 5000, [Term("x")])) < 450
 
 
 def test_a_source_is_cited_by_title_position_and_location() -> None:

@@ -1,0 +1,101 @@
+"""Resolves a question's reference to an amount that the same request states before it.
+
+"I have £35. What is that in Canadian dollars?" asks "What is £35 in Canadian dollars?".
+"""
+
+import re
+from collections.abc import Sequence
+
+from trunkline.phrasing.number_words import write_digits
+
+TEXT_LIMIT_CHARS = 400
+"""Longer texts are texts with numbers, and not an amount with a question."""
+_UNIT_WORDS = 3
+_NUMBERS_LIMIT = 20
+
+_BREAK = re.compile(
+    r"(?:[.;!:]\s+|,\s+|\s+-\s+|\s[\N{EN DASH}\N{EM DASH}]\s+|\n)"
+    r"(?:(?:so|and|then|now|but)\s+)?"
+    r"(?=(?:please|so|what|how|can|could|convert|give|tell|find|work|is|in)\b)",
+    re.IGNORECASE,
+)
+_REQUEST = re.compile(
+    r"\s*(?:what|how|who|where|when|which|why|is|are|was|does|do|can|could|would|convert|calculate"
+    r"|compute|solve|find|give|tell|show|add|multiply|subtract|divide|echo|count|search)\b",
+    re.IGNORECASE,
+)
+# A number is stated as that of something, by a verb or behind a colon.
+_STATED = re.compile(
+    r":|\b(?:is|are|was|were|am|have|has|had|got|'ve|\N{RIGHT SINGLE QUOTATION MARK}ve|own|owe|owes"
+    r"|earns?|needs?|paid|pays?|spent|spends?|costs?|weighs?|takes?|took|lasts?|makes?|made"
+    r"|measures?|saved?|saves|scored?|received|gets?|bought|sold|drove|ran|walked|drives?|wants?"
+    r"|found|left|flying|charges?|includes?|totals?|comes|won|lost|borrowed)\b",
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(r"[$€£¥₹]?\s?(?<![\w.,])\d(?:[\d,]*\d)?(?:\.\d+)?(?![\w-]*\w)\s?[%€$£¥]?")
+_WORD = re.compile(r"\s*([^\W\d_]+(?:/[a-z]+)?)")
+_ONE = re.compile(
+    r"\b(?:that|this|it)(?:\s(?:amount|sum|number|price|distance|weight|time|much money))?"
+    r"(?!['\N{RIGHT SINGLE QUOTATION MARK}\w])",
+    re.IGNORECASE,
+)
+_SEVERAL = re.compile(
+    r"\b(?:those|these|them)(?:\s(?:numbers|amounts|values|scores|results|figures))?\b",
+    re.IGNORECASE,
+)
+
+
+def split_statement(text: str) -> tuple[str, str] | None:
+    """Return a statement with a number, and the question behind it that refers to the number."""
+    if len(text) > TEXT_LIMIT_CHARS:
+        return None
+    for mark in _BREAK.finditer(text):
+        statement, question = text[: mark.start()], text[mark.end() :]
+        if _REQUEST.match(statement):
+            return None
+        refers = _SEVERAL.search(question) or _ONE.search(question)
+        if refers and _STATED.search(statement) and _find_numbers(statement):
+            return statement, question
+    return None
+
+
+def resolve_amounts(text: str) -> Sequence[str]:
+    """Return the question with the stated amount in place of its reference; [] if there is none.
+
+    The words behind a number may name its unit: the texts differ in how many are taken.
+    """
+    parts = split_statement(text) or split_statement(write_digits(text))
+    if parts is None:
+        return []
+    statement, question = parts
+    numbers = _find_numbers(statement)
+    if len(numbers) > 1:
+        listed = ", ".join(number[0].strip() for number in numbers)
+        texts = [_replace(_SEVERAL, question, listed)] if _SEVERAL.search(question) else []
+    else:
+        (number,) = numbers
+        reference = _ONE if _ONE.search(question) else _SEVERAL
+        texts = [
+            _replace(reference, question, amount) for amount in _read_amounts(statement, number)
+        ]
+    return texts
+
+
+def _find_numbers(statement: str) -> list[re.Match[str]]:
+    numbers = list(_NUMBER.finditer(statement))
+    return numbers if len(numbers) <= _NUMBERS_LIMIT else []
+
+
+def _read_amounts(statement: str, number: re.Match[str]) -> list[str]:
+    """Return the number with none to some of the words behind it."""
+    amounts = [number[0].strip()]
+    end = number.end()
+    while len(amounts) <= _UNIT_WORDS and (word := _WORD.match(statement, end)):
+        end = word.end()
+        amounts.append(statement[number.start() : end].strip())
+    # With a unit first: a number alone may be taken for another one.
+    return [*amounts[1:], amounts[0]]
+
+
+def _replace(reference: re.Pattern[str], question: str, amount: str) -> str:
+    return reference.sub(lambda _: amount, question, count=1)
