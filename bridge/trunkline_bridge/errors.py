@@ -97,6 +97,7 @@ ERROR_KINDS: Mapping[type[errors.TrunklineError], ErrorKind] = {
     errors.TaskNotFoundError: TASK_NOT_FOUND,
     errors.WebhookNotFoundError: TASK_NOT_FOUND,
     errors.ArtifactNotFoundError: RESOURCE_NOT_FOUND,
+    errors.EnvelopeNotFoundError: RESOURCE_NOT_FOUND,
     errors.ToolNotFoundError: RESOURCE_NOT_FOUND,
     errors.TraceNotFoundError: RESOURCE_NOT_FOUND,
     errors.ApprovalNotFoundError: RESOURCE_NOT_FOUND,
@@ -234,6 +235,7 @@ def _camel_case_keys(metadata: Mapping[str, str]) -> dict[str, str]:
 _ADVICE: Final[Mapping[type[errors.TrunklineError], str]] = {
     errors.AgentNotFoundError: "; the card of an agent has its address and tenant",
     errors.TaskNotFoundError: "; use its agent's address and the account that created it",
+    errors.EnvelopeNotFoundError: "; GET /messages lists those that are stored",
     errors.WebhookNotFoundError: "; create it, or list the existing ones",
     # These methods return a snapshot.
     errors.CursorExpiredError: (
