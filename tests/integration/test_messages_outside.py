@@ -71,7 +71,12 @@ async def outside(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bri
     save_keys(
         keys,
         [
-            ApiKey(name, "acme" if name != BOB else "other", hash_key(f"key-of-{name}"), **limits.get(name, {}))
+            ApiKey(
+                name,
+                "acme" if name != BOB else "other",
+                hash_key(f"key-of-{name}"),
+                **limits.get(name, {}),
+            )
             for name in (ANN, BOB, READER, MATH_ONLY)
         ],
     )
@@ -82,7 +87,9 @@ async def outside(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bri
         yield mesh
 
 
-async def post(mesh: BridgedMesh, path: str, body: object, key: str = ANN, **extra: str) -> httpx2.Response:
+async def post(
+    mesh: BridgedMesh, path: str, body: object, key: str = ANN, **extra: str
+) -> httpx2.Response:
     return await mesh.client.post(mesh.url + path, json=body, headers=headers(key) | extra)
 
 
@@ -95,5 +102,9 @@ async def test_a_request_gets_its_reply(outside: BridgedMesh) -> None:
     answer = await post(outside, "/messages:request", body)
     reply = answer.json()
     assert answer.status_code == 200, reply
-    assert (reply["type"], reply["sender"], reply["recipient"]) == ("evaluation_result", "teacher", "user:ann")
+    assert (reply["type"], reply["sender"], reply["recipient"]) == (
+        "evaluation_result",
+        "teacher",
+        "user:ann",
+    )
     assert reply["data"] == {"approved": True, "proposal": "a draft", "score": 80, "feedback": None}

@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Protocol
 
+import grpc
 from google.protobuf.message import Message
 
-from trunkline.client import Directory
 from trunkline.client.host import UNARY_TIMEOUT_S
 from trunkline.client.statements import find_statement, statement_metadata
 from trunkline.client.status import translate_errors
@@ -18,6 +18,14 @@ from trunkline.v1 import messaging_service_pb2 as pb2
 from trunkline.v1 import messaging_service_pb2_grpc
 
 
+class ServiceChannels(Protocol):
+    """Finds a host that serves a service, as a Directory does."""
+
+    def channel_for_service(self, full_name: str) -> grpc.aio.Channel:
+        """Return a channel to a host. PeerUnavailableError: no host serves it."""
+        ...
+
+
 class MessagingClient:
     """Calls MessagingService for one user of an account, or for an agent that works for one.
 
@@ -26,7 +34,7 @@ class MessagingClient:
     """
 
     def __init__(
-        self, directory: Directory, *, account: str = "", caller: str = "", agent: str = ""
+        self, directory: ServiceChannels, *, account: str = "", caller: str = "", agent: str = ""
     ) -> None:
         self._directory = directory
         self._account = account
