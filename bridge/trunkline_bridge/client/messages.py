@@ -4,7 +4,8 @@ import asyncio
 import json
 import ssl
 import uuid
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote, urlencode
@@ -34,7 +35,7 @@ from trunkline_bridge.client.errors import (
 from trunkline_bridge.client.http import HttpClient, HttpResponse, StreamItem
 from trunkline_bridge.client.refusals import CREDENTIALS_REFUSALS, mesh_errors
 from trunkline_bridge.client.settings import MAX_STREAMED_BYTES, STREAM_IDLE_S
-from trunkline_bridge.errors import INVALID_PARAMS, TIMEOUT
+from trunkline_bridge.errors import INVALID_PARAMS, TIMEOUT, UNAVAILABLE
 from trunkline_bridge.protocol import LAST_EVENT_ID_HEADER, TIMEOUT_HEADER
 from trunkline_bridge.versions.json_values import Json, dumps
 
@@ -163,7 +164,7 @@ class MessageMethods:
         """Send a message to the members of a room, and to its listeners; as `send` does."""
         return await self.send(f"room:{room}", payload, type=type, id=id)
 
-    async def request(
+    async def request(  # noqa: PLR0913  the fields of a message, each by name
         self,
         recipient: str,
         payload: Payload,
@@ -315,7 +316,7 @@ class MessageMethods:
         while True:
             headers = {LAST_EVENT_ID_HEADER: position} if position else {}
             try:
-                with mesh_errors(self._mesh_url):
+                with self._message_errors():
                     async with self._messages_http.stream("GET", url, headers=headers) as stream:
                         if not stream.is_event_stream:
                             content = b"".join([item.data async for item in stream.items])
@@ -353,7 +354,7 @@ class MessageMethods:
         window = RetryWindow(self._patience_s)
         while True:
             try:
-                with mesh_errors(self._mesh_url):
+                with self._message_errors():
                     response = await self._messages_http.request(
                         method,
                         self._mesh_url + path,
@@ -364,6 +365,18 @@ class MessageMethods:
                     return self._json(response)
             except PeerUnavailableError as error:
                 await asyncio.sleep(window.next_pause_s(error))
+
+    @contextmanager
+    def _message_errors(self) -> Iterator[None]:
+        """Raise the mesh's refusals as the errors that `Client` promises."""
+        try:
+            with mesh_errors(self._mesh_url):
+                yield
+        except PeerRefusedError as error:
+            if error.refusal in CREDENTIALS_REFUSALS:
+                problem = f"{error.problem}; pass `token`, `key` or `certificate` to the client"
+                raise PeerRefusedError(error.peer, problem, error.refusal) from error
+            raise
 
     def _json(self, response: HttpResponse) -> Json:
         """Return the JSON object of a response. An error in it is raised."""
@@ -391,9 +404,8 @@ class MessageMethods:
             return PeerTimeoutError(parsed.metadata.get("peer", self._mesh_url), text)
         if reason == INVALID_PARAMS.reason:
             return InvalidArgumentError(*_find_violation(details, text))
-        if reason in CREDENTIALS_REFUSALS:
-            problem = f"{text}; pass `token`, `key` or `certificate` to the client"
-            return PeerRefusedError(self._mesh_url, problem, reason)
+        if reason == UNAVAILABLE.reason:
+            return PeerUnavailableError(self._mesh_url, text)
         if status >= 500 and not reason:
             return ConnectionLostError(self._mesh_url, f"HTTP {status}")
         return refusal_error(self._mesh_url, text, reason, parsed)

@@ -70,20 +70,26 @@ def parse_position(text: str, *, field: str) -> int:
 class MessageRenderer:
     """Renders messages as server-sent events; the id of an event is its position."""
 
+    def __init__(self) -> None:
+        self._position = -1
+
     def render_chunks(
         self, events: Sequence[messaging_service_pb2.WatchEnvelopesResponse]
     ) -> Iterator[bytes]:
         """Yield rendered responses of the messaging service."""
         for event in events:
-            for stored in event.envelopes[:-1]:
-                yield f"data: {dumps(to_json(stored))}\n\n".encode()
-            # A reader continues after the whole response, so only its last event has the id.
-            if event.envelopes:
-                last = dumps(to_json(event.envelopes[-1]))
-                yield f"id: {event.position}\ndata: {last}\n\n".encode()
-            else:
-                # The reader knows from where to continue before there is a message.
-                yield f"event: position\nid: {event.position}\ndata: {{}}\n\n".encode()
+            for stored in event.envelopes:
+                yield f"{self._id_line(stored.position)}data: {dumps(to_json(stored))}\n\n".encode()
+            if id_line := self._id_line(event.position):
+                # The position to continue from, if it is not that of a message.
+                yield f"event: position\n{id_line}data: {{}}\n\n".encode()
+
+    def _id_line(self, position: int) -> str:
+        """Return the line with an event's id; empty for a message that only changed."""
+        if position <= self._position:
+            return ""
+        self._position = position
+        return f"id: {position}\n"
 
     def render_error(self, error: WireError) -> bytes:
         """Render the event that reports an error and ends the stream."""
