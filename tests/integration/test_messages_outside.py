@@ -80,11 +80,10 @@ class Outside:
     def url(self) -> str:
         return self.mesh.url
 
-    async def post(self, path: str, body: object, key: str = "ann", **extra: str) -> Any:
-        response = await self.mesh.client.post(
-            self.url + path, json=body, headers=headers(key) | extra
-        )
-        return response
+    async def post(
+        self, path: str, body: object, key: str = "ann", **extra: str
+    ) -> httpx2.Response:
+        return await self.mesh.client.post(self.url + path, json=body, headers=headers(key) | extra)
 
     async def get(self, path: str, key: str = "ann") -> httpx2.Response:
         return await self.mesh.client.get(self.url + path, headers=headers(key))
