@@ -30,7 +30,7 @@ from trunkline_bridge.edge.http_server import serve_http
 from trunkline_bridge.participants.credentials import build_headers
 
 Json = dict[str, Any]
-SECRET = "s3cret-of-the-participant"  # noqa: S105  looked for in logs and spans
+SECRET = "s3cret-of-the-participant"
 FAST: Json = {"backoff_s": 0.01, "max_backoff_s": 0.02, "timeout_s": 5.0}
 PATIENCE_S = 30.0
 
@@ -96,8 +96,8 @@ async def join(mesh: SmallMesh, **tables: ParticipantSettings) -> MessagingClien
     return MessagingClient(mesh.directory, account="acme", caller="ann")
 
 
-def evaluation_request(recipient: str, proposal: str = "a draft", **fields: str) -> Any:
-    envelope = envelope_pb2.Envelope(recipient=recipient, type="evaluation_request", **fields)
+def evaluation_request(recipient: str, proposal: str = "a draft") -> envelope_pb2.Envelope:
+    envelope = envelope_pb2.Envelope(recipient=recipient, type="evaluation_request")
     envelope.data.update({"proposal": proposal})
     return envelope
 
@@ -206,15 +206,15 @@ async def test_an_open_breaker_holds_messages_back_and_refuses_requests(tmp_path
         client = await join(mesh, studio=table)
         assert mesh.directory.get_agent("studio").breaker == "closed"
         studio.will(answers_with({}, 500), answers_with({}, 500))
-        message = asyncio.ensure_future(ended(client, evaluation_request("studio")))
-        await mesh.directory.wait_until(
-            lambda known: known.get_agent("studio").breaker == "open", timeout_s=PATIENCE_S
-        )
-        task = await mesh.ask("hello", agent="studio")
-        text = task.task.status.message.parts[0].text
-        assert "kept failing" in text
-        assert len(studio.requests) == 2
-        assert (await message).state == envelope_pb2.DELIVERY_STATE_HANDLED
+        async with asyncio.TaskGroup() as group:
+            message = group.create_task(ended(client, evaluation_request("studio")))
+            await mesh.directory.wait_until(
+                lambda known: known.get_agent("studio").breaker == "open", timeout_s=PATIENCE_S
+            )
+            refused = await mesh.ask("hello", agent="studio")
+            assert "kept failing" in refused.task.status.message.parts[0].text
+            assert len(studio.requests) == 2
+        assert message.result().state == envelope_pb2.DELIVERY_STATE_HANDLED
         await mesh.directory.wait_until(
             lambda known: known.get_agent("studio").breaker == "closed", timeout_s=PATIENCE_S
         )
@@ -257,16 +257,18 @@ async def test_a_participant_behind_a_websocket(
         table = ParticipantSettings(
             url=f"ws://127.0.0.1:{port}/",
             username="studio",
-            password_env="STUDIO_PASSWORD",  # noqa: S106  the variable's name
+            password_env="STUDIO_PASSWORD",
             **FAST,
         )
         client = await join(mesh, studio=table)
-        replies = await asyncio.gather(
-            *(
-                client.request(evaluation_request("studio", f"draft {n}"), timeout_s=PATIENCE_S)
+        async with asyncio.TaskGroup() as group:
+            requests = [
+                group.create_task(
+                    client.request(evaluation_request("studio", f"draft {n}"), timeout_s=PATIENCE_S)
+                )
                 for n in range(5)
-            )
-        )
+            ]
+        replies = [request.result() for request in requests]
         proposals = [reply.data.fields["proposal"].string_value for reply in replies]
         assert proposals == [f"draft {n}" for n in range(5)]
         assert len(connections) == 1
@@ -288,6 +290,6 @@ def test_credentials_that_are_missing_or_contradict_each_other_are_errors(tmp_pa
         ({"username": "a", "token_env": "PATH"}, "not both"),
         ({"headers": {"x": "a\nb"}}, "can't be sent"),
     ):
-        settings = ParticipantSettings(url="http://127.0.0.1:1/", **table)  # type: ignore[arg-type]
+        settings = ParticipantSettings(url="http://127.0.0.1:1/", **table)
         with pytest.raises(ConfigurationError, match=problem):
             build_headers("studio", settings)
