@@ -4,7 +4,6 @@ import asyncio
 import json
 from pathlib import Path
 
-
 from harness.mesh.command_line import CompletedCommand, run_in_process
 from harness.mesh.processes import running_mesh
 

@@ -9,6 +9,7 @@ from google.protobuf.message import Message
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
+from trunkline.messaging.store import Envelope, EnvelopeFilter
 from trunkline.v1 import messaging_service_pb2
 from trunkline_bridge.bindings.http_handler import (
     Binding,
@@ -23,7 +24,7 @@ from trunkline_bridge.edge import tracing
 from trunkline_bridge.edge.caller import Caller, CallerFactory
 from trunkline_bridge.edge.http import method_not_allowed_error, rest_error_body
 from trunkline_bridge.errors import WireError, invalid_params
-from trunkline_bridge.messaging.operations import Envelope, EnvelopeFilter, MessageOperations
+from trunkline_bridge.messaging.operations import MessageOperations
 from trunkline_bridge.protocol import V1_0
 from trunkline_bridge.streams.event_renderer import render_error_event
 from trunkline_bridge.versions.json_values import Json, dumps
@@ -41,7 +42,7 @@ _FILTER_NAMES: Final = frozenset(
     name for field in EnvelopeFilter.DESCRIPTOR.fields for name in (field.json_name, field.name)
 )
 
-Handler: TypeAlias = Callable[[Caller, Json, Mapping[str, str]], Awaitable[Message | Response]]
+_Handler: TypeAlias = Callable[[Caller, Json, Mapping[str, str]], Awaitable[Message | Response]]
 
 
 def to_json(message: Message) -> Json:
@@ -106,7 +107,7 @@ class MessageBinding:
     def routes(self, build_handler: Callable[[Binding], ASGIApp]) -> list[BaseRoute]:
         """Return the routes; `build_handler` builds the application of each."""
         room = "/messages/rooms/{room:segment}"
-        paths: Mapping[str, Mapping[str, Handler]] = {
+        paths: Mapping[str, Mapping[str, _Handler]] = {
             "/messages": {"GET": self._list, "POST": self._send},
             "/messages:request": {"POST": self._request},
             "/messages:watch": {"GET": self._watch},
@@ -204,7 +205,7 @@ class _Resource:
     methods: tuple[str, ...] = ()
     method_hint = ""
 
-    def __init__(self, binding: MessageBinding, handlers: Mapping[str, Handler]) -> None:
+    def __init__(self, binding: MessageBinding, handlers: Mapping[str, _Handler]) -> None:
         self.callers = binding.callers
         self.handlers = handlers
         self.allowed = ", ".join([*handlers, "OPTIONS"])

@@ -6,12 +6,13 @@ lists, and what concerns all messages of the account is the agent `all`.
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
-from typing import Final
+from typing import Final, TypeAlias
 
 from trunkline.audit import OK, Action, AuditLog, outcome_of
 from trunkline.client import Directory
 from trunkline.messaging.client import MessagingClient
-from trunkline.v1 import envelope_pb2, messaging_service_pb2
+from trunkline.messaging.store import Envelope, EnvelopeFilter, Room, StoredEnvelope
+from trunkline.v1 import messaging_service_pb2
 from trunkline_bridge.bindings.operation_audit import record_denial
 from trunkline_bridge.edge.account_limits import AccountLimiter
 from trunkline_bridge.edge.caller import Caller
@@ -19,11 +20,9 @@ from trunkline_bridge.edge.credential_audit import caller_actor
 from trunkline_bridge.edge.stream_expiry import StreamExpiry
 from trunkline_bridge.errors import WireError, to_wire_error
 
-Envelope = envelope_pb2.Envelope
-StoredEnvelope = envelope_pb2.StoredEnvelope
-EnvelopeFilter = messaging_service_pb2.EnvelopeFilter
-Room = messaging_service_pb2.Room
-Updates = AsyncGenerator[Sequence[messaging_service_pb2.WatchEnvelopesResponse], None]
+EnvelopeUpdates: TypeAlias = AsyncGenerator[
+    Sequence[messaging_service_pb2.WatchEnvelopesResponse], None
+]
 
 ALL: Final = "all"
 _ROOM: Final = "room:"
@@ -80,7 +79,7 @@ class MessageOperations:
         *,
         after_position: int | None,
         with_deliveries: bool = False,
-    ) -> AbstractAsyncContextManager[Updates]:
+    ) -> AbstractAsyncContextManager[EnvelopeUpdates]:
         """Return a stream of messages; it ends when the caller's credential is refused."""
         self.authorize(caller, "WatchEnvelopes", _subject_of_filter(query))
         updates = self._open_watch(
@@ -98,7 +97,7 @@ class MessageOperations:
         *,
         after_position: int | None,
         with_deliveries: bool,
-    ) -> AsyncIterator[Updates]:
+    ) -> AsyncIterator[EnvelopeUpdates]:
         watch = self._client(caller).watch(
             query, after_position=after_position, with_deliveries=with_deliveries
         )
@@ -106,7 +105,7 @@ class MessageOperations:
             # Errors of the first response are raised before the stream begins.
             first = await anext(watch)
 
-            async def read() -> Updates:
+            async def read() -> EnvelopeUpdates:
                 yield (first,)
                 async for update in watch:
                     yield (update,)

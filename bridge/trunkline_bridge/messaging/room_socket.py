@@ -21,6 +21,7 @@ from urllib.parse import parse_qsl, urlsplit
 from starlette.types import Receive, Scope, Send
 
 from trunkline.errors import TrunklineError
+from trunkline.messaging.store import EnvelopeFilter
 from trunkline_bridge.edge import tracing
 from trunkline_bridge.edge.caller import Caller, CallerFactory
 from trunkline_bridge.edge.http import RequestHeaders, parse_json_body, rest_error_body
@@ -35,7 +36,7 @@ from trunkline_bridge.errors import (
     to_wire_error,
 )
 from trunkline_bridge.messaging.http import parse_envelope, parse_position, to_json
-from trunkline_bridge.messaging.operations import EnvelopeFilter, MessageOperations, Updates
+from trunkline_bridge.messaging.operations import EnvelopeUpdates, MessageOperations
 from trunkline_bridge.protocol import V1_0
 from trunkline_bridge.versions.json_values import Json, dumps
 
@@ -201,7 +202,7 @@ class _Socket:
         self._has_room = asyncio.Event()
         self._has_room.set()
 
-    async def run(self, updates: Updates) -> None:
+    async def run(self, updates: EnvelopeUpdates) -> None:
         """Accept the connection and serve it to its end."""
         first = await anext(updates)
         is_offered = SUBPROTOCOL in self._scope.get("subprotocols", ())
@@ -251,7 +252,7 @@ class _Socket:
         else:
             await self._close(CLOSE_RESTART, "the bridge stops; connect again after the position")
 
-    async def _write_messages(self, first: Any, updates: Updates) -> None:  # noqa: ANN401
+    async def _write_messages(self, first: Any, updates: EnvelopeUpdates) -> None:  # noqa: ANN401
         await self._write_batch(first)
         async for batch in updates:
             await self._write_batch(batch)

@@ -13,9 +13,10 @@ from trunkline.errors import (
     PeerTimeoutError,
     PeerUnavailableError,
 )
+from trunkline.messaging.store import Envelope
 from trunkline.settings import ParticipantSettings
 from trunkline_bridge.client.http import HttpClient, HttpResponse
-from trunkline_bridge.participants.replies import Envelope, decode_replies
+from trunkline_bridge.participants.replies import decode_replies
 
 _JSON: Final = "application/json"
 _TEXT: Final = "text/plain"
@@ -23,7 +24,7 @@ _TEXT: Final = "text/plain"
 _PASSING: Final = frozenset({408, 425, *range(500, 600)})
 
 
-class HttpTransport:
+class HttpParticipant:
     """Posts messages to one participant."""
 
     def __init__(

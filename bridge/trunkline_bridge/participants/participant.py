@@ -11,14 +11,14 @@ from trunkline import telemetry
 from trunkline.client import Backoff
 from trunkline.client.breaker import Breaker, BreakerSettings, BreakerState
 from trunkline.errors import PeerCircuitOpenError, PeerTimeoutError, PeerUnavailableError
+from trunkline.messaging.store import Envelope
 from trunkline.settings import ParticipantSettings
 from trunkline_bridge.participants.credentials import build_headers
-from trunkline_bridge.participants.http_transport import HttpTransport
-from trunkline_bridge.participants.replies import Envelope
-from trunkline_bridge.participants.websocket_transport import WebSocketTransport
+from trunkline_bridge.participants.http_transport import HttpParticipant
+from trunkline_bridge.participants.websocket_transport import WebSocketParticipant
 
 
-class Transport(Protocol):
+class ParticipantTransport(Protocol):
     """Sends a message to a participant and returns the replies."""
 
     async def exchange(self, envelope: Envelope) -> list[Envelope]:
@@ -40,7 +40,7 @@ class Participant:
         name: str,
         settings: ParticipantSettings,
         breaker: Breaker,
-        transport: Transport,
+        transport: ParticipantTransport,
         on_change: Callable[[], None],
     ) -> None:
         self._name = name
@@ -125,6 +125,6 @@ async def open_participant(
         successes=settings.breaker_successes or breaker.successes,
     )
     is_socket = settings.url.startswith("ws")
-    transport = (WebSocketTransport if is_socket else HttpTransport)(peer, settings, headers)
+    transport = (WebSocketParticipant if is_socket else HttpParticipant)(peer, settings, headers)
     async with transport:
         yield Participant(name, settings, guard, transport, on_change)

@@ -5,10 +5,8 @@ from typing import Any, Final
 from google.protobuf import json_format
 
 from trunkline.errors import PeerProtocolError
-from trunkline.v1 import envelope_pb2
+from trunkline.messaging.store import Envelope
 from trunkline_bridge.edge.json_decoder import decode_json
-
-Envelope = envelope_pb2.Envelope
 
 _MAX_REPLIES: Final = 100
 # What a participant decides about its reply. The mesh sets the rest.

@@ -22,11 +22,12 @@ from trunkline.errors import (
     PeerUnavailableError,
     TrunklineError,
 )
+from trunkline.messaging.store import Envelope
 from trunkline.network import is_this_machine
 from trunkline.settings import ParticipantSettings
 from trunkline_bridge.client.http import CONNECT_TIMEOUT_S
 from trunkline_bridge.edge.json_decoder import decode_json
-from trunkline_bridge.participants.replies import Envelope, read_replies
+from trunkline_bridge.participants.replies import read_replies
 from trunkline_bridge.versions.json_values import dumps
 
 logger = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ class _DirectConnect(connect):
         return exc
 
 
-class WebSocketTransport:
+class WebSocketParticipant:
     """Sends messages to one participant. It connects for the first, and again after a loss."""
 
     def __init__(
@@ -80,7 +81,7 @@ class WebSocketTransport:
         await self._readers.__aexit__(None, None, None)
 
     async def exchange(self, envelope: Envelope) -> list[Envelope]:
-        """Send a message and return the replies to it. Raises as `HttpTransport.exchange`."""
+        """Send a message and return the replies to it. Raises as `HttpParticipant.exchange`."""
         loop = asyncio.get_running_loop()
         # A delivery that is repeated while the first one waits takes its place.
         answer: asyncio.Future[list[Envelope]] = loop.create_future()
