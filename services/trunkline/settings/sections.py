@@ -149,8 +149,8 @@ class ParticipantSettings:
     __pydantic_config__: ClassVar[dict[str, str]] = _NO_OTHER_KEYS
 
     url: ParticipantUrl
-    """Where messages are sent: http:// or https:// for a POST each, ws:// or wss:// for one
-    connection. Credentials don't belong here."""
+    """The URL that messages are sent to: http:// or https:// for a POST each, ws:// or wss:// for
+    one connection. Credentials don't belong here."""
     description: str = ""
     """Its purpose. Supervisors ask it if this is set."""
     tags: Texts = ()
