@@ -135,7 +135,7 @@ async def list_messages(
         )
         for stored in found
     ]
-    print_table(("MESSAGE", "TYPE", "FROM", "TO", "STATE", "SENT"), rows)
+    print_table(("MESSAGE", "TYPE", "FROM", "TO", "STATE", "SENT"), rows, empty="no messages")
     return ExitCode.OK
 
 
@@ -176,7 +176,7 @@ async def list_dead_letters(
         )
         for stored, delivery in dead
     ]
-    print_table(("MESSAGE", "TO", "TRIES", "SINCE", "PROBLEM"), rows)
+    print_table(("MESSAGE", "TO", "TRIES", "SINCE", "PROBLEM"), rows, empty="no dead letters")
     return ExitCode.OK
 
 

@@ -26,7 +26,7 @@ async def list_rooms(mesh: str | None, *, account: str, as_json: bool) -> ExitCo
             )
             for room in rooms
         ]
-        print_table(("ROOM", "MEMBERS", "SINCE", "WHO"), rows)
+        print_table(("ROOM", "MEMBERS", "SINCE", "WHO"), rows, empty="no rooms")
     return ExitCode.OK
 
 
