@@ -217,9 +217,8 @@ class EnvelopeNotFoundError(RequestError):
     envelope_id: str
     code: ClassVar[Code] = Code.NOT_FOUND
     reason: ClassVar[str] = "ENVELOPE_NOT_FOUND"
-    template: ClassVar[str] = (
-        "no message {envelope_id!r}; `trunkline messages list` shows those that are stored"
-    )
+    template: ClassVar[str] = "there is no message {envelope_id!r}"
+    hint: ClassVar[str] = "`trunkline messages list` shows those that are stored"
 
 
 @dataclass(eq=False)

@@ -29,7 +29,7 @@ from trunkline.settings import (
     dial_address,
 )
 from trunkline.span_content import ContentCapture
-from trunkline.tasks.agent import Agent, MessageHandlingAgent
+from trunkline.tasks.agent import Agent, MessageHandlingAgent, OutsideAgent
 from trunkline.tasks.budgets import Budgets
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.outbox import RetryPolicy
@@ -315,6 +315,7 @@ def describe_host(
                 ),
                 # Other agents than those of MCP servers have none.
                 card_pending=getattr(agent, "card_pending", False),
+                breaker=agent.breaker_state if isinstance(agent, OutsideAgent) else "",
             )
             for agent in host.agents.values()
             if readiness is None or readiness.is_ready(agent.card.name)

@@ -18,6 +18,7 @@ from trunkline.cli.commands import (
     inspect,
     logs,
     mesh,
+    messages,
     project,
     serve,
     storage,
@@ -64,6 +65,8 @@ for _command in (
     app.command()(_command)
 app.add_typer(serve.serve, name="serve")
 app.add_typer(tools.tools, name="tools")
+app.add_typer(messages.messages, name="messages")
+app.add_typer(messages.rooms, name="rooms")
 app.add_typer(inspect.webhooks, name="webhooks")
 app.add_typer(storage.data, name="data")
 app.add_typer(mesh.mesh, name="mesh")

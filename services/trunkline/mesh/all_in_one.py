@@ -14,6 +14,7 @@ from trunkline.mesh.agents import build_agents, prewarm
 from trunkline.mesh.bridge import check_addresses, open_bridge
 from trunkline.mesh.inventory import describe_inventory
 from trunkline.mesh.messaging import add_messages
+from trunkline.mesh.participants import build_participants
 from trunkline.mesh.registry import (
     STOP_GRACE_S,
     add_identity_service,
@@ -62,7 +63,11 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         directory = Directory(channels, unix_address)
         readiness = AgentReadiness()
         agents = build_agents(
-            settings, config, directory, plugins=plugins, others=build_remote_agents(settings)
+            settings,
+            config,
+            directory,
+            plugins=plugins,
+            others=[*build_remote_agents(settings), *build_participants(settings)],
         )
         names = [agent.card.name for agent in agents]
         if settings.default_agent not in names:

@@ -30,6 +30,8 @@ def describe_inventory(
             return file
         if name in settings.remotes:
             return f"[remote.{name}]"
+        if name in settings.participants:
+            return f"[participant.{name}]"
         return "bundled" if name == "supervisor" else ", ".join(settings.agents)
 
     def server_origin(name: str) -> str:

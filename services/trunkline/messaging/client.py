@@ -5,11 +5,11 @@ import logging
 import uuid
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
+import grpc
 from google.protobuf.message import Message
 
-from trunkline.client import Directory
 from trunkline.client.backoff import Backoff, RetryWindow
 from trunkline.client.host import UNARY_TIMEOUT_S
 from trunkline.client.statements import find_statement, statement_metadata
@@ -26,6 +26,14 @@ logger = logging.getLogger(__name__)
 _PATIENCE_S: Final = 10.0
 
 
+class ServiceChannels(Protocol):
+    """Finds a host that serves a service, as a Directory does."""
+
+    def channel_for_service(self, full_name: str) -> grpc.aio.Channel:
+        """Return a channel to a host. PeerUnavailableError: no host serves it."""
+        ...
+
+
 class MessagingClient:
     """Calls MessagingService for one user of an account, or for an agent that works for one.
 
@@ -34,7 +42,7 @@ class MessagingClient:
     """
 
     def __init__(
-        self, directory: Directory, *, account: str = "", caller: str = "", agent: str = ""
+        self, directory: ServiceChannels, *, account: str = "", caller: str = "", agent: str = ""
     ) -> None:
         self._directory = directory
         self._account = account

@@ -92,6 +92,19 @@ def check_url(url: str) -> str:
     return url
 
 
+def check_participant_url(url: str) -> str:
+    """Return the URL of an HTTP or WebSocket server.
+
+    Raises:
+        ValueError: it is neither, or it contains a password.
+    """
+    scheme, separator, rest = url.partition("://")
+    if scheme not in {"http", "https", "ws", "wss"}:
+        raise ValueError(f"{url!r} does not start with http://, https://, ws:// or wss://")
+    check_url(f"{scheme.replace('ws', 'http')}{separator}{rest}")
+    return url
+
+
 def check_optional_url(url: str) -> str:
     """Return the URL of an HTTP server, or an empty string.
 
@@ -179,6 +192,7 @@ HostNames: TypeAlias = Annotated[tuple[str, ...], Convert(split_texts), Check(ch
 """A list of hosts, each as HOST or HOST:PORT; in a variable, separated by commas."""
 FilePath: TypeAlias = Annotated[Path, Convert(expand_path)]
 Url: TypeAlias = Annotated[str, Check(check_url)]
+ParticipantUrl: TypeAlias = Annotated[str, Check(check_participant_url)]
 OptionalUrl: TypeAlias = Annotated[str, Check(check_optional_url)]
 OptionalRedisUrl: TypeAlias = Annotated[str, Check(check_optional_redis_url)]
 KeyName: TypeAlias = Annotated[str, Check(check_name)]

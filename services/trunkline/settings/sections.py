@@ -15,6 +15,7 @@ from trunkline.settings.constraints import (
     OptionalAddress,
     OptionalRedisUrl,
     OptionalUrl,
+    ParticipantUrl,
     Seconds,
     Texts,
     Url,
@@ -138,6 +139,68 @@ class RemoteAgentSettings(RemoteEndpointSettings):
     """The variable that holds the API key."""
     api_key_header: str = "X-API-Key"
     """The header that carries the API key."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParticipantSettings:
+    """The table `[participant.NAME]` of an agent behind HTTP or a WebSocket that is on the mesh.
+
+    It gets messages as JSON and needs no A2A.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _NO_OTHER_KEYS
+
+    url: ParticipantUrl
+    """The URL that messages are sent to: http:// or https:// for a POST each, ws:// or wss:// for
+    one connection. Credentials don't belong here."""
+    description: str = ""
+    """Its purpose. Supervisors ask it if this is set."""
+    tags: Texts = ()
+    """Words by which supervisors recognise its requests."""
+    types: Texts = ()
+    """The types of messages that it takes. Empty: all."""
+    reply_type: str = "answer"
+    """The type of a reply that is a JSON object without one."""
+    token_env: str = ""
+    """The variable that holds a bearer token."""
+    token_file: FilePath | None = None
+    """The file that holds it."""
+    api_key_env: str = ""
+    """The variable that holds an API key."""
+    api_key_file: FilePath | None = None
+    """The file that holds it."""
+    api_key_header: str = "X-API-Key"
+    """The header that carries the API key."""
+    username: str = ""
+    """The user of basic authentication."""
+    password_env: str = ""
+    """The variable that holds the user's password."""
+    password_file: FilePath | None = None
+    """The file that holds it."""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Further headers."""
+    headers_env: Mapping[str, str] = field(default_factory=dict)
+    """Further headers, each with the variable that holds its value."""
+    headers_file: Mapping[str, str] = field(default_factory=dict)
+    """Further headers, each with the file that holds its value."""
+    timeout_s: Seconds = 30.0
+    """The time for an answer."""
+    retries: Annotated[int, Between(0, 100)] = 3
+    """The number of further tries when it can't be reached, fails, or is too slow."""
+    backoff_s: Annotated[float, Between(0.001, 3600)] = 1.0
+    """The wait before the first retry. Each further one doubles it; up to half is cut at random."""
+    max_backoff_s: Annotated[float, Between(0.001, DAY_S)] = 30.0
+    """The longest wait between two tries."""
+    content_bytes: Annotated[int, Between(1024, 64 * 1024 * 1024)] = 1024 * 1024
+    """The largest answer."""
+    concurrency: Annotated[int, Between(1, 100_000)] = 16
+    """The number of messages that it gets at once."""
+    breaker_failures: Annotated[int, Between(1, 1000)] | None = None
+    """The number of consecutive failures that opens its circuit breaker. None: the mesh's."""
+    breaker_open_s: Seconds | None = None
+    """The time for which an open breaker refuses calls. None: the mesh's."""
+    breaker_successes: Annotated[int, Between(1, 1000)] | None = None
+    """The number of consecutive successes that closes it again. None: the mesh's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,6 +21,7 @@ from trunkline.settings.sections import (
     AgentSettings,
     MessagingSettings,
     ModelSettings,
+    ParticipantSettings,
     PluginTable,
     PolicySettings,
     RemoteAgentSettings,
@@ -175,6 +176,9 @@ class Settings:
     """Supervisors over agents of this mesh. In the file only: `[supervisor.NAME]` tables."""
     remotes: Mapping[str, RemoteAgentSettings] = field(default_factory=dict)
     """Remote A2A agents by their names on this mesh. In the file only: `[remote.NAME]` tables."""
+    participants: Mapping[str, ParticipantSettings] = field(default_factory=dict)
+    """Agents behind HTTP or WebSockets by their names on this mesh. In the file only:
+    `[participant.NAME]` tables."""
     tree: TreeSettings = field(default_factory=TreeSettings)
     """Limits of a request and of all tasks that agents start for it: the table `[tree]`, and
     variables such as TRUNKLINE_TREE_DEPTH."""

@@ -64,3 +64,12 @@ class MessageHandlingAgent(Protocol):
     @property
     def message_types(self) -> Sequence[str]:
         """The types that it handles, each `TYPE` or `TYPE@VERSION`."""
+
+
+@runtime_checkable
+class OutsideAgent(Protocol):
+    """An agent that works outside the mesh, behind a circuit breaker."""
+
+    @property
+    def breaker_state(self) -> str:
+        """The state of the circuit breaker: `closed`, `open` or `half-open`."""

@@ -33,12 +33,17 @@ class AgentRegistration(_message.Message):
     EXTENDED_SKILLS_FIELD_NUMBER: _builtins.int
     CARD_PENDING_FIELD_NUMBER: _builtins.int
     MESSAGE_TYPES_FIELD_NUMBER: _builtins.int
+    BREAKER_FIELD_NUMBER: _builtins.int
     direct_replies: _builtins.bool
     """May answer with a message instead of a task."""
     routable: _builtins.bool
     """May be routed to by a supervisor."""
     card_pending: _builtins.bool
     """Its card is about to change: the tools that its skills are made of are not known yet."""
+    breaker: _builtins.str
+    """State of the circuit breaker of an agent outside the mesh: `closed`, `open` or `half-open`. Empty:
+    it has none.
+    """
     @_builtins.property
     def card(self) -> _agent_card_pb2.AgentCard:
         """Its card, without interfaces and capabilities."""
@@ -62,10 +67,11 @@ class AgentRegistration(_message.Message):
         extended_skills: _abc.Iterable[_agent_card_pb2.AgentSkill] | None = ...,
         card_pending: _builtins.bool = ...,
         message_types: _abc.Iterable[_builtins.str] | None = ...,
+        breaker: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["card", b"card"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "card_pending", b"card_pending", "direct_replies", b"direct_replies", "extended_skills", b"extended_skills", "message_types", b"message_types", "routable", b"routable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["breaker", b"breaker", "card", b"card", "card_pending", b"card_pending", "direct_replies", b"direct_replies", "extended_skills", b"extended_skills", "message_types", b"message_types", "routable", b"routable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
