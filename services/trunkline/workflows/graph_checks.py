@@ -222,15 +222,16 @@ class WorkflowGraph:
                     scope = (*scope, (node_id, number))
                 if scope and edge.target == joins[scope[-1][0]]:
                     scope = scope[:-1]
-                known = scopes.setdefault(edge.target, scope)
-                if known != scope:
+                known = scopes.get(edge.target)
+                if known is None:
+                    scopes[edge.target] = scope
+                    pending.append(edge.target)
+                elif known != scope:
                     problem = (
                         f"leads to {edge.target!r}, which is {_describe(known)}, from "
                         f"{_describe(scope)}; branches meet only at their join"
                     )
                     self._document.add(("edges", index, "to"), problem)
-                elif edge.target not in pending and known is scope:
-                    pending.append(edge.target)
         for node_id, scope in scopes.items():
             if scope and isinstance(self.nodes[node_id], EndNode):
                 join = joins[scope[-1][0]]

@@ -184,7 +184,7 @@ def _mutate_bytes(rng: random.Random, content: bytes) -> bytes:
     return bytes(data)
 
 
-def _mutate_value(rng: random.Random, root: Any) -> None:  # noqa: ANN401  a JSON value
+def _mutate_value(rng: random.Random, root: Any) -> None:
     containers = [root]
     for each in containers:
         items = each.values() if isinstance(each, dict) else each

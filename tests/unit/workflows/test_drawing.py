@@ -1,6 +1,6 @@
 """Drawings of workflows agree with the graph that runs."""
 
-import xml.etree.ElementTree as ET
+from xml.etree.ElementTree import Element, fromstring
 
 import pytest
 
@@ -8,7 +8,6 @@ from harness.workflows.files import PARALLEL, REVIEW
 from trunkline.workflows.builders import (
     WorkflowBuilder,
     dump_workflow,
-    load_workflow_dict,
     save_workflow,
     workflow_to_dict,
 )
@@ -17,7 +16,7 @@ from trunkline.workflows.definition import Workflow
 from trunkline.workflows.differences import list_differences
 from trunkline.workflows.drawing import RunPath, draw_mermaid, draw_svg
 from trunkline.workflows.reader import parse_source
-from trunkline.workflows.validation import load_workflow, validate_source
+from trunkline.workflows.validation import load_workflow, load_workflow_dict, validate_source
 
 
 def read(text: str) -> Workflow:
@@ -41,8 +40,12 @@ def edges_of_graph(workflow: Workflow) -> set[tuple[str, str]]:
     return edges
 
 
+def parse_svg(svg: str) -> Element:
+    return fromstring(svg)  # noqa: S314  our own text
+
+
 def edges_of_svg(svg: str) -> set[tuple[str, str]]:
-    paths = ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}path")
+    paths = parse_svg(svg).iter("{http://www.w3.org/2000/svg}path")
     return {
         (path.attrib["data-from"], path.attrib["data-to"])
         for path in paths
@@ -78,11 +81,22 @@ def test_texts_can_not_break_a_drawing() -> None:
     workflow = load_workflow_dict(value)
     assert "<script" not in draw_svg(workflow)
     assert "<script" not in draw_mermaid(workflow)
-    assert ET.fromstring(draw_svg(workflow)).tag.endswith("svg")
+    assert parse_svg(draw_svg(workflow)).tag.endswith("svg")
+
+
+def test_a_loop_in_front_of_a_parallel_node_is_validated() -> None:
+    value = workflow_to_dict(read(PARALLEL))
+    value["nodes"].append({"id": "again", "type": "condition", "handler": "json:loads"})
+    value["edges"][-1]["to"] = "again"
+    value["edges"] += [
+        {"from": "again", "to": "outer", "condition": "true"},
+        {"from": "again", "to": "end", "condition": "false"},
+    ]
+    assert load_workflow_dict(value).edges[-1].target == "end"
 
 
 def test_nodes_of_a_drawing_do_not_overlap() -> None:
-    root = ET.fromstring(draw_svg(read(PARALLEL)))
+    root = parse_svg(draw_svg(read(PARALLEL)))
     places = [
         (text.attrib["x"], text.attrib["y"])
         for group in root.iter("{http://www.w3.org/2000/svg}g")
