@@ -24,7 +24,7 @@ import yaml
 from trunkline.workflows.definition import Workflow
 from trunkline.workflows.validation import MeshNames, load_workflow_dict
 
-Template = str | Mapping[str, Any]
+_Content = str | Mapping[str, Any]
 
 
 class WorkflowBuilder:
@@ -54,7 +54,7 @@ class WorkflowBuilder:
         self,
         node_id: str,
         agent: str,
-        message: Template | None = None,
+        message: _Content | None = None,
         *,
         after: str = "",
         when: str = "",

@@ -24,7 +24,7 @@ DEFAULT_STEP_LIMIT: Final = 50
 
 NodeId: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 """An identifier of CEL, so that expressions read `nodes.ID`."""
-Name: TypeAlias = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$")]
+WorkflowName: TypeAlias = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$")]
 FunctionName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
 """A Python function: `module:name`."""
 Template: TypeAlias = str
@@ -168,7 +168,7 @@ class WorkflowNode(_Node):
     """Runs another workflow and waits for its end."""
 
     type: Literal["workflow"] = "workflow"
-    workflow: Name
+    workflow: WorkflowName
     version: int | None = None
     """By default the newest when the run begins."""
     inputs: Mapping[str, Any] = Field(default_factory=dict)
@@ -211,7 +211,7 @@ class Limits(_Model):
 class Workflow(_Model):
     """A workflow."""
 
-    name: Name
+    name: WorkflowName
     version: Annotated[int, Field(ge=1)] = 1
     description: str = ""
     tags: Sequence[str] = ()

@@ -63,7 +63,7 @@ class Fault:
 
 
 @dataclass(slots=True)
-class Document:
+class SourceDocument:
     """The value of a file, the positions in it, and the faults so far."""
 
     file: str
@@ -95,9 +95,9 @@ def format_keys(keys: Keys) -> str:
     return text
 
 
-def parse_document(content: bytes, file: str) -> Document:
+def parse_document(content: bytes, file: str) -> SourceDocument:
     """Parse a file. `value` is None if it can't be parsed; the faults say why."""
-    document = Document(file)
+    document = SourceDocument(file)
     try:
         if len(content) > MAX_BYTES:
             raise _SyntaxFault(Position(1, 1), f"is larger than {MAX_BYTES // 1024} KiB")
@@ -170,7 +170,7 @@ class _Open:
 class _Builder:
     """Builds the value of a document from the events of the parser, without recursion."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: SourceDocument) -> None:
         self._document = document
         self._open: list[_Open] = []
         self._anchors: dict[str, tuple[Any, int, int]] = {}

@@ -14,7 +14,7 @@ from typing import Any, Final, get_args
 from pydantic import TypeAdapter, ValidationError
 
 from trunkline.workflows.definition import Edge, Node, StartNode, Workflow
-from trunkline.workflows.documents import MAX_BYTES, Document, Keys, parse_document
+from trunkline.workflows.documents import MAX_BYTES, SourceDocument, Keys, parse_document
 
 _NODE: Final[TypeAdapter[Node]] = TypeAdapter(Node)
 _NODE_CLASSES: Final = get_args(get_args(Node)[0])
@@ -37,7 +37,7 @@ _IDENTIFIER: Final = "an identifier: letters, digits and _, no digit first, at m
 class WorkflowSource:
     """A workflow as it was read, also if it has faults."""
 
-    document: Document
+    document: SourceDocument
     workflow: Workflow | None = None
     """The workflow; None: its shape has faults."""
     nodes: dict[str, tuple[int, Node | None]] = field(default_factory=dict)
@@ -76,10 +76,10 @@ def parse_source(content: bytes, file: str) -> WorkflowSource:
 
 def convert_source(value: Mapping[str, Any], name: str = "workflow") -> WorkflowSource:
     """Read a dictionary, which has no lines. `name` stands for the file in faults."""
-    return _read_document(Document(name, dict(value)))
+    return _read_document(SourceDocument(name, dict(value)))
 
 
-def _read_document(document: Document) -> WorkflowSource:
+def _read_document(document: SourceDocument) -> WorkflowSource:
     source = WorkflowSource(document)
     value = document.value
     if document.faults and value is None:
@@ -158,7 +158,7 @@ def _read_edges(source: WorkflowSource, values: Any) -> None:  # noqa: ANN401  a
 
 
 def _add_faults(
-    document: Document, keys: Keys, model: type[Any] | None, error: ValidationError
+    document: SourceDocument, keys: Keys, model: type[Any] | None, error: ValidationError
 ) -> None:
     for details in error.errors(include_url=False, include_input=True):
         place = details["loc"]
