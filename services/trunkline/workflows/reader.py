@@ -14,7 +14,7 @@ from typing import Any, Final, get_args
 from pydantic import TypeAdapter, ValidationError
 
 from trunkline.workflows.definition import Edge, Node, StartNode, Workflow
-from trunkline.workflows.documents import MAX_BYTES, SourceDocument, Keys, parse_document
+from trunkline.workflows.documents import MAX_BYTES, Keys, SourceDocument, parse_document
 
 _NODE: Final[TypeAdapter[Node]] = TypeAdapter(Node)
 _NODE_CLASSES: Final = get_args(get_args(Node)[0])
