@@ -24,7 +24,7 @@ DEFAULT_STEP_LIMIT: Final = 50
 
 NodeId: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 """An identifier of CEL, so that expressions read `nodes.ID`."""
-Name: TypeAlias = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$")]
+WorkflowName: TypeAlias = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$")]
 FunctionName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
 """A Python function: `module:name`."""
 Template: TypeAlias = str
@@ -40,11 +40,16 @@ def parse_duration(text: str) -> float:
     return float(number) * _UNITS[text[len(number) :]]
 
 
+BUILT_IN_ACTIONS: Final[Mapping[str, tuple[str, ...]]] = {"broadcast": (), "send": ("recipient",)}
+"""The handlers of actions that are no Python functions, with the `config` that they need."""
+
 JsonSchema: TypeAlias = Mapping[str, Any]
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, populate_by_name=True, use_attribute_docstrings=True
+    )
 
 
 class Retry(_Model):
@@ -163,7 +168,7 @@ class WorkflowNode(_Node):
     """Runs another workflow and waits for its end."""
 
     type: Literal["workflow"] = "workflow"
-    workflow: Name
+    workflow: WorkflowName
     version: int | None = None
     """By default the newest when the run begins."""
     inputs: Mapping[str, Any] = Field(default_factory=dict)
@@ -190,8 +195,8 @@ class Edge(_Model):
     source: NodeId = Field(alias="from")
     target: NodeId = Field(alias="to")
     condition: str = ""
-    """Followed only if the node's label is this one. Empty: always, unless the node failed. A node that
-    failed has the label `failed`; without an edge for it, the run fails."""
+    """Followed only if the node's label is this one. Empty: always, unless the node failed. A node
+    that failed has the label `failed`; without an edge for it, the run fails."""
     priority: int = 0
     """Of several edges that fit, the highest is followed; of equal ones the first."""
 
@@ -206,7 +211,7 @@ class Limits(_Model):
 class Workflow(_Model):
     """A workflow."""
 
-    name: Name
+    name: WorkflowName
     version: Annotated[int, Field(ge=1)] = 1
     description: str = ""
     tags: Sequence[str] = ()
@@ -218,3 +223,13 @@ class Workflow(_Model):
     limits: Limits = Limits()
     nodes: Annotated[Sequence[Node], Field(min_length=1)]
     edges: Sequence[Edge] = ()
+
+
+def build_workflow_schema() -> dict[str, Any]:
+    """Return the JSON schema of workflow files, by which editors complete and check them."""
+    schema = Workflow.model_json_schema(by_alias=True)
+    for name, definition in schema["$defs"].items():
+        if name.endswith("Node"):
+            # It selects the other fields. In Python, the class does.
+            definition["required"] = ["type", *definition.get("required", ())]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
