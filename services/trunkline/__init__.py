@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from trunkline.v1.event_pb2 import PlanStep
     from trunkline.v1.message_pb2 import Message
     from trunkline.v1.part_pb2 import Part
+    from trunkline.workflows.agent import from_workflow
     from trunkline_bridge.client.answers import (
         ArtifactChange,
         ClientAnswer,
@@ -123,6 +124,7 @@ __all__ = [
     "agent",
     "from_a2a",
     "from_langgraph",
+    "from_workflow",
     "get_turn_runtime",
     "message_type",
     "run",
@@ -178,6 +180,7 @@ _MODULES = {
     "agent": "trunkline.agents.authoring",
     "from_a2a": "trunkline.mesh.remotes",
     "from_langgraph": "trunkline.agents.langgraph",
+    "from_workflow": "trunkline.workflows.agent",
     "get_turn_runtime": "trunkline.tasks.context",
     "message_type": "trunkline.messaging.types",
     "run": "trunkline.agents.process",

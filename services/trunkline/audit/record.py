@@ -42,6 +42,8 @@ class Action(StrEnum):
     ENVELOPE_REDRIVE = "envelope.redrive"
     ENVELOPE_PURGE = "envelope.purge"
     TASK_CANCEL = "task.cancel"
+    TASK_PAUSE = "task.pause"
+    TASK_RESUME = "task.resume"
     TASK_GET = "task.get"
     TASK_LIST = "task.list"
     TASK_SUBSCRIBE = "task.subscribe"

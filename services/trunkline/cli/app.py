@@ -23,6 +23,7 @@ from trunkline.cli.commands import (
     storage,
     tasks,
     tools,
+    workflow,
 )
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.plugins import PluginGroup
@@ -64,6 +65,7 @@ for _command in (
     app.command()(_command)
 app.add_typer(serve.serve, name="serve")
 app.add_typer(tools.tools, name="tools")
+app.add_typer(workflow.workflow, name="workflow")
 app.add_typer(inspect.webhooks, name="webhooks")
 app.add_typer(storage.data, name="data")
 app.add_typer(mesh.mesh, name="mesh")

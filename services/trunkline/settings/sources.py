@@ -48,6 +48,7 @@ _FLAGS: Final = {
     "data_dir": "--data",
     "mcp_file": "--mcp",
     "agents": "--agent",
+    "workflows": "--workflow",
     "default_agent": "--default",
     "allow_webhook": "--allow-webhook",
 }

@@ -1,5 +1,6 @@
 """One turn of a task for the host: its input, its state, and all writes."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -57,6 +58,8 @@ HOST_STOPPED: Final = "its host stopped"
 # A constant, because the lookup of an enum value by name is slow for each event.
 _WORKING: Final = State.TASK_STATE_WORKING
 _NO_USAGE: Final = tree_pb2.TreeUsage()
+PAUSED_KEY: Final = "trunkline/paused"
+"""The key in the metadata of a task that is true while the task is paused."""
 
 
 class TurnRuntime:
@@ -126,6 +129,11 @@ class TurnRuntime:
         """The children that have not ended."""
         self.pending_approvals: PendingApprovals = PendingApprovals(latest, path=self.path)
         """The approvals that the task and its children requested, and the answers."""
+        self.is_leaving: bool = False
+        """True once this host leaves the turn to the next one, because it shuts down."""
+        self._running = asyncio.Event()
+        if not latest.task.metadata.fields[PAUSED_KEY].bool_value:
+            self._running.set()
         # The artifacts that earlier attempts at this turn wrote, and whether each is closed.
         self._written_artifacts = {} if attempt is None else attempt.written_artifacts()
 
@@ -502,6 +510,10 @@ class TurnRuntime:
         emitter.put(*events)
         await emitter.commit()
 
+    async def note(self, event: event_pb2.Event) -> None:
+        """Write an event without waiting: it is durable with the next one that is waited for."""
+        (await self._begin_work()).put(event)
+
     async def forward(self, sealed: bytes, *, agent: str) -> None:
         """Append the artifact deltas of a sealed batch of `agent`'s task, under their origin.
 
@@ -551,6 +563,33 @@ class TurnRuntime:
             if not remains.parts:
                 del self._written_artifacts[info.artifact_id]
         await emitter.commit()
+
+    @property
+    def is_paused(self) -> bool:
+        """True if no further step may begin."""
+        return not self._running.is_set()
+
+    async def wait_while_paused(self) -> None:
+        """Wait until the task is not paused. Agents that can be paused do so before each step."""
+        await self._running.wait()
+
+    async def set_paused(self, *, is_paused: bool) -> None:
+        """Pause or resume the task, and journal it. For the host only."""
+        if is_paused == self.is_paused:
+            return
+        event = _status_event(self._state)
+        event.status.metadata.update({PAUSED_KEY: is_paused})
+        if self._state in INTERRUPTED:
+            # A status that waits is a whole one: it repeats the question.
+            status = self.latest.task.status
+            event.status.status.message.CopyFrom(status.message)
+            event.status.continuation = self.latest.continuation
+        if is_paused:
+            self._running.clear()
+        self._emitter.put(event)
+        await self._emitter.commit()
+        if not is_paused:
+            self._running.set()
 
     async def open_turn(self, message: message_pb2.Message) -> None:
         """Journal the start of the next turn and the approvals that its message answers.

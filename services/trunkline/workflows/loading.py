@@ -1,0 +1,55 @@
+"""Reads the workflow files of a mesh, and makes agents of them."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from trunkline.agents.authoring import FunctionAgent
+from trunkline.errors import ConfigurationError
+from trunkline.workflows.agent import from_workflow
+from trunkline.workflows.definition import Workflow
+
+SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
+
+
+def load_workflow_agents(paths: Sequence[str | Path]) -> list[FunctionAgent]:
+    """Return the agents of workflow files, and of those in folders; one for each name.
+
+    Raises:
+        ConfigurationError: a file is missing or not valid.
+    """
+    by_name: dict[str, list[Workflow]] = {}
+    for file in list_workflow_files(paths):
+        workflow = read_workflow_file(file)
+        by_name.setdefault(workflow.name, []).append(workflow)
+    return [from_workflow(*workflows) for workflows in by_name.values()]
+
+
+def list_workflow_files(paths: Sequence[str | Path]) -> list[Path]:
+    """Return the files, with those in the folders among them."""
+    files: list[Path] = []
+    for path in (Path(each).expanduser() for each in paths):
+        if path.is_dir():
+            files += sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
+        else:
+            files.append(path)
+    return files
+
+
+def read_workflow_file(path: Path) -> Workflow:
+    """Read one workflow.
+
+    Raises:
+        ConfigurationError: the file is missing or not valid.
+    """
+    import yaml
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        value: Any = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+        return Workflow.model_validate(value)
+    except (OSError, ValueError, yaml.YAMLError, ValidationError) as error:
+        raise ConfigurationError(str(path), str(error)) from error
