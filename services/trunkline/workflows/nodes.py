@@ -156,7 +156,8 @@ async def _attempt(node: Node, variables: Mapping[str, Any], run: WorkflowRun) -
 
 async def _start(_node: StartNode, variables: Mapping[str, Any], _run: WorkflowRun) -> Result:
     values = variables["input"]
-    text = values.get("text")
+    # Of an input with one field, the text is that field.
+    text = values.get("text", next(iter(values.values())) if len(values) == 1 else None)
     return Result(text if isinstance(text, str) else to_text(values), values)
 
 

@@ -55,7 +55,10 @@ def _to_json(message: MeshMessage) -> dict[str, Any]:
     payload = message.payload
     if isinstance(payload, BaseModel):
         data: Any = payload.model_dump(mode="json")
-        text = str(data.get("text") or payload.model_dump_json())
+        text = next(
+            (data[name] for name in ("text", "content") if isinstance(data.get(name), str)),
+            payload.model_dump_json(),
+        )
     else:
         data, text = None, payload
     return {

@@ -1,0 +1,1 @@
+"""Workflows for tests, and a mesh that runs them."""
