@@ -16,7 +16,7 @@ from trunkline.errors import ConfigurationError, UnsupportedOperationError
 from trunkline.messaging.conversion import build_envelope
 from trunkline.tasks.content import to_json
 from trunkline.tasks.lifecycle import TERMINAL, State
-from trunkline.tasks.turn_runtime import PAUSED_KEY
+from trunkline.tasks.pausing import PAUSED_KEY
 from trunkline.v1 import message_pb2, message_service_pb2, snapshot_pb2, task_service_pb2
 from trunkline.workflows.definition import Workflow
 from trunkline.workflows.versions import WorkflowVersions
@@ -31,6 +31,7 @@ class Helpers:
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.gate = asyncio.Event()
+        self.at_gate = asyncio.Event()
         self.failures = 0
         self.canceled = asyncio.Event()
 
@@ -42,8 +43,8 @@ class Helpers:
 
         @agent(name="gated", description="Waits for a gate.")
         async def gated(task: TaskContext) -> str:
-            await task.working("at the gate")
             self.asked.append(f"gated {task.text}")
+            self.at_gate.set()
             try:
                 await self.gate.wait()
             except asyncio.CancelledError:
@@ -167,7 +168,11 @@ async def test_a_text_is_the_one_required_field_and_ends_have_states(mesh: Small
     flow = build(
         "judge",
         {"id": "size", "type": "condition", "handler": f"{FUNCTIONS}:is_long"},
-        {"id": "kind", "type": "condition", "cases": [{"label": "no", "when": "last.text == 'no'"}]},
+        {
+            "id": "kind",
+            "type": "condition",
+            "cases": [{"label": "no", "when": "last.text == 'no'"}],
+        },
         {"id": "end", "output": "judged ${input.what}"},
         {"id": "refused", "type": "end", "state": "rejected", "output": "refused ${input.what}"},
         {"id": "broken", "type": "end", "state": "failed"},
@@ -214,7 +219,10 @@ async def test_failures_are_retried_then_follow_their_edge_and_limits_end_a_run(
         action_node("wrong", handler=f"{FUNCTIONS}:return_a_set"),
         agent_node("slow", "gated", timeout="50ms"),
         action_node("shout", handler=f"{FUNCTIONS}:shout"),
-        {"id": "end", "output": {"all": ["${nodes.act.text}", "${nodes.wrong.text}", "${last.data}"]}},
+        {
+            "id": "end",
+            "output": {"all": ["${nodes.act.text}", "${nodes.wrong.text}", "${last.data}"]},
+        },
         edges="""start > act > end
             act > wrong: failed
             wrong > slow: failed
@@ -318,7 +326,12 @@ async def test_people_approve_edit_and_answer_in_two_branches_at_once(
     flow = build(
         "people",
         {"id": "fork", "type": "parallel", "join": "joined"},
-        {"id": "pay", "type": "approval", "question": "Pay ${input.text}?", "arguments": {"sum": 7}},
+        {
+            "id": "pay",
+            "type": "approval",
+            "question": "Pay ${input.text}?",
+            "arguments": {"sum": 7},
+        },
         agent_node("ask", "curious", "a car"),
         {"id": "ship", "type": "approval", "question": "Ship it?"},
         action_node("joined", set={"sum": "${nodes.pay.data.sum}"}),
@@ -375,7 +388,9 @@ async def test_waits_end_by_time_by_a_message_that_fits_or_by_their_limit(
         {"id": "third", "type": "wait", "message": "user_message", "duration": "50ms", "when": GO},
         {
             "id": "end",
-            "output": {"all": ["${nodes.first.text}", "${nodes.second.text}", "${nodes.third.label}"]},
+            "output": {
+                "all": ["${nodes.first.text}", "${nodes.second.text}", "${nodes.third.label}"]
+            },
         },
         edges="""start > nap > tell > first > second > third > end: timeout
             third > end""",
@@ -456,7 +471,12 @@ async def test_a_task_ends_on_its_version_and_new_ones_take_the_current(
 
 async def test_a_workflow_runs_another_one_of_a_version(mesh: SmallMesh, helpers: Helpers) -> None:
     inner = [
-        build("inner", {"id": "end", "output": {"n": f"${{input.n * {n}}}"}}, edges="start > end", version=n)
+        build(
+            "inner",
+            {"id": "end", "output": {"n": f"${{input.n * {n}}}"}},
+            edges="start > end",
+            version=n,
+        )
         for n in (1, 2)
     ]
     outer = build(
@@ -510,8 +530,8 @@ async def test_a_paused_run_begins_no_node_and_one_that_waits_stays_paused(
     ended = await mesh.until(task_id, lambda now: now.task.status.state in TERMINAL)
 
     assert texts(ended) == ["said"]
+    other = (await mesh.ask("x", agent="echo")).task.id
     with pytest.raises(UnsupportedOperationError, match="only workflows"):
-        other = (await mesh.ask("x", agent="echo")).task.id
         await mesh.client("echo").pause_task(other, account="")
 
 
@@ -524,9 +544,8 @@ async def test_cancel_reaches_the_node_that_runs(mesh: SmallMesh, helpers: Helpe
     await mesh.join(from_workflow(flow))
     task_id = await mesh.begin("hi", agent="canceled")
     await until_step(mesh, task_id, "hold")
-    held = await mesh.until(task_id, lambda now: bool(now.children))
-    child = held.children[0].started.task_id
-    await mesh.until(child, lambda now: "at the gate" in status_texts(now))
+    async with asyncio.timeout(30):
+        await helpers.at_gate.wait()
     ended = await mesh.client("canceled").cancel_task(task_id, account="")
 
     assert ended.task.status.state == State.TASK_STATE_CANCELED

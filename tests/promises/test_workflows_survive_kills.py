@@ -1,4 +1,4 @@
-"""A workflow whose host is killed, or stopped, at its nodes goes on, and does nothing twice that had committed."""
+"""A run whose host is killed, or stopped, at its nodes goes on, and repeats nothing it had done."""
 
 import asyncio
 import random

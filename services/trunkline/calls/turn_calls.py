@@ -20,7 +20,13 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import AbstractContextManager, aclosing, asynccontextmanager, contextmanager, suppress
+from contextlib import (
+    AbstractContextManager,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
@@ -354,7 +360,7 @@ class TurnCalls:
             task_id=child_id,
             limits=self._limits,
             reader=reader,
-            is_detached=lambda: self.is_pausing or self._turn.is_leaving,
+            is_detached=lambda: self.is_pausing or self._turn.pause.is_leaving,
         )
         if child.finished.state in TERMINAL:
             outcome = await self._read_again(task, message, is_new=is_new)

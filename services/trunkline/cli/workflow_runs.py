@@ -12,7 +12,7 @@ from trunkline.cli.streamed_answer import StreamedAnswer
 from trunkline.cli.terminal import print_json
 from trunkline.errors import InvalidArgumentError
 from trunkline.tasks.lifecycle import state_name
-from trunkline.tasks.turn_runtime import PAUSED_KEY
+from trunkline.tasks.pausing import PAUSED_KEY
 from trunkline.v1 import snapshot_pb2
 from trunkline.workflows.loading import SUFFIXES, read_workflow_file
 from trunkline.workflows.versions import WorkflowVersions

@@ -59,7 +59,7 @@ class CancelableAgent(Protocol):
 
 @runtime_checkable
 class PausableAgent(Protocol):
-    """An agent whose tasks may be paused: it waits for `TurnRuntime.wait_while_paused`."""
+    """An agent whose tasks may be paused: it waits for `TurnRuntime.pause`."""
 
     @property
     def is_pausable(self) -> bool:

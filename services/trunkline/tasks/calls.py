@@ -140,7 +140,6 @@ class TaskCalls(Protocol):
     ) -> Coroutine[Any, Any, MeshMessage]:
         """Send a message and wait for its reply; see `TaskContext.request`."""
 
-
     def watch_messages(self, message_type: str) -> AsyncGenerator[MeshMessage, None]:
         """Yield the messages of a type in the task's conversation, from the task's start on.
 

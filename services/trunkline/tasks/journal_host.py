@@ -278,7 +278,7 @@ class JournalHost:
         while (slot := self.slots.find(task_id)) is not None:
             runtime = slot.runtime
             if runtime is not None and not runtime.is_over:
-                await runtime.set_paused(is_paused=is_paused)
+                await runtime.pause.change(runtime.state, is_paused=is_paused)
                 return
             # The turn begins, or has ended.
             with contextlib.suppress(TimeoutError):
@@ -290,6 +290,6 @@ class JournalHost:
         slot = self.slots.reserve(task_id)
         try:
             runtime = await self._turns.load(task_id)
-            await runtime.set_paused(is_paused=is_paused)
+            await runtime.pause.change(runtime.state, is_paused=is_paused)
         finally:
             self.slots.release(slot)

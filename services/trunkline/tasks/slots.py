@@ -59,12 +59,11 @@ class TaskSlot:
         else:
             self.runner.cancel()
 
-
     def leave(self) -> None:
         """Stop the agent's code without an end of the turn, which goes on at the next host."""
         self.is_stopped = True
         if self.runtime is not None:
-            self.runtime.is_leaving = True
+            self.runtime.pause.is_leaving = True
         if self.runner is None:
             self.runner_done.set()
         else:

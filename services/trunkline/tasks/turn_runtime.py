@@ -1,6 +1,5 @@
 """One turn of a task for the host: its input, its state, and all writes."""
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -33,9 +32,11 @@ from trunkline.tasks.lifecycle import (
     INTERRUPTED,
     TERMINAL,
     State,
+    build_status_event,
     check_transition,
     state_name,
 )
+from trunkline.tasks.pausing import TurnPause
 from trunkline.tasks.rewind import ATTEMPT_KEY, Attempt, build_rewound, truncate_artifact
 from trunkline.tasks.task_tree import TaskTree
 from trunkline.tasks.turn_state import IdAllocator, OpenChildren, PendingApprovals
@@ -58,8 +59,6 @@ HOST_STOPPED: Final = "its host stopped"
 # A constant, because the lookup of an enum value by name is slow for each event.
 _WORKING: Final = State.TASK_STATE_WORKING
 _NO_USAGE: Final = tree_pb2.TreeUsage()
-PAUSED_KEY: Final = "trunkline/paused"
-"""The key in the metadata of a task that is true while the task is paused."""
 
 
 class TurnRuntime:
@@ -129,11 +128,8 @@ class TurnRuntime:
         """The children that have not ended."""
         self.pending_approvals: PendingApprovals = PendingApprovals(latest, path=self.path)
         """The approvals that the task and its children requested, and the answers."""
-        self.is_leaving: bool = False
-        """True once this host leaves the turn to the next one, because it shuts down."""
-        self._running = asyncio.Event()
-        if not latest.task.metadata.fields[PAUSED_KEY].bool_value:
-            self._running.set()
+        self.pause: TurnPause = TurnPause(latest, emitter)
+        """Whether the task is paused."""
         # The artifacts that earlier attempts at this turn wrote, and whether each is closed.
         self._written_artifacts = {} if attempt is None else attempt.written_artifacts()
 
@@ -297,7 +293,7 @@ class TurnRuntime:
         if not isinstance(text, str):
             raise invalid_content(self.agent, "it reported", text, (str,))
         emitter = await self._begin_work()
-        event = _status_event(_WORKING)
+        event = build_status_event(_WORKING)
         message = build_agent_message(text, task_id=self.id, context_id=self.context_id)
         event.status.status.message.CopyFrom(message)
         emitter.put(event)
@@ -343,7 +339,7 @@ class TurnRuntime:
             raise invalid_content(self.agent, action, message, RESULT_TYPES)
         emitter = await self._begin()
         check_transition(self.agent, self._state, state)
-        event = _status_event(state)
+        event = build_status_event(state)
         if message is not None:
             built = build_agent_message(message, task_id=self.id, context_id=self.context_id)
             event.status.status.message.CopyFrom(await self._files.store_message(built))
@@ -496,8 +492,8 @@ class TurnRuntime:
             if self._open_calls.pop(call.id, None) is not None:
                 self._emitter.put(call.finished_event())
 
-    async def record(self, *events: event_pb2.Event) -> None:
-        """Write events to the journal; returns when they are durable.
+    async def record(self, *events: event_pb2.Event, waits: bool = True) -> None:
+        """Write events to the journal; returns when they are durable, unless `waits` is False.
 
         Works while the task is being canceled, so that effects which happened are recorded.
         """
@@ -508,11 +504,8 @@ class TurnRuntime:
             if self._tree is not None:
                 self._tree.apply(event)
         emitter.put(*events)
-        await emitter.commit()
-
-    async def note(self, event: event_pb2.Event) -> None:
-        """Write an event without waiting: it is durable with the next one that is waited for."""
-        (await self._begin_work()).put(event)
+        if waits:
+            await emitter.commit()
 
     async def forward(self, sealed: bytes, *, agent: str) -> None:
         """Append the artifact deltas of a sealed batch of `agent`'s task, under their origin.
@@ -564,33 +557,6 @@ class TurnRuntime:
                 del self._written_artifacts[info.artifact_id]
         await emitter.commit()
 
-    @property
-    def is_paused(self) -> bool:
-        """True if no further step may begin."""
-        return not self._running.is_set()
-
-    async def wait_while_paused(self) -> None:
-        """Wait until the task is not paused. Agents that can be paused do so before each step."""
-        await self._running.wait()
-
-    async def set_paused(self, *, is_paused: bool) -> None:
-        """Pause or resume the task, and journal it. For the host only."""
-        if is_paused == self.is_paused:
-            return
-        event = _status_event(self._state)
-        event.status.metadata.update({PAUSED_KEY: is_paused})
-        if self._state in INTERRUPTED:
-            # A status that waits is a whole one: it repeats the question.
-            status = self.latest.task.status
-            event.status.status.message.CopyFrom(status.message)
-            event.status.continuation = self.latest.continuation
-        if is_paused:
-            self._running.clear()
-        self._emitter.put(event)
-        await self._emitter.commit()
-        if not is_paused:
-            self._running.set()
-
     async def open_turn(self, message: message_pb2.Message) -> None:
         """Journal the start of the next turn and the approvals that its message answers.
 
@@ -612,7 +578,7 @@ class TurnRuntime:
         await self._emitter.write_now(
             *(event_pb2.Event(approval_answered=answer) for answer in answers),
             event_pb2.Event(turn_started=started),
-            _status_event(self._state),
+            build_status_event(self._state),
         )
 
     def _note_approved(self, answers: Sequence[event_pb2.ApprovalAnswered]) -> None:
@@ -637,7 +603,7 @@ class TurnRuntime:
         emitter = await self._begin()
         self._finish_calls(HOST_STOPPED)
         self._state = _WORKING
-        event = _status_event(_WORKING)
+        event = build_status_event(_WORKING)
         text = f"its host stopped; this is attempt {self.attempt}"
         message = build_agent_message(text, task_id=self.id, context_id=self.context_id)
         event.status.status.message.CopyFrom(message)
@@ -723,7 +689,7 @@ class TurnRuntime:
         if self._state != State.TASK_STATE_WORKING:
             check_transition(self.agent, self._state, State.TASK_STATE_WORKING)
             self._state = State.TASK_STATE_WORKING
-            emitter.put(_status_event(self._state), hold=True)
+            emitter.put(build_status_event(self._state), hold=True)
         return emitter
 
     def _check_open(self) -> None:
@@ -731,9 +697,3 @@ class TurnRuntime:
             raise InvalidAgentResponseError(self.agent, "it wrote after the end of its turn")
         if self._is_canceling:
             raise InvalidAgentResponseError(self.agent, "it wrote after it was canceled")
-
-
-def _status_event(state: task_pb2.TaskState.ValueType) -> event_pb2.Event:
-    # Without a timestamp: readers use the time of the commit, which is monotonic.
-    status = task_pb2.TaskStatus(state=state)
-    return event_pb2.Event(status=event_pb2.StatusChanged(status=status))

@@ -18,7 +18,6 @@ from trunkline.v1 import event_pb2
 from trunkline.workflows.definition import (
     AgentNode,
     ConditionNode,
-    EndNode,
     ToolNode,
     WaitNode,
     Workflow,
@@ -27,6 +26,8 @@ from trunkline.workflows.definition import (
 )
 from trunkline.workflows.expressions import Expression
 from trunkline.workflows.functions import load_functions
+from trunkline.workflows.nodes import VERSION_KEY, WorkflowRun, describe_run, to_text
+from trunkline.workflows.routing import group_edges
 from trunkline.workflows.run_values import (
     InputError,
     RunEnded,
@@ -34,8 +35,6 @@ from trunkline.workflows.run_values import (
     check_output,
     read_input,
 )
-from trunkline.workflows.nodes import VERSION_KEY, WorkflowRun, describe_run, to_text
-from trunkline.workflows.routing import group_edges
 from trunkline.workflows.versions import WorkflowVersions
 
 # Branches and joins of parallel nodes are steps of the graph, too.

@@ -142,20 +142,26 @@ def _build_branch(
         state: WorkflowState, config: RunnableConfig, *, runtime: Runtime[WorkflowRun]
     ) -> WorkflowState:
         if branch is None:
-            return {"branches": {name: state["last"]}}
+            return {"branches": {name: _last(state)}}
         start: WorkflowState = {**state, "visited": [], "received": [], "branches": {}}
         # The checkpointer and the resumption come with the config of the graph above.
         end = await branch.ainvoke(start, config, context=runtime.context, durability="sync")
         return {
             "nodes": _changes(state.get("nodes", {}), end.get("nodes", {})),
             "data": _changes(state.get("data", {}), end.get("data", {})),
-            "steps": end["steps"] - state["steps"],
-            "visited": end["visited"],
+            "steps": end.get("steps", 0) - state.get("steps", 0),
+            "visited": end.get("visited", []),
             "received": end.get("received", []),
-            "branches": {name: end["last"]},
+            "branches": {name: _last(end)},
         }
 
     return run
+
+
+def _last(state: WorkflowState | Mapping[str, Any]) -> dict[str, Any]:
+    """Return the result of the node that ran last; an empty one before the first."""
+    empty: dict[str, Any] = {"node": "", "text": "", "data": None, "time": 0.0}
+    return state.get("last", empty)
 
 
 def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
@@ -167,7 +173,8 @@ def _build_join(parallel: str, names: Sequence[str]) -> Callable[..., Awaitable[
     """Return the function whose `last` has the results of all branches, in their order."""
 
     async def join(state: WorkflowState) -> WorkflowState:
-        ends = [state["branches"][name] for name in names]
+        branches = state.get("branches", {})
+        ends = [branches[name] for name in names]
         result = Result(
             "\n\n".join(end["text"] for end in ends if end["text"]), [end["data"] for end in ends]
         )
@@ -217,9 +224,9 @@ def _build_function(
 def _read_variables(state: WorkflowState, steps: int) -> dict[str, Any]:
     """Return what expressions read, and the ids of the messages that ended waits."""
     return {
-        "input": state["input"],
+        "input": state.get("input", {}),
         "nodes": state.get("nodes", {}),
-        "last": state.get("last", {"node": "", "text": "", "data": None, "time": 0.0}),
+        "last": _last(state),
         "data": state.get("data", {}),
         "steps": steps,
         "received": state.get("received", []),

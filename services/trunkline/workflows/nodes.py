@@ -87,16 +87,15 @@ class WorkflowRun:
     conditions: Mapping[str, Expression] = field(default_factory=dict)
     """The parsed expressions of the workflow, by their texts."""
 
-
     async def wait_while_paused(self) -> None:
         """Wait until the task is not paused."""
-        await get_turn_runtime(self.task).wait_while_paused()
+        await get_turn_runtime(self.task).pause.wait()
 
     async def start_step(self, node: str) -> None:
         """Journal that a node begins, together with the next events."""
         telemetry.set_attributes(describe_run(self.plan_id))
         event = event_pb2.StepStarted(plan_id=self.plan_id, step_id=node)
-        await get_turn_runtime(self.task).note(event_pb2.Event(step_started=event))
+        await get_turn_runtime(self.task).record(event_pb2.Event(step_started=event), waits=False)
 
     async def finish_step(
         self, node: str, label: str, *, is_error: bool = False, text: str = ""
@@ -141,8 +140,9 @@ async def run_node(node: Node, variables: Mapping[str, Any], run: WorkflowRun) -
 
 async def _attempt(node: Node, variables: Mapping[str, Any], run: WorkflowRun) -> Result:
     limit_s = None if node.timeout is None else parse_duration(node.timeout)
+    scope = asyncio.timeout(limit_s)
     try:
-        async with asyncio.timeout(limit_s) as scope:
+        async with scope:
             return await _WORK[type(node)](node, variables, run)
     except TimeoutError:
         if not scope.expired():
@@ -299,8 +299,9 @@ async def _wait(node: WaitNode, variables: Mapping[str, Any], run: WorkflowRun) 
         values = {**variables, "message": message}
         return condition is None or condition.evaluate(values) is True
 
+    scope = asyncio.timeout(remaining_s)
     try:
-        async with asyncio.timeout(remaining_s) as scope:
+        async with scope:
             message = await wait_for_message(
                 run.task, node.message, fits, exclude=variables["received"]
             )

@@ -4,8 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import jsonschema
 from google.protobuf import json_format
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
 
 from trunkline.tasks.content import to_json
 from trunkline.v1 import message_pb2, part_pb2
@@ -87,10 +88,10 @@ def _find_text_field(schema: JsonSchema | None) -> str:
     return required[0] if kind == "string" else _TEXT
 
 
-def _find_problem(schema: JsonSchema, value: object) -> str:
+def _find_problem(schema: JsonSchema, value: Any) -> str:  # noqa: ANN401  a JSON value
     """Return the first fault of a value, with its field; empty: there is none."""
-    validator = jsonschema.Draft202012Validator(dict(schema))
-    error = jsonschema.exceptions.best_match(validator.iter_errors(value))
+    validator = Draft202012Validator(dict(schema))
+    error = best_match(validator.iter_errors(value))
     if error is None:
         return ""
     path = ".".join(map(str, error.absolute_path))

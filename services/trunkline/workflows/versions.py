@@ -137,7 +137,9 @@ class WorkflowVersions:
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            raise ConfigurationError(f"workflow {name!r}", f"can't read its choice: {error}") from error
+            raise ConfigurationError(
+                f"workflow {name!r}", f"can't read its choice: {error}"
+            ) from error
         return choice
 
     def _path(self, name: str, version: int) -> Path:

@@ -1,5 +1,6 @@
 """Short forms of workflows for tests."""
 
+from itertools import pairwise
 from typing import Any
 
 from trunkline.workflows.definition import Workflow
@@ -17,7 +18,7 @@ def build(name: str, *nodes: dict[str, Any], edges: str, **fields: Any) -> Workf
     for line in filter(None, map(str.strip, edges.splitlines())):
         way, _, label = line.partition(":")
         ids = [each.strip() for each in way.split(">")]
-        ways += [{"from": a, "to": b} for a, b in zip(ids, ids[1:], strict=False)]
+        ways += [{"from": a, "to": b} for a, b in pairwise(ids)]
         if label:
             ways[-1]["condition"] = label.strip()
     return Workflow.model_validate({"name": name, "nodes": given, "edges": ways, **fields})

@@ -17,7 +17,7 @@ from trunkline.cli.options import (
     resolve_api_key,
 )
 
-_Name = Annotated[
+_WorkflowName = Annotated[
     str, typer.Argument(metavar="NAME", help="Of the workflow.", show_default=False)
 ]
 _Input = Annotated[
@@ -54,7 +54,7 @@ def run_workflow(
 
 
 def start(
-    name: _Name,
+    name: _WorkflowName,
     text: _Input = "",
     *,
     url: UrlOption = None,
@@ -74,7 +74,7 @@ def list_workflows(data: DataOption = None, *, json: JsonOption = False) -> None
     run(command.list_workflows(data, as_json=json))
 
 
-def versions(name: _Name, data: DataOption = None, *, json: JsonOption = False) -> None:
+def versions(name: _WorkflowName, data: DataOption = None, *, json: JsonOption = False) -> None:
     """List the versions of a workflow; `*` marks the one that new tasks take."""
     from trunkline.cli import workflow_runs as command
 
@@ -82,7 +82,7 @@ def versions(name: _Name, data: DataOption = None, *, json: JsonOption = False) 
 
 
 def rollback(
-    name: _Name,
+    name: _WorkflowName,
     version: Annotated[
         int | None,
         typer.Argument(
