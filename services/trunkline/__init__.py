@@ -60,6 +60,9 @@ if TYPE_CHECKING:
     from trunkline.v1.event_pb2 import PlanStep
     from trunkline.v1.message_pb2 import Message
     from trunkline.v1.part_pb2 import Part
+    from trunkline.workflows.builders import WorkflowBuilder, save_workflow
+    from trunkline.workflows.definition import Workflow
+    from trunkline.workflows.validation import load_workflow
     from trunkline_bridge.client.answers import (
         ArtifactChange,
         ClientAnswer,
@@ -119,13 +122,17 @@ __all__ = [
     "TrunklineError",
     "TurnRuntime",
     "UserMessage",
+    "Workflow",
+    "WorkflowBuilder",
     "__version__",
     "agent",
     "from_a2a",
     "from_langgraph",
     "get_turn_runtime",
+    "load_workflow",
     "message_type",
     "run",
+    "save_workflow",
     "serve",
 ]
 
@@ -175,12 +182,16 @@ _MODULES = {
     "TrunklineError": "trunkline.errors",
     "TurnRuntime": "trunkline.tasks.turn_runtime",
     "UserMessage": "trunkline.messaging.types",
+    "Workflow": "trunkline.workflows.definition",
+    "WorkflowBuilder": "trunkline.workflows.builders",
     "agent": "trunkline.agents.authoring",
     "from_a2a": "trunkline.mesh.remotes",
     "from_langgraph": "trunkline.agents.langgraph",
     "get_turn_runtime": "trunkline.tasks.context",
+    "load_workflow": "trunkline.workflows.validation",
     "message_type": "trunkline.messaging.types",
     "run": "trunkline.agents.process",
+    "save_workflow": "trunkline.workflows.builders",
     "serve": "trunkline.agents.process",
 }
 

@@ -23,6 +23,7 @@ from trunkline.cli.commands import (
     storage,
     tasks,
     tools,
+    workflows,
 )
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.plugins import PluginGroup
@@ -69,6 +70,7 @@ app.add_typer(storage.data, name="data")
 app.add_typer(mesh.mesh, name="mesh")
 app.add_typer(identity.keys, name="keys")
 app.add_typer(identity.card, name="card")
+app.add_typer(workflows.workflow, name="workflow")
 app.add_typer(config.config, name="config")
 app.add_typer(completion.completion, name="completion")
 app.add_typer(project.new, name="new")

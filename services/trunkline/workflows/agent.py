@@ -47,7 +47,7 @@ def build_workflow_agent(
     def build_run(task: TaskContext[Any]) -> WorkflowRun:
         return WorkflowRun(task, functions or {}, conditions)
 
-    graph_agent = from_langgraph(
+    return from_langgraph(
         compile_workflow(workflow),
         name=workflow.name,
         description=workflow.description or f"Runs the workflow {workflow.name}.",
@@ -62,7 +62,6 @@ def build_workflow_agent(
         stream=(),
         step_limit=workflow.limits.steps * _GRAPH_STEPS_PER_STEP + 10,
     )
-    return graph_agent
 
 
 def _build_input(workflow: Workflow, task: TaskContext[Any]) -> WorkflowState:
