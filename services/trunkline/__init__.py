@@ -61,6 +61,9 @@ if TYPE_CHECKING:
     from trunkline.v1.message_pb2 import Message
     from trunkline.v1.part_pb2 import Part
     from trunkline.workflows.agent import from_workflow
+    from trunkline.workflows.builders import WorkflowBuilder, save_workflow
+    from trunkline.workflows.definition import Workflow
+    from trunkline.workflows.validation import load_workflow
     from trunkline_bridge.client.answers import (
         ArtifactChange,
         ClientAnswer,
@@ -120,14 +123,18 @@ __all__ = [
     "TrunklineError",
     "TurnRuntime",
     "UserMessage",
+    "Workflow",
+    "WorkflowBuilder",
     "__version__",
     "agent",
     "from_a2a",
     "from_langgraph",
     "from_workflow",
     "get_turn_runtime",
+    "load_workflow",
     "message_type",
     "run",
+    "save_workflow",
     "serve",
 ]
 
@@ -177,13 +184,17 @@ _MODULES = {
     "TrunklineError": "trunkline.errors",
     "TurnRuntime": "trunkline.tasks.turn_runtime",
     "UserMessage": "trunkline.messaging.types",
+    "Workflow": "trunkline.workflows.definition",
+    "WorkflowBuilder": "trunkline.workflows.builders",
     "agent": "trunkline.agents.authoring",
     "from_a2a": "trunkline.mesh.remotes",
     "from_langgraph": "trunkline.agents.langgraph",
     "from_workflow": "trunkline.workflows.agent",
     "get_turn_runtime": "trunkline.tasks.context",
+    "load_workflow": "trunkline.workflows.validation",
     "message_type": "trunkline.messaging.types",
     "run": "trunkline.agents.process",
+    "save_workflow": "trunkline.workflows.builders",
     "serve": "trunkline.agents.process",
 }
 

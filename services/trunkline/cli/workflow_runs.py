@@ -14,7 +14,8 @@ from trunkline.errors import InvalidArgumentError
 from trunkline.tasks.lifecycle import state_name
 from trunkline.tasks.pausing import PAUSED_KEY
 from trunkline.v1 import snapshot_pb2
-from trunkline.workflows.loading import SUFFIXES, read_workflow_file
+from trunkline.workflows.loading import SUFFIXES
+from trunkline.workflows.validation import load_workflow
 from trunkline.workflows.versions import WorkflowVersions
 
 
@@ -29,7 +30,7 @@ async def run_workflow(
     """
     if Path(target).suffix not in SUFFIXES:
         return await _ask(target, text, url, api_key, timeout_s, as_json=as_json)
-    workflow = read_workflow_file(Path(target))
+    workflow = load_workflow(target)
     if url is not None:
         problem = f"runs on a mesh of its own; give the mesh `--workflow {target}`, and run"
         raise InvalidArgumentError("a file", f"{problem} {workflow.name!r} by its name")

@@ -35,6 +35,7 @@ from trunkline.workflows.run_values import (
     check_output,
     read_input,
 )
+from trunkline.workflows.validation import load_workflow
 from trunkline.workflows.versions import WorkflowVersions
 
 # Branches and joins of parallel nodes are steps of the graph, too.
@@ -79,9 +80,7 @@ def from_workflow(*workflows: Workflow | str | Path) -> FunctionAgent:
 def _read(workflow: Workflow | str | Path) -> Workflow:
     if isinstance(workflow, Workflow):
         return workflow
-    from trunkline.workflows.loading import read_workflow_file
-
-    return read_workflow_file(Path(workflow))
+    return load_workflow(workflow)
 
 
 @dataclass(slots=True)

@@ -40,11 +40,16 @@ def parse_duration(text: str) -> float:
     return float(number) * _UNITS[text[len(number) :]]
 
 
+BUILT_IN_ACTIONS: Final[Mapping[str, tuple[str, ...]]] = {"broadcast": (), "send": ("recipient",)}
+"""The handlers of actions that are no Python functions, with the `config` that they need."""
+
 JsonSchema: TypeAlias = Mapping[str, Any]
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, populate_by_name=True, use_attribute_docstrings=True
+    )
 
 
 class Retry(_Model):
@@ -190,8 +195,8 @@ class Edge(_Model):
     source: NodeId = Field(alias="from")
     target: NodeId = Field(alias="to")
     condition: str = ""
-    """Followed only if the node's label is this one. Empty: always, unless the node failed. A node that
-    failed has the label `failed`; without an edge for it, the run fails."""
+    """Followed only if the node's label is this one. Empty: always, unless the node failed. A node
+    that failed has the label `failed`; without an edge for it, the run fails."""
     priority: int = 0
     """Of several edges that fit, the highest is followed; of equal ones the first."""
 
@@ -218,3 +223,9 @@ class Workflow(_Model):
     limits: Limits = Limits()
     nodes: Annotated[Sequence[Node], Field(min_length=1)]
     edges: Sequence[Edge] = ()
+
+
+def build_workflow_schema() -> dict[str, Any]:
+    """Return the JSON schema of workflow files, by which editors complete and check them."""
+    schema = Workflow.model_json_schema(by_alias=True)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from trunkline.errors import ConfigurationError
-from trunkline.workflows.definition import ActionNode, ConditionNode, Workflow
-from trunkline.workflows.nodes import ACTIONS, Function
+from trunkline.workflows.definition import Workflow
+from trunkline.workflows.handlers import list_functions
+from trunkline.workflows.nodes import Function
 
 
 def load_function(name: str) -> Function:
@@ -35,9 +36,4 @@ def load_function(name: str) -> Function:
 
 def load_functions(workflow: Workflow) -> Mapping[str, Function]:
     """Return the functions of a workflow, by `module:name`. Raises as `load_function`."""
-    names = {
-        node.handler
-        for node in workflow.nodes
-        if isinstance(node, ActionNode | ConditionNode) and node.handler
-    }
-    return {name: load_function(name) for name in sorted(names - ACTIONS.keys())}
+    return {name: load_function(name) for name in list_functions(workflow)}

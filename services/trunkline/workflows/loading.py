@@ -1,16 +1,15 @@
 """Reads the workflow files of a mesh, and makes agents of them."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, Final
 
 from trunkline.agents.authoring import FunctionAgent
-from trunkline.errors import ConfigurationError
 from trunkline.workflows.agent import from_workflow
-from trunkline.workflows.definition import Workflow
+from trunkline.workflows.validation import load_workflow
+
+if TYPE_CHECKING:
+    from trunkline.workflows.definition import Workflow
 
 SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 
@@ -23,7 +22,7 @@ def load_workflow_agents(paths: Sequence[str | Path]) -> list[FunctionAgent]:
     """
     by_name: dict[str, list[Workflow]] = {}
     for file in list_workflow_files(paths):
-        workflow = read_workflow_file(file)
+        workflow = load_workflow(file)
         by_name.setdefault(workflow.name, []).append(workflow)
     return [from_workflow(*workflows) for workflows in by_name.values()]
 
@@ -37,19 +36,3 @@ def list_workflow_files(paths: Sequence[str | Path]) -> list[Path]:
         else:
             files.append(path)
     return files
-
-
-def read_workflow_file(path: Path) -> Workflow:
-    """Read one workflow.
-
-    Raises:
-        ConfigurationError: the file is missing or not valid.
-    """
-    import yaml
-
-    try:
-        text = path.read_text(encoding="utf-8")
-        value: Any = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-        return Workflow.model_validate(value)
-    except (OSError, ValueError, yaml.YAMLError, ValidationError) as error:
-        raise ConfigurationError(str(path), str(error)) from error

@@ -12,7 +12,7 @@ FAILED: Final = "failed"
 """The label of a node that failed."""
 
 Scope: TypeAlias = tuple[tuple[str, int], ...]
-"""The branches that a node is in, outermost first: parallel nodes, and the numbers of their edges."""
+"""The branches that a node is in, outermost first: parallel nodes and the numbers of edges."""
 
 
 def find_edge(edges: Sequence[Edge], label: str) -> Edge | None:
