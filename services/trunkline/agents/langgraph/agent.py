@@ -84,10 +84,10 @@ def from_langgraph(  # noqa: PLR0913  a card's fields, and how a graph is used
     checkpointer. If it has none, the host's checkpoint file is used, which survives a restart.
     Tasks run one at a time, each on a copy of the thread that replaces the thread when the task
     completes. With `memory=False` each task begins anew, and tasks of one context run at once. When
-    the host dies, the graph resumes from its last checkpoint, and unfinished nodes
-    run again. Without a durable checkpoint the task fails, unless it is `repeatable`. A turn takes
-    at most `step_limit` steps, else the limit in the graph's config, else STEP_LIMIT. Each step
-    writes a checkpoint.
+    the host dies, the graph resumes from its last checkpoint, and unfinished nodes run again.
+    Without a durable checkpoint the task fails, unless it is `repeatable`. A turn takes at most
+    `step_limit` steps, else the limit in the graph's config, else STEP_LIMIT. Each step writes a
+    checkpoint.
 
     Raises:
         ConfigurationError: the graph is not compiled, needs `input` and `output`, or the arguments
