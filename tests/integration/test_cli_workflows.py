@@ -119,15 +119,21 @@ async def test_a_file_runs_on_a_mesh_of_its_own_and_a_changed_one_needs_a_new_ve
 ) -> None:
     file = folder / "parrot.yaml"
     file.write_text(PARROT.replace("polly", "coco"))
-    variables = only_servers(folder)
-    ran = await run_command("workflow", "run", str(file), "hi", "--json", **variables)
+    ran = await run_command(
+        "workflow",
+        "run",
+        str(file),
+        "hi",
+        "--json",
+        TRUNKLINE_MCP_FILE=only_servers(folder)["TRUNKLINE_MCP_FILE"],
+    )
     assert (ran.exit, ran.json["answer"]) == (0, "coco says hi"), ran.err
 
     free = "127.0.0.1:0"
     changed = await run_command(
         *("up", "--workflow", str(file), "--http", free, "--a2a-grpc", free, "--mesh", free),
         *("--data", str(folder / "data")),
-        **variables,
+        TRUNKLINE_MCP_FILE=only_servers(folder)["TRUNKLINE_MCP_FILE"],
     )
     assert changed.exit != 0
     assert "give the changed workflow `version: 2`" in changed.err

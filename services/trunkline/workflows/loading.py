@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from trunkline.agents.authoring import FunctionAgent
+from trunkline.errors import ConfigurationError
 from trunkline.workflows.agent import from_workflow
 from trunkline.workflows.validation import load_workflow
 
@@ -28,11 +29,19 @@ def load_workflow_agents(paths: Sequence[str | Path]) -> list[FunctionAgent]:
 
 
 def list_workflow_files(paths: Sequence[str | Path]) -> list[Path]:
-    """Return the files, with those in the folders among them."""
+    """Return the files, with those in the folders among them.
+
+    Raises:
+        ConfigurationError: there is none in a folder.
+    """
     files: list[Path] = []
     for path in (Path(each).expanduser() for each in paths):
         if path.is_dir():
-            files += sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
+            found = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
+            if not found:
+                problem = f"has no workflow files ({', '.join(sorted(SUFFIXES))})"
+                raise ConfigurationError(str(path), problem)
+            files += found
         else:
             files.append(path)
     return files

@@ -1,20 +1,18 @@
 """The work of a workflow's nodes, each by its type."""
 
 import asyncio
-import inspect
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 from google.protobuf import json_format
-from langgraph.errors import GraphBubbleUp
 from langgraph.types import interrupt
 
 from trunkline import telemetry
 from trunkline.client.backoff import Backoff
-from trunkline.errors import AgentError, TrunklineError
+from trunkline.errors import TrunklineError
 from trunkline.redaction import redact_addresses
 from trunkline.tasks.calls import AgentAnswer
 from trunkline.tasks.content import Content
@@ -36,11 +34,10 @@ from trunkline.workflows.definition import (
     parse_duration,
 )
 from trunkline.workflows.expressions import VARIABLES, Expression, ExpressionError, render
+from trunkline.workflows.functions import Function, FunctionFailedError, call_function
 from trunkline.workflows.routing import OK
 from trunkline.workflows.waiting import wait_for_message
 
-Function: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, Any]], Any]
-"""A condition or an action in Python: takes the last result and the variables of the run."""
 _NO_RETRY: Final = Retry(attempts=1)
 _SUMMARY_CHARS: Final = 200
 VERSION_KEY: Final = "trunkline/workflow-version"
@@ -148,7 +145,7 @@ async def _attempt(node: Node, variables: Mapping[str, Any], run: WorkflowRun) -
         if not scope.expired():
             raise
         raise NodeFailure(f"it took longer than {node.timeout}") from None
-    except ExpressionError as error:
+    except (ExpressionError, FunctionFailedError) as error:
         raise NodeFailure(str(error)) from None
     except TrunklineError as error:
         raise NodeFailure(str(redact_addresses(error))) from error
@@ -223,7 +220,7 @@ async def _call_tool(node: ToolNode, variables: Mapping[str, Any], run: Workflow
 async def _choose(node: ConditionNode, variables: Mapping[str, Any], run: WorkflowRun) -> Result:
     last = variables["last"]
     if node.handler:
-        value = await _call(run.functions[node.handler], last, _public(variables))
+        value = await call_function(run.functions[node.handler], last, _public(variables))
         label = str(value).lower() if isinstance(value, bool) else str(value)
         return Result(last["text"], last["data"], label)
     for case in node.cases:
@@ -241,7 +238,7 @@ async def _act(node: ActionNode, variables: Mapping[str, Any], run: WorkflowRun)
         await ACTIONS[node.handler](run, last, config)
     elif node.handler:
         context = {**_public(variables), "config": config}
-        value = await _call(run.functions[node.handler], last, context)
+        value = await call_function(run.functions[node.handler], last, context)
         if value is not None:
             text, data = to_text(value), None if isinstance(value, str) else value
     return Result(text, data, values=values)
@@ -324,24 +321,6 @@ _WORK: Final[Mapping[type, Callable[..., Awaitable[Result]]]] = {
     WaitNode: _wait,
     WorkflowNode: _run_workflow,
 }
-
-
-async def _call(function: Function, *arguments: Any) -> Any:  # noqa: ANN401  a user's function
-    """Call a user's function, on a thread unless it is asynchronous."""
-    name = getattr(function, "__qualname__", "function")
-    try:
-        if inspect.iscoroutinefunction(function):
-            value = await function(*arguments)
-        else:
-            value = await asyncio.to_thread(function, *arguments)
-    except (asyncio.CancelledError, GraphBubbleUp, AgentError):
-        raise
-    except Exception as error:
-        raise NodeFailure(f"{name}: {type(error).__name__}: {error}") from error
-    try:
-        return json.loads(json.dumps(value))
-    except (TypeError, ValueError) as error:
-        raise NodeFailure(f"{name}: its result is not JSON: {error}") from None
 
 
 def _public(variables: Mapping[str, Any]) -> dict[str, Any]:
