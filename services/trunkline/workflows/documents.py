@@ -24,6 +24,8 @@ Keys: TypeAlias = tuple[str | int, ...]
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _STRING_TAG: Final = "tag:yaml.org,2002:str"
+# Libyaml's style of a plain text is empty, not None.
+_QUOTED_STYLES: Final = frozenset({"'", '"', "|", ">"})
 _CONSTANTS: Final[Mapping[str, Any]] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -172,12 +174,14 @@ class _Builder:
         position = Position(1, 1)
         try:
             for event in yaml.parse(text, Loader=_LOADER):
-                position = Position(event.start_mark.line + 1, event.start_mark.column + 1)
+                begin: Any = event.start_mark
+                position = Position(begin.line + 1, begin.column + 1)
                 self._take(event, position)
         except yaml.MarkedYAMLError as error:
-            mark: Any = error.problem_mark or error.context_mark
-            if mark is not None:
-                position = Position(mark.line + 1, mark.column + 1)
+            mark = error.problem_mark or error.context_mark
+            line, column = getattr(mark, "line", None), getattr(mark, "column", None)
+            if line is not None and column is not None:
+                position = Position(line + 1, column + 1)
             raise _SyntaxFault(position, _explain(text, position, error)) from None
         except (yaml.YAMLError, UnicodeError) as error:
             problem = " ".join(str(error).split("\n")[:1])
@@ -222,7 +226,7 @@ class _Builder:
         if self._open and isinstance(self._open[-1].value, dict) and self._open[-1].key is None:
             self._take_key(self._open[-1], text, position)
             return
-        is_text = event.style is not None and event.style in "'\"|>"
+        is_text = event.style in _QUOTED_STYLES
         value = text if is_text or event.tag == _STRING_TAG else _resolve(text)
         self._place(value, position)
         if event.anchor:

@@ -27,7 +27,7 @@ from trunkline.workflows.definition import (
     parse_duration,
 )
 from trunkline.workflows.documents import Fault, Keys
-from trunkline.workflows.expressions import Expression, ExpressionError, parse_template
+from trunkline.workflows.expressions import Expression, ExpressionError, parse_each
 from trunkline.workflows.graph_checks import WorkflowGraph
 from trunkline.workflows.handlers import find_function_problem
 from trunkline.workflows.reader import WorkflowSource, convert_source, read_source, suggest
@@ -286,13 +286,11 @@ class _Checks:
         if isinstance(value, str):
             if "$" not in value:
                 return
-            try:
-                template = parse_template(value)
-            except ExpressionError as error:
-                self._add(keys, str(error))
-                return
-            for expression in template.expressions:
-                self._check_names(keys, expression, node_id, has_message=False)
+            for expression in parse_each(value):
+                if isinstance(expression, ExpressionError):
+                    self._add(keys, str(expression))
+                else:
+                    self._check_names(keys, expression, node_id, has_message=False)
         elif isinstance(value, Mapping):
             for key, item in value.items():
                 self._check_templates((*keys, key), item, node_id)
