@@ -31,6 +31,8 @@ _CONSTANTS: Final[Mapping[str, Any]] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
+# Escapes of JSON for characters beyond 16 bits, behind an even number of backslashes.
+_SURROGATES: Final = re.compile(r"((?<!\\)(?:\\\\)*)((?:\\u[dD][89a-fA-F][0-9a-fA-F]{2})+)")
 _INTEGER: Final = re.compile(r"[-+]?[0-9]{1,18}")
 _NUMBER: Final = re.compile(
     r"[-+]?(\.[0-9]{1,40}|[0-9]{1,40}(\.[0-9]{0,40})?)([eE][-+]?[0-9]{1,3})?"
@@ -137,8 +139,15 @@ def _check_json(text: str) -> str:
         raise _SyntaxFault(Position(1, 1), problem) from None
     except ValueError as error:
         raise _SyntaxFault(Position(1, 1), f"is not JSON: {error}") from None
-    # Tabs are only between values: in texts, JSON escapes them. YAML does not take all of them.
-    return text.replace("\t", " ")
+    # Tabs are only between values: in texts, JSON escapes them. YAML does not take all of them,
+    # and no escapes in pairs.
+    return _SURROGATES.sub(_join_surrogates, text.replace("\t", " "))
+
+
+def _join_surrogates(match: re.Match[str]) -> str:
+    units = [int(unit[2:], 16) for unit in re.findall(r"\\u\w{4}", match[2])]
+    text = "".join(map(chr, units)).encode("utf-16-le", "surrogatepass")
+    return match[1] + text.decode("utf-16-le", "replace")
 
 
 def _refuse_constant(name: str) -> None:
@@ -220,9 +229,6 @@ class _Builder:
 
     def _take_scalar(self, event: Any, position: Position) -> None:  # noqa: ANN401
         text = event.value
-        if any("\ud800" <= character <= "\udfff" for character in text):
-            # JSON writes characters beyond 16 bits as pairs.
-            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         if self._open and isinstance(self._open[-1].value, dict) and self._open[-1].key is None:
             self._take_key(self._open[-1], text, position)
             return

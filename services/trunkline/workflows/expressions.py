@@ -83,7 +83,7 @@ class Expression:
             column = _find_word(code, unknown[0])
             near = _suggest(unknown[0], VARIABLES)
             raise ExpressionError(f"column {column}: unknown variable {unknown[0]!r}; {near}")
-        functions = {name for name in program.functions() if name.isidentifier() and name[0] != "_"}
+        functions = {name for name in program.functions() if name.isidentifier()}
         unknown = sorted(functions - FUNCTIONS)
         if unknown:
             column, known = _find_word(code, unknown[0]), {*FUNCTIONS, *LOOPS, "has"}
