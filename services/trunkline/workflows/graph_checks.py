@@ -53,6 +53,11 @@ class WorkflowGraph:
             self._targets[edge.source].add(edge.target)
             self._origins[edge.target].add(edge.source)
 
+    @property
+    def is_complete(self) -> bool:
+        """True if all edges lead to nodes. Else the ways through the graph are not known."""
+        return not self._broken
+
     def keys_of(self, node_id: str) -> Keys:
         """Return the path of a node in its file."""
         return ("nodes", self._source.nodes[node_id][0])
@@ -66,7 +71,8 @@ class WorkflowGraph:
         self._check_names()
         starts = self._check_start()
         self._check_ends()
-        if starts:
+        # An edge with a wrong name may lead to any node.
+        if starts and self.is_complete:
             self._check_ways(starts)
         for node_id, node in self.nodes.items():
             if node is not None:

@@ -333,7 +333,7 @@ class _Checks:
             self._add(keys, problem + suggest(name, list(self.graph.nodes)))
             return
         earlier = self.graph.find_earlier(node_id)
-        if name not in earlier:
+        if name not in earlier and self.graph.is_complete:
             problem = f"`nodes.{name}`: node {name!r} can't have run before {node_id!r}"
             self._add(keys, f"{problem}; {suggest(name, sorted(earlier))}")
 
@@ -347,7 +347,7 @@ class _Checks:
     def _check_data(self, keys: Keys, name: str, node_id: str) -> None:
         earlier = self.graph.find_earlier(node_id)
         known = {each for action in earlier for each in self.data_names.get(action, ())}
-        if name not in known:
+        if name not in known and self.graph.is_complete:
             problem = f"`data.{name}`: no action before this node sets it; "
             self._add(keys, problem + suggest(name, sorted(known)))
 
