@@ -189,7 +189,7 @@ def dump_workflow(workflow: Workflow, file_format: str = "yaml") -> str:
     text: str = yaml.dump(
         value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100, indent=2
     )
-    return cast("str", text)
+    return text
 
 
 def workflow_to_dict(workflow: Workflow) -> dict[str, Any]:

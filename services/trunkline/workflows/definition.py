@@ -228,4 +228,8 @@ class Workflow(_Model):
 def build_workflow_schema() -> dict[str, Any]:
     """Return the JSON schema of workflow files, by which editors complete and check them."""
     schema = Workflow.model_json_schema(by_alias=True)
+    for name, definition in schema["$defs"].items():
+        if name.endswith("Node"):
+            # It selects the other fields. In Python, the class does.
+            definition["required"] = ["type", *definition.get("required", ())]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -24,11 +24,15 @@ Keys: TypeAlias = tuple[str | int, ...]
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _STRING_TAG: Final = "tag:yaml.org,2002:str"
+# Libyaml's style of a plain text is empty, not None.
+_QUOTED_STYLES: Final = frozenset({"'", '"', "|", ">"})
 _CONSTANTS: Final[Mapping[str, Any]] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
+# Escapes of JSON for characters beyond 16 bits, behind an even number of backslashes.
+_SURROGATES: Final = re.compile(r"((?<!\\)(?:\\\\)*)((?:\\u[dD][89a-fA-F][0-9a-fA-F]{2})+)")
 _INTEGER: Final = re.compile(r"[-+]?[0-9]{1,18}")
 _NUMBER: Final = re.compile(
     r"[-+]?(\.[0-9]{1,40}|[0-9]{1,40}(\.[0-9]{0,40})?)([eE][-+]?[0-9]{1,3})?"
@@ -135,8 +139,15 @@ def _check_json(text: str) -> str:
         raise _SyntaxFault(Position(1, 1), problem) from None
     except ValueError as error:
         raise _SyntaxFault(Position(1, 1), f"is not JSON: {error}") from None
-    # Tabs are only between values: in texts, JSON escapes them. YAML does not take all of them.
-    return text.replace("\t", " ")
+    # Tabs are only between values: in texts, JSON escapes them. YAML does not take all of them,
+    # and no escapes in pairs.
+    return _SURROGATES.sub(_join_surrogates, text.replace("\t", " "))
+
+
+def _join_surrogates(match: re.Match[str]) -> str:
+    units = [int(unit[2:], 16) for unit in re.findall(r"\\u\w{4}", match[2])]
+    text = "".join(map(chr, units)).encode("utf-16-le", "surrogatepass")
+    return match[1] + text.decode("utf-16-le", "replace")
 
 
 def _refuse_constant(name: str) -> None:
@@ -172,12 +183,14 @@ class _Builder:
         position = Position(1, 1)
         try:
             for event in yaml.parse(text, Loader=_LOADER):
-                position = Position(event.start_mark.line + 1, event.start_mark.column + 1)
+                begin: Any = event.start_mark
+                position = Position(begin.line + 1, begin.column + 1)
                 self._take(event, position)
         except yaml.MarkedYAMLError as error:
-            mark: Any = error.problem_mark or error.context_mark
-            if mark is not None:
-                position = Position(mark.line + 1, mark.column + 1)
+            mark = error.problem_mark or error.context_mark
+            line, column = getattr(mark, "line", None), getattr(mark, "column", None)
+            if line is not None and column is not None:
+                position = Position(line + 1, column + 1)
             raise _SyntaxFault(position, _explain(text, position, error)) from None
         except (yaml.YAMLError, UnicodeError) as error:
             problem = " ".join(str(error).split("\n")[:1])
@@ -216,13 +229,10 @@ class _Builder:
 
     def _take_scalar(self, event: Any, position: Position) -> None:  # noqa: ANN401
         text = event.value
-        if any("\ud800" <= character <= "\udfff" for character in text):
-            # JSON writes characters beyond 16 bits as pairs.
-            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         if self._open and isinstance(self._open[-1].value, dict) and self._open[-1].key is None:
             self._take_key(self._open[-1], text, position)
             return
-        is_text = event.style is not None and event.style in "'\"|>"
+        is_text = event.style in _QUOTED_STYLES
         value = text if is_text or event.tag == _STRING_TAG else _resolve(text)
         self._place(value, position)
         if event.anchor:

@@ -6,11 +6,11 @@ CEL; it can't reach Python.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import cel
 
@@ -46,6 +46,7 @@ _CHAIN: Final = re.compile(
 _INDEX: Final = re.compile(r"""\[\s*(?:'(\w+)'|"(\w+)")\s*\]""")
 _PLACE: Final = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)")
 _OPENING: Final = "${"
+_T = TypeVar("_T")
 
 
 class ExpressionError(ValueError):
@@ -82,7 +83,7 @@ class Expression:
             column = _find_word(code, unknown[0])
             near = _suggest(unknown[0], VARIABLES)
             raise ExpressionError(f"column {column}: unknown variable {unknown[0]!r}; {near}")
-        functions = {name for name in program.functions() if name.isidentifier() and name[0] != "_"}
+        functions = {name for name in program.functions() if name.isidentifier()}
         unknown = sorted(functions - FUNCTIONS)
         if unknown:
             column, known = _find_word(code, unknown[0]), {*FUNCTIONS, *LOOPS, "has"}
@@ -104,7 +105,9 @@ class Expression:
             return _to_json(self._program.execute(values))
         except KeyError as error:
             raise ExpressionError(f"{self.source}: there is no {error.args[0]!r}") from None
-        except Exception as error:
+        except BaseException as error:
+            if not _is_of_library(error):
+                raise
             raise ExpressionError(f"{self.source}: {_shorten(error)}") from None
 
     def _select(self, variables: Mapping[str, Any]) -> dict[str, Any]:
@@ -160,7 +163,9 @@ def _limit_values(code: str) -> int | None:
 def _compile(source: str) -> Any:  # noqa: ANN401  a program of the library
     try:
         return cel.compile(source)
-    except Exception as error:  # noqa: BLE001  the library raises many types
+    except BaseException as error:
+        if not _is_of_library(error):
+            raise
         places = _PLACE.findall(str(error))
         # The parser's own fault comes after those that follow from it.
         chosen = next((place for place in places if "Syntax error" in place[2]), None)
@@ -169,11 +174,11 @@ def _compile(source: str) -> Any:  # noqa: ANN401  a program of the library
         problem = problem.replace("mismatched input '<EOF>'", "it ends too early")
         place = f"line {line}, column {column}" if line != "1" else f"column {column}"
         raise ExpressionError(f"is not CEL: {place}: {problem}") from None
-    except BaseException as error:  # its panics are no Exception
-        # Faults of the library's parser are no Exception.
-        if type(error).__name__ != "PanicException":
-            raise
-        raise ExpressionError("is not CEL") from None
+
+
+def _is_of_library(error: BaseException) -> bool:
+    """Return whether an error is the library's: its panics are no `Exception`."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def _find_references(source: str) -> tuple[tuple[str, ...], ...]:
@@ -230,7 +235,7 @@ class Template:
         Raises:
             ExpressionError: an expression in it is wrong, or has no end.
         """
-        return cls(source, tuple(_split(source)))
+        return cls(source, tuple(_split(source, Expression.parse)))
 
     @property
     def expressions(self) -> list[Expression]:
@@ -280,7 +285,22 @@ def iterate_texts(value: Any) -> Iterator[str]:  # noqa: ANN401  a JSON value
             yield from iterate_texts(item)
 
 
-def _split(source: str) -> Iterator[str | Expression]:
+def parse_each(source: str) -> list[Expression | ExpressionError]:
+    """Return the expressions of a text; in place of each that is wrong, its error."""
+
+    def parse(expression: str) -> Expression | ExpressionError:
+        try:
+            return Expression.parse(expression)
+        except ExpressionError as error:
+            return error
+
+    try:
+        return [piece for piece in _split(source, parse) if not isinstance(piece, str)]
+    except ExpressionError as error:
+        return [error]
+
+
+def _split(source: str, parse: Callable[[str], _T]) -> Iterator[str | _T]:
     position, text = 0, ""
     while (start := source.find(_OPENING, position)) >= 0:
         if start > 0 and source[start - 1] == "$":
@@ -292,7 +312,7 @@ def _split(source: str) -> Iterator[str | Expression]:
         if text:
             yield text
             text = ""
-        yield Expression.parse(source[start + len(_OPENING) : end])
+        yield parse(source[start + len(_OPENING) : end])
         position = end + 1
     if text or position < len(source):
         yield text + source[position:]
@@ -338,7 +358,7 @@ def _to_json(value: Any) -> Any:  # noqa: ANN401  a value of CEL
     return str(value)
 
 
-def _shorten(error: Exception) -> str:
+def _shorten(error: BaseException) -> str:
     """Return the first line of the library's text, without its own prefix."""
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     return text.rpartition("ERROR: <input>:")[2] if "ERROR: <input>:" in text else text

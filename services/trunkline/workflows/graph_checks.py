@@ -43,10 +43,20 @@ class WorkflowGraph:
         self._outgoing: dict[str, list[tuple[int, Edge]]] = {node_id: [] for node_id in self.nodes}
         self._targets: dict[str, set[str]] = {node_id: set() for node_id in self.nodes}
         self._origins: dict[str, set[str]] = {node_id: set() for node_id in self.nodes}
-        for index, edge in self.edges:
-            self._outgoing[edge.source].append((index, edge))
+        self._broken: set[str] = set()
+        for index, edge in source.edges:
+            if edge.source in self.nodes:
+                self._outgoing[edge.source].append((index, edge))
+                if edge.target not in self.nodes:
+                    self._broken.add(edge.source)
+        for _, edge in self.edges:
             self._targets[edge.source].add(edge.target)
             self._origins[edge.target].add(edge.source)
+
+    @property
+    def is_complete(self) -> bool:
+        """True if all edges lead to nodes. Else the ways through the graph are not known."""
+        return not self._broken
 
     def keys_of(self, node_id: str) -> Keys:
         """Return the path of a node in its file."""
@@ -61,7 +71,8 @@ class WorkflowGraph:
         self._check_names()
         starts = self._check_start()
         self._check_ends()
-        if starts:
+        # An edge with a wrong name may lead to any node.
+        if starts and self.is_complete:
             self._check_ways(starts)
         for node_id, node in self.nodes.items():
             if node is not None:
@@ -100,15 +111,16 @@ class WorkflowGraph:
             if None not in self.nodes.values():
                 self._document.add(("nodes",), "there is no end; add a node of type end")
             return
-        # A node with faults may be anything, also an end.
-        open_ends = [node_id for node_id, node in self.nodes.items() if node is None]
-        arriving = _follow([*ends, *open_ends], self._origins) | {*ends, *open_ends}
+        # A node with faults may be an end, and an edge with faults may lead to one.
+        unknown = [node_id for node_id, node in self.nodes.items() if node is None]
+        goals = {*ends, *unknown, *self._broken}
+        arriving = _follow(goals, self._origins) | goals
         for node_id in self.nodes:
             if node_id not in arriving:
                 problem = (
                     "has no way to an end; add an edge to the node that follows"
                     if not self._outgoing[node_id]
-                    else "has no way to an end: its edges lead in a circle; add an edge out of it"
+                    else "has no way to an end: no edge leads to one; add an edge out of here"
                 )
                 self._document.add(self.keys_of(node_id), problem)
         for index, edge in self.edges:
@@ -189,7 +201,9 @@ class WorkflowGraph:
                 problem = "has less than two branches; add edges, or make it another node"
                 self._document.add(self.keys_of(node_id), problem)
             for index, edge in edges:
-                if edge.target != join and join not in _follow([edge.target], self._targets):
+                if edge.target not in self.nodes or edge.target == join:
+                    continue
+                if join not in _follow([edge.target], self._targets):
                     problem = f"this branch does not arrive at the join {join!r}; lead it there"
                     self._document.add(("edges", index), problem)
         if is_complete and joins:
@@ -201,6 +215,8 @@ class WorkflowGraph:
         while pending:
             node_id = pending.pop()
             for number, (index, edge) in enumerate(self._outgoing[node_id]):
+                if edge.target not in self.nodes:
+                    continue
                 scope = scopes[node_id]
                 if node_id in joins:
                     scope = (*scope, (node_id, number))

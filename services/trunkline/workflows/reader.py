@@ -118,6 +118,7 @@ def _read_nodes(source: WorkflowSource, values: Any) -> None:  # noqa: ANN401  a
             node_type = value.get("type") if isinstance(value, dict) else None
             known = NODE_TYPES.get(node_type) if isinstance(node_type, str) else None
             _add_faults(document, keys, known, error)
+            node = _read_rest(value, error)
         node_id = value.get("id") if isinstance(value, dict) else None
         if not isinstance(node_id, str):
             continue
@@ -127,6 +128,21 @@ def _read_nodes(source: WorkflowSource, values: Any) -> None:  # noqa: ANN401  a
             document.add((*keys, "id"), problem)
             continue
         source.nodes[node_id] = (index, node)
+
+
+def _read_rest(value: Any, error: ValidationError) -> Node | None:  # noqa: ANN401  a JSON value
+    """Return a node without its fields that have faults, so that the others are checked; or None.
+
+    The source has faults, so the node is never run.
+    """
+    # In front of the field is the type of the node.
+    wrong = {details["loc"][1] for details in error.errors() if len(details["loc"]) > 1}
+    if not isinstance(value, dict) or "id" in wrong or not wrong & value.keys():
+        return None
+    try:
+        return _NODE.validate_python({key: item for key, item in value.items() if key not in wrong})
+    except ValidationError:
+        return None
 
 
 def _read_edges(source: WorkflowSource, values: Any) -> None:  # noqa: ANN401  a JSON value
@@ -167,7 +183,7 @@ def _describe(details: Any, place: Keys, model: type[Any] | None) -> str:  # noq
     """Return what is wrong, and what would be right."""
     kind, value, context = details["type"], details["input"], details.get("ctx", {})
     name = str(place[-1]) if place else ""
-    fields = _list_fields(model)
+    fields = _list_fields(model, place)
     match kind:
         case "missing":
             return "is missing"
@@ -191,9 +207,19 @@ def _describe(details: Any, place: Keys, model: type[Any] | None) -> str:  # noq
     return text[:1].lower() + text[1:]
 
 
-def _list_fields(model: type[Any] | None) -> list[str]:
+def _list_fields(model: type[Any] | None, place: Keys) -> list[str]:
+    """Return the fields that the object around a place may have."""
+    for key in place[:-1]:
+        if isinstance(key, str):
+            annotation = getattr(model, "model_fields", {})[key].annotation
+            models = [each for each in (annotation, *get_args(annotation)) if _has_fields(each)]
+            model = models[0] if models else None
     fields = getattr(model, "model_fields", {})
     return [info.alias or name for name, info in fields.items()]
+
+
+def _has_fields(annotation: object) -> bool:
+    return hasattr(annotation, "model_fields")
 
 
 def convert_dictionary_form(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -27,7 +27,7 @@ from trunkline.workflows.definition import (
     parse_duration,
 )
 from trunkline.workflows.documents import Fault, Keys
-from trunkline.workflows.expressions import Expression, ExpressionError, parse_template
+from trunkline.workflows.expressions import Expression, ExpressionError, parse_each
 from trunkline.workflows.graph_checks import WorkflowGraph
 from trunkline.workflows.handlers import find_function_problem
 from trunkline.workflows.reader import WorkflowSource, convert_source, read_source, suggest
@@ -286,13 +286,11 @@ class _Checks:
         if isinstance(value, str):
             if "$" not in value:
                 return
-            try:
-                template = parse_template(value)
-            except ExpressionError as error:
-                self._add(keys, str(error))
-                return
-            for expression in template.expressions:
-                self._check_names(keys, expression, node_id, has_message=False)
+            for expression in parse_each(value):
+                if isinstance(expression, ExpressionError):
+                    self._add(keys, str(expression))
+                else:
+                    self._check_names(keys, expression, node_id, has_message=False)
         elif isinstance(value, Mapping):
             for key, item in value.items():
                 self._check_templates((*keys, key), item, node_id)
@@ -335,7 +333,7 @@ class _Checks:
             self._add(keys, problem + suggest(name, list(self.graph.nodes)))
             return
         earlier = self.graph.find_earlier(node_id)
-        if name not in earlier:
+        if name not in earlier and self.graph.is_complete:
             problem = f"`nodes.{name}`: node {name!r} can't have run before {node_id!r}"
             self._add(keys, f"{problem}; {suggest(name, sorted(earlier))}")
 
@@ -349,7 +347,7 @@ class _Checks:
     def _check_data(self, keys: Keys, name: str, node_id: str) -> None:
         earlier = self.graph.find_earlier(node_id)
         known = {each for action in earlier for each in self.data_names.get(action, ())}
-        if name not in known:
+        if name not in known and self.graph.is_complete:
             problem = f"`data.{name}`: no action before this node sets it; "
             self._add(keys, problem + suggest(name, sorted(known)))
 

@@ -1,1 +1,1 @@
-"""Workflows for tests, and a mesh that runs them."""
+"""Workflow files, workflows and their hosts, for tests."""
