@@ -23,7 +23,7 @@ tags: [parrot]
 nodes:
   - {id: start, type: start}
   - {id: ask, type: agent, agent: echo, message: "polly says ${input.text}"}
-  - {id: end, type: end}
+  - {id: end, type: end, output: "${nodes.ask.text}"}
 edges:
   - {from: start, to: ask}
   - {from: ask, to: end}
