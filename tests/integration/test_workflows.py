@@ -11,12 +11,14 @@ from harness.agents.inline_agents import status_texts, texts
 from harness.mesh.small_mesh import SmallMesh, open_small_mesh
 from harness.workflows.building import action_node, agent_node, build
 from harness.workflows.messages import serve_messages
-from trunkline import TaskContext, agent, from_workflow
+from trunkline import TaskContext, TaskState, agent, from_workflow
 from trunkline.errors import ConfigurationError, UnsupportedOperationError
 from trunkline.messaging.conversion import build_envelope
+from trunkline.messaging.store import EnvelopeFilter
 from trunkline.tasks.content import to_json
 from trunkline.tasks.lifecycle import TERMINAL, State
 from trunkline.tasks.pausing import PAUSED_KEY
+from trunkline.testing import mesh as open_mesh
 from trunkline.v1 import message_pb2, message_service_pb2, snapshot_pb2, task_service_pb2
 from trunkline.workflows.definition import Workflow
 from trunkline.workflows.versions import WorkflowVersions
@@ -385,6 +387,7 @@ async def test_waits_end_by_time_by_a_message_that_fits_or_by_their_limit(
         "waiter",
         {"id": "nap", "type": "wait", "duration": "10ms"},
         action_node("tell", handler="send", config={"recipient": "echo", "text": "wake up"}),
+        action_node("shout", handler="broadcast", config={"room": "hall", "text": "all awake"}),
         {"id": "first", "type": "wait", "message": "user_message", "when": "message.text != 'no'"},
         {"id": "second", "type": "wait", "message": "user_message", "duration": "30s", "when": GO},
         {"id": "third", "type": "wait", "message": "user_message", "duration": "50ms", "when": GO},
@@ -394,7 +397,7 @@ async def test_waits_end_by_time_by_a_message_that_fits_or_by_their_limit(
                 "all": ["${nodes.first.text}", "${nodes.second.text}", "${nodes.third.label}"]
             },
         },
-        edges="""start > nap > tell > first > second > third > end: timeout
+        edges="""start > nap > tell > shout > first > second > third > end: timeout
             third > end""",
     )
     await mesh.join(from_workflow(flow))
@@ -408,6 +411,8 @@ async def test_waits_end_by_time_by_a_message_that_fits_or_by_their_limit(
 
     assert data(ended) == {"all": ["yes", "go", "timeout"]}, status_texts(ended)
     assert "wake up" in helpers.asked
+    said = await user.read_page(EnvelopeFilter(room="hall"))
+    assert [each.envelope.correlation_id for each in said.envelopes] == [task.context_id]
     # The messages to the workflow have begun no runs.
     request = task_service_pb2.ListTasksRequest(agent="waiter")
     listed = await mesh.client("waiter").list_tasks(request)
@@ -469,6 +474,32 @@ async def test_a_task_ends_on_its_version_and_new_ones_take_the_current(
     assert answers == [["one"], ["two"], ["one"], ["two"]]
     unknown = await send(mesh, "story", text="hi", metadata={"trunkline/workflow-version": 7})
     assert "there is no version 7; there are: 1, 2" in status_texts(unknown)
+
+
+async def test_a_run_ends_on_its_version_after_a_restart_with_a_newer_file(tmp_path: Path) -> None:
+    async with open_mesh(from_workflow(version(1, "one")), data_dir=tmp_path) as before:
+        waiting = await before.ask("hi")
+        assert waiting.state is TaskState.INPUT_REQUIRED
+    async with open_mesh(from_workflow(version(2, "two")), data_dir=tmp_path) as after:
+        new = await after.ask("hi")
+        assert (await after.ask("approve", task=waiting)).text == "one"
+        assert (await after.ask("approve", task=new)).text == "two"
+    with pytest.raises(ConfigurationError, match="give the changed workflow `version: 3`"):
+        async with open_mesh(from_workflow(version(2, "changed")), data_dir=tmp_path):
+            pass
+
+
+async def test_a_run_has_a_time_limit(mesh: SmallMesh, helpers: Helpers) -> None:
+    flow = build(
+        "hurried",
+        agent_node("hold", "gated"),
+        edges="start > hold > end",
+        limits={"time": "300ms"},
+    )
+    failed = await run(mesh, flow)
+
+    assert failed.task.status.state == State.TASK_STATE_FAILED
+    assert "deadline" in status_texts(failed)
 
 
 async def test_a_workflow_runs_another_one_of_a_version(mesh: SmallMesh, helpers: Helpers) -> None:
