@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trunkline.agents.authoring import FunctionAgent, agent
-    from trunkline.agents.langgraph import from_langgraph
+    from trunkline.agents.langgraph import from_langgraph, get_task
     from trunkline.agents.plugins import (
         AgentPlugin,
         McpServer,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         UserMessage,
         message_type,
     )
-    from trunkline.task_states import TaskState
+    from trunkline.task_states import TaskOutcome, TaskState
     from trunkline.tasks.approvals import ApprovalAnswer, ApprovalDecision
     from trunkline.tasks.calls import AgentAnswer, AgentStream, ToolResult
     from trunkline.tasks.context import TaskContext, get_turn_runtime
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from trunkline.tasks.turn_runtime import TurnRuntime
     from trunkline.tasks.writers import ArtifactWriter, PlanWriter, ToolCall
     from trunkline.v1.agent_card_pb2 import AgentSkill
+    from trunkline.v1.artifact_pb2 import Artifact
     from trunkline.v1.event_pb2 import PlanStep
     from trunkline.v1.message_pb2 import Message
     from trunkline.v1.part_pb2 import Part
@@ -86,6 +87,7 @@ __all__ = [
     "AgentStream",
     "ApprovalAnswer",
     "ApprovalDecision",
+    "Artifact",
     "ArtifactChange",
     "ArtifactWriter",
     "Broadcast",
@@ -116,6 +118,7 @@ __all__ = [
     "StatusChange",
     "SystemMessage",
     "TaskContext",
+    "TaskOutcome",
     "TaskState",
     "TextChunk",
     "ToolCall",
@@ -130,6 +133,7 @@ __all__ = [
     "from_a2a",
     "from_langgraph",
     "from_workflow",
+    "get_task",
     "get_turn_runtime",
     "load_workflow",
     "message_type",
@@ -147,6 +151,7 @@ _MODULES = {
     "AgentStream": "trunkline.tasks.calls",
     "ApprovalAnswer": "trunkline.tasks.approvals",
     "ApprovalDecision": "trunkline.tasks.approvals",
+    "Artifact": "trunkline.v1.artifact_pb2",
     "ArtifactChange": "trunkline_bridge.client.answers",
     "ArtifactWriter": "trunkline.tasks.writers",
     "Broadcast": "trunkline.messaging.types",
@@ -177,6 +182,7 @@ _MODULES = {
     "StatusChange": "trunkline_bridge.client.answers",
     "SystemMessage": "trunkline.messaging.types",
     "TaskContext": "trunkline.tasks.context",
+    "TaskOutcome": "trunkline.task_states",
     "TaskState": "trunkline.task_states",
     "TextChunk": "trunkline_bridge.client.answers",
     "ToolCall": "trunkline.tasks.writers",
@@ -190,6 +196,7 @@ _MODULES = {
     "from_a2a": "trunkline.mesh.remotes",
     "from_langgraph": "trunkline.agents.langgraph",
     "from_workflow": "trunkline.workflows.agent",
+    "get_task": "trunkline.agents.langgraph",
     "get_turn_runtime": "trunkline.tasks.context",
     "load_workflow": "trunkline.workflows.validation",
     "message_type": "trunkline.messaging.types",

@@ -50,7 +50,7 @@ TrunklineError                       .code .reason .retryable .metadata()
 └─ InternalError                     INTERNAL             INTERNAL   a defect
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import ClassVar, Final, Self
@@ -573,7 +573,22 @@ class AgentCallError(AgentError):
     task_id: str
     code: ClassVar[Code] = Code.FAILED_PRECONDITION
     reason: ClassVar[str] = "AGENT_CALL"
-    template: ClassVar[str] = "agent {agent!r} is {state}: {text}"
+    template: ClassVar[str] = "agent {agent!r} {verb}: {text}"
+    _verbs: ClassVar[Mapping[str, str]] = {
+        "failed": "failed",
+        "rejected": "rejected the request",
+        "canceled": "was canceled",
+        "input-required": "asks",
+        "auth-required": "needs credentials",
+    }
+
+    def __str__(self) -> str:
+        verb = self._verbs.get(self.state, f"is {self.state}")
+        text = self.template.format(agent=self.agent, verb=verb, text=self.text)
+        if self.state in ("input-required", "auth-required"):
+            return f"{text} (a call with check=False gets the question)"
+        # Some reasons name the agent themselves.
+        return self.text if self.text.startswith(f"agent {self.agent!r} ") else text
 
 
 @dataclass(eq=False)

@@ -12,6 +12,8 @@ from trunkline.printable import escape_controls, escape_json_controls
 
 # Attributes of every record. All others are fields of the event.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+# uvicorn adds its messages in colour.
+_STANDARD |= {"color_message"}
 
 # Libraries that log session ids, URLs with keys in them, and contents of messages.
 _SILENCED = ("mcp", "httpx2", "httpcore2")
@@ -70,7 +72,8 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "event": _message(record),
         }
-        entry = _event_fields(record) | entry
+        # An event can't replace these, which come first.
+        entry |= _event_fields(record) | entry
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         if record.stack_info:

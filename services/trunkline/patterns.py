@@ -15,8 +15,8 @@ PATTERN_LIMIT_CHARS = 4000
 _SIZE_LIMIT = 8000
 _GROUP_LIMIT = 50
 _MEMORY_LIMIT_BYTES = 512 << 10
-# The patterns that stay compiled. Together they take at most 100 MiB.
-_CACHE_SIZE = 200
+# The patterns that stay compiled. Together they take at most 150 MiB.
+_CACHE_SIZE = 300
 
 
 class InvalidPatternError(ValueError):

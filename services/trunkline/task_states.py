@@ -63,6 +63,17 @@ OUTCOME_KEY: Final = "trunkline/outcome"
 """The key of a task's outcome in its metadata, and in that of its last status."""
 
 
+FAILURES_NAMED_KEY: Final = "trunkline/failures-named"
+"""The key in the metadata of a failed status whose text names each step that failed.
+
+A supervisor above repeats such a text as it is.
+"""
+
+
+PARTS_MISSING_KEY: Final = "trunkline/parts-missing"
+"""The key in the metadata of a task that waits for input, and whose answer so far lacks a part."""
+
+
 class TaskOutcome(StrEnum):
     """The outcome of a task that has ended."""
 

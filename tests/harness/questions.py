@@ -51,7 +51,7 @@ class QuestionResult:
 
 
 def load_questions(name: str) -> list[Question]:
-    """Load a half of the table: `development` or `held_back`."""
+    """Load a half of the table, `development` or `held_back`, or `everyday`."""
     table = json.loads((_FOLDER / f"{name}.json").read_text("utf-8"))
     return [
         Question(case["kind"], case["question"], case["answer"], case.get("agents"))

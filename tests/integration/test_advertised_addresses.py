@@ -40,5 +40,5 @@ async def test_others_reach_a_host_at_its_advertised_address(tmp_path: Path) -> 
 async def test_a_host_without_a_reachable_address_does_not_start(tmp_path: Path) -> None:
     for words in (("serve", "agents", "echo"), ("serve", "tools")):
         result = await run_command(*words, *_ALL, folder=tmp_path)
-        assert result.exit == 1
+        assert result.exit == 2
         assert "give --advertise HOST, or HOST:PORT" in result.err

@@ -310,7 +310,7 @@ async def test_the_command_filters_the_log_of_a_running_mesh(tmp_path: Path) -> 
     assert f"task={task_id}" in plain.out
     assert len(plain.out.splitlines()) == 1
     wrong = await run_command("audit", *data, "--since", "yesterday", folder=tmp_path)
-    assert wrong.exit == 1
+    assert wrong.exit == 2
     assert "--since" in wrong.err
 
 

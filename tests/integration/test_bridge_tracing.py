@@ -217,6 +217,8 @@ async def test_a_call_over_grpc_joins_the_caller_s_trace_and_returns_it(
         assert span.context is not None
         assert trace.format_trace_id(span.context.trace_id) == TRACE
         marked = dict(await call.trailing_metadata())["traceresponse"]
+        # Streams have it while they are open.
+        assert dict(await call.initial_metadata())["traceresponse"] == marked
         assert marked == f"00-{TRACE}-{trace.format_span_id(span.context.span_id)}-01"
         attributes = dict(span.attributes or {})
         assert attributes[telemetry.RPC_STATUS_CODE] == "OK"

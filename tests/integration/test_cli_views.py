@@ -62,12 +62,12 @@ async def mesh(folder: Path) -> AsyncIterator[MeshProcess]:
             yield running
 
 
-async def ask(mesh: MeshProcess, text: str) -> dict[str, Any]:
-    """Ask the agent `echo`; return the report of `ask --json`."""
-    async with AgentClient(f"{mesh.http_url}/agents/echo") as client:
+async def ask(mesh: MeshProcess, text: str, agent: str = "echo") -> dict[str, Any]:
+    """Ask an agent; return the report of `ask --json`."""
+    async with AgentClient(f"{mesh.http_url}/agents/{agent}") as client:
         answer = StreamedAnswer(write=lambda text: None)
         await send_turn(client, answer, text)
-        return (await build_report(client, answer, agent="echo")).to_json()
+        return (await build_report(client, answer, agent=agent)).to_json()
 
 
 async def list_tasks(mesh: MeshProcess, capsys: pytest.CaptureFixture[str], **query: Any) -> Any:
@@ -105,7 +105,7 @@ async def test_a_mesh_says_what_it_has_loaded(mesh: MeshProcess, folder: Path) -
     lines = dict(line.split(maxsplit=1) for line in report.splitlines())
     assert "supervisor (bundled)" in lines["agents"]
     assert "echo, math, research (installed)" in lines["agents"]
-    assert "hello, count (--agent)" in lines["agents"]
+    assert "hello, count (greeter:hello, greeter:count)" in lines["agents"]
     assert lines["model"] == "rules"
     assert "--http" in lines["settings"]
     assert "TRUNKLINE_MCP_FILE" in lines["settings"]
@@ -256,6 +256,13 @@ async def test_watching_ends_with_the_task(
     )
     assert code is ExitCode.OK
     assert capsys.readouterr().out.endswith("status          completed\n")
+    text = "echo hello, and who is the king of France"
+    partial = (await ask(mesh, text, agent="supervisor"))["task_id"]
+    code = await task_events.watch_task(
+        partial, mesh.mesh_address, account=ANONYMOUS_ACCOUNT, as_json=False
+    )
+    assert code is ExitCode.PARTIAL
+    assert capsys.readouterr().out.endswith("status          completed (partial)\n")
 
 
 async def test_commands_that_look_make_no_traces(

@@ -1,6 +1,7 @@
 """The agents of a mesh as tools of MCP clients: in this process, over stdio and over HTTP."""
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -28,8 +29,9 @@ from trunkline_agents.echo.agent import echo
 from trunkline_bridge.edge.api_keys import ApiKey, hash_key, save_keys
 from trunkline_bridge.mcp_server.agent_clients import AgentClients, CallerCredentials
 from trunkline_bridge.mcp_server.agent_sources import MeshAgents, NamedAgents
+from trunkline_bridge.mcp_server.client_features import TASKS_EXTENSION
 from trunkline_bridge.mcp_server.server import AgentServer
-from trunkline_bridge.mcp_server.tasks import TASKS_EXTENSION, TaskParams, UpdateTaskParams
+from trunkline_bridge.mcp_server.tasks import TaskParams, UpdateTaskParams
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -62,6 +64,12 @@ async def gate(task: TaskContext) -> str:
     async with GATE.waiting(task.text):
         await GATE.wait()
     return "It went on."
+
+
+@agent(name="forgetful", description="Asks again and again.")
+async def forgetful(task: TaskContext) -> str:
+    await task.require_input("What did you say?")
+    return ""
 
 
 @dataclass
@@ -103,7 +111,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
         open_bridged_mesh(tmp_path_factory.mktemp("mesh")) as mesh,
         AgentClients(mesh.url, CallerCredentials()) as clients,
     ):
-        await mesh.mesh.join(echo, gate, shop("apples", orders))
+        await mesh.mesh.join(echo, gate, forgetful, shop("apples", orders))
         agents = MeshAgents(mesh.mesh.directory)
         async with AgentServer(agents, clients, detach_s=0.05).running() as server:
             yield Served(mesh, server, orders)
@@ -221,6 +229,176 @@ async def test_a_canceled_call_cancels_the_task(served: Served, closed_gate: Gat
     assert not closed_gate.opened.is_set()
 
 
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_declined_question_is_the_result(served: Served, mode: Any) -> None:
+    async def decline(_context: Any, _params: Any) -> types.ElicitResult:
+        return types.ElicitResult(action="decline")
+
+    async with served.client(mode=mode, elicitation_callback=decline) as client:
+        result = await client.call_tool("echo", {"message": "ask Which city?"})
+    content = result.structured_content
+    assert content is not None
+    assert (content["text"], content["state"]) == ("Which city?", "input-required")
+
+
+async def test_a_client_that_answers_nothing_useful_is_asked_a_limited_number_of_times(
+    served: Served,
+) -> None:
+    asked: list[str] = []
+
+    async def answer(_context: Any, params: Any) -> types.ElicitResult:
+        asked.append(params.message)
+        return types.ElicitResult(action="accept", content={"answer": "ask again"})
+
+    async with served.client(mode="legacy", elicitation_callback=answer) as client:
+        result = await client.call_tool("forgetful", {"message": "go"})
+    assert 1 < len(asked) < 50
+    assert result.structured_content is not None
+    assert result.structured_content["state"] == "input-required"
+
+
+async def ask_raw(client: Client, tool: str, message: str, **more: Any) -> dict[str, Any]:
+    """Call a tool without answering its question."""
+    params = types.CallToolRequestParams(name=tool, arguments={"message": message}, **more)
+    result = await client.session.send_request(types.CallToolRequest(params=params), AnyResult)
+    return result.model_dump(by_alias=True)
+
+
+async def no_answer(_context: Any, _params: Any) -> types.ErrorData:
+    return types.ErrorData(code=types.INVALID_REQUEST, message="nobody is here")
+
+
+async def test_the_state_of_a_question_is_sealed_and_belongs_to_its_request(
+    served: Served,
+) -> None:
+    key = "a secret of thirty-two characters"
+    agents = MeshAgents(served.mesh.mesh.directory)
+    options: dict[str, Any] = {"elicitation_callback": no_answer}
+    async with (
+        AgentClients(served.mesh.url, CallerCredentials()) as clients,
+        AgentServer(agents, clients, state_key=key).running() as one,
+        AgentServer(agents, clients, state_key=key).running() as other,
+        Client(one.protocol_server, **options) as client,
+        Client(other.protocol_server, **options) as elsewhere,
+        served.client(**options) as foreign,
+        asyncio.timeout(LIMIT_S),
+    ):
+        asked = await ask_raw(client, "echo", "ask Which city?")
+        assert asked["resultType"] == "input_required"
+        state = asked["requestState"]
+        (question,) = asked["inputRequests"]
+        answer = types.ElicitResult(action="accept", content={"answer": "Rome"})
+        given: dict[str, Any] = {"input_responses": {question: answer}}
+        # Without an answer, the question is asked again.
+        again = await ask_raw(elsewhere, "echo", "ask Which city?", request_state=state)
+        assert list(again["inputRequests"]) == [question]
+        for where, message, wrong in (
+            (client, "ask Which city?", f"{state[:-4]}AAAA"),
+            (client, "ask Which city?", served.mesh.url),
+            (client, "ask Another?", state),
+            (foreign, "ask Which city?", state),
+        ):
+            with pytest.raises(MCPError, match="requestState") as refused:
+                await ask_raw(where, "echo", message, request_state=wrong, **given)
+            assert refused.value.error.code == types.INVALID_PARAMS
+        done = await ask_raw(elsewhere, "echo", "ask Which city?", request_state=state, **given)
+    assert done["content"][0]["text"] == "answer: Rome"
+
+
+@dataclass(frozen=True)
+class Wire:
+    """Sends requests as they are on the wire, over HTTP, without a client of the SDK."""
+
+    http: httpx2.AsyncClient
+
+    async def send(
+        self, method: str, params: dict[str, Any], capabilities: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Send a request with these capabilities of the client; return the message with its end."""
+        name = params.get("name") or params.get("taskId")
+        headers = {
+            "accept": "application/json, text/event-stream",
+            "mcp-protocol-version": "2026-07-28",
+            "mcp-method": method,
+            **({"mcp-name": name} if name else {}),
+        }
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": {"name": "wire", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": capabilities,
+        }
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
+        text = (await self.http.post("/mcp", json=body, headers=headers)).text
+        lines = [line.removeprefix("data:") for line in text.splitlines()]
+        messages = [json.loads(line) for line in lines if line.strip().startswith("{")]
+        end: dict[str, Any] = next(message for message in messages if "id" in message)
+        return end
+
+
+@asynccontextmanager
+async def open_wire(served: Served) -> AsyncIterator[Wire]:
+    async with (
+        served.server.http_app("127.0.0.1") as app,
+        httpx2.AsyncClient(
+            transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1:1"
+        ) as http,
+    ):
+        yield Wire(http)
+
+
+KNOWS_TASKS: dict[str, Any] = {"extensions": {TASKS_EXTENSION: {}}}
+FORMS: dict[str, Any] = {"elicitation": {}}
+
+
+async def test_a_client_is_asked_only_what_it_declares(served: Served) -> None:
+    call = {"name": "echo", "arguments": {"message": "ask Which city?"}}
+    async with open_wire(served) as wire:
+        for capabilities, kind in (
+            (FORMS, "input_required"),
+            ({"elicitation": {"form": {}, "url": {}}}, "input_required"),
+            ({"elicitation": {"url": {}}}, "complete"),
+            ({}, "complete"),
+        ):
+            result = (await wire.send("tools/call", call, capabilities))["result"]
+            assert result["resultType"] == kind
+            assert ("inputRequests" in result) == (kind == "input_required")
+
+
+async def test_methods_of_the_tasks_extension_need_its_capability(served: Served) -> None:
+    async with open_wire(served) as wire:
+        await check_tasks_on_the_wire(served, wire)
+
+
+async def check_tasks_on_the_wire(served: Served, wire: Wire) -> None:
+    task = await served.mesh.at("/agents/echo").send("ask Which city?", now=True)
+    task_id = f"echo:1:{task['id']}"
+    methods: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("tasks/get", {}),
+        ("tasks/update", {"inputResponses": {}}),
+        ("tasks/cancel", {}),
+    )
+    for method, more in methods:
+        refused = await wire.send(method, {"taskId": task_id, **more}, FORMS)
+        assert refused["error"]["code"] == types.MISSING_REQUIRED_CLIENT_CAPABILITY
+        assert refused["error"]["data"] == {"requiredCapabilities": KNOWS_TASKS}
+    listen = {"notifications": {"taskIds": [task_id]}}
+    refused = await wire.send("subscriptions/listen", listen, FORMS)
+    assert refused["error"]["code"] == types.MISSING_REQUIRED_CLIENT_CAPABILITY
+    # A client that can't ask its user gets the question as the result.
+    state = (await wire.send("tasks/get", {"taskId": task_id}, KNOWS_TASKS))["result"]
+    assert (state["resultType"], state["status"]) == ("complete", "completed")
+    assert state["result"]["structuredContent"]["text"] == "Which city?"
+    # A declined question would never be asked again.
+    full = FORMS | KNOWS_TASKS
+    state = (await wire.send("tasks/get", {"taskId": task_id}, full))["result"]
+    (key,) = state["inputRequests"]
+    responses = {"inputResponses": {key: {"action": "decline"}}}
+    done = await wire.send("tasks/update", {"taskId": task_id, **responses}, full)
+    assert done["result"]["resultType"] == "complete"
+    state = (await wire.send("tasks/get", {"taskId": task_id}, full))["result"]
+    assert state["status"] == "cancelled"
+
+
 async def call_for_task(client: Client, name: str, message: str) -> dict[str, Any]:
     """Call a tool that becomes a task; return the task's description."""
     params = types.CallToolRequestParams(name=name, arguments={"message": message})
@@ -265,10 +443,10 @@ async def test_a_long_call_becomes_a_task_that_another_server_knows(
 async def test_a_task_that_asks_is_updated_and_one_is_canceled(
     served: Served, closed_gate: Gate
 ) -> None:
-    async with served.client(extensions=TASKS) as client, asyncio.timeout(LIMIT_S):
-        asked = await client.call_tool("echo", {"message": "ask Which city?"})
-        assert asked.structured_content is not None
-        task_id = f"echo:1:{asked.structured_content['task_id']}"
+    options: dict[str, Any] = {"extensions": TASKS, "elicitation_callback": no_answer}
+    async with served.client(**options) as client, asyncio.timeout(LIMIT_S):
+        asked = await served.mesh.at("/agents/echo").send("ask Which city?", now=True)
+        task_id = f"echo:1:{asked['id']}"
         waiting = await read_task(client, task_id)
         assert waiting["status"] == "input_required"
         ((key, request),) = waiting["inputRequests"].items()
@@ -385,7 +563,7 @@ async def test_a_public_address_is_refused_without_insecure(tmp_path: Path) -> N
     result = await run_command(
         "serve", "mcp", "--url", "http://127.0.0.1:9", "--http", "0.0.0.0:0", folder=tmp_path
     )
-    assert result.exit == 1
+    assert result.exit == 2
     assert "--insecure" in result.err
 
 

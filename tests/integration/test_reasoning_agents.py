@@ -14,6 +14,7 @@ from typing import Any
 from harness.mcp.scripted_servers import AWKWARD
 from harness.mesh.bundled_cards import load_spec
 from harness.mesh.identity import mesh_credentials
+from trunkline.agents.tool_skills import follow_tools
 from trunkline.calls.tool_source import MeshTools
 from trunkline.client import ChannelPool, Directory, RegistryClient
 from trunkline.journal.journal import Journal
@@ -28,10 +29,11 @@ from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.approval_gate import ApprovalGate
-from trunkline.tools.config import AdapterSettings, agents_from_config
+from trunkline.tools.config import AdapterSettings, McpConfig, agents_from_config
 from trunkline.tools.tool_servicer import SERVICE, ToolServicer
 from trunkline.tools.used_approvals import UsedApprovals
 from trunkline.v1 import (
+    agent_card_pb2,
     event_pb2,
     message_pb2,
     message_service_pb2,
@@ -63,6 +65,8 @@ def awkward(**match: Any) -> dict[str, Any]:
 class Mesh:
     host: TaskHost
     adapter: ToolAdapter
+    tools: MeshTools
+    config: McpConfig
 
     async def begin(
         self, agent: str, text: str, *, task_id: str = "", deadline: datetime | None = None
@@ -121,7 +125,7 @@ async def mesh(tmp_path: Path, **servers: Any) -> AsyncIterator[Mesh]:
         journal = Journal.open(tmp_path / "journal.db")
         stack.callback(journal.close)
         host = await stack.enter_async_context(TaskHost(journal, agents))
-        yield Mesh(host, adapter)
+        yield Mesh(host, adapter, tools, config)
 
 
 def state_of(snapshot: snapshot_pb2.TaskSnapshot) -> int:
@@ -338,3 +342,56 @@ async def becomes(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(TIMEOUT_S):
         while not is_so():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+
+
+async def test_a_card_has_the_skills_of_its_tools_also_before_their_server_has_started(
+    tmp_path: Path,
+) -> None:
+    settings = Settings(data_dir=tmp_path)
+    server = awkward() | {"trunkline": {"approval": "never", "idle_s": 600}}
+
+    @asynccontextmanager
+    async def followed(
+        running: Mesh,
+    ) -> AsyncIterator[tuple[agent_card_pb2.AgentCard, asyncio.Event]]:
+        (spec,) = agents_from_config(running.config)
+        agent = ReasoningAgent(spec.build_card(), servers=spec.servers, tools=running.tools)
+        changed = asyncio.Event()
+        async with (
+            asyncio.timeout(TIMEOUT_S),
+            follow_tools(agent, spec, running.tools)(settings, changed.set),
+        ):
+            # The agent joins at once, whatever it knows.
+            assert changed.is_set()
+            changed.clear()
+            yield agent.card, changed
+
+    async with mesh(tmp_path, awkward=server) as running:
+        async with followed(running) as (card, changed):
+            await changed.wait()
+            own, *skills = card.skills
+            assert own.tags == ["awkward"]
+            assert {"learn", "types"} <= {skill.id for skill in skills}
+            assert "learned" not in {skill.id for skill in skills}
+            changed.clear()
+            await running.adapter.call(
+                "awkward", "learn", {}, timeout_s=None, on_progress=ignore_progress
+            )
+            await changed.wait()
+            assert "learned" in {skill.id for skill in card.skills}
+        skills = list(card.skills)
+
+    async with mesh(tmp_path, awkward=server) as running, followed(running) as (card, _):
+        assert list(card.skills) == skills
+        await anext(running.tools.watch_tools(["awkward"]))
+        (state,) = running.adapter.list_servers(["awkward"])
+        assert state.pid is None
+
+    # The skills of another program are not those of this one.
+    server = server | {"args": [str(tmp_path / "other.py")]}
+    async with mesh(tmp_path, awkward=server) as running, followed(running) as (card, _):
+        assert len(card.skills) == 1
+
+
+async def ignore_progress(progress: float, total: float | None, message: str | None) -> None:
+    """Take a progress report."""

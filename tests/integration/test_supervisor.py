@@ -414,10 +414,12 @@ async def test_an_agent_that_completes_with_a_message_but_no_artifact_is_quoted(
 
     quoted = await mesh.ask("terse words")
     without = await mesh.ask("terse nothing")
+    beside = await mesh.ask("@terse nothing, and @terse words")
 
     assert synthesis(quoted) == ["that is all"]
     assert synthesis(without) == []
     assert status_texts(without) == "terse left no answer."
+    assert synthesis(beside) == ["terse left no answer.\nthat is all"]
 
 
 async def test_a_failed_step_goes_to_the_next_best_agent_once(mesh: SmallMesh) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,8 +15,9 @@ from trunkline.client import Directory
 from trunkline.errors import ConfigurationError
 from trunkline.journal.fold import Fold
 from trunkline.mesh.agents import build_agents
-from trunkline.settings import AgentSettings, Settings, SupervisorSettings
+from trunkline.settings import AgentSettings, PolicySettings, Settings, SupervisorSettings
 from trunkline.supervisor.recovery import recover_state
+from trunkline.task_states import find_outcome
 from trunkline.tasks.context import TaskContext
 from trunkline.tools.config import McpConfig
 from trunkline.v1 import snapshot_pb2, task_pb2
@@ -140,6 +142,38 @@ async def test_a_file_from_below_stays_the_child_s_after_a_resume_from_the_journ
     assert state["outcomes"]["step-1"].files
 
 
+async def test_a_part_that_failed_before_a_question_is_still_missing_after_its_answer(
+    mesh: SmallMesh,
+) -> None:
+    await mesh.join(echo)
+    await mesh.supervise(name="team", agents=["echo"], tags=["team"])
+    await mesh.supervise(agents=["team"])
+
+    waiting = await mesh.ask("@team echo hello, @echo fail too wet, and @echo ask Which colour?")
+    answered = await mesh.ask("blue", task_id=waiting.task.id)
+
+    assert waiting.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    assert texts(answered)[-1] == "answer: blue"
+    for snapshot in (answered, await mesh.get_task(waiting.children[0].started.task_id)):
+        assert find_outcome(snapshot.task.status.state, snapshot.task.metadata) == "partial"
+
+
+async def test_a_failure_from_below_is_named_once(mesh: SmallMesh) -> None:
+    await open_tree(mesh)
+    await mesh.supervise(name="top", agents=["supervisor"], tags=["top"])
+
+    failed = await mesh.ask("@supervisor @echo fail too wet", agent="top")
+    partial = await mesh.ask("@supervisor echo hello, and @echo fail too wet", agent="top")
+
+    line = 'Could not answer "fail too wet": too wet (agent echo).'
+    assert failed.task.status.state == State.TASK_STATE_FAILED
+    assert status_texts(failed) == line
+    assert texts(partial)[-1] == f"hello\n{line}"
+    # A takeover of the parent has the same outcome.
+    assert failed.children[0].finished.failures_named
+    assert failed.children[0].finished.text == line
+
+
 async def test_supervisors_that_may_ask_each_other_do_not_loop(mesh: SmallMesh) -> None:
     await mesh.join(echo)
     await mesh.supervise(name="left", agents=["right", "echo"], tags=["turn"])
@@ -213,9 +247,30 @@ def test_circles_and_unknown_names_in_the_settings_are_refused(
         build()
 
 
-def test_a_table_of_an_unknown_agent_is_refused(tmp_path: Path) -> None:
-    settings = Settings(data_dir=tmp_path, agent_options={"mth": AgentSettings(timeout_s=1)})
-    with pytest.raises(ConfigurationError, match=r"\[agent.mth\]: there is no agent 'mth'"):
+@pytest.mark.parametrize(
+    ("tables", "problem"),
+    [
+        ({"agent_options": {"mth": AgentSettings(timeout_s=1)}}, r"\[agent.mth\]: there is no"),
+        # A rule for a wrong name would protect nothing.
+        (
+            {"policy": PolicySettings(callers={"mth": ("echo",)})},
+            r"\[policy.callers\] mth: .* 'mth'",
+        ),
+        (
+            {"policy": PolicySettings(callers={"echo": ("mth",)})},
+            r"\[policy.callers\] echo: .* 'mth'",
+        ),
+        (
+            {"supervisors": {"a": SupervisorSettings(agents=("math",), default_agent="echo")}},
+            r"\[supervisor.a\] default_agent: it may not ask 'echo'",
+        ),
+    ],
+)
+def test_tables_of_unknown_agents_are_refused(
+    tables: dict[str, Any], problem: str, tmp_path: Path
+) -> None:
+    settings = Settings(data_dir=tmp_path, **tables)
+    with pytest.raises(ConfigurationError, match=problem):
         build_agents(settings, McpConfig({}), None, plugins=load_plugins())  # type: ignore[arg-type]
 
 

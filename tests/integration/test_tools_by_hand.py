@@ -32,6 +32,10 @@ class Shop:
         options = ("--mesh", self.mesh.mesh_address)
         return await asyncio.to_thread(run_in_process, "tools", command, *options, *others)
 
+    async def ask(self, text: str) -> CompletedCommand:
+        url = ("--url", self.mesh.http_url)
+        return await asyncio.to_thread(run_in_process, "ask", *url, text)
+
     @property
     def orders(self) -> str:
         file = self.folder / "orders"
@@ -60,6 +64,12 @@ async def test_tools_are_listed_with_and_without_the_subcommand(shop: Shop) -> N
     )
     assert short.json == listed
     assert {tool["name"] for tool in listed["tools"]} >= {"convert_length", "order"}
+
+
+async def test_a_supervisor_finds_the_agent_of_a_plain_server_by_its_tools(shop: Shop) -> None:
+    """The file has neither tags nor examples, and its server may still be starting."""
+    answered = await shop.ask("the big number 42, please")
+    assert answered.out == "42\n"
 
 
 async def test_a_tool_is_shown_with_its_arguments_and_their_schema(shop: Shop) -> None:
@@ -119,7 +129,7 @@ async def test_arguments_come_from_stdin(shop: Shop) -> None:
         (("order",), 1, "did you mean shop/order?"),
         (("nothing/like_it",), 1, "no tool nothing/like_it; `trunkline tools` lists the tools"),
         (("shop/order", '{"count": 1'), 2, "JSON: is not a JSON object"),
-        (("shop/order", "[]"), 2, "JSON: is not a JSON object"),
+        (("shop/order", "count=1"), 2, "or give --arg NAME=VALUE"),
         (("shop/order", "--arg", "count"), 2, "'count' is not NAME=VALUE"),
         (("shop/order", "--arg", "count=[1"), 2, "the value of count is not JSON"),
         (("shop/order", "--arg", "count=1"), 2, "shop/order also needs item"),

@@ -56,12 +56,16 @@ async def main() -> None:
             types.AgentInterface(transport="HTTP+JSON", url=f"{url}/rest"),
             types.AgentInterface(transport="GRPC", url=f"127.0.0.1:{port}"),
         ],
-        capabilities=types.AgentCapabilities(streaming=True),
+        capabilities=types.AgentCapabilities(streaming=True, push_notifications=True),
         default_input_modes=["text/plain"],
         default_output_modes=["text/plain"],
         skills=[types.AgentSkill(id="s", name="s", description="s", tags=["partner"])],
     )
-    handler = handlers.DefaultRequestHandler(Executor(), tasks.InMemoryTaskStore())
+    handler = handlers.DefaultRequestHandler(
+        Executor(),
+        tasks.InMemoryTaskStore(),
+        push_config_store=tasks.InMemoryPushNotificationConfigStore(),
+    )
     servicer = grpc_handler.GrpcHandler(card, handler)
     a2a_pb2_grpc.add_A2AServiceServicer_to_server(servicer, server)
     app = apps.A2AStarletteApplication(card, handler).build(rpc_url="/rpc")

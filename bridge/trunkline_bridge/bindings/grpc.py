@@ -66,7 +66,7 @@ _SHOWN_BYTES = 200
 _AGENT_KEY = AGENT_KEY.encode()
 
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
-_CallWork: TypeAlias = Callable[["CallMetadata"], Awaitable[bytes | None]]
+_CallWork: TypeAlias = Callable[["CallMetadata", MetadataPairs], Awaitable[bytes | None]]
 
 
 class CallMetadata:
@@ -145,7 +145,7 @@ class UnknownMethods(grpc.GenericRpcHandler):
             with tracing.grpc_call_span(_UNKNOWN_SPAN_NAME, metadata.trace_context()) as response:
                 tracing.record_failure(error.kind.reason)
                 tracing.record_grpc_code(status_code(error).name)
-            await abort(context, error, text=text, trailing=_trailing_metadata(response))
+            await abort(context, error, text=text, trailing=_trace_metadata(response))
 
         return grpc.stream_stream_rpc_method_handler(reject)
 
@@ -232,11 +232,11 @@ class GrpcBinding:
         self, service: GrpcService, method: GrpcMethod, operation: UnaryOperation, agent: str
     ) -> Callable[..., Any]:
         async def serve(_messages: object, context: GrpcContext) -> bytes:
-            async def work(metadata: CallMetadata) -> bytes:
+            async def work(metadata: CallMetadata, trace: MetadataPairs) -> bytes:
                 caller, request, served = await self._receive(
                     service, method, context, metadata, agent
                 )
-                await _send_extensions(context, caller, metadata)
+                await _send_initial_metadata(context, caller, metadata, trace)
                 result = await operation.call(self._operations, caller, request)
                 return _encode(served.from_core(result), service, caller)
 
@@ -250,7 +250,7 @@ class GrpcBinding:
         # A coroutine that writes, not a generator: if a call is cancelled, grpc leaves a generator
         # and everything it refers to for the garbage collector.
         async def serve(_messages: object, context: GrpcContext) -> None:
-            async def work(metadata: CallMetadata) -> None:
+            async def work(metadata: CallMetadata, trace: MetadataPairs) -> None:
                 caller, request, served = await self._receive(
                     service, method, context, metadata, agent
                 )
@@ -258,7 +258,7 @@ class GrpcBinding:
                     operation.open(self._operations, caller, request) as events,
                     aclosing(events),
                 ):
-                    await _send_extensions(context, caller, metadata)
+                    await _send_initial_metadata(context, caller, metadata, trace)
                     with_ids = RESUME_EXTENSION in caller.extensions
                     async for ready in events:
                         for event in ready:
@@ -332,7 +332,7 @@ class GrpcBinding:
         async def run() -> None:
             nonlocal result, error
             try:
-                result = await work(metadata)
+                result = await work(metadata, trace)
             except grpc.aio.BaseError:
                 # The client disconnected during a write.
                 return
@@ -345,8 +345,9 @@ class GrpcBinding:
 
         name = f"{service.name}/{method.name}"
         with tracing.grpc_call_span(name, metadata.trace_context()) as traceresponse:
-            trailing = _trailing_metadata(traceresponse)
-            context.set_trailing_metadata(trailing)
+            # At the end, too: a call that fails early has no initial metadata.
+            trace = _trace_metadata(traceresponse)
+            context.set_trailing_metadata(trace)
             # grpc cancels this task when the client disconnects.
             async with self._in_flight.track(Connection(), send_abort=report_end):
                 await run()
@@ -354,17 +355,19 @@ class GrpcBinding:
                 tracing.record_failure(error.kind.reason)
             tracing.record_grpc_code("OK" if error is None else status_code(error).name)
         if error is not None:
-            await abort(context, error, text=service.error_text(error), trailing=trailing)
+            await abort(context, error, text=service.error_text(error), trailing=trace)
         return result or b""
 
 
-async def _send_extensions(context: GrpcContext, caller: Caller, metadata: CallMetadata) -> None:
-    """Report the active extensions, under the name that the client used for them."""
-    if active := extension_headers(caller, metadata):
-        await context.send_initial_metadata(tuple(active.items()))
+async def _send_initial_metadata(
+    context: GrpcContext, caller: Caller, metadata: CallMetadata, trace: MetadataPairs
+) -> None:
+    """Report the trace and the active extensions, under the name that the client used for them."""
+    active = extension_headers(caller, metadata)
+    await context.send_initial_metadata((*active.items(), *trace))
 
 
-def _trailing_metadata(traceresponse: str) -> MetadataPairs:
+def _trace_metadata(traceresponse: str) -> MetadataPairs:
     return (("traceresponse", traceresponse),) if traceresponse else ()
 
 

@@ -22,7 +22,12 @@ from trunkline.task_states import INTERRUPTED, TERMINAL
 from trunkline.v1 import task_pb2
 from trunkline_bridge.client.agent_card import RemoteCard, card_url_candidates
 from trunkline_bridge.client.card_verifier import CardVerifier
-from trunkline_bridge.client.errors import WRONG_VERSION_REASONS, RpcError
+from trunkline_bridge.client.errors import (
+    WRONG_VERSION_REASONS,
+    ErrorObject,
+    RpcError,
+    refusal_error,
+)
 from trunkline_bridge.client.http import MAX_EVENT_BYTES, HttpClient, WireObserver
 from trunkline_bridge.client.interfaces import Interface, InterfaceSelector, ProtocolBinding
 from trunkline_bridge.client.jsonrpc import JsonRpcTransport
@@ -37,6 +42,7 @@ from trunkline_bridge.client.transport import (
     RemoteEvents,
     Transport,
 )
+from trunkline_bridge.errors import AGENT_NOT_FOUND
 from trunkline_bridge.protocol import V1_0, VERSION_HEADER
 from trunkline_bridge.versions.json_values import Json
 
@@ -155,6 +161,10 @@ class A2AClient:
                 "GET", url, headers={VERSION_HEADER: V1_0}, timeout_s=CALL_TIMEOUT_S
             )
             if response.status != 200:
+                error = ErrorObject.from_body(response.body)
+                if error.reason == AGENT_NOT_FOUND.reason:
+                    # The host's root may have the card of another agent.
+                    raise refusal_error(self.name, error.text, error.reason, error)
                 problem = problem or f"there is no agent card (HTTP {response.status}) at {url}"
                 continue
             if len(response.body) > _CARD_BYTES:
@@ -267,9 +277,9 @@ class A2AClient:
         *,
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> Json:
-        """Call an operation of v1.0 and return the JSON of its response, unchanged.
+        """Call an operation of v1.0 and return the JSON of its response.
 
-        The agent is called even while the circuit breaker is open.
+        See `Transport.call`. The agent is called even while the circuit breaker is open.
         """
         return await self._transport().call(operation, request, options, timeout_s=timeout_s)
 

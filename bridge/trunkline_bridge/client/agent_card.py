@@ -80,7 +80,7 @@ def parse_remote_card(body: bytes, selector: InterfaceSelector) -> RemoteCard:
         raise ValueError("the response is no agent card")
     card = _parse_card(value)
     if not card.supported_interfaces:
-        card.supported_interfaces.extend(_v0_3_interfaces(value, selector.card_url))
+        card.supported_interfaces.extend(v0_3_interfaces(value, selector.card_url))
     required = [extension.uri for extension in card.capabilities.extensions if extension.required]
     if unknown := [uri for uri in required if uri != RESUME_EXTENSION]:
         raise ValueError(f"it requires extensions that we don't have: {', '.join(unknown)[:200]}")
@@ -151,7 +151,7 @@ def _parse_card(value: Json) -> agent_card_pb2.AgentCard:
         raise ValueError("the response is no agent card of any A2A version") from None
 
 
-def _v0_3_interfaces(value: Json, card_url: str) -> Iterable[agent_card_pb2.AgentInterface]:
+def v0_3_interfaces(value: Json, card_url: str) -> Iterable[agent_card_pb2.AgentInterface]:
     """Yield the interfaces of a card from before v1.0, its main URL first."""
     version = _string_or_empty(value.get("protocolVersion")) or V0_3
     url = _string_or_empty(value.get("url")) or card_url.partition("/.well-known/")[0]

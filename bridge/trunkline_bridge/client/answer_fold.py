@@ -47,6 +47,10 @@ class _FoldedArtifact:
     """The artifact without its parts."""
     role: str
     content: ArtifactContent = field(default_factory=ArtifactContent)
+    is_partial: bool = False
+    """It began before the cursor of a resumed stream, so the content lacks its beginning."""
+    is_complete: bool = False
+    """The agent said that this is all of it; only known of a partial one."""
 
     def build(self) -> artifact_pb2.Artifact:
         """Return the artifact with its parts."""
@@ -149,8 +153,12 @@ class AnswerFold:
         await self._emit_pending(cursor)
 
     async def finish(self, task: task_pb2.Task | None = None) -> ClientAnswer:
-        """Return the answer, and emit the text that is not yet shown. `task` is the whole task."""
+        """Return the answer, and emit what could not be shown before. `task` is the whole task."""
         answer = self._answer(task)
+        for artifact in answer.artifacts:
+            folded = self._artifacts.get(artifact.artifact_id)
+            if folded is not None and folded.is_partial:
+                self._pending.append(ArtifactChange(artifact, folded.is_complete))
         self._add_text("", self._text.finish(answer.text))
         await self._emit_pending("")
         return answer
@@ -226,12 +234,17 @@ class AnswerFold:
         artifact_id, text = artifact.artifact_id, artifact_text(artifact.parts)
         folded = self._artifacts.get(artifact_id)
         has_earlier_text = folded is None and artifact_id in self._earlier
-        folded = folded or self._start_artifact(artifact)
+        if folded is None:
+            folded = self._start_artifact(artifact)
+            folded.is_partial = self.is_resumed
         self._count_bytes(artifact.parts)
         self.change_count += 1
         for part in artifact.parts:
             folded.content.add(part)
-        if is_last or not all(map(is_plain_text, artifact.parts)):
+        if folded.is_partial:
+            # Shown at the end of the turn, with its beginning.
+            folded.is_complete = folded.is_complete or is_last
+        elif is_last or not all(map(is_plain_text, artifact.parts)):
             self._pending.append(ArtifactChange(folded.build(), is_last))
         if has_earlier_text:
             text = artifact_text(folded.content.parts())
@@ -243,7 +256,7 @@ class AnswerFold:
         self._count_bytes(artifact.parts)
         self.change_count += 1
         folded = self._start_artifact(artifact)
-        folded.content = content
+        folded.content, folded.is_partial = content, False
         self._pending.append(ArtifactChange(folded.build(), is_complete))
         text = artifact_text(artifact.parts)
         self._show(folded, text, replaces=True, is_complete=is_complete)

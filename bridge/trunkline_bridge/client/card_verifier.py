@@ -45,7 +45,8 @@ class CardVerifier:
         Raises:
             PeerProtocolError: it is malformed, leads to other hosts, lacks a valid signature, or
                 differs from its pin.
-            ConfigurationError: the pin or the keys can't be read or written.
+            ConfigurationError: the pin or the keys can't be read or written, or the settings
+                exclude all interfaces.
         """
         try:
             remote = parse_remote_card(body, selector)

@@ -34,6 +34,7 @@ from trunkline_bridge.client.answers import ClientAnswer, ClientEvent, read_answ
 from trunkline_bridge.client.client_stream import ClientStream
 from trunkline_bridge.client.client_turn import open_resumed_turn, open_turn
 from trunkline_bridge.client.errors import ConnectionLostError
+from trunkline_bridge.client.interfaces import ProtocolBinding
 from trunkline_bridge.client.json_reader import parse_task
 from trunkline_bridge.client.operations import LIST_TASKS
 from trunkline_bridge.client.refusals import CREDENTIALS_REFUSALS, mesh_errors
@@ -47,7 +48,7 @@ from trunkline_bridge.client.settings import (
 from trunkline_bridge.client.tls import ClientTls
 from trunkline_bridge.client.transport import CallOptions
 from trunkline_bridge.errors import INVALID_PARAMS
-from trunkline_bridge.protocol import V1_0
+from trunkline_bridge.protocol import V0_3, V1_0
 
 ClientContent: TypeAlias = str | part_pb2.Part | Mapping[str, Any]
 """A text, a part, or a JSON object."""
@@ -116,8 +117,10 @@ class Client:
             content_bytes: Limit of the content of one turn.
 
         Raises:
-            ConfigurationError: The URL, a credential or a file can't be used.
+            ConfigurationError: The URL, a credential, a file or another argument can't be used.
         """
+        _check_names("bindings", bindings, [*ProtocolBinding])
+        _check_names("versions", versions, [V1_0, V0_3])
         tls = None
         if authority or certificate:
             tls = ClientTls(
@@ -143,6 +146,7 @@ class Client:
             stream_idle_s=STREAM_IDLE_S,
             max_event_bytes=MAX_STREAMED_BYTES,
         )
+        self._is_open = False
         self._has_card = False
         self._card_lock = asyncio.Lock()
         self._streams = asyncio.TaskGroup()
@@ -150,6 +154,7 @@ class Client:
 
     async def __aenter__(self) -> Self:
         await self._streams.__aenter__()
+        self._is_open = True
         return self
 
     async def __aexit__(
@@ -158,6 +163,7 @@ class Client:
         exc_val: BaseException | None,
         exc_tb: TracebackType | None,
     ) -> None:
+        self._is_open = False
         for stream in self._running:
             stream.cancel()
         try:
@@ -361,6 +367,7 @@ class Client:
 
     async def _connect(self) -> None:
         """Read the card, once."""
+        self._check_open()
         if self._has_card:
             return
         async with self._card_lock:
@@ -377,10 +384,18 @@ class Client:
 
     def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Run a coroutine until it ends or the client is closed."""
+        if not self._is_open:
+            work.close()
+        self._check_open()
         task = self._streams.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return task
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            problem = "use the client inside its block: `async with Client(…) as client:`"
+            raise UnsupportedOperationError("a call", problem)
 
     @contextmanager
     def _errors(self, task_id: str = "") -> Iterator[None]:
@@ -443,6 +458,14 @@ def _build_message(
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError("content or metadata", f"is no JSON object: {error}") from None
     return message
+
+
+def _check_names(argument: str, names: Sequence[str], known: Sequence[str]) -> None:
+    """Raise ConfigurationError for a name that is none of those that are known."""
+    for name in names:
+        if name not in known:
+            problem = f"{argument} has {name!r}, which is none of {', '.join(known)}"
+            raise ConfigurationError(_WHERE, problem)
 
 
 def _build_url(url: str, agent: str) -> str:

@@ -37,6 +37,8 @@ class ErrorObject:
     text: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
     """The metadata of its ErrorInfo."""
+    reason: str = ""
+    """See `parse_reason`."""
 
     @classmethod
     def from_json(cls, error: Mapping[str, Any]) -> "ErrorObject":
@@ -44,11 +46,12 @@ class ErrorObject:
         code = error.get("code")
         text = str(error.get("message") or "") or f"error {code}"
         details = error.get("data", error.get("details"))
+        reason = parse_reason(code, details)
         for entry in details if isinstance(details, list) else ():
             if isinstance(entry, dict) and isinstance(entry.get("metadata"), dict):
                 metadata = {str(name): str(value) for name, value in entry["metadata"].items()}
-                return cls(code, text, metadata)
-        return cls(code, text)
+                return cls(code, text, metadata, reason)
+        return cls(code, text, reason=reason)
 
     @classmethod
     def from_body(cls, body: bytes) -> "ErrorObject":
@@ -122,8 +125,7 @@ def refusal_error(
 def jsonrpc_refusal(peer: str, error: Mapping[str, Any]) -> RpcError:
     """Convert a JSON-RPC error object to an error."""
     parsed = ErrorObject.from_json(error)
-    reason = parse_reason(parsed.code, error.get("data"))
-    return refusal_error(peer, parsed.text, reason, parsed)
+    return refusal_error(peer, parsed.text, parsed.reason, parsed)
 
 
 def http_status_error(

@@ -1,8 +1,8 @@
 """The gRPC transport: the services lf.a2a.v1 of v1.0 and a2a.v1 of v0.3."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
 import grpc
@@ -18,10 +18,16 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerProtocolError, PeerTimeoutError
 from trunkline.network import is_this_machine
 from trunkline.v1 import task_pb2
-from trunkline_bridge.client.errors import ConnectionLostError, NotProcessedError, refusal_error
+from trunkline_bridge.client.errors import (
+    ConnectionLostError,
+    ErrorObject,
+    NotProcessedError,
+    refusal_error,
+)
 from trunkline_bridge.client.http import CONNECT_TIMEOUT_S, MAX_BODY_BYTES, WireObserver
 from trunkline_bridge.client.interfaces import Interface
 from trunkline_bridge.client.operations import RemoteOperation
+from trunkline_bridge.client.operations_v0_3 import find_v0_3
 from trunkline_bridge.client.tls import ChannelSecurity
 from trunkline_bridge.client.transport import (
     CALL_TIMEOUT_S,
@@ -29,6 +35,7 @@ from trunkline_bridge.client.transport import (
     RemoteEvent,
     RemoteEvents,
     call_span,
+    parse_trace_id,
     service_headers,
 )
 from trunkline_bridge.protocol import EVENT_ID_KEY, V0_3, V1_0
@@ -44,6 +51,8 @@ _REASONS: Final = {
     grpc.StatusCode.UNAUTHENTICATED: "UNAUTHENTICATED",
     grpc.StatusCode.PERMISSION_DENIED: "PERMISSION_DENIED",
     grpc.StatusCode.INTERNAL: "INTERNAL_ERROR",
+    # The status of an exception that a servicer did not catch.
+    grpc.StatusCode.UNKNOWN: "INTERNAL_ERROR",
 }
 _Parsed = TypeVar("_Parsed")
 
@@ -204,6 +213,11 @@ class GrpcTransport:
         timeout_s: float,
     ) -> Json:
         """See Transport."""
+        if self._interface.version == V0_3:
+            older = find_v0_3(operation)
+            built, read = older.build(request), older.response.FromString
+            answer = await self._unary(older.grpc_method, built, read, options, timeout_s)
+            return self._parse(older.read_response, answer)
         message: Any = type(request)()
         message.CopyFrom(request)
         message.tenant = self._interface.tenant
@@ -253,11 +267,14 @@ class GrpcTransport:
                 call.cancel()
 
     async def _events(self, call: Any) -> AsyncIterator[RemoteEvent]:  # noqa: ANN401  a grpc call
+        trace_id: str | None = None
         try:
             async for data in call:
+                if trace_id is None:
+                    trace_id = _find_trace_id(await call.initial_metadata())
                 response = self._parse(self._service.parse_event, data)
                 self._observe_response(response)
-                yield RemoteEvent(response, _take_event_id(response))
+                yield RemoteEvent(response, _take_event_id(response), trace_id)
         except grpc.aio.AioRpcError as error:
             raise self._error(error) from None
 
@@ -280,7 +297,7 @@ class GrpcTransport:
         except TimeoutError:
             raise NotProcessedError(self._peer, "nothing answers at its address") from None
 
-    def _parse(self, parse: Callable[[bytes], _Parsed], data: bytes) -> _Parsed:
+    def _parse(self, parse: Callable[[Any], _Parsed], data: object) -> _Parsed:
         try:
             return parse(data)
         except (DecodeError, ValueError) as error:
@@ -292,7 +309,8 @@ class GrpcTransport:
 
     def _error(self, error: grpc.aio.AioRpcError) -> Exception:
         code, text = error.code(), error.details() or ""
-        reason = _parse_error_reason(error)
+        parsed = _parse_error(error)
+        reason = parsed.reason
         if self._observer is not None:
             self._observer.response(f"{code.name}: {text}", {})
         match code:
@@ -308,7 +326,13 @@ class GrpcTransport:
                 return NotProcessedError(self._peer, "it is overloaded")
             case grpc.StatusCode.DEADLINE_EXCEEDED:
                 return PeerTimeoutError(self._peer, "it took too long")
-        return refusal_error(self._peer, text, reason or _REASONS.get(code, ""))
+        return refusal_error(self._peer, text, reason or _REASONS.get(code, ""), parsed)
+
+
+def _find_trace_id(metadata: Iterable[tuple[str, str | bytes]]) -> str:
+    """Return the trace of a call by its initial metadata, or ""."""
+    values = (str(value) for name, value in metadata if name == "traceresponse")
+    return next((parse_trace_id(value) for value in values), "")
 
 
 def _as_json(message: Message) -> bytes:
@@ -316,31 +340,32 @@ def _as_json(message: Message) -> bytes:
     return dumps(json_format.MessageToDict(message)).encode()
 
 
-def _parse_error_reason(error: grpc.aio.AioRpcError) -> str:
-    """Return the reason of an error: from its details, or in v0.3 from the name before a colon.
+def _parse_error(error: grpc.aio.AioRpcError) -> ErrorObject:
+    """Read the details of an error; in v0.3 its reason is the name before a colon.
 
     grpc_status can't parse this: it rejects details whose text differs from that of the status,
     which many servers send.
     """
+    text = error.details() or ""
     for name, value in error.trailing_metadata() or ():
         if name == _STATUS_DETAILS_KEY and isinstance(value, bytes):
-            return _parse_status_details(value)
-    name = (error.details() or "").partition(":")[0]
+            info = _parse_error_info(value)
+            return ErrorObject(text=text, metadata=dict(info.metadata), reason=info.reason)
+    name = text.partition(":")[0]
     if not name.isidentifier() or not name.endswith("Error"):
-        return ""
+        return ErrorObject(text=text)
     words = "".join(f"_{c}" if c.isupper() else c for c in name.removesuffix("Error"))
-    return words.lstrip("_").upper()
+    return ErrorObject(text=text, reason=words.lstrip("_").upper())
 
 
-def _parse_status_details(data: bytes) -> str:
+def _parse_error_info(data: bytes) -> error_details_pb2.ErrorInfo:
+    """Return the ErrorInfo of a serialized status; an empty one if it has none."""
     info = error_details_pb2.ErrorInfo()
-    try:
+    with suppress(DecodeError):
         for detail in status_pb2.Status.FromString(data).details:
             if detail.Unpack(info):
-                return str(info.reason)
-    except DecodeError:
-        pass
-    return ""
+                break
+    return info
 
 
 def _take_event_id(response: a2a_pb2.StreamResponse) -> str:

@@ -5,6 +5,7 @@ import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 import httpx2
@@ -19,6 +20,7 @@ from trunkline_bridge.client.errors import (
     NotProcessedError,
     http_status_error,
 )
+from trunkline_bridge.client.transport import parse_trace_id
 
 CONNECT_TIMEOUT_S: Final = 5.0
 WRITE_TIMEOUT_S: Final = 30.0
@@ -31,6 +33,7 @@ EVENT_STREAM: Final = "text/event-stream"
 # server is closing.
 _KEEPALIVE_S: Final = 2.0
 _MAX_CONNECTIONS: Final = 1000
+_NOT_MODIFIED: Final = 304
 # Limits on the body of an error response, which only explains the status.
 _ERROR_BODY_S: Final = 5.0
 _MAX_ERROR_BODY_BYTES: Final = 64 * 1024
@@ -43,6 +46,8 @@ class HttpResponse(NamedTuple):
     media_type: str
     """Without parameters, in lower case."""
     body: bytes
+    headers: Mapping[str, str] = MappingProxyType({})
+    """Their names are in lower case."""
 
 
 class StreamItem(NamedTuple):
@@ -152,7 +157,10 @@ class HttpClient:
         """
         async with self._open(method, url, body, headers, timeout_s) as response:
             return HttpResponse(
-                response.status_code, _media_type(response), await self._read(response)
+                response.status_code,
+                _media_type(response),
+                await self._read(response),
+                dict(response.headers),
             )
 
     @asynccontextmanager
@@ -170,7 +178,7 @@ class HttpClient:
             kind = _media_type(response)
             reading = self._events(response) if kind == EVENT_STREAM else self._whole_body(response)
             async with aclosing(reading) as items:
-                trace_id = _parse_trace_id(response.headers.get("traceresponse", ""))
+                trace_id = parse_trace_id(response.headers.get("traceresponse", ""))
                 yield HttpStream(response.status_code, kind, items, trace_id)
 
     @asynccontextmanager
@@ -231,7 +239,7 @@ class HttpClient:
             self._observe(body)
             error = ErrorObject.from_body(body)
             raise http_status_error(self.peer, status, response.headers, error)
-        if 300 <= status < 400:
+        if 300 <= status < 400 and status != _NOT_MODIFIED:
             problem = f"it redirects (HTTP {status}), which isn't followed; give its new address"
             raise PeerProtocolError(self.peer, problem)
         if response.headers.get("content-encoding", "identity") != "identity":
@@ -301,9 +309,3 @@ async def _read_error_body(response: httpx2.Response) -> bytes:
 def _media_type(response: httpx2.Response) -> str:
     kind: str = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     return kind
-
-
-def _parse_trace_id(traceresponse: str) -> str:
-    """Return the trace id of a W3C `traceresponse` header; empty if it is malformed."""
-    fields = traceresponse.split("-")
-    return fields[1] if len(fields) == 4 and len(fields[1]) == 32 else ""

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Literal, TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
+from trunkline.errors import ConfigurationError
 from trunkline.network import is_this_machine
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.protocol import V0_3, V1_0
@@ -55,13 +56,17 @@ class InterfaceSelector:
         """Return the first offered interface that is supported and on an allowed host.
 
         ValueError: There is none; the text says why.
+        ConfigurationError: There are, but the settings exclude them.
         """
         offered = list(offered)
         other_hosts: list[str] = []
-        has_downgrade = False
+        has_downgrade = has_excluded = False
         for candidate in offered:
-            interface = self._parse_supported(candidate)
+            interface = _parse_supported(candidate, self.card_url)
             if interface is None:
+                continue
+            if self._is_excluded(interface):
+                has_excluded = True
                 continue
             host = parse_host(interface.url)
             if not self._is_allowed_host(host):
@@ -78,26 +83,24 @@ class InterfaceSelector:
         names = ", ".join(
             f"{interface.protocol_binding} {interface.protocol_version}" for interface in offered
         )
-        raise ValueError(f"its card has no interface that we speak: {names[:200] or 'none at all'}")
-
-    def _parse_supported(self, offered: agent_card_pb2.AgentInterface) -> Interface | None:
-        try:
-            binding = ProtocolBinding(offered.protocol_binding.upper())
-        except ValueError:
-            return None
-        version = parse_version(offered.protocol_version)
-        if version is None or (self.bindings and binding not in self.bindings):
-            return None
-        if self.versions and version not in self.versions:
-            return None
-        try:
-            return (
-                _grpc_interface(offered, version, self.card_url)
-                if binding is ProtocolBinding.GRPC
-                else _http_interface(offered, binding, version)
+        names = names[:200] or "none at all"
+        if has_excluded:
+            limits = "; ".join(
+                f"{name} {', '.join(values)}"
+                for name, values in (("bindings", self.bindings), ("versions", self.versions))
+                if values
             )
-        except ValueError:
-            return None
+            raise ConfigurationError(
+                self.card_url, f"its card offers {names}; allowed are {limits}"
+            )
+        raise ValueError(f"its card has no interface that we speak: {names}")
+
+    def _is_excluded(self, interface: Interface) -> bool:
+        """Return whether the settings exclude an interface's binding or version."""
+        return bool(
+            (self.bindings and interface.binding not in self.bindings)
+            or (self.versions and interface.version not in self.versions)
+        )
 
     def _is_allowed_host(self, host: str) -> bool:
         """Return whether a host may receive our messages and credentials."""
@@ -133,6 +136,22 @@ def parse_host(url: str) -> str:
 
 def _split_address(url: str) -> SplitResult:
     return urlsplit(url if "://" in url else f"//{url}")
+
+
+def _parse_supported(offered: agent_card_pb2.AgentInterface, card_url: str) -> Interface | None:
+    """Parse an offered interface; None if the client doesn't support it."""
+    version = parse_version(offered.protocol_version)
+    if version is None:
+        return None
+    try:
+        binding = ProtocolBinding(offered.protocol_binding.upper())
+        return (
+            _grpc_interface(offered, version, card_url)
+            if binding is ProtocolBinding.GRPC
+            else _http_interface(offered, binding, version)
+        )
+    except ValueError:
+        return None
 
 
 def _http_interface(

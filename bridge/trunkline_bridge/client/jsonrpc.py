@@ -2,9 +2,9 @@
 
 import itertools
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from google.protobuf.message import Message
 
@@ -16,6 +16,7 @@ from trunkline_bridge.client.http import HttpClient, HttpStream
 from trunkline_bridge.client.interfaces import Interface
 from trunkline_bridge.client.json_reader import parse_stream_response, parse_task
 from trunkline_bridge.client.operations import RemoteOperation
+from trunkline_bridge.client.operations_v0_3 import find_v0_3
 from trunkline_bridge.client.transport import (
     CALL_TIMEOUT_S,
     CallOptions,
@@ -28,6 +29,8 @@ from trunkline_bridge.protocol import V0_3, V1_0
 from trunkline_bridge.versions.json_values import Json, dumps
 from trunkline_bridge.versions.v0_3 import json_writer as v0_3_json
 from trunkline_bridge.versions.v1_0 import json_writer as v1_json
+
+_Read = TypeVar("_Read")
 
 
 class _Methods(NamedTuple):
@@ -100,6 +103,12 @@ class JsonRpcTransport:
         timeout_s: float,
     ) -> Json:
         """See Transport."""
+        if self._interface.version == V0_3:
+            older = find_v0_3(operation)
+            method, params = older.jsonrpc_method, older.write_params(request)
+            with call_span(method, self._interface):
+                result = await self._call(method, params, options, timeout_s=timeout_s)
+                return self._parse(older.read_result, result)
         params = {**operation.params(request), **self._tenant()}
         with call_span(operation.name, self._interface):
             result = await self._call(operation.name, params, options, timeout_s=timeout_s)
@@ -109,10 +118,7 @@ class JsonRpcTransport:
         with call_span(method, self._interface):
             params = {"id": task_id, **self._tenant()}
             result = await self._call(method, params, CallOptions(), timeout_s=CALL_TIMEOUT_S)
-            try:
-                return parse_task(result)
-            except ValueError as error:
-                raise self._protocol_error(f"its task can't be read: {error}") from None
+            return self._parse(parse_task, result)
 
     async def _call(
         self, method: str, params: Json, options: CallOptions, *, timeout_s: float
@@ -148,8 +154,11 @@ class JsonRpcTransport:
             yield RemoteEvent(self._read(value), item.id, stream.trace_id, value)
 
     def _read(self, result: object) -> a2a_pb2.StreamResponse:
+        return self._parse(parse_stream_response, result)
+
+    def _parse(self, read: Callable[[object], _Read], result: object) -> _Read:
         try:
-            return parse_stream_response(result)
+            return read(result)
         except ValueError as error:
             raise self._protocol_error(f"its answer can't be read: {error}") from None
 
@@ -161,6 +170,10 @@ class JsonRpcTransport:
             answer = None
         if isinstance(answer, dict) and isinstance(answer.get("error"), dict):
             raise jsonrpc_refusal(self._http.peer, answer["error"])
+        is_v0_3 = self._interface.version == V0_3
+        if is_v0_3 and isinstance(answer, dict) and answer.keys() == {"jsonrpc", "id"}:
+            # The reference SDK of v0.3 leaves out a result that is null.
+            return None
         if not isinstance(answer, dict) or "result" not in answer:
             if status >= 500:
                 raise ConnectionLostError(self._http.peer, f"HTTP {status}")

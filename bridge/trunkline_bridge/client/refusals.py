@@ -51,7 +51,7 @@ def _rpc_error(error: RpcError, peer: str, task_id: str) -> TrunklineError:
         case kinds.TASK_NOT_FOUND.reason:
             return TaskNotFoundError(task_id)
         case kinds.TASK_NOT_CANCELABLE.reason:
-            return TaskNotCancelableError(task_id, metadata.get("state", "?"))
+            return TaskNotCancelableError(task_id, metadata.get("state", "over"))
         case kinds.INTERNAL_ERROR.reason if metadata.get("traceId"):
             return InternalError(metadata["traceId"])
         case reason if reason in _AGENT_REFUSALS and list(metadata) == ["agent"]:

@@ -24,6 +24,7 @@ from trunkline_bridge.client.http import HttpClient, HttpResponse, HttpStream
 from trunkline_bridge.client.interfaces import Interface
 from trunkline_bridge.client.json_reader import parse_stream_response, parse_task
 from trunkline_bridge.client.operations import RemoteOperation
+from trunkline_bridge.client.operations_v0_3 import find_v0_3, without_timestamps
 from trunkline_bridge.client.transport import (
     CALL_TIMEOUT_S,
     CallOptions,
@@ -47,6 +48,7 @@ _REASONS: Final = {
     409: "TASK_NOT_CANCELABLE",
     415: "CONTENT_TYPE_NOT_SUPPORTED",
     422: "INVALID_PARAMS",
+    500: "INTERNAL_ERROR",
     501: "UNSUPPORTED_OPERATION",
 }
 
@@ -122,7 +124,10 @@ class RestTransport:
         timeout_s: float,
     ) -> Json:
         """See Transport."""
+        older = find_v0_3(operation) if self._is_v0_3 else None
         path, content = operation.http_target(operation.params(request))
+        if older is not None:
+            path, content = older.path or path, older.rest_body(request)
         is_post = operation.http_method == "POST"
         with call_span(operation.name, self._interface):
             answer = await self._http.request(
@@ -136,6 +141,8 @@ class RestTransport:
             if answer.status < 300 and not answer.body:
                 return {}
             value = self._json(answer)
+            if older is not None:
+                return self._parse(older.read_rest, value)
             return value if isinstance(value, dict) else {}
 
     async def _task(
@@ -189,14 +196,14 @@ class RestTransport:
         if not self._is_v0_3:
             return parse_stream_response(value)
         result = v0_3_pb2.StreamResponse()
-        json_format.ParseDict(_without_timestamp(value), result, ignore_unknown_fields=True)
+        json_format.ParseDict(without_timestamps(value), result, ignore_unknown_fields=True)
         return proto_reader.from_v0_3_stream_response(result)
 
     def _read_task(self, value: object) -> task_pb2.Task:
         if not self._is_v0_3:
             return parse_task(value)
         result = v0_3_task_pb2.Task()
-        json_format.ParseDict(_without_timestamp(value), result, ignore_unknown_fields=True)
+        json_format.ParseDict(without_timestamps(value), result, ignore_unknown_fields=True)
         return proto_reader.from_v0_3_task(result)
 
     def _json(self, answer: HttpResponse) -> Any:  # noqa: ANN401  any JSON value
@@ -216,6 +223,9 @@ class RestTransport:
         """Convert an error body to an error: google.rpc.Status, v0.3's JSON, or problem+json."""
         error = value.get("error", value) if isinstance(value, dict) else {}
         error = error if isinstance(error, dict) else {"message": error}
+        # An error in a stream has its status in its code.
+        if isinstance(code := error.get("code"), int) and code >= 400:
+            status = code
         reason = parse_reason(None, error.get("details"))
         if not reason and (kind := error.get("type")) and isinstance(kind, str):
             reason = kind.rpartition("/")[2].removesuffix("-error").replace("-", "_").upper()
@@ -242,16 +252,3 @@ class RestTransport:
 
 class _WrongHttpMethodError(PeerRefusedError):
     """The path does not support the HTTP method."""
-
-
-def _without_timestamp(value: Any) -> Any:  # noqa: ANN401  any JSON value
-    """Remove the timestamps of statuses, which are not needed and on some servers invalid."""
-    if not isinstance(value, dict):
-        return value
-    result = {**value}
-    for name in ("task", "statusUpdate"):
-        if name in result:
-            result[name] = _without_timestamp(result[name])
-    if isinstance(result.get("status"), dict):
-        result["status"] = {k: v for k, v in result["status"].items() if k != "timestamp"}
-    return result

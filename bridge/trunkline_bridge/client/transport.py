@@ -38,6 +38,12 @@ _RPC_SYSTEMS: Final[Mapping[ProtocolBinding, str]] = {
 }
 
 
+def parse_trace_id(traceresponse: str) -> str:
+    """Return the trace id of a W3C `traceresponse` header; empty if it is malformed."""
+    fields = traceresponse.split("-")
+    return fields[1] if len(fields) == 4 and len(fields[1]) == 32 else ""
+
+
 class RemoteEvent(NamedTuple):
     """An event of a remote task's stream."""
 
@@ -105,7 +111,11 @@ class Transport(Protocol):
         *,
         timeout_s: float,
     ) -> Json:
-        """Call an operation of v1.0 and return the JSON of its response, unchanged."""
+        """Call an operation of v1.0 and return the JSON of its response, unchanged.
+
+        Over v0.3 its counterpart is called, and the response converted to the JSON of v1.0.
+        UnsupportedOperationError: v0.3 has none.
+        """
 
 
 def service_headers(version: str, options: CallOptions) -> Mapping[str, str]:

@@ -3,8 +3,10 @@
 import base64
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Self
+from urllib.parse import quote
 
 import mcp_types as types
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -107,18 +109,30 @@ def to_tool_result(answer: ClientAnswer) -> types.CallToolResult:
 
 
 def _to_block(part: part_pb2.Part) -> types.ContentBlock | None:
-    """Convert a part that is not text: JSON becomes text, a file a link or an embedded resource."""
+    """Convert a part that is not text: JSON becomes text, a file a link or its content."""
     if part.HasField("data"):
         return types.TextContent(text=json.dumps(value_json(part.data), ensure_ascii=False))
     if part.HasField("url"):
         return types.ResourceLink(
             name=part.filename or "file", uri=part.url, mime_type=part.media_type or None
         )
-    if part.HasField("raw"):
-        contents = types.BlobResourceContents(
-            uri=f"attachment:{part.filename or 'file'}",
-            mime_type=part.media_type or None,
-            blob=base64.b64encode(part.raw).decode(),
-        )
-        return types.EmbeddedResource(resource=contents)
-    return None
+    return _embed(part) if part.HasField("raw") else None
+
+
+def _embed(part: part_pb2.Part) -> types.ContentBlock:
+    """Return the content of a file: images and sounds as such, which clients show."""
+    media_type = part.media_type
+    data = base64.b64encode(part.raw).decode()
+    if media_type.startswith("image/"):
+        return types.ImageContent(data=data, mime_type=media_type)
+    if media_type.startswith("audio/"):
+        return types.AudioContent(data=data, mime_type=media_type)
+    uri = f"attachment:{quote(part.filename or 'file')}"
+    contents: types.TextResourceContents | types.BlobResourceContents
+    contents = types.BlobResourceContents(uri=uri, mime_type=media_type or None, blob=data)
+    if media_type.startswith("text/"):
+        with suppress(UnicodeDecodeError):
+            contents = types.TextResourceContents(
+                uri=uri, mime_type=media_type, text=part.raw.decode()
+            )
+    return types.EmbeddedResource(resource=contents)

@@ -4,38 +4,41 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import mcp_types as types
+from pydantic import TypeAdapter, ValidationError
 
 from trunkline_bridge.client.answers import ClientAnswer, RequestedApproval
 from trunkline_bridge.client.client import ClientContent
+from trunkline_bridge.versions.json_values import value_json
 
 _ANSWER: Final = "answer"
 _DECISION: Final = "decision"
 _REASON: Final = "reason"
 _DECISIONS: Final = ("approve", "reject")
+_UNSAID: Final = "The agent asks for input."
+# Marks the parts of a question that come from an MCP tool.
+_TOOL_QUESTION: Final = "trunkline/input-requests"
+_REQUESTS: Final = TypeAdapter(dict[str, types.ElicitRequest])
 
 
-def build_forms(answer: ClientAnswer) -> dict[str, types.ElicitRequestFormParams]:
-    """Return what a waiting task asks: one form for each approval, or one for its question.
+def build_requests(answer: ClientAnswer) -> dict[str, types.ElicitRequest]:
+    """Return what a waiting task asks: one form for each approval, or those of its question.
 
-    The keys are unique in the task's life: ids of approvals, and of the question's message.
+    A question of an MCP tool keeps its forms and URLs; any other one is a form with one text. The
+    keys are unique in the task's life, since ids of approvals and of messages are.
     """
     if answer.approvals:
         return {
             approval.approval_id: _form(_describe(approval), _approval_schema())
             for approval in answer.approvals
         }
-    key = answer.task.status.message.message_id or "question"
+    if requests := _find_tool_requests(answer):
+        return {_question_key(answer, key): request for key, request in requests.items()}
     schema = {
         "type": "object",
         "properties": {_ANSWER: {"type": "string", "title": "Answer"}},
         "required": [_ANSWER],
     }
-    return {key: _form(answer.status_text or "The agent asks for input.", schema)}
-
-
-def build_requests(answer: ClientAnswer) -> dict[str, types.InputRequest]:
-    """Return the same as requests to the client."""
-    return {key: types.ElicitRequest(params=form) for key, form in build_forms(answer).items()}
+    return {_question_key(answer): _form(answer.status_text or _UNSAID, schema)}
 
 
 def read_responses(
@@ -43,30 +46,59 @@ def read_responses(
 ) -> Sequence[ClientContent]:
     """Return the content of the message that answers a waiting task; empty: nothing is answered.
 
-    Responses to what the task does not ask are ignored. A declined form rejects an approval; a
-    declined question leaves the task waiting.
+    Responses to what the task does not ask are ignored. A declined form rejects an approval, and
+    reaches an MCP tool that asked. Of any other question, nothing is answered then.
     """
-    content: list[ClientContent] = []
-    approvals = {approval.approval_id: approval for approval in answer.approvals}
-    for key in build_forms(answer):
-        response = responses.get(key)
-        if response is None:
-            continue
-        is_accepted = response.get("action") == "accept"
-        values = response.get("content") or {}
-        if key in approvals:
-            is_approved = is_accepted and values.get(_DECISION) == "approve"
-            decision = {"approvalId": key, "decision": "approve" if is_approved else "reject"}
-            if not is_approved:
-                decision["reason"] = str(values.get(_REASON) or "declined")
-            content.append(decision)
-        elif is_accepted:
-            content.append(str(values.get(_ANSWER, "")))
-    return content
+    if answer.approvals:
+        approvals = [approval.approval_id for approval in answer.approvals]
+        return [_decide(key, responses[key]) for key in approvals if key in responses]
+    if requests := _find_tool_requests(answer):
+        given = {
+            key: dict(responses[full])
+            for key in requests
+            if (full := _question_key(answer, key)) in responses
+        }
+        return [{"inputResponses": given}] if given else []
+    response = responses.get(_question_key(answer), {})
+    text = (response.get("content") or {}).get(_ANSWER)
+    return [str(text)] if response.get("action") == "accept" and text is not None else []
 
 
-def _form(message: str, schema: dict[str, Any]) -> types.ElicitRequestFormParams:
-    return types.ElicitRequestFormParams(message=message, requested_schema=schema)
+def is_declined(answer: ClientAnswer, responses: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Return whether the user of the client declined the question of a waiting task."""
+    return responses.get(_question_key(answer), {}).get("action") in {"decline", "cancel"}
+
+
+def _question_key(answer: ClientAnswer, key: str = "") -> str:
+    message_id = answer.task.status.message.message_id or "question"
+    return f"{message_id}.{key}" if key else message_id
+
+
+def _find_tool_requests(answer: ClientAnswer) -> dict[str, types.ElicitRequest]:
+    """Return the requests of MCP tools in a question; empty: it has none that are valid."""
+    for part in answer.task.status.message.parts:
+        if part.HasField("data") and _TOOL_QUESTION in part.metadata.fields:
+            try:
+                return _REQUESTS.validate_python(
+                    value_json(part.data)["inputRequests"], by_name=False
+                )
+            except (ValidationError, LookupError, TypeError):
+                return {}
+    return {}
+
+
+def _decide(approval_id: str, response: Mapping[str, Any]) -> ClientContent:
+    values = response.get("content") or {}
+    is_approved = response.get("action") == "accept" and values.get(_DECISION) == "approve"
+    decision = {"approvalId": approval_id, "decision": "approve" if is_approved else "reject"}
+    if not is_approved:
+        decision["reason"] = str(values.get(_REASON) or "declined")
+    return decision
+
+
+def _form(message: str, schema: dict[str, Any]) -> types.ElicitRequest:
+    params = types.ElicitRequestFormParams(message=message, requested_schema=schema)
+    return types.ElicitRequest(params=params)
 
 
 def _describe(approval: RequestedApproval) -> str:

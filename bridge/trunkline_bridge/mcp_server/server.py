@@ -1,6 +1,8 @@
 """The MCP server: agents as tools, over stdio and streamable HTTP."""
 
 import asyncio
+import json
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -9,6 +11,7 @@ from typing import Any, Final, Protocol, TypeVar
 import mcp_types as types
 from mcp import MCPError
 from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from starlette.applications import Starlette
@@ -18,9 +21,13 @@ from trunkline_bridge.client.client import Client
 from trunkline_bridge.client.client_stream import ClientStream
 from trunkline_bridge.mcp_server.agent_clients import AgentClients, CallerCredentials
 from trunkline_bridge.mcp_server.agent_tools import AgentInfo
-from trunkline_bridge.mcp_server.calls import DETACH_S, AgentCall, CallResult, RequestContext
-from trunkline_bridge.mcp_server.tasks import (
+from trunkline_bridge.mcp_server.calls import DETACH_S, AgentCall, CallResult
+from trunkline_bridge.mcp_server.client_features import (
     TASKS_EXTENSION,
+    ClientFeatures,
+    RequestContext,
+)
+from trunkline_bridge.mcp_server.tasks import (
     TaskHandle,
     TaskParams,
     UpdateTaskParams,
@@ -35,6 +42,8 @@ _INSTRUCTIONS: Final = (
     "the task_id of the result; to go on with the same subject later, pass its context_id."
 )
 _CANCEL_TIMEOUT_S: Final = 5.0
+# A person may answer a question later, but not at any time.
+_STATE_TTL_S: Final = 24 * 3600.0
 _Result = TypeVar("_Result")
 
 
@@ -54,9 +63,19 @@ class AgentServer:
     """Serves agents as tools. Enter it before a transport is served."""
 
     def __init__(
-        self, agents: AgentSource, clients: AgentClients, *, detach_s: float = DETACH_S
+        self,
+        agents: AgentSource,
+        clients: AgentClients,
+        *,
+        detach_s: float = DETACH_S,
+        state_key: str = "",
     ) -> None:
-        """A call that takes longer than `detach_s` seconds becomes a task, if the client knows."""
+        """Offer agents.
+
+        A call that takes longer than `detach_s` seconds becomes a task, if the client knows tasks.
+        `state_key`, at least 32 bytes, seals the `requestState` of questions; servers that share it
+        take each other's answers. Without it, the key is random.
+        """
         self._detach_s = detach_s
         self._is_closing = False
         self._agents = agents
@@ -71,8 +90,12 @@ class AgentServer:
             on_list_tools=self._list_tools,
             # The signature of a call knows no results of extensions.
             on_call_tool=self._call_tool,  # type: ignore[arg-type]
-            on_subscriptions_listen=self._listeners,
+            on_subscriptions_listen=self._listen,
         )
+        security = RequestStateSecurity(
+            keys=[state_key or os.urandom(32)], ttl=_STATE_TTL_S, bind_principal=_read_principal
+        )
+        server.middleware.append(RequestStateBoundary(security, default_audience=_NAME))
         server.extensions[TASKS_EXTENSION] = {}
         server.add_request_handler("tasks/get", TaskParams, self._get_task)
         server.add_request_handler("tasks/update", UpdateTaskParams, self._update_task)
@@ -122,6 +145,14 @@ class AgentServer:
             tools=[agent.to_tool() for agent in self._agents.list_agents()]
         )
 
+    async def _listen(
+        self, context: RequestContext, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        # Notifications of tasks are not offered: the acknowledgement leaves them out.
+        if (params.notifications.model_extra or {}).get("taskIds"):
+            ClientFeatures.of(context).require_tasks()
+        return await self._listeners(context, params)
+
     async def _call_tool(
         self, context: RequestContext, params: types.CallToolRequestParams
     ) -> CallResult:
@@ -169,7 +200,12 @@ class AgentServer:
             return
 
     async def _get_task(self, context: RequestContext, params: TaskParams) -> dict[str, Any]:
-        return await self._at_task(context, params.task_id, get_task)
+        features = ClientFeatures.of(context)
+
+        async def get(client: Client, handle: TaskHandle) -> dict[str, Any]:
+            return await get_task(client, handle, features)
+
+        return await self._at_task(context, params.task_id, get)
 
     async def _update_task(
         self, context: RequestContext, params: UpdateTaskParams
@@ -190,6 +226,7 @@ class AgentServer:
         task_id: str,
         work: Callable[[Client, TaskHandle], Awaitable[_Result]],
     ) -> _Result:
+        ClientFeatures.of(context).require_tasks()
         try:
             handle = TaskHandle.parse(task_id)
             # The id is the client's, and may name an agent that is not offered to it.
@@ -206,6 +243,11 @@ def _read_credentials(context: RequestContext) -> CallerCredentials:
     # Over stdio there is no request.
     headers = getattr(context.request, "headers", None)
     return CallerCredentials() if headers is None else CallerCredentials.from_headers(headers)
+
+
+def _read_principal(context: RequestContext) -> str | None:
+    headers = _read_credentials(context).headers
+    return json.dumps(headers) if headers else None
 
 
 def _explain(error: TrunklineError) -> str:

@@ -13,9 +13,9 @@ from trunkline.task_states import TaskState
 from trunkline_bridge.client.answers import ClientAnswer
 from trunkline_bridge.client.client import Client
 from trunkline_bridge.mcp_server.agent_tools import is_waiting, to_tool_result
-from trunkline_bridge.mcp_server.questions import build_requests, read_responses
+from trunkline_bridge.mcp_server.client_features import ClientFeatures
+from trunkline_bridge.mcp_server.questions import build_requests, is_declined, read_responses
 
-TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 _POLL_MS: Final = 1000
 
 
@@ -67,14 +67,14 @@ def build_task_result(handle: TaskHandle) -> dict[str, Any]:
     return {"resultType": "task", "status": "working", **_common(handle, datetime.now(UTC))}
 
 
-async def get_task(client: Client, handle: TaskHandle) -> dict[str, Any]:
-    """Return the current state of a task.
+async def get_task(client: Client, handle: TaskHandle, features: ClientFeatures) -> dict[str, Any]:
+    """Return the current state of a task, for a client with these features.
 
     Raises:
         TrunklineError: the task can't be read.
     """
     answer = await client.get(handle.task_id)
-    state: dict[str, Any] = {**_common(handle, _read_time(answer)), **_describe(answer)}
+    state: dict[str, Any] = {**_common(handle, _read_time(answer)), **_describe(answer, features)}
     if answer.status_text:
         state["statusMessage"] = answer.status_text
     return state
@@ -85,12 +85,19 @@ async def update_task(
 ) -> None:
     """Answer what a task asks. Responses to anything else are ignored.
 
+    If the user declines the question of an agent, the task is canceled: clients ask each question
+    once only, so that it would wait forever.
+
     Raises:
         TrunklineError: the task can't be read, or the answer was refused.
     """
     answer = await client.get(handle.task_id)
-    content = read_responses(answer, responses) if is_waiting(answer) else ()
+    if not is_waiting(answer):
+        return
+    content = read_responses(answer, responses)
     if not content:
+        if is_declined(answer, responses):
+            await cancel_task(client, handle)
         return
     stream = client.stream(*content, task_id=handle.task_id)
     try:
@@ -129,21 +136,19 @@ def _read_time(answer: ClientAnswer) -> datetime:
     return datetime.now(UTC)
 
 
-def _describe(answer: ClientAnswer) -> dict[str, Any]:
-    if is_waiting(answer):
+def _describe(answer: ClientAnswer, features: ClientFeatures) -> dict[str, Any]:
+    if is_waiting(answer) and features.can_ask(asked := build_requests(answer)):
         requests = {
             key: request.model_dump(by_alias=True, mode="json", exclude_none=True)
-            for key, request in build_requests(answer).items()
+            for key, request in asked.items()
         }
         return {"status": "input_required", "inputRequests": requests}
     match answer.state:
         case TaskState.CANCELED:
             return {"status": "cancelled"}
-        case TaskState.COMPLETED | TaskState.FAILED | TaskState.REJECTED:
-            # `failed` is for errors of the protocol only.
-            result = to_tool_result(answer).model_dump(
-                by_alias=True, mode="json", exclude_none=True
-            )
-            return {"status": "completed", "result": result}
-        case _:
+        case TaskState.SUBMITTED | TaskState.WORKING:
             return {"status": "working"}
+    # `failed` is for errors of the protocol only. A question that the client can't ask is a result
+    # that says how to answer it.
+    result = to_tool_result(answer).model_dump(by_alias=True, mode="json", exclude_none=True)
+    return {"status": "completed", "result": result}

@@ -21,6 +21,7 @@ Key: TypeAlias = tuple[str, str]
 
 _SYNTHESIS: Final = event_pb2.ARTIFACT_KIND_SYNTHESIS
 _DRAFT: Final = event_pb2.ARTIFACT_KIND_DRAFT
+_FAILURES: Final = (task_pb2.TASK_STATE_FAILED, task_pb2.TASK_STATE_REJECTED)
 _ANSWERS: Final = (event_pb2.ARTIFACT_KIND_UNSPECIFIED, event_pb2.ARTIFACT_KIND_ANSWER)
 
 
@@ -78,8 +79,9 @@ class PlainAnswer:
         self._segments: dict[Key, _Segment] = {}
         self._steps: list[str] = []
         self._is_rewritten = False
-        # The last child of each step, and the state in which each child stopped.
+        # The last child of each step, the step of each child, and the state in which it stopped.
         self._children: dict[str, str] = {}
+        self._child_steps: dict[str, str] = {}
         self._stopped: dict[str, task_pb2.TaskState.ValueType] = {}
         if snapshot is not None:
             self._restore(snapshot)
@@ -119,6 +121,7 @@ class PlainAnswer:
         """Note the child of a step."""
         if started.step_id:
             self._children[started.step_id] = started.task_id
+            self._child_steps[started.task_id] = started.step_id
         self._stopped.pop(started.task_id, None)
 
     def stop_child(self, finished: event_pb2.ChildFinished) -> None:
@@ -162,8 +165,7 @@ class PlainAnswer:
         elif not is_over:
             begun = _join_lines(self._step_texts(current))
         else:
-            # Without the plan, which a later turn may have replaced.
-            children = dict.fromkeys(item.child for item in current.values() if item.child)
+            children = self._answering_children(current)
             begun = _join_lines(_child_text(child, current, is_over=True) for child in children)
         return _continue(begun, whole)
 
@@ -195,14 +197,30 @@ class PlainAnswer:
             if not has_begun and any(item.child == child for item in self._segments.values()):
                 # An earlier turn has its answer.
                 continue
-            state = self._stopped.get(child)
-            is_complete = state == task_pb2.TASK_STATE_COMPLETED
-            text = _child_text(child, current, is_over=is_complete) if child else ""
-            if state is None or is_complete:
+            has_stopped = child in self._stopped
+            text = _child_text(child, current, is_over=has_stopped) if child else ""
+            if not self._has_failed(child):
                 yield text
             # What follows is known once this step has completed with a text of artifacts.
-            if not (is_complete and text):
+            if not (text and self._stopped.get(child) == task_pb2.TASK_STATE_COMPLETED):
                 return
+
+    def _answering_children(self, current: dict[Key, _Segment]) -> list[str]:
+        """Return the children whose texts are the answer of a turn without a combined answer.
+
+        They are in the order of their steps, also after a later turn has replaced the plan.
+        """
+        steps = self._child_steps
+        children = dict.fromkeys(item.child for item in current.values() if item.child)
+        # The steps are `step-1`, `step-2`, ….
+        return sorted(
+            (child for child in children if not self._has_failed(child)),
+            key=lambda child: (len(steps.get(child, "")), steps.get(child, "")),
+        )
+
+    def _has_failed(self, child: str) -> bool:
+        """Return whether a child has ended without an answer. A canceled one leaves its text."""
+        return self._stopped.get(child) in _FAILURES
 
 
 # Appended to a text to find out where new text appears; no agent's text is compared with it.

@@ -18,15 +18,15 @@ from trunkline.agents.options import validate_options_type
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 from trunkline.settings import Settings
 from trunkline.tasks.calls import Callees, TaskCalls
-from trunkline.tasks.content import PIECE_TYPES, RESULT_TYPES, invalid_content
+from trunkline.tasks.content import PIECE_TYPES, RESULT_TYPES, Content, Piece, invalid_content
 from trunkline.tasks.context import SettingsT, TaskContext, get_task_calls
 from trunkline.tasks.turn_runtime import TurnRuntime
-from trunkline.v1 import agent_card_pb2, artifact_pb2, message_pb2, part_pb2
+from trunkline.v1 import agent_card_pb2, artifact_pb2, message_pb2
 
-AgentResult: TypeAlias = str | part_pb2.Part | message_pb2.Message | None
+AgentResult: TypeAlias = Content | None
 AgentFunction: TypeAlias = (
     Callable[[TaskContext[SettingsT]], Awaitable[AgentResult]]
-    | Callable[[TaskContext[SettingsT]], AsyncIterator[str | part_pb2.Part]]
+    | Callable[[TaskContext[SettingsT]], AsyncIterator[Piece]]
 )
 _HandlerT = TypeVar("_HandlerT", bound=Handler)
 Lifespan: TypeAlias = Callable[[Settings, Callable[[], None]], AbstractAsyncContextManager[None]]
@@ -193,9 +193,9 @@ def agent(
 ) -> FunctionAgent | Callable[[AgentFunction[Any]], FunctionAgent]:
     """Make an agent of an asynchronous function that takes a `TaskContext`.
 
-    The result of the function ends the turn: a text or a Part becomes one artifact, a Message a
-    direct reply, and None completes the task. An asynchronous generator yields pieces of one
-    artifact. Any other result fails the task with an error that lists these.
+    The result of the function ends the turn: a text, a JSON object or a Part becomes one artifact,
+    a Message a direct reply, and None completes the task. An asynchronous generator yields pieces
+    of one artifact. Any other result fails the task with an error that lists these.
 
     Args:
         function: the function itself, for `@agent` without arguments.
@@ -293,7 +293,7 @@ def _first_paragraph(function: AgentFunction[Any]) -> str:
 
 
 async def _write_pieces(
-    turn: TurnRuntime, pieces: AsyncIterator[str | part_pb2.Part], calls: TaskCalls | None
+    turn: TurnRuntime, pieces: AsyncIterator[Piece], calls: TaskCalls | None
 ) -> None:
     artifact = turn.artifact(id="" if calls is None else calls.input.artifact_id)
     is_empty = True

@@ -13,7 +13,7 @@ from trunkline.agents.options import load_agent_options
 from trunkline.agents.takeover import Takeover, adopt_journal, claim_standby_names
 from trunkline.audit import AuditLog, open_audit_log
 from trunkline.calls.child import ChildLimits
-from trunkline.calls.tool_source import AllowedTools, MeshTools, ToolSource
+from trunkline.calls.tool_source import AllowedTools, MeshTools, WatchableToolSource
 from trunkline.calls.turn_calls import MeshCallees
 from trunkline.client import ChannelPool, Directory, RegistryClient, run_in_background
 from trunkline.client.content_resolver import ContentResolver
@@ -198,7 +198,7 @@ def connect_calls(agent: Agent, directory: Directory, settings: Settings) -> Age
     if not isinstance(agent, FunctionAgent):
         return agent
     options = settings.agent_options.get(agent.card.name)
-    tools: ToolSource = MeshTools(directory)
+    tools: WatchableToolSource = MeshTools(directory)
     if options is not None:
         tools = AllowedTools(tools, options)
     return replace(
@@ -310,6 +310,8 @@ def describe_host(
                 message_types=(
                     agent.message_types if isinstance(agent, MessageHandlingAgent) else ()
                 ),
+                # Other agents than those of MCP servers have none.
+                card_pending=getattr(agent, "card_pending", False),
             )
             for agent in host.agents.values()
             if readiness is None or readiness.is_ready(agent.card.name)

@@ -120,7 +120,8 @@ def load_agent(spec: str) -> Agent:
     try:
         module = _import_module(module_name)
     except Exception as error:
-        raise ConfigurationError(where, f"can't import it: {error!r}") from error
+        problem = f"can't import it: {type(error).__name__}: {error}"
+        raise ConfigurationError(where, problem) from error
     agent = getattr(module, name, None)
     if agent is None:
         file = f" ({module.__file__})" if getattr(module, "__file__", None) else ""

@@ -99,5 +99,6 @@ def _build_finished_event(child: ChildTask, outcome: Outcome, text: str = "") ->
         text=text,
         usage=outcome.usage,
         partial=outcome.is_partial,
+        failures_named=outcome.names_failures,
     )
     return event_pb2.Event(child_finished=end)

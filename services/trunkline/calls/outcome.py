@@ -36,6 +36,8 @@ class Outcome:
     """The parts of its answer that are not text."""
     is_partial: bool = False
     """True if it completed with a part of its answer missing."""
+    names_failures: bool = False
+    """True if it failed, and its text names each step that failed."""
     child_id: str = ""
     is_status_text: bool = False
     """True if its text came as the last status or a direct reply, and is in no artifact."""

@@ -6,20 +6,28 @@ may answer by `{"inputResponses": …}`, both as MCP has them. People answer in 
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypedDict
+from urllib.parse import urlsplit
 
-from trunkline.phrasing.schema_arguments import describe_argument, take_arguments, take_one
+from trunkline.phrasing.schema_arguments import (
+    accepts_value,
+    describe_argument,
+    take_arguments,
+    take_one,
+)
 from trunkline.tasks.approvals import accepts_json
-from trunkline.tasks.content import to_json
+from trunkline.tasks.content import INPUT_RESPONSES, is_tool_answer, to_json
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import message_pb2, part_pb2, snapshot_pb2, tool_service_pb2
 
 QUESTION_KEY: Final = "trunkline/input-requests"
 """The metadata key that marks the parts of a question that come from a tool."""
-_RESPONSES: Final = "inputResponses"
+_ACTIONS: Final = frozenset({"accept", "decline", "cancel"})
 _REFUSALS: Final = {"decline": "decline", "no, thanks": "decline", "cancel": "cancel"}
+_AGREEMENTS: Final = frozenset({"done", "ok", "okay", "yes", "accept"})
+_VISIT_ANSWERS: Final = '"done" or "decline"'
 
 
 class PendingQuestion(TypedDict):
@@ -46,8 +54,9 @@ class ToolQuestions:
     """The questions of tools in one turn, each keyed by the call that asked."""
 
     def __init__(self, task: TurnRuntime, asked: Mapping[str, PendingQuestion]) -> None:
-        """`asked` are the questions that the turn's message may answer."""
+        """`asked` are the open questions; the turn's message may answer the first of them."""
         self.open = dict(asked)
+        self._first = next(iter(asked), None)
         """The questions that wait for another turn."""
         self._message = task.message
         decided = task.pending_approvals.answers(since=task.turn)
@@ -55,10 +64,15 @@ class ToolQuestions:
         self._continuations: dict[str, tool_service_pb2.ToolContinuation] = {}
 
     def allow(self, key: str) -> bool:
-        """Return whether a call can be made: it has no question, or the turn's message answers."""
+        """Return whether a call can be made: it has no question, or the turn's message answers.
+
+        Questions are answered one by one: a "yes" must not confirm what another tool asks.
+        """
         question = self.open.get(key)
         if question is None:
             return True
+        if key != self._first:
+            return False
         answer = read_answer(question, self._message)
         if self._is_for_approvals or answer.missing:
             return False
@@ -106,18 +120,16 @@ def build_continuation(
 
 
 def build_question_message(
-    questions: Sequence[PendingQuestion], accepted_modes: Sequence[str] = ()
+    questions: Iterable[PendingQuestion], accepted_modes: Sequence[str] = ()
 ) -> message_pb2.Message:
-    """Return the message that asks the user all questions.
+    """Return the message that asks the user the first of some questions.
 
     The data part is left out if `accepted_modes` excludes JSON.
     """
-    text = part_pb2.Part(text="\n".join(render_question(question) for question in questions))
-    requests = {
-        key: request for question in questions for key, request in question["requests"].items()
-    }
+    question = next(iter(questions))
+    text = part_pb2.Part(text=render_question(question))
     data = part_pb2.Part(media_type="application/json")
-    data.data.struct_value.update({"inputRequests": requests})
+    data.data.struct_value.update({"inputRequests": question["requests"]})
     parts = [text, data] if accepts_json(accepted_modes) else [text]
     for part in parts:
         part.metadata[QUESTION_KEY] = True
@@ -131,7 +143,8 @@ def render_question(question: PendingQuestion) -> str:
         params = request.get("params", {})
         lines.append(f"{question['tool']} asks: {params.get('message', '')}")
         if params.get("mode") == "url":
-            lines.append(f'Visit {params.get("url", "")}, then answer "done", or "decline".')
+            url = str(params.get("url", ""))
+            lines.append(f"Visit {url} (on {_find_host(url)}), then answer {_VISIT_ANSWERS}.")
             continue
         schema = params.get("requestedSchema", {})
         lines += [f"- {describe_argument(name, schema)}" for name in schema.get("properties", {})]
@@ -143,18 +156,27 @@ def read_answer(question: PendingQuestion, message: message_pb2.Message) -> Ques
     """Return what a message answers to a question."""
     given = _find_responses(message)
     text = "\n".join(part.text for part in message.parts if part.HasField("text")).strip()
+    word = text.casefold().rstrip(".!")
     responses: dict[str, Any] = {}
     missing: list[str] = []
     for key, request in question["requests"].items():
         params = request.get("params", {})
-        if isinstance(response := given.get(key), Mapping) and "action" in response:
+        schema = params.get("requestedSchema", {})
+        is_visit = params.get("mode") == "url"
+        response = given.get(key)
+        if isinstance(response, Mapping) and response.get("action") in _ACTIONS:
             responses[key] = dict(response)
-        elif action := _REFUSALS.get(text.casefold().rstrip(".!")):
+            if response["action"] == "accept" and not is_visit:
+                missing += _find_problems(response.get("content") or {}, schema)
+        elif action := _REFUSALS.get(word):
             responses[key] = {"action": action}
-        elif params.get("mode") == "url":
-            responses[key] = {"action": "accept"}
+        elif is_visit:
+            # Only a clear yes is consent.
+            responses[key] = {"action": "decline" if word == "no" else "accept"}
+            if word != "no" and word not in _AGREEMENTS:
+                missing.append(_VISIT_ANSWERS)
         else:
-            content, lacking = _read_content(text, params.get("requestedSchema", {}))
+            content, lacking = _read_content(text, schema)
             responses[key] = {"action": "accept", "content": content}
             missing += lacking
     return QuestionAnswer(responses, missing)
@@ -162,10 +184,10 @@ def read_answer(question: PendingQuestion, message: message_pb2.Message) -> Ques
 
 def _find_responses(message: message_pb2.Message) -> Mapping[str, Any]:
     for part in message.parts:
-        if part.HasField("data"):
-            value = to_json(part.data)
-            if isinstance(value, Mapping) and isinstance(value.get(_RESPONSES), Mapping):
-                return value[_RESPONSES]  # type: ignore[no-any-return]
+        if is_tool_answer(part):
+            responses = to_json(part.data)[INPUT_RESPONSES]
+            if isinstance(responses, Mapping):
+                return responses
     return {}
 
 
@@ -179,8 +201,8 @@ def _read_content(text: str, schema: Mapping[str, Any]) -> tuple[dict[str, Any],
         values = None
     if isinstance(values, dict):
         content = {name: value for name, value in values.items() if name in properties}
-        lacking = [describe_argument(name, schema) for name in required if name not in content]
-        return content, lacking
+        content = _find_defaults(schema) | content
+        return content, _find_problems(content, schema)
     taken = take_arguments(text, schema)
     open_names = [name for name in properties if name not in taken.arguments]
     if taken.missing and len(required) == 1:
@@ -191,4 +213,35 @@ def _read_content(text: str, schema: Mapping[str, Any]) -> tuple[dict[str, Any],
         value = take_one(text, name, schema)
         if value is not None:
             return {name: value}, ()
+    if taken.arguments or text.casefold().rstrip(".!") in _AGREEMENTS:
+        content = _find_defaults(schema) | taken.arguments
+        return content, _find_problems(content, schema)
     return taken.arguments, taken.missing
+
+
+def _find_defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that a form begins with."""
+    return {
+        name: about["default"]
+        for name, about in schema.get("properties", {}).items()
+        if isinstance(about, Mapping) and about.get("default") is not None
+    }
+
+
+def _find_problems(content: object, schema: Mapping[str, Any]) -> Sequence[str]:
+    """Return the values that are missing in the content of a form, or that its schema forbids."""
+    values = content if isinstance(content, Mapping) else {}
+    required = schema.get("required", ())
+    return [
+        describe_argument(name, schema)
+        for name in schema.get("properties", {})
+        if (name in required and name not in values)
+        or (name in values and not accepts_value(name, values[name], schema))
+    ]
+
+
+def _find_host(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or "an unknown host"
+    except ValueError:
+        return "an unknown host"

@@ -1,10 +1,12 @@
 """Tool sources for agents, such as the mesh's tool adapter."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+from trunkline.client.backoff import RetryWindow
 from trunkline.client.directory import Directory
 from trunkline.client.services import (
     TOOL_SERVERS_TIMEOUT_S,
@@ -13,13 +15,19 @@ from trunkline.client.services import (
     OnTask,
     ToolClient,
 )
-from trunkline.errors import PeerError, ToolNotFoundError
+from trunkline.errors import (
+    PeerError,
+    PeerUnavailableError,
+    ToolNotFoundError,
+    ToolServerUnavailableError,
+)
 from trunkline.settings import AgentSettings
 from trunkline.v1 import tool_service_pb2
 
 TOOL_SERVICE = "trunkline.v1.ToolService"
 # A turn that continues on a host that has just started waits this long for the tool adapter.
 _START_TIMEOUT_S: Final = 10.0
+_TASK_RETRY_S: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +72,17 @@ class ToolSource(Protocol):
         """
 
 
+class WatchableToolSource(ToolSource, Protocol):
+    """A source of tools that reports their changes."""
+
+    def watch_tools(self, servers: Sequence[str]) -> AsyncGenerator[ToolListing, None]:
+        """Yield the tools of these servers now and after each change; starts no server.
+
+        Raises:
+            PeerUnavailableError: no host serves tools, or it went away.
+        """
+
+
 class MeshTools:
     """The tools of the mesh's tool adapter."""
 
@@ -82,6 +101,12 @@ class MeshTools:
         )
         return _build_listing(servers, response)
 
+    async def watch_tools(self, servers: Sequence[str]) -> AsyncGenerator[ToolListing, None]:
+        """Yield the tools of these servers now and after each change."""
+        async with aclosing(self._client().watch_tools(tuple(servers))) as responses:
+            async for response in responses:
+                yield _build_listing(servers, response)
+
     async def call_tool(
         self,
         request: tool_service_pb2.CallToolRequest,
@@ -89,8 +114,40 @@ class MeshTools:
         on_progress: OnProgress,
         on_task: OnTask | None = None,
     ) -> tool_service_pb2.ToolResult:
-        """Call a tool through the adapter."""
-        return await self._client().fetch_result(request, on_progress=on_progress, on_task=on_task)
+        """Call a tool through the adapter.
+
+        A task of an MCP server does not end with a connection: while its server or the adapter is
+        down, it is followed again, for ten minutes after the last report.
+        """
+        handle = request.continuation.task_handle
+        window = RetryWindow(_TASK_RETRY_S)
+
+        async def note_progress(progress: tool_service_pb2.ToolProgress) -> None:
+            window.reset()
+            await on_progress(progress)
+
+        async def note_task(created: str) -> None:
+            nonlocal handle
+            handle = created
+            if on_task is not None:
+                await on_task(created)
+
+        while True:
+            try:
+                return await self._client().fetch_result(
+                    request, on_progress=note_progress, on_task=note_task
+                )
+            except (PeerUnavailableError, ToolServerUnavailableError) as error:
+                if not handle:
+                    raise
+                if not window.is_retrying:
+                    waiting = tool_service_pb2.ToolProgress(message=f"waiting, since {error}")
+                    await on_progress(waiting)
+                await asyncio.sleep(window.next_pause_s(error))
+            if request.continuation.task_handle != handle:
+                again, request = request, tool_service_pb2.CallToolRequest()
+                request.CopyFrom(again)
+                request.continuation.CopyFrom(tool_service_pb2.ToolContinuation(task_handle=handle))
 
     async def cancel_task(self, request: tool_service_pb2.CancelToolTaskRequest) -> None:
         """Cancel a task through the adapter."""
@@ -103,13 +160,21 @@ class MeshTools:
 class AllowedTools:
     """Filters a tool source by the agent's settings."""
 
-    def __init__(self, source: ToolSource, options: AgentSettings) -> None:
+    def __init__(self, source: WatchableToolSource, options: AgentSettings) -> None:
         self._source = source
         self._options = options
 
     async def list_tools(self, servers: Sequence[str]) -> ToolListing:
         """Return the tools of these servers that the agent may use."""
-        listing = await self._source.list_tools(servers)
+        return self._restrict(await self._source.list_tools(servers))
+
+    async def watch_tools(self, servers: Sequence[str]) -> AsyncGenerator[ToolListing, None]:
+        """Yield the tools that the agent may use now and after each change."""
+        async with aclosing(self._source.watch_tools(servers)) as listings:
+            async for listing in listings:
+                yield self._restrict(listing)
+
+    def _restrict(self, listing: ToolListing) -> ToolListing:
         may_use = self._options.allows_tool
         tools = tuple(tool for tool in listing.tools if may_use(tool.server, tool.name))
         return replace(listing, tools=tools)

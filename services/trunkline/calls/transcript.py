@@ -10,6 +10,7 @@ from trunkline.calls.outcome import MAX_TEXT_CHARS, Outcome, shorten
 from trunkline.errors import InvalidArgumentError, PeerProtocolError
 from trunkline.journal.events import EventKind, event_count, event_kind
 from trunkline.task_states import (
+    FAILURES_NAMED_KEY,
     INTERRUPTED,
     TERMINAL,
     StateValue,
@@ -67,8 +68,13 @@ class _Artifact:
         return size
 
 
-def _is_partial(state: StateValue, metadata: struct_pb2.Struct) -> bool:
-    return find_outcome(state, metadata) is TaskOutcome.PARTIAL
+def _names_failures(state: StateValue, metadata: struct_pb2.Struct) -> bool:
+    fields = metadata.fields
+    return (
+        state == State.TASK_STATE_FAILED
+        and FAILURES_NAMED_KEY in fields
+        and fields[FAILURES_NAMED_KEY].bool_value
+    )
 
 
 class Transcript:
@@ -103,6 +109,7 @@ class Transcript:
         self.approval_events: list[event_pb2.Event] = []
         """Its approval requests and their answers. The caller handles them and empties the list."""
         self._is_partial = False
+        self._names_failures = False
         self._status_text = ""
         self._requests_approval = False
         # Ids of open approvals. The child of a remote agent has none: it asks by text alone.
@@ -117,7 +124,7 @@ class Transcript:
             self._open_approvals = {
                 approval.requested.approval_id for approval in pending_approvals(snapshot.approvals)
             }
-            self._is_partial = _is_partial(self.state, snapshot.task.metadata)
+            self._read_metadata(snapshot.task.metadata)
             self._read_status(snapshot.task.status.message)
             for info in snapshot.artifacts:
                 self._artifacts[info.origin.task_id, info.artifact_id] = _Artifact(
@@ -161,7 +168,7 @@ class Transcript:
                 self.state = event.status.status.state
                 if event.status.HasField("usage"):
                     self.usage = event.status.usage
-                self._is_partial = _is_partial(self.state, event.status.metadata)
+                self._read_metadata(event.status.metadata)
                 self._read_status(event.status.status.message)
             elif kind in (EventKind.APPROVAL_REQUESTED, EventKind.APPROVAL_ANSWERED):
                 self._on_approval(event)
@@ -182,7 +189,14 @@ class Transcript:
                 "" if self._requests_approval else f"it is {state_name(self.state)}"
             )
             text = shorten(text, len(text), MAX_TEXT_CHARS, agent)
-            return Outcome(agent, self.state, text, child_id=self._task_id, usage=self.usage)
+            return Outcome(
+                agent,
+                self.state,
+                text,
+                names_failures=self._names_failures,
+                child_id=self._task_id,
+                usage=self.usage,
+            )
         artifacts = [
             artifact
             for artifact in self._artifacts.values()
@@ -209,6 +223,10 @@ class Transcript:
             is_status_text=is_status_text,
             usage=self.usage,
         )
+
+    def _read_metadata(self, metadata: struct_pb2.Struct) -> None:
+        self._is_partial = find_outcome(self.state, metadata) is TaskOutcome.PARTIAL
+        self._names_failures = _names_failures(self.state, metadata)
 
     def _read_status(self, message: message_pb2.Message) -> None:
         self._requests_approval = bool(self._open_approvals) and is_approval_question(message)

@@ -28,6 +28,7 @@ from contextlib import (
     suppress,
 )
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any, Final, NoReturn
 
 from trunkline.calls.answer_reader import AnswerReader, Pieces
@@ -56,11 +57,18 @@ from trunkline.redaction import redact_addresses
 from trunkline.task_states import TaskState
 from trunkline.tasks import approvals
 from trunkline.tasks.calls import AgentAnswer, ToolResult, TurnInput, TurnPaused
-from trunkline.tasks.content import Content, message_text
+from trunkline.tasks.content import (
+    CONTENT_TYPES,
+    PIECE_TYPES,
+    Content,
+    describe_type,
+    message_text,
+    to_part,
+)
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, state_name
 from trunkline.tasks.messages import MeshMessage, OutgoingMessage
 from trunkline.tasks.turn_runtime import TurnRuntime
-from trunkline.v1 import envelope_pb2, event_pb2, message_pb2, part_pb2, snapshot_pb2
+from trunkline.v1 import envelope_pb2, event_pb2, message_pb2, snapshot_pb2
 
 _CONTINUATION_KEY: Final = "calls"
 
@@ -181,6 +189,9 @@ class TurnCalls:
         self, tool: str, arguments: Mapping[str, Any] | None, *, key: str
     ) -> Coroutine[Any, Any, ToolResult]:
         """Call a tool. The call gets its number now, and is made when it is awaited."""
+        if not isinstance(arguments, Mapping | NoneType):
+            allowed = (Mapping, NoneType)
+            raise InvalidArgumentError("arguments", f"is {describe_type(arguments, allowed)}")
         return self._call_tool(tool, arguments or {}, self._next_step(tool, key))
 
     async def send(self, messages: Sequence[OutgoingMessage]) -> list[MeshMessage]:
@@ -247,11 +258,11 @@ class TurnCalls:
         pending_approvals.continuation = json.dumps(continuation, ensure_ascii=False).encode()
 
     async def ask_caller(self) -> None:
-        """End the turn with the open questions of tools; without any, approvals end it."""
+        """End the turn with the first open question of a tool; without any, approvals end it."""
         questions = self._tools.questions.open.values()
         if questions and not self._turn.is_over:
             modes = self._turn.accepted_output_modes
-            await self._turn.require_input(build_question_message(list(questions), modes))
+            await self._turn.require_input(build_question_message(questions, modes))
 
     async def close(self, *, is_continued: bool) -> None:
         """Cancel streams that were left early, and server tasks unless the turn continues."""
@@ -273,14 +284,13 @@ class TurnCalls:
     ) -> _AgentCall:
         step_id = self._next_step(agent, key)
         message = message_pb2.Message()
-        match content:
-            case str():
-                message.parts.add(text=content)
-            case part_pb2.Part():
-                message.parts.append(content)
-            case _:
-                message.parts.extend(content.parts)
-                message.metadata.CopyFrom(content.metadata)
+        if isinstance(content, message_pb2.Message):
+            message.parts.extend(content.parts)
+            message.metadata.CopyFrom(content.metadata)
+        elif isinstance(content, PIECE_TYPES):
+            message.parts.append(to_part(content))
+        else:
+            raise InvalidArgumentError("content", f"is {describe_type(content, CONTENT_TYPES)}")
         message.role = message_pb2.ROLE_USER
         message.context_id = self._turn.context_id
         message.task_id = task_id

@@ -87,7 +87,8 @@ async def list_approvals(mesh: str | None, *, account: str, as_json: bool) -> Ex
             )
             for approval in pending
         ]
-        print_table(("APPROVAL", "TOOL", "ARGUMENTS", "AGENTS", "TASK"), rows)
+        empty = "no tool call waits for approval"
+    print_table(("APPROVAL", "TOOL", "ARGUMENTS", "AGENTS", "TASK"), rows, empty=empty)
     return code
 
 

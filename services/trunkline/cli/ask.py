@@ -20,6 +20,7 @@ from trunkline.cli.streamed_answer import StreamedAnswer
 from trunkline.cli.terminal import (
     is_text,
     print_json,
+    print_progress,
     print_stderr,
     state_name,
     write,
@@ -27,6 +28,7 @@ from trunkline.cli.terminal import (
 from trunkline.errors import (
     InvalidArgumentError,
     PeerTimeoutError,
+    PeerUnavailableError,
     TaskNotCancelableError,
     TrunklineError,
 )
@@ -70,6 +72,9 @@ class TurnReport:
     outcome: str
     """complete, partial or failed. Empty: the task has not ended."""
     answer: str
+    """The text that the agents wrote; without any, the text of the status."""
+    status_text: str
+    """A question, or the reason why the task failed."""
     agent: str
     confidence: float | None
     reasons: list[str]
@@ -152,6 +157,7 @@ async def build_report(
         state=turn_state(answer),
         outcome=answer.outcome or _OUTCOMES.get(turn_state(answer), ""),
         answer=answer.text,
+        status_text=answer.status_text,
         agent=", ".join(answer.agents) or route.get("agent") or agent or "",
         confidence=route.get("confidence"),
         reasons=list(route.get("reasons", [])),
@@ -337,8 +343,8 @@ def chat(
     """Send each line of stdin as a turn of one conversation until stdin ends.
 
     Ctrl-C cancels the running turn. Stdin may be a terminal or a pipe. `/help` lists the lines that
-    are commands. The errors of a turn are printed. The exit code tells only whether a mesh was
-    found.
+    are commands. The errors of a turn are printed, and the chat continues, but it ends if no mesh
+    answers the first turn. The exit code tells only whether a mesh was found.
     """
     # One event loop serves the whole conversation and runs only during turns. While input() waits
     # for a line, the terminal handles Ctrl-C and line editing as usual.
@@ -349,6 +355,8 @@ def chat(
         code = ExitCode.OK
         try:
             runner.run(conversation.open(url))
+            if sys.stdin.isatty():
+                print_progress("/help lists the commands, Ctrl-D leaves")
             while (line := _read_line()) is not None and line.strip() != "/quit":
                 if line.strip():
                     _run_line(runner, conversation, line)
@@ -374,9 +382,10 @@ def _run_line(runner: asyncio.Runner, conversation: "_Conversation", line: str) 
         else:
             runner.run(conversation.turn(line))
     except KeyboardInterrupt:
-        print_stderr("canceling the turn")
         runner.run(conversation.cancel())
     except TrunklineError as error:
+        if isinstance(error, PeerUnavailableError) and not conversation.has_mesh:
+            raise
         print_error(error)
 
 
@@ -407,6 +416,8 @@ class _Conversation:
     # The task that waits for the next line, if any.
     task_id: str = ""
     last_task_id: str = ""
+    # True once a mesh has answered.
+    has_mesh: bool = False
 
     def __post_init__(self) -> None:
         self._exit_stack = AsyncExitStack()
@@ -452,6 +463,7 @@ class _Conversation:
             self._client, answer, text, task_id=self.task_id, context_id=self.context_id
         )
         self._running = None
+        self.has_mesh = True
         self.context_id = answer.context_id or self.context_id
         self.last_task_id = answer.task_id
         self.task_id = answer.task_id if turn_exit_code(answer) is ExitCode.INPUT_REQUIRED else ""
@@ -462,16 +474,13 @@ class _Conversation:
             show_end(answer)
 
     async def cancel(self) -> None:
-        """Cancel the task of an abandoned turn."""
+        """Cancel the task of an abandoned turn, and say so."""
         answer, self._running = self._running, None
-        if answer is None or not answer.task_id:
+        if answer is None:
             return
-        self.task_id = ""
-        self.context_id = answer.context_id or self.context_id
-        try:
-            await self._client.cancel_task(answer.task_id)
-        except TaskNotCancelableError:
-            # The task ended before the cancellation.
-            return
-        except TrunklineError as error:
-            print_error(error)
+        answer.break_off()
+        if answer.task_id:
+            self.task_id = ""
+            self.last_task_id = answer.task_id
+            self.context_id = answer.context_id or self.context_id
+        print_stderr(await _cancel(self._client, answer.task_id))

@@ -8,27 +8,41 @@ import typer
 from trunkline.cli.exits import ExitCode
 from trunkline.errors import InvalidArgumentError
 
-_BASH: Final = r"""
-_trunkline() {
+_FILES: Final = ":files"
+"""The line that stands for the names of files, which the shell completes."""
+# Options and arguments whose placeholders are these expect a file or a folder.
+_FILE_PLACEHOLDERS: Final = frozenset({"FILE", "PATH", "DIR", "FOLDER"})
+
+_BASH: Final = rf"""
+_trunkline() {{
     local IFS=$'\n'
-    COMPREPLY=($(trunkline completion words -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
-}
-complete -o default -F _trunkline trunkline
+    COMPREPLY=($(trunkline completion words -- "${{COMP_WORDS[@]:1:COMP_CWORD}}" 2>/dev/null))
+    if [[ ${{COMPREPLY[0]}} == {_FILES} ]]; then
+        COMPREPLY=()
+        compopt -o default
+    fi
+}}
+complete -F _trunkline trunkline
 """
-_ZSH: Final = r"""#compdef trunkline
-_trunkline() {
+_ZSH: Final = rf"""#compdef trunkline
+_trunkline() {{
     local -a items
-    items=(${(f)"$(trunkline completion words --zsh -- "${(@)words[2,CURRENT]}" 2>/dev/null)"})
-    if (( $#items )); then _describe trunkline items; else _files; fi
-}
+    items=(${{(f)"$(trunkline completion words --zsh -- "${{(@)words[2,CURRENT]}}" 2>/dev/null)"}})
+    if [[ $items[1] == {_FILES} ]]; then _files; else _describe trunkline items; fi
+}}
 compdef _trunkline trunkline
 """
-_FISH: Final = r"""
+_FISH: Final = rf"""
 function __trunkline
     set -l before (commandline -opc)
-    trunkline completion words --fish -- $before[2..] (commandline -ct) 2>/dev/null
+    set -l items (trunkline completion words --fish -- $before[2..] (commandline -ct) 2>/dev/null)
+    if test "$items[1]" = {_FILES}
+        __fish_complete_path (commandline -ct)
+    else
+        printf '%s\n' $items
+    end
 end
-complete -c trunkline -a "(__trunkline)"
+complete -c trunkline -f -a "(__trunkline)"
 """
 SCRIPTS: Final = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
@@ -49,9 +63,14 @@ def print_script(shell: str) -> ExitCode:
 def print_words(root: Any, words: Sequence[str], *, shell: str) -> ExitCode:  # noqa: ANN401
     """Print what may stand in place of the last word, a line each.
 
-    zsh and fish also get the help of each. `root` is the group of all commands.
+    zsh and fish also get the help of each. Names of files are the line `:files`. `root` is the
+    group of all commands.
     """
-    for value, help_text in list_words(root, words):
+    found = list_words(root, words)
+    if found is None:
+        print(_FILES)
+        return ExitCode.OK
+    for value, help_text in found:
         summary = " ".join(help_text.split())
         if shell == "zsh":
             print(f"{value.replace(':', chr(92) + ':')}:{summary}")
@@ -62,9 +81,17 @@ def print_words(root: Any, words: Sequence[str], *, shell: str) -> ExitCode:  # 
     return ExitCode.OK
 
 
-def list_words(root: Any, words: Sequence[str]) -> list[tuple[str, str]]:  # noqa: ANN401
-    """Return the commands, options or values that may stand in place of the last word."""
+def list_words(root: Any, words: Sequence[str]) -> list[tuple[str, str]] | None:  # noqa: ANN401
+    """Return the commands, options or values that may stand in place of the last word.
+
+    None: the names of files.
+    """
     *earlier, incomplete = words or [""]
+    if earlier[:1] == ["a2a"]:
+        # Its arguments are not parsed by typer.
+        from trunkline.cli.a2a_cli import completion
+
+        return completion.list_words(words[1:])
     command = root
     context = typer.Context(root, info_name="trunkline", resilient_parsing=True)
     option: Any = None
@@ -83,8 +110,10 @@ def list_words(root: Any, words: Sequence[str]) -> list[tuple[str, str]]:  # noq
         else:
             place += 1
     argument = None if incomplete.startswith("-") else _find_argument(command, place)
-    items = (option or argument or command).shell_complete(context, incomplete)
-    # An item of another type stands for files, which the shell knows.
+    parameter = option or argument
+    if parameter is not None and parameter.metavar in _FILE_PLACEHOLDERS:
+        return None
+    items = (parameter or command).shell_complete(context, incomplete)
     return [(item.value, item.help or "") for item in items if item.type == "plain"]
 
 

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from trunkline.agents.plugins import load_plugins
-from trunkline.cli.exits import ExitCode
+from trunkline.cli.exits import ExitCode, print_error
 from trunkline.cli.terminal import print_json, print_table
-from trunkline.errors import InvalidArgumentError
+from trunkline.errors import ConfigurationError, InvalidArgumentError
+from trunkline.logs import configure_logging
 from trunkline.settings import CONFIG_FILE, Settings, load_plugin_settings, load_settings
 from trunkline.settings.effective import DEFAULT, EffectiveSetting, list_effective_settings
 from trunkline.settings.schema import build_settings_schema
@@ -39,17 +40,24 @@ def check_files(files: list[Path], *, as_json: bool) -> ExitCode:
     """Check files: those that end in `.json` have MCP servers, others settings.
 
     Without files, check the settings that `up` takes here, and the file of MCP servers they name.
-
-    Raises:
-        ConfigurationError: it names the file and the line or the key that is wrong.
+    An error names the file and the line or the key that is wrong. The other files are checked, too.
     """
-    checked = [_check_file(file) for file in files] if files else _check_current()
+    configure_logging(level="warning", log_format="plain")
+    checked: list[str] = []
+    code = ExitCode.OK
+    # None: what `up` takes here.
+    subjects: list[Path | None] = [*files] or [None]
+    for file in subjects:
+        try:
+            checked += _check_current() if file is None else _check_file(file)
+        except ConfigurationError as error:
+            code = print_error(error)
     if as_json:
         print_json({"valid": checked})
     else:
         for name in checked:
             print(f"ok  {name}")
-    return ExitCode.OK
+    return code
 
 
 def print_schema(kind: str) -> ExitCode:
@@ -78,12 +86,12 @@ def print_schema(kind: str) -> ExitCode:
     return ExitCode.OK
 
 
-def _check_file(file: Path) -> str:
+def _check_file(file: Path) -> list[str]:
     if file.suffix == ".json":
         load_config(file)
     else:
         _check_plugins(load_settings(environment={"TRUNKLINE_CONFIG": str(file)}))
-    return str(file)
+    return [str(file)]
 
 
 def _check_current() -> list[str]:
@@ -91,7 +99,7 @@ def _check_current() -> list[str]:
     _check_plugins(settings)
     checked = [CONFIG_FILE] if Path(CONFIG_FILE).exists() else ["the environment"]
     if settings.mcp_file is not None:
-        checked.append(_check_file(settings.mcp_file))
+        checked += _check_file(settings.mcp_file)
     return checked
 
 

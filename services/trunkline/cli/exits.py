@@ -12,6 +12,7 @@ import typer
 
 from trunkline.errors import (
     ConfigurationError,
+    InvalidArgumentError,
     LimitExceededError,
     OverloadedError,
     PeerError,
@@ -20,6 +21,9 @@ from trunkline.errors import (
 )
 
 logger = logging.getLogger(__name__)
+
+# The arguments whose form commands check. A `NAME` may be right, and nothing has it.
+_ARGUMENTS = frozenset({"JSON", "KIND", "QUESTION", "TIME", "URL"})
 
 
 class ExitCode(IntEnum):
@@ -95,7 +99,20 @@ def print_error(error: Exception) -> ExitCode:
     print(f"error: {text}", file=sys.stderr, flush=True)
     if isinstance(cause, LimitExceededError | OverloadedError | TreeLimitError):
         return ExitCode.LIMITED
+    if _is_usage_error(cause):
+        return ExitCode.USAGE
     return ExitCode.UNREACHABLE if isinstance(cause, PeerError) else ExitCode.FAILED
+
+
+def _is_usage_error(error: Exception) -> bool:
+    """Return True for the error of an option or argument, such as `--since` or `KIND`.
+
+    What a server refused may come from a variable too: `--api-key or TRUNKLINE_API_KEY`.
+    """
+    match error:
+        case InvalidArgumentError(field=name) | ConfigurationError(where=name):
+            return (name.startswith("--") and " or " not in name) or name in _ARGUMENTS
+    return False
 
 
 def _log(error: Exception) -> None:

@@ -22,7 +22,7 @@ async def list_agents(mesh: str | None, *, as_json: bool) -> ExitCode:
         print_json(agents)
     else:
         rows = [(agent["name"], agent["address"], agent["description"]) for agent in agents]
-        print_table(("AGENT", "HOST", "DESCRIPTION"), rows)
+        print_table(("AGENT", "HOST", "DESCRIPTION"), rows, empty="no agents")
     return ExitCode.OK
 
 
@@ -50,7 +50,8 @@ async def list_tools(mesh: str | None, *, as_json: bool) -> ExitCode:
         for server in listing.servers
         if server_state(server) != "ready"
     ]
-    print_table(("TOOL", "STATE", "APPROVAL", "DESCRIPTION"), rows)
+    empty = "no tools; `trunkline up --mcp FILE` adds MCP servers"
+    print_table(("TOOL", "STATE", "APPROVAL", "DESCRIPTION"), rows, empty=empty)
     return ExitCode.OK
 
 

@@ -7,6 +7,7 @@ import json
 import shlex
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
@@ -19,6 +20,10 @@ class InstallSource:
     """Its entry in the table `[tool.uv.sources]`, as TOML."""
     pip: str
     """The arguments of `pip install`, quoted for a shell."""
+    place: str
+    """A path, or a URL."""
+    is_gone: bool = False
+    """True for a file or a folder that is no longer there."""
 
     @classmethod
     def find(cls) -> Self | None:
@@ -33,14 +38,16 @@ class InstallSource:
         if vcs := direct_url.get("vcs_info"):
             system, revision = vcs["vcs"], vcs["commit_id"]
             table = _to_table(**{system: url, "rev": revision})
-            return cls(table, shlex.quote(f"{system}+{url}@{revision}"))
+            return cls(table, shlex.quote(f"{system}+{url}@{revision}"), url)
         parts = urlsplit(url)
         if parts.scheme != "file":
-            return cls(_to_table(url=url), shlex.quote(url))
+            return cls(_to_table(url=url), shlex.quote(url), url)
         path = unquote(parts.path)
         if direct_url.get("dir_info", {}).get("editable"):
-            return cls(_to_table(path=path, editable=True), f"-e {shlex.quote(path)}")
-        return cls(_to_table(path=path), shlex.quote(path))
+            table, arguments = _to_table(path=path, editable=True), f"-e {shlex.quote(path)}"
+        else:
+            table, arguments = _to_table(path=path), shlex.quote(path)
+        return cls(table, arguments, path, is_gone=not Path(path).exists())
 
 
 def _to_table(**values: str | bool) -> str:

@@ -1,5 +1,6 @@
 """`trunkline serve mcp`: offers the agents of a mesh to MCP clients."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,6 +14,8 @@ from trunkline.errors import ConfigurationError
 from trunkline.logs import configure_logging
 from trunkline.settings import HostPort, Settings
 
+_STATE_KEY: Final = "TRUNKLINE_MCP_STATE_KEY"
+_SHORTEST_KEY_BYTES: Final = 32
 _USED: Final = frozenset({"log_format", "log_level", "patience_s"})
 
 
@@ -37,8 +40,13 @@ async def serve_mcp(
         address = HostPort.parse(http)
     except ValueError as error:
         raise ConfigurationError("--http", str(error)) from None
+    state_key = os.environ.get(_STATE_KEY, "")
+    if state_key and len(state_key.encode()) < _SHORTEST_KEY_BYTES:
+        raise ConfigurationError(_STATE_KEY, f"has less than {_SHORTEST_KEY_BYTES} bytes")
     return await runtime.serve(
-        serve_agents_over_http(settings, address, url=url, names=names, api_key=api_key),
+        serve_agents_over_http(
+            settings, address, url=url, names=names, api_key=api_key, state_key=state_key
+        ),
         on_state=partial(print_state, as_json=as_json),
         on_waiting=lambda: print_stderr(runtime.format_waiting(settings.mesh)),
     )

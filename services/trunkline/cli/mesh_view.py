@@ -1,9 +1,10 @@
 """Connects commands to a mesh and its hosts over gRPC."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import grpc
 
@@ -11,12 +12,22 @@ from trunkline import telemetry
 from trunkline.cli.exits import ExitCode, print_error
 from trunkline.cli.options import resolve_mesh_settings
 from trunkline.client import ChannelPool, HostClient, RegistryClient, ToolClient, TraceClient
-from trunkline.errors import PeerError, PeerHandshakeError, PeerUnavailableError, TaskNotFoundError
+from trunkline.errors import (
+    PeerError,
+    PeerHandshakeError,
+    PeerUnavailableError,
+    TaskNotFoundError,
+    UnauthenticatedError,
+)
 from trunkline.identity import load_credentials
 from trunkline.journal.events import parse_journal_id
+from trunkline.settings import HostPort
 from trunkline.v1 import registry_service_pb2
 
 T = TypeVar("T")
+
+_NO_MESH: Final = "no mesh answers there; start one with `trunkline up`, or give --mesh"
+_CONNECT_TIMEOUT_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,20 +110,36 @@ async def open_mesh_view(mesh: str | None, *, is_traced: bool = False) -> AsyncG
     Raises:
         ConfigurationError: the address is invalid.
         PeerUnavailableError: no mesh answers there.
-        PeerHandshakeError: it is a mesh on which this user has no valid identity.
+        PeerHandshakeError, UnauthenticatedError: this user has no valid identity on its mesh.
     """
     settings = resolve_mesh_settings(mesh)
     address = str(settings.mesh)
     tracing = nullcontext() if is_traced else telemetry.suppress_spans()
-    async with ChannelPool(load_credentials(settings)) as channels:
+    try:
+        credentials = load_credentials(settings)
+    except UnauthenticatedError as error:
+        if await _accepts_connections(settings.mesh):
+            raise
+        raise PeerUnavailableError(address, _NO_MESH) from error
+    async with ChannelPool(credentials) as channels:
         try:
             hosts = await RegistryClient(channels.get(address)).list_agents()
         except PeerHandshakeError:
             # A mesh answers. Its error says what to do.
             raise
         except PeerUnavailableError as error:
-            advice = "no mesh answers there; start one with `trunkline up`, or give --mesh"
-            raise PeerUnavailableError(address, advice) from error
+            raise PeerUnavailableError(address, _NO_MESH) from error
         channels.expect(hosts, registry_address=address)
         with tracing:
             yield MeshView(hosts, address, channels)
+
+
+async def _accepts_connections(address: HostPort) -> bool:
+    """Return True if a server listens at an address."""
+    try:
+        async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+            _, writer = await asyncio.open_connection(address.host, address.port)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True

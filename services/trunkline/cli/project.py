@@ -45,6 +45,7 @@ def create_project(name: str, folder: Path | None, *, with_graph: bool, as_json:
     values = {
         "source": source.uv if source else "",
         "install": f"$ pip install {source.pip}\n" if source else "",
+        "origin": _render_template("source.README.md", {"place": source.place}) if source else "",
         "name": name,
         "module": module,
         "variable": f"{ENV_PREFIX}AGENT_{module.upper()}_",
@@ -70,6 +71,12 @@ def create_project(name: str, folder: Path | None, *, with_graph: bool, as_json:
     else:
         for path in sorted(contents):
             print(folder / path)
+        print_stderr(f"{folder / 'README.md'} says how to install, test and start it")
+        if source and source.is_gone:
+            print_stderr(
+                f"trunkline was installed from {source.place}, which is gone: write its new place "
+                "into README.md and pyproject.toml"
+            )
     return ExitCode.OK
 
 

@@ -45,6 +45,20 @@ class Harmless:
             yield Segment(text, style)
 
 
+class _Block:
+    """Renders something without the blank lines at its ends, which rich adds to some elements."""
+
+    def __init__(self, content: ConsoleRenderable) -> None:
+        self._content = content
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = console.render_lines(self._content, options, pad=False)
+        written = [n for n, line in enumerate(lines) if any(part.text.strip() for part in line)]
+        for line in lines[written[0] : written[-1] + 1] if written else ():
+            yield from line
+            yield Segment.line()
+
+
 def open_console(stream: TextIO) -> Console:
     """Return a console that writes to stdout or stderr, in colour if the stream has it."""
     return Console(
@@ -63,13 +77,16 @@ def looks_like_markdown(text: str) -> bool:
 
 
 def render_markdown(text: str) -> Harmless:
-    """Render Markdown. HTML stays text, line breaks stay, and a link shows its target."""
+    """Render Markdown, without blank lines at its ends.
+
+    HTML stays text, line breaks stay, and a link shows its target.
+    """
     source = _ARITHMETIC.sub(lambda match: _ASTERISK * len(match[0]), text)
     rendered = Markdown(source, hyperlinks=False, code_theme="ansi_dark")
     parser = MarkdownIt("commonmark", {"html": False, "breaks": True})
     rendered.parsed = parser.enable(["strikethrough", "table"]).parse(source)
     _keep_line_breaks(rendered.parsed)
-    return Harmless(rendered)
+    return Harmless(_Block(rendered))
 
 
 def _keep_line_breaks(tokens: Iterable[Any]) -> None:

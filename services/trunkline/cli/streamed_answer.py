@@ -71,18 +71,12 @@ class StreamedAnswer:
 
     @property
     def text(self) -> str:
-        """The text of the artifacts or of the status.
-
-        The artifacts' text is preferred if the task completed, else that of the status. If the
-        preferred one is empty, it is the other one.
-        """
+        """The text of the artifacts; without any, that of the status."""
         if self._merged is not None:
             content = self._merged.text
         else:
             content = _join_lines(artifact.text for artifact in self._order)
-        if self.is_completed:
-            return content or self.status_text
-        return self.status_text or content
+        return content or self.status_text
 
     @property
     def files(self) -> list[Mapping[str, Any]]:
@@ -116,7 +110,7 @@ class StreamedAnswer:
         """Print the rest of the answer and end the line. The turn must have ended."""
         if self._merged is not None:
             # It has the texts that were not printed yet, in its own order.
-            self._out.replace_with(self._merged.text)
+            self._out.replace_with(self._merged.text, [artifact.shown for artifact in self._order])
         else:
             for artifact in self._order:
                 artifact.complete()
@@ -229,7 +223,7 @@ class _Artifact:
         self.has_output = False
         """True once some of its text was printed."""
         self.starts_over = False
-        """True if printed text was wrong, so that the whole text is printed again."""
+        """True if printed text was wrong, so that the text is printed again on a new line."""
         self.ends_line = True
         """True if the text is empty or ends with a line break."""
         self._written: list[str] = []
@@ -240,6 +234,11 @@ class _Artifact:
     @property
     def text(self) -> str:
         return "".join([*self._written, *self._unwritten])
+
+    @property
+    def shown(self) -> str:
+        """The printed text."""
+        return "".join(self._written) + self._expected
 
     def add(self, parts: Iterable[Mapping[str, Any]]) -> None:
         self.files += _find_files(parts)
@@ -252,30 +251,30 @@ class _Artifact:
         if self._expected:
             size = min(len(text), len(self._expected))
             if text[:size] != self._expected[:size]:
-                self._start_over()
-            else:
-                self._written.append(text[:size])
-                self._expected = self._expected[size:]
-                text = text[size:]
+                self._start_over(self.shown, self.text + text)
+                return
+            self._written.append(text[:size])
+            self._expected = self._expected[size:]
+            text = text[size:]
         if text:
             self._unwritten.append(text)
 
     def replace(self, parts: Iterable[Mapping[str, Any]]) -> None:
         self.files = _find_files(parts)
         text = render_parts(parts)
-        shown = "".join(self._written) + self._expected
+        shown = self.shown
         self._written, self._unwritten, self._expected = [], [], ""
         if shown.startswith(text):
             self._written, self._expected = [text], shown[len(text) :]
         elif text.startswith(shown):
             self._written, self._unwritten = [shown], [text[len(shown) :]]
         else:
-            self._unwritten, self.starts_over = [text], True
+            self._start_over(shown, text)
         self.ends_line = not text or text.endswith("\n")
 
     def complete(self) -> None:
-        if self._expected:
-            self._start_over()
+        if self._expected and not self._expected.startswith("\n"):
+            self._start_over(self.shown, self.text)
         self.is_complete = True
 
     def take_unwritten(self) -> str:
@@ -286,9 +285,15 @@ class _Artifact:
         self.starts_over = False
         return text
 
-    def _start_over(self) -> None:
-        self._unwritten = [*self._written, *self._unwritten]
-        self._written, self._expected, self.starts_over = [], "", True
+    def _start_over(self, shown: str, text: str) -> None:
+        """Print `text` again, without the first lines that the printed text has as well."""
+        size = 0
+        for line in text.splitlines(keepends=True):
+            if not (line.endswith("\n") and shown.startswith(line, size)):
+                break
+            size += len(line)
+        self._written, self._unwritten = [text[:size]], [text[size:]]
+        self._expected, self.starts_over = "", True
 
 
 class _Printer:
@@ -307,11 +312,11 @@ class _Printer:
             self._write(text)
             self._pieces.append(text)
 
-    def replace_with(self, text: str) -> None:
+    def replace_with(self, text: str, artifacts: Iterable[str]) -> None:
         """Print what `text` has beyond the printed text, no line twice.
 
-        If printed lines are not in `text`, it is another text: print all of it on a new line,
-        unless the printed text ends with it.
+        `artifacts` are the printed texts of the artifacts. If none of them is in `text`, it is
+        another text: print all of it on a new line, unless the printed text ends with it.
         """
         printed = self.text
         if text.startswith(printed):
@@ -320,15 +325,24 @@ class _Printer:
         if f"\n{printed.rstrip()}".endswith(f"\n{text.rstrip()}"):
             return
         self.end_line()
-        printed_lines = Counter(printed.splitlines())
-        if printed_lines - Counter(text.splitlines()):
+        unprinted_lines = _count_lines(text)
+        printed_lines: Counter[str] = Counter()
+        for artifact in artifacts:
+            lines = _count_lines(artifact)
+            if lines <= unprinted_lines:
+                unprinted_lines -= lines
+                printed_lines += lines
+        if not printed_lines:
             self.write(text)
             return
+        follows_printed = True
         for line in text.splitlines():
             if printed_lines[line]:
                 printed_lines[line] -= 1
-            else:
+                follows_printed = True
+            elif line.strip() or not follows_printed:
                 self.write(f"{line}\n")
+                follows_printed = False
 
     @property
     def is_at_line_start(self) -> bool:
@@ -337,6 +351,11 @@ class _Printer:
     def end_line(self) -> None:
         if not self.is_at_line_start:
             self.write("\n")
+
+
+def _count_lines(text: str) -> Counter[str]:
+    """Count the lines of a text that are not blank."""
+    return Counter(line for line in text.splitlines() if line.strip())
 
 
 def render_parts(parts: Iterable[Mapping[str, Any]], *, at_line_start: bool = True) -> str:

@@ -6,7 +6,7 @@ from typing import Final
 from rich.cells import cell_len, set_cell_size
 
 ID_COLUMNS: Final = frozenset(
-    {"TASK", "PARENT", "TRACE", "APPROVAL", "WEBHOOK", "CONTEXT", "KEY", "FOLDER"}
+    {"TASK", "PARENT", "TRACE", "APPROVAL", "WEBHOOK", "CONTEXT", "KEY", "FOLDER", "TOOL"}
 )
 """Titles of columns whose cells are copied, so that they are never cut."""
 
@@ -48,12 +48,18 @@ def join_cells(cells: Sequence[str]) -> str:
 
 
 def lay_out_record(titles: Sequence[str], row: Sequence[str]) -> list[str]:
-    """Return a row as lines of a title and a cell, for a terminal too narrow for the table."""
-    size = max(map(len, titles))
-    return [
-        f"{title.lower().ljust(size)}{_GAP}{cell}".rstrip()
-        for title, cell in zip(titles, row, strict=True)
-    ]
+    """Return a row as lines of a title and a cell, for a terminal too narrow for the table.
+
+    Empty cells are left out. Cells begin at `record_indent`.
+    """
+    size = record_indent(titles)
+    pairs = zip(titles, row, strict=True)
+    return [f"{title.lower().ljust(size)}{cell}" for title, cell in pairs if cell]
+
+
+def record_indent(titles: Sequence[str]) -> int:
+    """Return the column at which the cells of a record begin."""
+    return max(map(len, titles)) + len(_GAP)
 
 
 def cut_text(text: str, width: int) -> str:

@@ -17,7 +17,7 @@ from trunkline.errors import CursorExpiredError, InvalidArgumentError
 from trunkline.journal.batches import parse_batch
 from trunkline.journal.events import event_count
 from trunkline.printable import remove_controls
-from trunkline.task_states import INTERRUPTED, state_name
+from trunkline.task_states import INTERRUPTED, TaskOutcome, find_outcome, state_name
 from trunkline.tasks.approvals import render_decision
 from trunkline.v1 import event_pb2, task_pb2
 
@@ -26,6 +26,7 @@ _EXIT_CODES: Final[Mapping[int, ExitCode]] = {
     task_pb2.TASK_STATE_CANCELED: ExitCode.CANCELED,
     **dict.fromkeys(INTERRUPTED, ExitCode.INPUT_REQUIRED),
 }
+_LEAST_COLUMNS: Final = 60
 WIRES: Final = ("v1", "v0.3", "original")
 """The versions of A2A that `--wire` shows."""
 
@@ -73,7 +74,7 @@ async def watch_task(task_id: str, mesh: str | None, *, account: str, as_json: b
     """
     printer = _EventPrinter()
     show = _print_json_events if as_json else printer.show
-    state = task_pb2.TASK_STATE_UNSPECIFIED
+    state, outcome = task_pb2.TASK_STATE_UNSPECIFIED, None
     batches = _read_batches(task_id, mesh, account=account, follows=True)
     async with aclosing(batches):
         async for batch in batches:
@@ -81,6 +82,9 @@ async def watch_task(task_id: str, mesh: str | None, *, account: str, as_json: b
             for event in batch.events:
                 if event.HasField("status"):
                     state = event.status.status.state
+                    outcome = find_outcome(state, event.status.metadata)
+    if outcome is TaskOutcome.PARTIAL:
+        return ExitCode.PARTIAL
     return _EXIT_CODES.get(state, ExitCode.FAILED)
 
 
@@ -132,11 +136,16 @@ class _EventPrinter:
 
 
 def _fit_terminal(line: str, event: event_pb2.Event) -> str:
-    """Return the line of an event as a terminal shows it: cut to its width, states in colour."""
+    """Return the line of an event as a terminal shows it: cut to its width, states in colour.
+
+    A terminal that would show only its beginning shows all of it, on several lines.
+    """
     # The ids of approvals, which users copy, reach beyond 80 columns.
     if not sys.stdout.isatty() or event.HasField("approval_requested"):
         return line
-    line = cut_text(remove_controls(line), shutil.get_terminal_size().columns)
+    columns = shutil.get_terminal_size().columns
+    if columns >= _LEAST_COLUMNS:
+        line = cut_text(remove_controls(line), columns)
     if event.HasField("status"):
         state = state_name(event.status.status.state)
         line = line.replace(f" {state}", f" {paint_state(state, sys.stdout)}", 1)
@@ -159,6 +168,8 @@ def _created(event: event_pb2.TaskCreated) -> str:
 def _status(event: event_pb2.StatusChanged) -> str:
     text = excerpt_parts(event.status.message.parts)
     state = state_name(event.status.state)
+    if find_outcome(event.status.state, event.metadata) is TaskOutcome.PARTIAL:
+        state += " (partial)"
     return f"{state}: {text}" if text else state
 
 

@@ -34,6 +34,11 @@ class TaskQuery:
     since: datetime | None = None
     """Only tasks whose status is from this time or later."""
 
+    @property
+    def has_filters(self) -> bool:
+        """True if it leaves out tasks of the account."""
+        return bool(self.agent or self.context_id or self.state or self.since)
+
     def build_request(self) -> task_service_pb2.ListTasksRequest:
         """Return the request to a host, without the size of a page."""
         request = task_service_pb2.ListTasksRequest(
@@ -77,7 +82,10 @@ async def list_tasks(
     async with open_mesh_view(mesh) as view:
         tasks, code = await _fetch(view, query)
         if not follows:
-            _print_tasks(tasks, as_json=as_json)
+            empty = (
+                "no tasks match" if query.has_filters else "no tasks yet; `trunkline ask` makes one"
+            )
+            _print_tasks(tasks, empty=empty, as_json=as_json)
             return code
         async with aclosing(_follow(view, query, tasks)) as changes:
             async for changed in changes:
@@ -140,7 +148,7 @@ async def _fetch_from_host(
     return tasks
 
 
-def _print_tasks(tasks: Sequence[snapshot_pb2.TaskSummary], *, as_json: bool) -> None:
+def _print_tasks(tasks: Sequence[snapshot_pb2.TaskSummary], *, empty: str, as_json: bool) -> None:
     if as_json:
         print_json([_task_json(task) for task in tasks])
         return
@@ -154,7 +162,7 @@ def _print_tasks(tasks: Sequence[snapshot_pb2.TaskSummary], *, as_json: bool) ->
         )
         for task in tasks
     ]
-    print_table(_TITLES, rows, optional="PARENT")
+    print_table(_TITLES, rows, optional="PARENT", empty=empty)
 
 
 def _print_change(task: snapshot_pb2.TaskSummary, *, as_json: bool) -> None:

@@ -8,15 +8,16 @@ from google.protobuf import json_format
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import MeshView, open_mesh_view
 from trunkline.cli.model_calls import ModelCalls, count_model_calls
-from trunkline.cli.terminal import paint_state, print_json
-from trunkline.cli.times import render_duration
+from trunkline.cli.terminal import paint_state, print_json, print_wrapped
+from trunkline.cli.times import describe_time, render_duration, time_cell
 from trunkline.errors import TraceNotFoundError, UnsupportedOperationError
-from trunkline.task_states import INTERRUPTED, TERMINAL, state_name
+from trunkline.task_states import INTERRUPTED, TERMINAL, TaskOutcome, find_outcome, state_name
 from trunkline.tasks.approvals import render_decision
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, snapshot_pb2
 
 # The limit on the characters of a text that is part of a line.
 _EXCERPT_LENGTH = 160
+_LABEL_WIDTH = 10
 
 
 async def show_task(task_id: str, mesh: str | None, *, account: str, as_json: bool) -> ExitCode:
@@ -34,7 +35,8 @@ async def show_task(task_id: str, mesh: str | None, *, account: str, as_json: bo
         document["model_calls"] = [call.to_json() for call in calls]
         print_json(document)
     else:
-        print("\n".join(describe(snapshot, calls)))
+        for line in describe(snapshot, calls):
+            print_wrapped(line, indent=_LABEL_WIDTH)
     return ExitCode.OK
 
 
@@ -67,7 +69,7 @@ async def cancel_task(task_id: str, mesh: str | None, *, account: str, as_json: 
 def describe(
     snapshot: snapshot_pb2.TaskSnapshot, calls: Iterable[ModelCalls] = ()
 ) -> Iterator[str]:
-    """Yield the lines that describe a task: a label in ten columns, then its value."""
+    """Yield the lines that describe a task: a label in `_LABEL_WIDTH` columns, then its value."""
     yield from _identity(snapshot)
     if snapshot.HasField("parent"):
         yield f"parent    {snapshot.parent.task_id} ({snapshot.parent.agent})"
@@ -83,8 +85,27 @@ def describe(
         yield f"tool      {_tool_call(call)}"
     for approval in snapshot.approvals:
         yield f"approval  {_approval(approval)}"
-    for artifact in snapshot.task.artifacts:
-        yield f"artifact  {_artifact(artifact)}"
+    for artifact, info in _unrepeated_artifacts(snapshot):
+        yield f"artifact  {_artifact(artifact, writer=info.origin.agent)}"
+
+
+def _unrepeated_artifacts(
+    snapshot: snapshot_pb2.TaskSnapshot,
+) -> Iterator[tuple[artifact_pb2.Artifact, snapshot_pb2.ArtifactInfo]]:
+    """Yield the artifacts without those whose text is in a combined answer as well."""
+    synthesis = event_pb2.ARTIFACT_KIND_SYNTHESIS
+    is_combined = {
+        info.turn
+        for info in snapshot.artifacts
+        if info.kind == synthesis and not info.HasField("origin")
+    }
+    for artifact, info in zip(snapshot.task.artifacts, snapshot.artifacts, strict=True):
+        is_of_child = info.HasField("origin")
+        if info.turn in is_combined:
+            if not is_of_child and info.kind != event_pb2.ARTIFACT_KIND_DRAFT:
+                yield artifact, info
+        elif not (is_of_child and info.kind == synthesis):
+            yield artifact, info
 
 
 def _identity(snapshot: snapshot_pb2.TaskSnapshot) -> Iterator[str]:
@@ -96,15 +117,18 @@ def _identity(snapshot: snapshot_pb2.TaskSnapshot) -> Iterator[str]:
     for message in snapshot.task.history:
         if message.role == message_pb2.ROLE_USER:
             yield f"question  {excerpt_parts(message.parts)}"
+    outcome = find_outcome(status.state, snapshot.task.metadata)
+    partial = " (partial: a part of the answer is missing)"
+    state += partial if outcome is TaskOutcome.PARTIAL else ""
     yield f"state     {state}" + (f": {text}" if text else "")
     yield f"agent     {snapshot.agent}, turn {snapshot.turn}"
     yield f"context   {snapshot.task.context_id}"
-    yield f"created   {snapshot.create_time.ToJsonString()}"
+    yield f"created   {describe_time(snapshot.create_time)}"
     if status.state in TERMINAL | INTERRUPTED:
         label = "ended" if status.state in TERMINAL else "waits"
         took_ns = status.timestamp.ToNanoseconds() - snapshot.create_time.ToNanoseconds()
         took = render_duration(max(took_ns, 0) / 1e9)
-        yield f"{label:<10}{status.timestamp.ToJsonString()} (after {took})"
+        yield f"{label:<{_LABEL_WIDTH}}{time_cell(status.timestamp)} (after {took})"
     if trace_id := _trace_id(snapshot):
         yield f"trace     {trace_id}"
 
@@ -144,9 +168,10 @@ def _approval(approval: snapshot_pb2.ApprovalInfo) -> str:
     return f"{requested.approval_id} {requested.tool} {state}{reason}"
 
 
-def _artifact(artifact: artifact_pb2.Artifact) -> str:
+def _artifact(artifact: artifact_pb2.Artifact, *, writer: str) -> str:
+    """Describe an artifact; `writer` is the agent that was asked for it, "" for the task's own."""
     name = artifact.name or artifact.artifact_id
-    return f"{name}: {excerpt_parts(artifact.parts)}"
+    return f"{name}{f' of {writer}' if writer else ''}: {excerpt_parts(artifact.parts)}"
 
 
 def excerpt_parts(parts: Iterable[part_pb2.Part]) -> str:

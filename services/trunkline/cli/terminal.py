@@ -27,6 +27,8 @@ _STATE_COLOURS = {
 # can't use it: painted text could pass for ours.
 _COLOUR_MARK = f"\x1b{secrets.token_hex(8)}"
 _COLOUR = re.compile(rf"({_COLOUR_MARK}\[[0-9]+m)")
+# What `paint` adds to a text.
+_PAINT = re.compile(rf"\x1b(?:{_COLOUR_MARK[1:]})?\[[0-9]+m")
 
 
 class _FilteredTerminal(io.TextIOWrapper):
@@ -134,24 +136,37 @@ def paint_level(level: str) -> str:
 
 
 def print_table(
-    titles: Sequence[str], rows: Iterable[Sequence[str]], *, optional: str = ""
+    titles: Sequence[str], rows: Iterable[Sequence[str]], *, optional: str = "", empty: str = ""
 ) -> None:
     """Print rows in columns. On a terminal, cells other than ids are cut to fit its width.
 
-    A terminal that is too narrow for the ids does not show the `optional` last column. If it still
-    is too narrow, each row becomes a list of its cells.
+    A terminal does not show the `optional` last column if it is empty, or if there is no room for
+    its ids. If there still is no room, each row becomes a list of its cells. Instead of a table
+    without rows, a terminal shows the line `empty`, on stderr.
     """
-    from trunkline.cli.table_layout import join_cells, lay_out_record, lay_out_table
+    from trunkline.cli.table_layout import (
+        join_cells,
+        lay_out_record,
+        lay_out_table,
+        record_indent,
+    )
 
     table = [[remove_controls(" ".join(cell.split())) for cell in row] for row in rows]
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    is_terminal = sys.stdout.isatty()
+    if is_terminal and empty and not table:
+        print_stderr(empty)
+        return
+    width = shutil.get_terminal_size().columns if is_terminal else None
     lines = lay_out_table(titles, table, width=width)
-    if lines is None and optional:
-        table = [row[:-1] for row in table]
-        lines = lay_out_table(titles[:-1], table, width=width)
+    if optional and (lines is None or (is_terminal and not any(row[-1] for row in table))):
+        titles, table = titles[:-1], [row[:-1] for row in table]
+        lines = lay_out_table(titles, table, width=width)
     if lines is None:
-        records = ("\n".join(lay_out_record(titles, row)) for row in table)
-        print("\n\n".join(records))
+        for number, row in enumerate(table):
+            if number:
+                print()
+            for line in lay_out_record(titles, row):
+                print_wrapped(line, indent=record_indent(titles))
         return
     print(paint(join_cells(lines[0]), BOLD, sys.stdout))
     state = titles.index("STATE") if "STATE" in titles else None
@@ -159,6 +174,28 @@ def print_table(
         if state is not None:
             cells[state] = paint_state(cells[state], sys.stdout)
         print(join_cells(cells))
+
+
+def print_wrapped(line: str, *, indent: int) -> None:
+    """Print a line. On a terminal it is broken between words to fit, and later lines are indented.
+
+    A word that has no room on a line, such as a long id, is not broken.
+    """
+    if sys.stdout.isatty():
+        from rich.cells import cell_len
+
+        width = shutil.get_terminal_size().columns
+        first, *words = line.split(" ")
+        lines = [first]
+        for word in words:
+            longer = f"{lines[-1]} {word}"
+            size, word_size = (cell_len(_PAINT.sub("", text)) for text in (longer, word))
+            if size <= width or indent + word_size > width:
+                lines[-1] = longer
+            else:
+                lines.append(" " * indent + word)
+        line = "\n".join(lines)
+    print(line)
 
 
 def print_json(value: object) -> None:

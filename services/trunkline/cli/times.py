@@ -43,6 +43,14 @@ def time_cell(time: timestamp_pb2.Timestamp) -> str:
     return time.ToJsonString()
 
 
+def describe_time(time: timestamp_pb2.Timestamp) -> str:
+    """Return a time in RFC 3339; on a terminal, in seconds and after its age."""
+    if not sys.stdout.isatty():
+        return time.ToJsonString()
+    seconds = timestamp_pb2.Timestamp(seconds=time.seconds)
+    return f"{time_cell(time)} ({seconds.ToJsonString()})"
+
+
 def parse_since(text: str) -> datetime:
     """Parse the value of `--since`: an age such as `30m`, or a time in ISO 8601, by default UTC.
 

@@ -29,6 +29,7 @@ from trunkline.errors import (
     ToolNotFoundError,
     ToolServerUnavailableError,
 )
+from trunkline.phrasing.schema_arguments import describe_type
 from trunkline.tasks.approvals import digest_call, parse_arguments, render_arguments
 from trunkline.tasks.content import exact_json, to_json
 from trunkline.v1 import message_pb2, part_pb2, tool_service_pb2
@@ -165,7 +166,7 @@ def _parse_text(text: str) -> dict[str, Any]:
     try:
         parse_arguments(text)
     except ValueError:
-        problem = 'is not a JSON object, such as {"count": 1}'
+        problem = 'is not a JSON object, such as {"count": 1}; or give --arg NAME=VALUE'
         raise InvalidArgumentError("JSON", problem) from None
     arguments: dict[str, Any] = json.loads(text)
     return arguments
@@ -354,17 +355,9 @@ def _describe(tool: tool_service_pb2.Tool) -> Iterator[str]:
     properties = schema.get("properties", {})
     required = schema.get("required", ())
     for name, about in properties.items() if isinstance(properties, Mapping) else ():
-        yield f"argument  {_describe_argument(name, about, is_required=name in required)}"
+        kind = describe_type(about, schema)
+        text = f"{name}: {kind}" + (", required" if name in required else "")
+        note = about.get("description", "") if isinstance(about, Mapping) else ""
+        yield "argument  " + ". ".join(filter(None, (text, " ".join(str(note).split()))))
     yield "schema"
     yield json.dumps(schema, indent=2, ensure_ascii=False)
-
-
-def _describe_argument(name: str, schema: object, *, is_required: bool) -> str:
-    about = schema if isinstance(schema, Mapping) else {}
-    kind = about.get("type", "any")
-    kinds = " or ".join(map(str, kind)) if isinstance(kind, list) else str(kind)
-    if isinstance(words := about.get("enum"), list):
-        kinds = " | ".join(map(str, words))
-    text = f"{name}: {kinds}" + (", required" if is_required else "")
-    note = " ".join(str(about.get("description", "")).split())
-    return f"{text}. {note}" if note else text

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import MeshView, open_mesh_view, query_hosts
-from trunkline.cli.table_layout import join_cells, lay_out_table
+from trunkline.cli.table_layout import join_cells, lay_out_record, lay_out_table
 from trunkline.cli.terminal import is_interactive, print_json, print_table
 from trunkline.cli.times import time_cell
 from trunkline.client import HostClient
@@ -164,7 +164,7 @@ async def _show_once(view: MeshView, meter: _TokenMeter, *, as_json: bool) -> Ex
     else:
         print_table(_AGENT_TITLES, sample.agent_rows())
         print()
-        print_table(_TASK_TITLES, sample.task_rows())
+        print_table(_TASK_TITLES, sample.task_rows(), empty="no tasks run or wait")
     return code
 
 
@@ -198,7 +198,11 @@ def _render(sample: _Sample, width: int, height: int) -> "RenderableType":
         (_AGENT_TITLES, sample.agent_rows()),
         (_TASK_TITLES, sample.task_rows()),
     ):
-        table = lay_out_table(titles, rows, width=width) or [list(titles), *map(list, rows)]
+        table = lay_out_table(titles, rows, width=width)
+        if table is None:
+            for row in rows:
+                text.append("\n".join(lay_out_record(titles, row)) + "\n\n")
+            continue
         text.append(join_cells(table[0]) + "\n", style="bold")
         text.append("".join(f"{join_cells(cells)}\n" for cells in table[1:]) + "\n")
     hint = "Ctrl-C leaves"

@@ -5,16 +5,19 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from shutil import get_terminal_size
 
 from google.protobuf import json_format, timestamp_pb2
 
 from trunkline import telemetry
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import open_mesh_view
+from trunkline.cli.table_layout import cut_text
 from trunkline.cli.terminal import RED, paint, print_json, print_table
-from trunkline.cli.times import time_cell
+from trunkline.cli.times import render_duration, time_cell
 from trunkline.client import TraceClient
 from trunkline.errors import TraceNotFoundError
+from trunkline.printable import remove_controls
 from trunkline.traces.tree import SpanNode, TraceTree
 from trunkline.v1 import trace_service_pb2
 
@@ -57,14 +60,15 @@ async def list_traces(mesh: str | None, *, as_json: bool) -> ExitCode:
         (
             trace.trace_id,
             time_cell(trace.start_time),
-            f"{_ms(trace.end_time) - _ms(trace.start_time):.0f} ms",
+            render_duration((_ms(trace.end_time) - _ms(trace.start_time)) / 1000),
             str(trace.span_count),
             str(trace.error_count),
             f"{trace.root_service}: {trace.root_name}",
         )
         for trace in listing.traces
     ]
-    print_table(("TRACE", "START", "TOOK", "SPANS", "ERRORS", "ROOT"), table)
+    titles = ("TRACE", "START", "TOOK", "SPANS", "ERRORS", "ROOT")
+    print_table(titles, table, empty="no traces yet; each request makes one")
     return ExitCode.OK
 
 
@@ -105,15 +109,15 @@ def render_trace(tree: TraceTree) -> Iterator[str]:
     services = len({span.service for span in spans})
     errors = sum(span.is_error for span in spans)
     yield (
-        f"trace {spans[0].trace_id}: {len(spans)} spans of {services} services "
-        f"in {duration_ms:.1f} ms, {errors} failed"
+        f"trace {spans[0].trace_id}: {len(spans)} spans, {services} services, "
+        f"{render_duration(duration_ms / 1000)}, {errors} failed"
     )
     yield f"{'start':>9} {'took ms':>9}"
     for depth, node in nodes:
         span = node.span
         offset, duration = _ms(span.start_time) - start, _ms(span.end_time) - _ms(span.start_time)
         line = f"{offset:>+9.1f} {duration:>9.1f}  {'  ' * depth}{span.service}  {span.name}"
-        yield line + _http_details(span) + _problem_text(node)
+        yield _fit_terminal(line + _http_details(span), _describe_problem(node), span.is_error)
 
 
 def _http_details(span: trace_service_pb2.Span) -> str:
@@ -134,12 +138,18 @@ def _http_details(span: trace_service_pb2.Span) -> str:
     return details
 
 
-def _problem_text(node: SpanNode) -> str:
+def _describe_problem(node: SpanNode) -> str:
     text = "  (its parent is missing)" if node.is_orphan else ""
     if node.span.is_error:
-        kind = node.span.attributes.fields[telemetry.ERROR_TYPE].string_value or "failed"
-        text += paint(f"  ! {kind}", RED, sys.stdout)
+        text += f"  ! {node.span.attributes.fields[telemetry.ERROR_TYPE].string_value or 'failed'}"
     return text
+
+
+def _fit_terminal(line: str, problem: str, is_error: bool) -> str:  # noqa: FBT001
+    """Return the line of a span as a terminal shows it: cut to its width before the problem."""
+    if sys.stdout.isatty():
+        line = cut_text(remove_controls(line), get_terminal_size().columns - len(problem))
+    return line + (paint(problem, RED, sys.stdout) if is_error else problem)
 
 
 def _span_json(depth: int, node: SpanNode) -> dict[str, object]:

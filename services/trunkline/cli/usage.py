@@ -13,6 +13,7 @@ from trunkline.cli.terminal import is_text, print_stderr
 
 # The base class of the parser's usage errors, for which typer has no public name.
 _UsageError: type[Any] = typer.BadParameter.__mro__[1]
+_SUGGESTION = re.compile(r"\. Did you mean (.*)\?$")
 _OPTION = re.compile(r"--?[A-Za-z][A-Za-z-]*(=.*)?|--?", re.DOTALL)
 
 
@@ -31,7 +32,7 @@ class QuestionCommand(TyperCommand):
 def parse_and_run(app: Callable[..., Any]) -> int:
     """Run the command of the process arguments; return its exit code.
 
-    A usage error is printed as one line.
+    A usage error is printed as one line; a group of commands without one prints its help.
     """
     for number, word in enumerate(sys.argv[1:], start=1):
         if not is_text(word):
@@ -39,8 +40,13 @@ def parse_and_run(app: Callable[..., Any]) -> int:
     try:
         return app(prog_name="trunkline", standalone_mode=False) or ExitCode.OK
     except _UsageError as error:
-        problem = " ".join(error.format_message().split()).rstrip(".")
-        if problem.startswith("No such option"):
+        if error.ctx and error.message == "Missing command.":
+            print_stderr(error.ctx.get_help())
+            return ExitCode.USAGE
+        problem = _SUGGESTION.sub(r" (did you mean \1?)", " ".join(error.format_message().split()))
+        problem = problem.rstrip(".")
+        takes_text = error.ctx and isinstance(error.ctx.command, QuestionCommand)
+        if problem.startswith("No such option") and takes_text:
             problem += " (put a text that begins with a dash after `--`)"
         command = error.ctx.command_path if error.ctx else "trunkline"
         return _print_usage_error(problem[:1].lower() + problem[1:], command)

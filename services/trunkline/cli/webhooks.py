@@ -49,7 +49,7 @@ async def list_webhooks(mesh: str | None, *, state: str, as_json: bool) -> ExitC
             )
             for webhook in webhooks
         ]
-        print_table(("TASK", "WEBHOOK", "STATE", "SENT", "URL"), rows)
+        print_table(("TASK", "WEBHOOK", "STATE", "SENT", "URL"), rows, empty="no webhooks")
     return code
 
 

@@ -10,7 +10,8 @@ from trunkline.agents.changing_skills import follow_skills
 from trunkline.agents.hosting import join_mesh
 from trunkline.agents.plugins import AgentPlugin, ReasoningAgentSpec, load_plugins
 from trunkline.agents.process import load_agent
-from trunkline.calls.tool_source import AllowedTools, MeshTools, ToolSource
+from trunkline.agents.tool_skills import follow_tools
+from trunkline.calls.tool_source import AllowedTools, MeshTools, ToolSource, WatchableToolSource
 from trunkline.client import Directory, run_in_background
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.supervisor_names import check_circles, check_names
@@ -25,7 +26,7 @@ from trunkline.runtime import ServiceStatus
 from trunkline.settings import AgentSettings, Settings, SupervisorSettings
 from trunkline.supervisor import ChildLimits, Planner, Supervisor
 from trunkline.tasks.agent import Agent
-from trunkline.tools.config import McpConfig, agents_from_config
+from trunkline.tools.config import AgentSpec, McpConfig, agents_from_config
 from trunkline.v1.registry_service_pb2 import AgentRegistration
 
 SUPERVISOR: Final = "supervisor"
@@ -145,7 +146,7 @@ def _list_builders(
     """Return the functions that build the agents that can be named, by name."""
     mesh_tools = MeshTools(directory)
 
-    def choose_tools(name: str) -> ToolSource:
+    def choose_tools(name: str) -> WatchableToolSource:
         options = settings.agent_options.get(name)
         return AllowedTools(mesh_tools, options) if options else mesh_tools
 
@@ -174,13 +175,17 @@ def _list_builders(
             problem = "there are two of this name; rename one"
             raise ConfigurationError(f"agent {spec.name!r}", problem)
         builders[spec.name] = partial(
-            ReasoningAgent,
-            spec.build_card(),
-            servers=spec.servers,
-            tools=choose_tools(spec.name),
-            model=choose_model(spec.name),
+            _build_tools_agent, spec, choose_tools(spec.name), choose_model(spec.name)
         )
     return builders
+
+
+def _build_tools_agent(
+    spec: AgentSpec, tools: WatchableToolSource, model: ModelChoice
+) -> ReasoningAgent:
+    agent = ReasoningAgent(spec.build_card(), servers=spec.servers, tools=tools, model=model)
+    agent.lifespan = follow_tools(agent, spec, tools)
+    return agent
 
 
 def _return_agent(agent: Agent) -> Agent:

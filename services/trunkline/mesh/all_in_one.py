@@ -66,8 +66,9 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
         )
         names = [agent.card.name for agent in agents]
         if settings.default_agent not in names:
-            problem = f"no such agent; there are: {', '.join(names)}"
-            raise ConfigurationError(f"--default {settings.default_agent}", problem)
+            name = settings.default_agent
+            problem = f"there is no agent {name!r}, only {', '.join(names)}"
+            raise ConfigurationError("default_agent (--default)", problem)
         server = MeshServer(credentials, policy=settings.policy, audit=audit)
         await stack.enter_async_context(
             add_registry(server, settings, credentials, name="trunkline", audit=audit)

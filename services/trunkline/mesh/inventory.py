@@ -1,22 +1,14 @@
 """The inventory of a mesh: what it has loaded, and why. `trunkline up` prints it."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from importlib.util import find_spec
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from trunkline.agents.plugins import AgentPlugin
-from trunkline.settings import Settings
+from trunkline.reasoning import ModelChoice
+from trunkline.reasoning.models import RULES
+from trunkline.reasoning.models.providers import find_provider
+from trunkline.settings import Settings, list_installed_extras
 from trunkline.tools.config import McpConfig, agents_from_config
-
-# A module that each extra installs.
-_EXTRAS: Final = {
-    "speed": "uvloop",
-    "openai": "langchain_openai",
-    "anthropic": "langchain_anthropic",
-    "google": "langchain_google_genai",
-    "ollama": "langchain_ollama",
-    "embeddings": "numpy",
-}
 
 
 def describe_inventory(
@@ -42,21 +34,47 @@ def describe_inventory(
             return "--workflow"
         if name in settings.remotes:
             return f"[remote.{name}]"
-        return "bundled" if name == "supervisor" else "--agent"
+        return "bundled" if name == "supervisor" else ", ".join(settings.agents)
 
     def server_origin(name: str) -> str:
-        return f"for {config.plugin_servers[name]}" if name in config.plugin_servers else file
+        if name not in config.plugin_servers:
+            return file
+        purpose = f"for {config.plugin_servers[name]}"
+        return f"{file}, {purpose}" if name in config.replaced else purpose
 
     missing = [name for name in plugins if name not in agents]
     rows = {
         "agents": _group((name, agent_origin(name)) for name in agents),
         "not loaded": _group((name, _describe_missing(plugins[name], config)) for name in missing),
         "servers": _group((name, server_origin(name)) for name in config.servers),
-        "model": ", then ".join((settings.model, *settings.fallbacks)),
-        "planner": settings.planner_model,
-        "extras": ", ".join(name for name, module in _EXTRAS.items() if find_spec(module)),
+        "model": "; ".join(_describe_models(settings)),
+        "planner": settings.planner_model and _describe_model(settings.planner_model, settings),
+        "extras": ", ".join(list_installed_extras()),
     }
     return {name: text for name, text in rows.items() if text}
+
+
+def _describe_models(settings: Settings) -> Iterator[str]:
+    """Yield the models of the mesh, then those of single agents."""
+    yield _describe_chain(settings.model, settings.fallbacks, settings)
+    for agent, options in settings.agent_options.items():
+        if options.model or options.fallbacks:
+            model, fallbacks = options.model or settings.model, options.fallbacks
+            chain = _describe_chain(model, fallbacks or settings.fallbacks, settings)
+            yield f"{agent}: {chain}"
+
+
+def _describe_chain(model: str, fallbacks: Sequence[str], settings: Settings) -> str:
+    return ", then ".join(_describe_model(name, settings) for name in (model, *fallbacks))
+
+
+def _describe_model(name: str, settings: Settings) -> str:
+    """Return the name of a model, and what its calls will miss."""
+    if name == RULES:
+        return name
+    options = ModelChoice(tables=settings.models).resolve_options(name)
+    problem = find_provider(name)[0].describe_missing_key(options)
+    return f"{name} ({problem})" if problem else name
 
 
 def _describe_missing(plugin: AgentPlugin[Any], config: McpConfig) -> str:

@@ -21,12 +21,19 @@ _JOIN_TIMEOUT_S: Final = 10.0
 
 @asynccontextmanager
 async def open_agent_server(
-    settings: Settings, *, url: str, names: Sequence[str], api_key: str, lends_key: bool
+    settings: Settings,
+    *,
+    url: str,
+    names: Sequence[str],
+    api_key: str,
+    lends_key: bool,
+    state_key: str = "",
 ) -> AsyncIterator[AgentServer]:
     """Open an MCP server for the agents behind the bridge at `url`.
 
     Without names, all agents of the mesh `settings.mesh` are offered, as they come and go. The key
     reads their cards, and with `lends_key` is for callers without credentials of their own.
+    `state_key` seals the questions of agents; without it, a random key does.
 
     Raises:
         PeerUnavailableError: the mesh can't be reached.
@@ -51,12 +58,19 @@ async def open_agent_server(
                 lambda known: bool(known.list_agents()), timeout_s=_JOIN_TIMEOUT_S
             )
             source = MeshAgents(directory)
-        yield await stack.enter_async_context(AgentServer(source, clients).running())
+        server = AgentServer(source, clients, state_key=state_key)
+        yield await stack.enter_async_context(server.running())
 
 
 @asynccontextmanager
 async def serve_agents_over_http(
-    settings: Settings, http: HostPort, *, url: str, names: Sequence[str], api_key: str
+    settings: Settings,
+    http: HostPort,
+    *,
+    url: str,
+    names: Sequence[str],
+    api_key: str,
+    state_key: str = "",
 ) -> AsyncIterator[ServiceStatus]:
     """Serve MCP over streamable HTTP at `/mcp` of an address.
 
@@ -68,7 +82,12 @@ async def serve_agents_over_http(
     async with (
         # Over HTTP, whoever reaches the address would act with the key.
         open_agent_server(
-            settings, url=url, names=names, api_key=api_key, lends_key=False
+            settings,
+            url=url,
+            names=names,
+            api_key=api_key,
+            lends_key=False,
+            state_key=state_key,
         ) as server,
         server.http_app(http.host) as app,
         serve_http(app, host=http.host, port=http.port, grace_s=_GRACE_S) as address,

@@ -33,9 +33,15 @@ def check_names(settings: Settings, agents: Collection[str]) -> None:
     Agents that join from other processes are declared by the setting `joining`.
 
     Raises:
-        ConfigurationError: it names the table and the unknown agent.
+        ConfigurationError: it names the table and the unknown agent, or the default agent that a
+            supervisor may not ask.
     """
     known = {*agents, *settings.joining}
+    for supervisor, options in settings.supervisors.items():
+        default = options.default_agent
+        if default and options.agents and default not in options.agents:
+            where = f"[supervisor.{supervisor}] default_agent"
+            raise ConfigurationError(where, f"it may not ask {default!r}; add it to agents")
     for where, name in _named_agents(settings):
         if name not in known:
             problem = (
@@ -54,3 +60,6 @@ def _named_agents(settings: Settings) -> Iterator[tuple[str, str]]:
             yield f"[supervisor.{name}] default_agent", supervisor.default_agent
     for name in settings.agent_options:
         yield f"[agent.{name}]", name
+    for name, callers in settings.policy.callers.items():
+        for agent in (name, *callers):
+            yield f"[policy.callers] {name}", agent

@@ -1,6 +1,7 @@
 """Removes polite wrapping from a request, and recognises a request for an introduction.
 
-"Could you please tell me what 12 times 12 is, thanks" asks "what is 12 times 12".
+"Could you please tell me what 12 times 12 is, thanks" asks "what is 12 times 12". An apostrophe
+that the first word lacks, as in "whats", is put back.
 """
 
 import re
@@ -18,6 +19,8 @@ _GREETINGS = (
 _ADDRESSEES = "there|everyone|everybody|all|again|team|you|trunkline"
 _FILLERS = (
     "please|kindly|ok|okay|so|well|now|and|then|also|just|maybe|perhaps|actually|sorry|excuse me|"
+    "but|um|uh|hmm|oh|alright|pls|plz|sorry to bother you|sorry to bother|sorry for the question|"
+    "if i may ask|pardon me|great|perfect|cool|nice|possibly|simply|quickly|real quick|"
     "by the way|next|first|firstly|finally|lastly|quick question|quick one|a quick question|"
     "question|one question|"
     "one more thing|one more question|i have a question|i have a quick question"
@@ -38,11 +41,13 @@ _INDIRECT = (
     "i want to ask|check|confirm|explain to me|work out|figure out|find out"
 )
 _TAILS = (
+    "pls|plz|if that's ok|if it's no trouble|"
     "please|for me|for us|if you can|if you could|if possible|if you don't mind|would you|"
     "could you|can you|will you|by the way|thanks|thank you|thx|cheers|many thanks|thanks a lot|"
     "thanks so much|thanks in advance|thank you so much|thank you very much|thank you in advance"
 )
 _INTRODUCTIONS = (
+    "what's your name|what is your name|are you a bot|"
     "help|help me|what can you do|what can you do for me|what do you do|what can i ask|"
     "what can i ask you|what should i ask|who are you|what are you|"
     "how does this work|how do you work|how do i use this|how do i use you|how can you help|"
@@ -58,6 +63,13 @@ _INTRODUCTIONS = (
 _VERBS = frozenset(("is", "are", "was", "were"))
 _QUESTION_WORDS = frozenset(("what", "how", "who", "where", "when", "which", "why", "whose"))
 _CONDITIONS = frozenset(("whether", "if"))
+# Question words that people write without their apostrophe.
+_MERGED = {
+    **{f"{word}s": f"{word}'s" for word in ("what", "how", "where", "when", "that")},
+    "whos": "who's",
+    "wats": "what's",
+    "wat": "what",
+}
 # A question that has one of these behind its question word is in the right order.
 _INVERTED = _VERBS | {"do", "does", "did", "can", "could", "will", "would", "should", "has", "have"}
 
@@ -91,6 +103,7 @@ def strip_courtesy(text: str) -> str:
     end = spans[last][0] if last < len(words) else len(text)
     request = text[start:end].rstrip(_OUTER_MARKS)
     request = request.lstrip(_LEADING_MARKS) if first else request.lstrip()
+    request = _separate_verb(request)
     is_indirect = any(tuple(words[begin:stop]) in _INDIRECT_OPENINGS for begin, stop in openings)
     return _ask_directly(request) if is_indirect else request
 
@@ -151,6 +164,13 @@ def _length_without_closing(words: Sequence[str]) -> int:
         if not length:
             return last
         last -= length
+
+
+def _separate_verb(request: str) -> str:
+    """Return the request with the apostrophe that its first word lacks: "whats" is "what's"."""
+    first = _WORD.match(request)
+    mended = _MERGED.get(first[0].lower()) if first else None
+    return request if first is None or mended is None else f"{mended}{request[first.end() :]}"
 
 
 def _ask_directly(question: str) -> str:

@@ -81,6 +81,8 @@ _ORDINAL_ENDINGS = ("st", "nd", "rd", "th")
 _LAST_DAY = 31
 _FIRST_YEAR = 1000
 _LAST_YEAR = 9999
+# Longer ones are left as they are. Python refuses to read some thousand digits.
+_LONGEST_NUMBER_CHARS = 100
 
 # A value, and the index after its last token.
 _Parsed: TypeAlias = tuple[Fraction, int] | None
@@ -136,7 +138,8 @@ class _Reader:
         fraction = self._read_fraction(index)
         if fraction is not None:
             value, end = fraction
-            return f"({value.numerator}/{value.denominator})", end
+            is_whole = value.denominator == 1
+            return _format(value) if is_whole else f"({value.numerator}/{value.denominator})", end
         # "the tenth power". A first and a second may be words of prose.
         if _ORDINALS.get(self.words[index], 0) > 2:
             number = _ORDINALS[self.words[index]]
@@ -186,6 +189,12 @@ class _Reader:
 
     def _read_fraction(self, index: int) -> _Parsed:
         """Read "two thirds", "a quarter", "half of" or the half in "half 90"."""
+        # "half a million", "half a percent"
+        if self._word(index) == "half" and self._word(index + 1) in _ARTICLES:
+            scale = {"dozen": _DOZEN, "percent": 1, **_SCALES}.get(self._word(index + 2), 0)
+            is_counted = self._word(index + 2) != "percent"
+            if scale and self._is_joined(index + 2):
+                return Fraction(scale, 2), index + 2 + is_counted
         if self._word(index) == "half" and (
             self._word(index + 1) == "of" or self._read_cardinal(index + 1) is not None
         ):
@@ -223,6 +232,8 @@ class _Reader:
         """Read "one hundred and five", "a thousand", "1.5 million", "1.5k" or digits."""
         word = self._word(index)
         if word[:1].isdecimal():
+            if len(word) > _LONGEST_NUMBER_CHARS:
+                return None
             value, end = Fraction(word.replace(",", "")), index + 1
             if self._word(end) == "k" and self.starts[end] == self.ends[index]:
                 return 1000 * value, end + 1

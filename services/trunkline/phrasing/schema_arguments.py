@@ -1,14 +1,16 @@
 """Takes the arguments of a tool from a question by the tool's JSON Schema. Pure and deterministic.
 
-Only what a question says plainly is taken: numbers, words of an enum, quoted text, dates, times,
-booleans, URLs, e-mail addresses, and any value that follows its argument's name ("city: Rome").
+Only what a question says plainly is taken: numbers, words or titles of an enum, quoted text, dates,
+times, booleans, URLs, e-mail addresses, and any value that follows its argument's name
+("city: Rome"; a number or a time without the colon, too).
 """
 
 import json
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -99,12 +101,44 @@ def take_one(text: str, name: str, schema: Mapping[str, Any]) -> Any:  # noqa: A
         return None
 
 
+def outline_arguments(schema: Mapping[str, Any]) -> str:
+    """Return the names of the arguments, each with the values that it may have: "unit (m, ft)"."""
+    properties = schema.get("properties", {})
+    names = list(properties)[:_PROPERTIES_LIMIT] if isinstance(properties, Mapping) else []
+    return ", ".join(_find_slot(name, schema).outline() for name in names)
+
+
 def describe_argument(name: str, schema: Mapping[str, Any]) -> str:
     """Return an argument's name, the values that it takes, and its description, for people."""
     slot = _find_slot(name, schema)
     note = str(slot.schema.get("description") or slot.schema.get("title") or "").strip()
     text = slot.describe() if slot.is_required else f"{slot.describe()}, optional"
     return f"{text}: {note}" if note else text
+
+
+def describe_type(schema: object, root: Mapping[str, Any], *, levels: int = 3) -> str:
+    """Return the values that a schema within `root` allows, as a short type: "red | green".
+
+    Schemas may contain themselves; "any" is all that is said below so many levels.
+    """
+    plain = _resolve(schema, root)
+    if not levels:
+        return "any"
+    if choices := _list_choices(plain):
+        return " | ".join(str(value) for value, _ in choices if value is not None)
+    if kinds := _list_types(plain):
+        names = [describe_type(kind, root, levels=levels - 1) for kind in kinds[:_SHOWN_VALUES]]
+        return " or ".join(dict.fromkeys(names))
+    kind = plain.get("type") or "any"
+    if kind != "array":
+        return str(kind)
+    items = describe_type(plain.get("items"), root, levels=levels - 1)
+    return "array" if items == "any" else f"array of {items}"
+
+
+def accepts_value(name: str, value: object, schema: Mapping[str, Any]) -> bool:
+    """Return whether a JSON value fits an argument, by the schemas that MCP's forms may have."""
+    return _find_slot(name, schema).accepts(value)
 
 
 def _find_slot(name: str, schema: Mapping[str, Any]) -> "_Slot":
@@ -135,8 +169,8 @@ class _Slot:
     @property
     def kind(self) -> str:
         """The kind of value that it takes; "" for values that a question can't say."""
-        if isinstance(self.schema.get("enum"), list):
-            return "enum"
+        if self.choices:
+            return "enums" if self.schema.get("type") == "array" else "enum"
         kind = self.schema.get("type")
         if kind == "string":
             return _FORMATS.get(str(self.schema.get("format")), "") or self._guess_text_kind()
@@ -147,8 +181,55 @@ class _Slot:
         return {"url": "url", "uri": "url", "email": "email", "date": "date"}.get(last, "text")
 
     @property
+    def choices(self) -> Sequence[tuple[Any, str]]:
+        """The values that it may have, or its items may, each with its title."""
+        is_list = self.schema.get("type") == "array"
+        return _list_choices(self.schema.get("items") if is_list else self.schema)[:_ENUM_LIMIT]
+
+    @property
     def words(self) -> list[str]:
         return split_name(self.name)
+
+    def accepts(self, value: object) -> bool:
+        """Return whether the schema allows a JSON value. Only what MCP's forms may say is checked.
+
+        Those are types, choices, limits and formats.
+        """
+        values = [choice for choice, _ in self.choices]
+        match self.kind:
+            case "enum":
+                return value in values
+            case "enums":
+                return (
+                    isinstance(value, list)
+                    and all(item in values for item in value)
+                    and self._allows_size("Items", len(value))
+                )
+            case "number":
+                is_number = isinstance(value, int | float) and not isinstance(value, bool)
+                return is_number and self._allows(lambda: self._parse_number(json.dumps(value)))
+            case "boolean":
+                return isinstance(value, bool)
+            case "":
+                return True
+        if not isinstance(value, str) or not self._allows_size("Length", len(value)):
+            return False
+        return "format" not in self.schema or self._allows(lambda: self.parse(value))
+
+    def _allows_size(self, of: str, size: int) -> bool:
+        least, most = self.schema.get(f"min{of}"), self.schema.get(f"max{of}")
+        return not (
+            (isinstance(least, int | float) and size < least)
+            or (isinstance(most, int | float) and size > most)
+        )
+
+    @staticmethod
+    def _allows(parse: Callable[[], object]) -> bool:
+        try:
+            parse()
+        except (ValueError, OverflowError):
+            return False
+        return True
 
     def parse(self, text: str) -> Any:  # noqa: ANN401  a JSON value
         """Return a value of the argument's type.
@@ -166,7 +247,9 @@ class _Slot:
                 return word in _YES
             case "enum":
                 return self._parse_enum(text)
-            case "text":
+            case "enums":
+                return self.parse_items(re.split(r"\s*(?:,|;|\band\b)\s*", text.strip(" ,;")))
+            case "text" if self._allows_size("Length", len(text)):
                 return text
             case kind if any(span.kind == kind for span in find_values(text)):
                 return text
@@ -188,18 +271,42 @@ class _Slot:
                 raise ValueError(text)
         return number
 
+    def parse_items(self, texts: Iterable[str]) -> list[Any]:
+        """Return a list of choices, each once.
+
+        Raises:
+            ValueError: a text is no choice, or there are too many or too few.
+        """
+        items: list[Any] = []
+        for text in texts:
+            item = self._parse_enum(text)
+            if item not in items:
+                items.append(item)
+        if not self._allows_size("Items", len(items)):
+            raise ValueError(len(items))
+        return items
+
     def _parse_enum(self, text: str) -> Any:  # noqa: ANN401  a JSON value
-        for value in self.schema["enum"][:_ENUM_LIMIT]:
-            if _spell(value) == _spell(text):
+        spelled = _spell(text)
+        for value, title in self.choices:
+            if spelled in {_spell(value), _spell(title)}:
                 return value
         raise ValueError(text)
 
+    def outline(self) -> str:
+        """Return the argument's name and its choices, if it has some."""
+        return f"{self.name} ({self._show_choices()})" if self.choices else self.name
+
+    def _show_choices(self) -> str:
+        titles = [title for value, title in self.choices if value is not None]
+        more = ", …" if len(titles) > _SHOWN_VALUES else ""
+        return ", ".join(titles[:_SHOWN_VALUES]) + more
+
     def describe(self) -> str:
         """Return the argument's name and the values that it takes, for people."""
-        if self.kind == "enum":
-            values = [str(value) for value in self.schema["enum"] if value is not None]
-            shown = ", ".join(values[:_SHOWN_VALUES])
-            return f"{self.name} (one of {shown}{', …' if len(values) > _SHOWN_VALUES else ''})"
+        if self.choices:
+            count = "one or more" if self.kind == "enums" else "one"
+            return f"{self.name} ({count} of {self._show_choices()})"
         about = {
             "text": "a text in quotation marks",
             "number": "a number",
@@ -211,6 +318,23 @@ class _Slot:
             "time": "a time like 09:30",
         }.get(self.kind, "JSON, by `trunkline tools call`")
         return f"{self.name} ({about})"
+
+
+def _list_choices(schema: object) -> Sequence[tuple[Any, str]]:
+    """Return the values that a schema lists, each with its title; empty: it lists none."""
+    if not isinstance(schema, Mapping):
+        return ()
+    if isinstance(values := schema.get("enum"), list):
+        titles = schema.get("enumNames")
+        titles = titles if isinstance(titles, list) and len(titles) == len(values) else values
+        return [(value, str(title)) for value, title in zip(values, titles, strict=True)]
+    for key in ("oneOf", "anyOf"):
+        kinds = schema.get(key)
+        if isinstance(kinds, list) and all(
+            isinstance(kind, Mapping) and "const" in kind for kind in kinds
+        ):
+            return [(kind["const"], str(kind.get("title", kind["const"]))) for kind in kinds]
+    return ()
 
 
 def _spell(value: object) -> str:
@@ -238,15 +362,7 @@ class _Taking:
         self._words = "".join(text)
 
     def take(self) -> TakenArguments:
-        for slot in self._slots:
-            if slot.kind:
-                self._take_named(slot)
-        for slot in self._open_slots():
-            self._take_first(slot, is_cued=True)
-        for slot in self._open_slots():
-            # Nothing says that a value belongs to an optional argument, except an enum's word.
-            if slot.is_required or slot.kind == "enum":
-                self._take_first(slot, is_cued=False)
+        self._take_values()
         taken = self._taken
         for slot in self._slots:
             if "const" in slot.schema and slot.is_required:
@@ -255,6 +371,22 @@ class _Taking:
                 taken.missing.append(slot.describe())
         taken.unused = [value for value in self._values if not self._is_spent(value)]
         return taken
+
+    def _take_values(self) -> None:
+        for slot in self._slots:
+            if slot.kind:
+                self._take_named(slot)
+        for slot in self._open_slots():
+            self._take_first(slot, is_cued=True)
+        for slot in self._open_slots():
+            if slot.kind == "text":
+                self._take_word_behind(slot)
+        for slot in self._open_slots():
+            # Nothing says that a value belongs to an optional argument, except an enum's word.
+            if slot.kind == "enums":
+                self._take_all(slot)
+            elif slot.is_required or slot.kind == "enum":
+                self._take_first(slot, is_cued=False)
 
     def _open_slots(self) -> Iterator[_Slot]:
         for slot in self._slots:
@@ -291,6 +423,27 @@ class _Taking:
             if self._set(slot, span.text, span.start, span.end):
                 return
 
+    def _take_word_behind(self, slot: _Slot) -> None:
+        """Take a value of another kind as a text, behind the argument's name: "time 16:30"."""
+        for span in self._values:
+            word = _WORD.findall(self._words[: span.start].casefold())[-1:]
+            if not self._is_spent(span) and word and word[0] in slot.words:
+                self._set(slot, self._question[span.start : span.end], span.start, span.end)
+                return
+
+    def _take_all(self, slot: _Slot) -> None:
+        """Take all words of a list's choices."""
+        spans: list[Span] = []
+        for span in self._find_enum(slot):
+            is_inside = spans and span.start < spans[-1].end
+            if not is_inside and not self._is_spent(span):
+                spans.append(span)
+        if not spans:
+            return
+        with suppress(ValueError):
+            self._taken.arguments[slot.name] = slot.parse_items(span.text for span in spans)
+            self._taken.spent += [(span.start, span.end) for span in spans]
+
     def _take_boolean(self, slot: _Slot) -> None:
         name = r"[\s_-]?".join(map(re.escape, slot.words))
         found = name and re.search(
@@ -307,13 +460,16 @@ class _Taking:
     def _find_enum(self, slot: _Slot) -> Sequence[Span]:
         """Return the words of an enum in the question, the longest first where they overlap."""
         spans = []
-        for value in slot.schema["enum"][:_ENUM_LIMIT]:
-            words = _WORD.findall(str(value))
-            if len("".join(words)) < _SHORTEST_WORD or str(value).casefold() in _YES | _NO:
+        spellings = dict.fromkeys(
+            spelling for value, title in slot.choices for spelling in (str(value), title)
+        )
+        for text in spellings:
+            words = _WORD.findall(text)
+            if len("".join(words)) < _SHORTEST_WORD or text.casefold() in _YES | _NO:
                 continue
             pattern = r"(?<!\w)" + r"[\s_-]+".join(map(re.escape, words)) + r"(?!\w)"
             spans += [
-                Span("enum", match.start(), match.end(), str(value))
+                Span("enum", match.start(), match.end(), text)
                 for match in re.finditer(pattern, self._question, re.IGNORECASE)
             ]
         spans.sort(key=lambda span: (span.start, -span.end))
@@ -342,24 +498,24 @@ def _resolve(schema: object, root: Mapping[str, Any]) -> Mapping[str, Any]:
     for _ in range(_REFERENCES_LIMIT):
         if not isinstance(schema, Mapping):
             return {}
-        others = next(
-            (
-                schema[key]
-                for key in ("anyOf", "oneOf", "allOf")
-                if isinstance(schema.get(key), list)
-            ),
-            None,
-        )
+        kinds = _list_types(schema)
         if isinstance(reference := schema.get("$ref"), str):
             _, _, name = reference.rpartition("/")
             definitions = root.get("$defs") or root.get("definitions") or {}
             schema = definitions.get(name) if isinstance(definitions, Mapping) else None
-        elif others is not None and "type" not in schema:
-            kinds = [kind for kind in others if kind != {"type": "null"}]
-            schema = kinds[0] if len(kinds) == 1 else {}
-        elif isinstance(types := schema.get("type"), list):
-            plain = [kind for kind in types if kind != "null"]
-            schema = {**schema, "type": plain[0] if len(plain) == 1 else ""}
+        elif len(kinds) == 1:
+            (schema,) = kinds
         else:
             return schema
     return {}
+
+
+def _list_types(schema: Mapping[str, Any]) -> Sequence[object]:
+    """Return the alternatives of a schema without null; empty: it has none."""
+    if isinstance(types := schema.get("type"), list):
+        return [{**schema, "type": kind} for kind in types if kind != "null"]
+    for key in ("anyOf", "oneOf", "allOf"):
+        kinds = schema.get(key)
+        if isinstance(kinds, list) and "type" not in schema and not _list_choices(schema):
+            return [kind for kind in kinds if kind != {"type": "null"}]
+    return ()

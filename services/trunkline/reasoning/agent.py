@@ -62,6 +62,8 @@ class ReasoningAgent:
             ModelUnavailableError: no model has that name.
         """
         self.card = card
+        self.card_pending = False
+        """True while the card waits for the tools that its skills are made of."""
         self.repeatable = repeatable
         self.lifespan = lifespan
         self._servers = tuple(servers)

@@ -97,13 +97,14 @@ class Membership:
             try:
                 await call()
             except TrunklineError as error:
-                if time.monotonic() - started_s > self._lease_s:
-                    # The call worked for a while before it failed.
+                if 0 < self._lease_s < time.monotonic() - started_s:
+                    # The call worked for a while before it failed. Without a lease, it never did.
                     backoff.reset()
                     logged = ""
                 # Every refusal is retried, because a taken name may become free.
                 if error.reason != logged:
-                    logger.warning("registry.refused", extra={"reason": error.reason})
+                    extra = {"reason": error.reason, "problem": str(error)}
+                    logger.warning("registry.refused", extra=extra)
                 logged = error.reason
                 await backoff.pause()
             else:

@@ -2,6 +2,7 @@
 
 from trunkline.settings.addresses import HostPort, advertised_address, check_exposure, dial_address
 from trunkline.settings.constraints import check_optional_url
+from trunkline.settings.extras import describe_install, list_installed_extras
 from trunkline.settings.limits import AccountLimits, Budget, LimitSettings
 from trunkline.settings.loading import (
     CONFIG_FILE,
@@ -52,7 +53,9 @@ __all__ = [
     "advertised_address",
     "check_exposure",
     "check_optional_url",
+    "describe_install",
     "dial_address",
+    "list_installed_extras",
     "load_plugin_settings",
     "load_settings",
     "parse_remote",

@@ -28,7 +28,7 @@ class HostPort:
             ValueError: the text has another form.
         """
         host, colon, port = text.rpartition(":")
-        if not colon or not host:
+        if not colon or not host or "/" in text:
             raise ValueError(f"{text!r} is not HOST:PORT")
         if not (port.isascii() and port.isdigit()) or int(port) > 65535:
             raise ValueError(f"port of {text!r} is not a number from 0 to 65535")

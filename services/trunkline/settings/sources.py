@@ -4,6 +4,7 @@
 pydantic-settings is slow to load.
 """
 
+import difflib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
@@ -52,6 +53,8 @@ _FLAGS: Final = {
     "default_agent": "--default",
     "allow_webhook": "--allow-webhook",
 }
+# The limit on the keys that an error lists beside one that is meant.
+_LISTED_KEYS: Final = 40
 _TYPES: Final[Mapping[str, Any]] = get_type_hints(Settings)
 _GROUP_KEYS: Final = frozenset(
     name.removeprefix(f"{_GROUP}_") for name in _TYPES if name.startswith(f"{_GROUP}_")
@@ -304,7 +307,15 @@ def _raise(error: ErrorDetails, where: str, path: Sequence[str]) -> NoReturn:
 
 
 def _unknown_key(where: str, keys: Sequence[str]) -> ConfigurationError:
-    return ConfigurationError(where=where, problem=f"no such setting; there are: {', '.join(keys)}")
+    similar = difflib.get_close_matches(where.split()[-1].rpartition(".")[2], keys, n=1)
+    advice = [f"did you mean {key}?" for key in similar]
+    # The list of all settings is longer than a screen.
+    if len(keys) <= _LISTED_KEYS:
+        advice.insert(0, f"there are: {', '.join(keys)}")
+    else:
+        advice.append("`trunkline config schema` prints all")
+    problem = "; ".join(["no such setting", *advice]).replace("?;", "?")
+    return ConfigurationError(where=where, problem=problem)
 
 
 def _list_keys(path: Sequence[str] = ()) -> list[str]:

@@ -17,6 +17,7 @@ from trunkline import runtime
 from trunkline.calls.child import ChildLimits
 from trunkline.client import Directory
 from trunkline.errors import PeerError
+from trunkline.phrasing import asks_for_introduction
 from trunkline.settings import SupervisorSettings
 from trunkline.supervisor.inheritance import (
     DEFAULT_TAGS,
@@ -26,6 +27,7 @@ from trunkline.supervisor.inheritance import (
 )
 from trunkline.supervisor.nodes import begin_turn
 from trunkline.supervisor.recovery import recover_state
+from trunkline.supervisor.request_splitter import split_request
 from trunkline.supervisor.router import Router
 from trunkline.supervisor.step_runner import SupervisorTurn
 from trunkline.supervisor.steps import Step, SupervisorState, describe_files
@@ -40,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 # The time for the processes of a mesh to start, before their agents count as absent.
 _ABSENCE_S: Final = 30.0
+# The time for MCP servers to start and list their tools, if a request may be meant for one of them.
+_CARDS_S: Final = 10.0
 
 
 class Supervisor:
@@ -136,6 +140,8 @@ class Supervisor:
             await task.rewind(_retained_lengths(task))
         if task.attempt > 1 or self._directory.revision == 0:
             await self._wait_for_agents(state["steps"] if state else ())
+        else:
+            await self._wait_for_cards(task)
         router = self._current_router().exclude(task.path)
         turn = SupervisorTurn(task, self._directory, router, task.plan(), self._limits)
         if self._planner is None:
@@ -177,6 +183,21 @@ class Supervisor:
                 _compile, remembers=self._planner is not None
             )
         return self._graph
+
+    async def _wait_for_cards(self, task: TurnRuntime) -> None:
+        """Wait briefly for cards that are about to change, if no agent fits the request so far."""
+
+        def is_settled(mesh: Directory) -> bool:
+            return not any(agent.card_pending for agent in self._allowed(mesh.list_agents()))
+
+        if is_settled(self._directory) or asks_for_introduction(task.text):
+            return
+        router = self._current_router().exclude(task.path)
+        if any(step.agent for step in split_request(task.text, router)):
+            return
+        await task.working()
+        with contextlib.suppress(PeerError):
+            await self._directory.wait_until(is_settled, timeout_s=_CARDS_S)
 
     def _current_router(self) -> Router:
         revision, router = self._router

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from trunkline.calls.outcome import Outcome, failed_outcome
 from trunkline.printable import to_plain_line
@@ -10,7 +10,13 @@ from trunkline.supervisor.request_splitter import MAX_STEPS
 from trunkline.supervisor.router import SEARCHED_CHARS, Router, top_agents
 from trunkline.supervisor.step_runner import SupervisorTurn
 from trunkline.supervisor.steps import Step
-from trunkline.task_states import OUTCOME_KEY, StateValue, TaskOutcome
+from trunkline.task_states import (
+    FAILURES_NAMED_KEY,
+    OUTCOME_KEY,
+    PARTS_MISSING_KEY,
+    StateValue,
+    TaskOutcome,
+)
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import agent_card_pb2, artifact_pb2, event_pb2, part_pb2
@@ -36,7 +42,7 @@ class CombinedAnswer:
     agents: tuple[str, ...] = ()
     """The agents that answered, in the plan's order."""
     is_partial: bool = False
-    """True if it is completed, and a part of it is missing."""
+    """True if a part of it is missing, and no later turn can add it."""
 
 
 def combine_outcomes(steps: Sequence[Step], outcomes: Mapping[str, Outcome]) -> CombinedAnswer:
@@ -45,31 +51,34 @@ def combine_outcomes(steps: Sequence[Step], outcomes: Mapping[str, Outcome]) -> 
         (step, outcomes.get(step.id) or failed_outcome(step.agent, "it was not run"))
         for step in steps
     ]
+    answers = [outcome for _, outcome in results if outcome.is_answer]
+    has_content = any(outcome.text or outcome.files for outcome in answers)
+    # Among other answers, silence is named, because the reader can't know whose is missing.
     lines = [
-        _describe_failure(step, outcome) if outcome.is_failure else outcome.text
+        _render_outcome(step, outcome, names_silence=has_content)
         for step, outcome in results
         if not outcome.is_waiting
     ]
     text = "\n".join(line for line in lines if line)
-    answers = [outcome for _, outcome in results if outcome.is_answer]
     whole = CombinedAnswer(
         State.TASK_STATE_COMPLETED,
         text,
         files=tuple(part for outcome in answers for part in outcome.files),
         agents=tuple(dict.fromkeys(outcome.agent for outcome in answers)),
-        is_partial=len(answers) < len(results) or any(outcome.is_partial for outcome in answers),
+        is_partial=any(outcome.is_failure or outcome.is_partial for _, outcome in results),
     )
     questions = [outcome for _, outcome in results if outcome.is_waiting]
     if questions:
         # An outcome without text waits for approvals, which the task describes itself.
         question = next((outcome for outcome in questions if outcome.text), questions[0])
         if answers:
-            return replace(whole, state=question.state, status_text=question.text, is_partial=False)
-        return CombinedAnswer(question.state, "", "\n".join(filter(None, (text, question.text))))
+            return replace(whole, state=question.state, status_text=question.text)
+        status_text = "\n".join(filter(None, (text, question.text)))
+        return CombinedAnswer(question.state, "", status_text, is_partial=whole.is_partial)
     if not answers:
         return CombinedAnswer(State.TASK_STATE_FAILED, "", text)
-    if not whole.files and not any(outcome.text for outcome in answers):
-        return replace(whole, status_text=f"{' and '.join(whole.agents)} left no answer.")
+    if not has_content:
+        return replace(whole, status_text=_describe_silence(" and ".join(whole.agents)))
     return whole
 
 
@@ -152,9 +161,22 @@ def find_second_choice(step: Step, outcome: Outcome) -> Step | None:
 
 
 def _describe_failure(step: Step, outcome: Outcome) -> str:
+    if outcome.names_failures:
+        return outcome.text
     reason = " ".join(outcome.text.split()).removesuffix(".") or "it gave no reason"
     source = f" (agent {outcome.agent})" if outcome.agent else ""
     return f"Could not answer {step.quoted}: {reason}{source}."
+
+
+def _render_outcome(step: Step, outcome: Outcome, *, names_silence: bool) -> str:
+    if outcome.is_failure:
+        return _describe_failure(step, outcome)
+    is_silent = not outcome.text and not outcome.files
+    return _describe_silence(outcome.agent) if is_silent and names_silence else outcome.text
+
+
+def _describe_silence(agents: str) -> str:
+    return f"{agents} left no answer."
 
 
 def _describe_example(card: agent_card_pb2.AgentCard) -> str:
@@ -219,16 +241,21 @@ async def deliver_answer(turn: SupervisorTurn, answer: CombinedAnswer) -> None:
         for number, piece in enumerate(pieces, start=1):
             await artifact.append(piece, last=number == len(pieces))
     remember_turn(turn, "\n".join(filter(None, (answer.text, answer.status_text))))
-    status_text = answer.status_text or None
+    await task.enter(
+        answer.state, answer.status_text or None, metadata=_build_metadata(task, answer)
+    )
+
+
+def _build_metadata(task: TurnRuntime, answer: CombinedAnswer) -> dict[str, Any]:
+    """Return the metadata of the status that ends a turn."""
+    is_partial = answer.is_partial or PARTS_MISSING_KEY in task.latest.task.metadata.fields
+    if answer.state == State.TASK_STATE_FAILED:
+        return {FAILURES_NAMED_KEY: True}
+    if not is_partial:
+        return {}
     if answer.state == State.TASK_STATE_COMPLETED:
-        metadata = {OUTCOME_KEY: TaskOutcome.PARTIAL.value} if answer.is_partial else None
-        await task.enter(answer.state, status_text, metadata=metadata)
-    elif answer.state == State.TASK_STATE_INPUT_REQUIRED:
-        await task.require_input(status_text)
-    elif answer.state == State.TASK_STATE_AUTH_REQUIRED:
-        await task.require_auth(status_text)
-    else:
-        await task.fail(status_text)
+        return {OUTCOME_KEY: TaskOutcome.PARTIAL.value}
+    return {PARTS_MISSING_KEY: True}
 
 
 async def ask_user(turn: SupervisorTurn, question: str) -> None:

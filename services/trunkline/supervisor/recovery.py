@@ -204,7 +204,9 @@ def _build_outcome(
 ) -> Outcome:
     agent, child_id = end.agent, end.task_id
     if end.state != State.TASK_STATE_COMPLETED:
-        return Outcome(agent, end.state, end.text, child_id=child_id)
+        return Outcome(
+            agent, end.state, end.text, names_failures=end.failures_named, child_id=child_id
+        )
     pairs = [
         (artifact, info)
         for artifact, info in zip(latest.task.artifacts, latest.artifacts, strict=True)

@@ -26,27 +26,63 @@ _SEPARATOR = re.compile(
     r"|(?<=\s)(?:and|then|also)(?=\s)(?:\s{0,4}(?:then|also)(?=\s))*",
     re.IGNORECASE,
 )
+# A question behind a statement: "I lost my key, who do I call".
+_LAST_QUESTION = re.compile(
+    r"[,;.]\s{1,4}(?:what|who|where|when|which|why|how|is|are|do|does|can|may|must)\s",
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(r"\d[\d.,]*")
+_SHARE = re.compile(r"\d\s?(?:%|per ?cent\b)", re.IGNORECASE)
 _THEN = re.compile(r"\bthen\b", re.IGNORECASE)
 _EDGE_CHARS = " \t\r\n,;"
 _JOINING_WORDS = (" and", " then", " also")
 _QUESTION_WORDS = frozenset(
     ("what", "who", "whom", "whose", "where", "when", "why", "which", "how")
 )
+# A question word may follow one of these.
+_QUESTION_PREPOSITIONS = frozenset(
+    ("at", "by", "during", "for", "from", "in", "of", "on", "since", "till", "to", "until", "with")
+)
 # A part that begins with one of these says where an answer is looked for.
 _PREPOSITIONS = frozenset(
     ("according", "as", "in", "from", "per", "based", "regarding", "concerning", "following")
 )
 # A part that begins with one of these states what the next part asks about.
-_STATEMENT_OPENERS = frozenset(("i", "we", "my", "our", "there", "if", "say", "suppose"))
+_STATEMENT_OPENERS = frozenset(
+    (
+        "i",
+        "we",
+        "my",
+        "our",
+        "there",
+        "if",
+        "say",
+        "suppose",
+        "a",
+        "an",
+        "the",
+        "someone",
+        "somebody",
+    )
+)
+# The words after one of these name at least two things.
+_OF_SEVERAL = frozenset(("average", "mean", "sum", "product", "difference", "between", "ratio"))
+# The next part asks about the case that such a part assumes.
+_CONDITIONS = frozenset(("if", "suppose", "assuming", "assume", "given", "when", "say"))
 _VARIABLE_QUESTION = re.compile(
     r"\W{0,4}(?:then )?(?:what(?:'s| is| are)|find|solve for)(?: the values? of)? ([a-z])\W{0,4}",
     re.IGNORECASE,
 )
 _FOLLOW_UPS = frozenset((("what", "about"), ("how", "about")))
 _OPENERS = _QUESTION_WORDS | {"is", "are", "can", "could", "please", "give", "tell", "show", "find"}
+_YES_OR_NO_OPENERS = frozenset(
+    (
+        *("is", "are", "am", "was", "were", "do", "does", "did", "has", "have"),
+        *("can", "could", "may", "must", "should", "will", "would"),
+    )
+)
 _OPEN_QUESTION_OPENERS = _QUESTION_WORDS | {
-    *("is", "are", "am", "was", "were", "do", "does", "did", "has", "have"),
-    *("can", "could", "may", "must", "should", "will", "would"),
+    *_YES_OR_NO_OPENERS,
     *("tell", "about", "explain", "describe", "summarise", "summarize"),
 }
 
@@ -83,10 +119,16 @@ def names_agents(text: str, router: Router) -> bool:
 
 def is_open_question(text: str) -> bool:
     """Return whether a text is a whole question, which no earlier one has to complete."""
-    words = split_words(strip_courtesy(text))
+    words = split_words(strip_courtesy(text[:SEARCHED_CHARS]))
     if len(words) < 3 or tuple(words[:2]) in _FOLLOW_UPS:
         return False
-    return words[0] in _OPEN_QUESTION_OPENERS or text.rstrip().endswith("?")
+    # "on which day", "until when"
+    opener = words[1] if words[0] in _QUESTION_PREPOSITIONS else words[0]
+    return (
+        opener in _OPEN_QUESTION_OPENERS
+        or text.rstrip().endswith("?")
+        or _LAST_QUESTION.search(text) is not None
+    )
 
 
 def split_request(text: str, router: Router) -> tuple[Step, ...]:
@@ -196,10 +238,10 @@ def _stands_alone(
 ) -> bool:
     """Return whether a fragment is its own step, and not a part of the text before it."""
     words = split_words(fragment)
-    if _asks_about(text[previous.begin : previous.end], fragment):
+    if _asks_about(text[previous.begin : previous.end], fragment, routed.agent):
         return False
     if not routed.agent or not words:
-        return _is_question(words)
+        return _is_question(words) or _is_yes_or_no_question(fragment, words)
     if routed.is_explicit:
         return len(words) > 1
     has_digit = any(word.isdecimal() for word in split_words(write_digits(fragment)))
@@ -212,20 +254,53 @@ def _stands_alone(
     return has_digit and (routed.has_verb or not previous.routed.has_verb)
 
 
-def _asks_about(before: str, fragment: str) -> bool:
+def _asks_about(before: str, fragment: str, agent: str) -> bool:
     """Return whether a fragment asks about what the text before it states.
 
     "I have 20 dollars, how much is that in euros"; "2x = 14, what is x"
     """
-    words = split_words(before)
+    words, asked = split_words(before), split_words(fragment)
     variable = _VARIABLE_QUESTION.fullmatch(fragment)
     if variable:
         return variable[1].lower() in words
-    return bool(words) and words[0] in _STATEMENT_OPENERS and has_reference(fragment)
+    if not words or not asked:
+        return False
+    if _lacks_operand(before, words) and asked[0] not in _OPENERS:
+        return True
+    if words[0] in _CONDITIONS and not _QUESTION_WORDS.intersection(words):
+        return True
+    if words[0] not in _STATEMENT_OPENERS:
+        return False
+    # A statement asks nothing, so a question that fits no agent is about it.
+    is_about_it = not agent and _is_question(asked) and not _QUESTION_WORDS.intersection(words)
+    return is_about_it or has_reference(fragment) or _asks_for_share(words, fragment)
+
+
+def _asks_for_share(before: Sequence[str], fragment: str) -> bool:
+    """Return whether a fragment has no number but a percentage, and a number is stated before it.
+
+    "dinner was 60 dollars, what is a 15% tip"
+    """
+    is_stated = any(word.isdecimal() for word in before) and not _QUESTION_WORDS.intersection(
+        before
+    )
+    return is_stated and len(_NUMBER.findall(fragment)) == 1 and bool(_SHARE.search(fragment))
+
+
+def _lacks_operand(text: str, words: Sequence[str]) -> bool:
+    """Return whether a text has one number only and a word such as "average", which takes two."""
+    if not _OF_SEVERAL.intersection(words) or "first" in words:
+        return False
+    return len(_NUMBER.findall(write_digits(text))) == 1
 
 
 def _is_question(words: Sequence[str]) -> bool:
     return len(words) > 2 and words[0] in _QUESTION_WORDS
+
+
+def _is_yes_or_no_question(fragment: str, words: Sequence[str]) -> bool:
+    """Return whether a fragment is a whole question such as "can I smoke inside"."""
+    return len(words) > 3 and words[0] in _YES_OR_NO_OPENERS and not has_reference(fragment)
 
 
 def _is_preface(text: str, piece: _Piece) -> bool:

@@ -2,14 +2,21 @@
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trunkline.phrasing import strip_courtesy, write_digits
+from trunkline.supervisor.description_scoring import (
+    BY_DESCRIPTION_TAG,
+    DescribedRequest,
+    SkillDescription,
+)
 from trunkline.supervisor.tags import SearchableText, Tag, parse_tags, split_words
 from trunkline.v1 import agent_card_pb2, event_pb2
 
 TAG_POINTS = 1.0
 SKILL_POINTS = 1.5
+# Descriptions whose points differ by less fit alike. Worse ones are behind the best by the margin.
+_SAME_POINTS = 0.1
 # A smaller lead over the next agent is a tie.
 MARGIN_POINTS = 0.5
 # The lowest confidence for a route. Equal scores stay below it.
@@ -18,7 +25,7 @@ GOOD_CONFIDENCE = 0.5
 COMMAND_TAG = "command"
 # A skill with this tag takes questions that no agent's tags fit.
 OPEN_QUESTIONS_TAG = "open questions"
-_MEANINGS = frozenset((COMMAND_TAG, OPEN_QUESTIONS_TAG))
+_MEANINGS = frozenset((COMMAND_TAG, OPEN_QUESTIONS_TAG, BY_DESCRIPTION_TAG))
 # Text after this many characters is not searched.
 SEARCHED_CHARS = 4000
 
@@ -34,6 +41,8 @@ class _Skill:
     words: str
     tags: tuple[Tag, ...]
     is_command: bool
+    description: SkillDescription | None = None
+    """The words that a request is compared with, instead of the name and the tags."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +91,7 @@ class Router:
         self.cards = {card.name: card for card in sorted(cards, key=lambda card: card.name)}
         self._default = default
         self._skills = {
-            name: [_parse_skill(skill) for skill in card.skills]
+            name: [_parse_skill(skill, name) for skill in card.skills]
             for name, card in self.cards.items()
         }
         self._command_phrases = {
@@ -92,6 +101,9 @@ class Router:
             if skill.is_command
             for tag in skill.tags
         }
+        self._has_descriptions = any(
+            skill.description for skills in self._skills.values() for skill in skills
+        )
         # With several, it is open which of them fits, so that none does.
         open_agents = [
             name
@@ -128,6 +140,8 @@ class Router:
             _match_card(name, skills, request, command.word)
             for name, skills in self._skills.items()
         ]
+        if self._has_descriptions:
+            matches = self._add_descriptions(matches, text)
         scores = _rank_matches(matches)
         best = scores[0] if scores else event_pb2.AgentScore()
         decision = event_pb2.RouteDecided(
@@ -145,6 +159,32 @@ class Router:
             is_explicit=is_explicit,
             is_wrapped=command.is_wrapped and is_explicit,
         )
+
+    def _add_descriptions(self, matches: Sequence[_CardMatch], text: str) -> list[_CardMatch]:
+        """Return the matches with points for the skill of each agent whose description fits."""
+        request = DescribedRequest.from_text(text[:SEARCHED_CHARS])
+        scores = {
+            name: max(
+                (
+                    (skill.description.score(request), skill.name)
+                    for skill in skills
+                    if skill.description
+                ),
+                default=(0.0, ""),
+            )
+            for name, skills in self._skills.items()
+        }
+        best = max(points for points, _ in scores.values())
+        added = []
+        for match in matches:
+            points, skill = scores[match.agent]
+            if points < best - _SAME_POINTS:
+                points -= MARGIN_POINTS
+            if points > 0:
+                reasons = (*match.reasons, f"skill {skill!r}: its description")
+                match = replace(match, points=match.points + points, reasons=reasons)
+            added.append(match)
+        return added
 
     def _find_command(self, text: str) -> _Command:
         """Return the command that a text begins with, if need be after polite words."""
@@ -215,9 +255,12 @@ def _read_first_word(text: str) -> str:
     return word[1].casefold() if word else ""
 
 
-def _parse_skill(skill: agent_card_pb2.AgentSkill) -> _Skill:
+def _parse_skill(skill: agent_card_pb2.AgentSkill, agent: str) -> _Skill:
     is_command = COMMAND_TAG in skill.tags
     name = skill.name or skill.id
+    if BY_DESCRIPTION_TAG in skill.tags:
+        description = SkillDescription.from_skill(skill, agent)
+        return _Skill(name, words="", tags=(), is_command=False, description=description)
     return _Skill(
         name=name,
         words=f" {' '.join(split_words(name))} ",

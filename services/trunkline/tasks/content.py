@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from google.protobuf import json_format, struct_pb2
 
-from trunkline.errors import InvalidAgentResponseError
+from trunkline.errors import InvalidAgentResponseError, InvalidArgumentError
 from trunkline.v1 import message_pb2, part_pb2
 
 # The nesting limit of JSON values: protobuf parses messages 100 deep, and each JSON level takes 3.
@@ -20,10 +20,17 @@ _ROUNDED_FROM: Final = 2**53
 ENVELOPE_KEY: Final = "trunkline/envelope"
 """The metadata of a request or an artifact that is a message between agents: its fields as JSON,
 without the payload. Hosts accept it in requests of the mesh's owner only."""
+INPUT_RESPONSES: Final = "inputResponses"
+"""The key of MCP's answers in the data part that answers a question of a tool."""
 
-Content: TypeAlias = str | part_pb2.Part | message_pb2.Message
-PIECE_TYPES: Final = (str, part_pb2.Part)
-"""The types of a piece of an artifact."""
+_DATA_TYPE: Final = "application/json"
+
+Piece: TypeAlias = str | part_pb2.Part | Mapping[str, Any]
+"""A piece of an artifact: a text, a part, or a JSON object."""
+Content: TypeAlias = Piece | message_pb2.Message
+"""The content of a message, or a whole message."""
+PIECE_TYPES: Final = (str, Mapping, part_pb2.Part)
+"""`Piece` for checks at run time."""
 CONTENT_TYPES: Final = (*PIECE_TYPES, message_pb2.Message)
 """The types of a message; `Content` for checks at run time."""
 RESULT_TYPES: Final = (*CONTENT_TYPES, NoneType)
@@ -31,6 +38,7 @@ RESULT_TYPES: Final = (*CONTENT_TYPES, NoneType)
 
 _TYPE_NAMES: Final = {
     str: "a text (str)",
+    Mapping: "a JSON object (dict)",
     part_pb2.Part: "a Part",
     message_pb2.Message: "a Message",
     NoneType: "None",
@@ -44,21 +52,43 @@ def invalid_content(
 
     `action` is what the agent did with the value, `it appended` for example.
     """
+    return InvalidAgentResponseError(agent, f"{action} {describe_type(value, allowed)}")
+
+
+def describe_type(value: object, allowed: Sequence[type]) -> str:
+    """Return the type of a value and those that are allowed instead, for an error."""
     *names, last = (_TYPE_NAMES[each] for each in allowed)
     types = f"{', '.join(names)} or {last}" if names else last
-    problem = f"{action} a value of type {type(value).__name__}, not {types}"
-    return InvalidAgentResponseError(agent, problem)
+    return f"a value of type {type(value).__name__}, not {types}"
+
+
+def to_part(content: Piece) -> part_pb2.Part:
+    """Return a piece as a part. A JSON object becomes a data part.
+
+    Raises:
+        InvalidArgumentError: it is no JSON, or is not exact as a data part.
+    """
+    if isinstance(content, part_pb2.Part):
+        return content
+    if isinstance(content, str):
+        return part_pb2.Part(text=content)
+    part = part_pb2.Part(media_type=_DATA_TYPE)
+    try:
+        part.data.struct_value.CopyFrom(to_struct(content) or struct_pb2.Struct())
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError("content", f"is no JSON object: {error}") from None
+    if exact_json(content):
+        raise InvalidArgumentError("content", "has a number over 2**53, which would be rounded")
+    return part
 
 
 def build_agent_message(content: Content, *, task_id: str, context_id: str) -> message_pb2.Message:
-    """Return an agent's message with its ids filled in; text becomes one text part."""
+    """Return an agent's message with its ids filled in; other content becomes one part."""
     message = message_pb2.Message()
     if isinstance(content, message_pb2.Message):
         message.CopyFrom(content)
-    elif isinstance(content, part_pb2.Part):
-        message.parts.append(content)
     else:
-        message.parts.add(text=content)
+        message.parts.append(to_part(content))
     message.role = message_pb2.ROLE_AGENT
     message.message_id = message.message_id or str(uuid.uuid4())
     message.task_id = task_id
@@ -115,6 +145,11 @@ def to_json(value: struct_pb2.Struct | struct_pb2.Value) -> Any:  # noqa: ANN401
     """Convert to a JSON value. Doubles that are whole numbers become integers."""
     text = json_format.MessageToJson(value, indent=None, ensure_ascii=False)
     return json.loads(text, parse_float=_number)
+
+
+def is_tool_answer(part: part_pb2.Part) -> bool:
+    """Return whether a data part answers a question of a tool."""
+    return part.HasField("data") and INPUT_RESPONSES in part.data.struct_value.fields
 
 
 def part_content(part: part_pb2.Part) -> bytes:

@@ -1,5 +1,6 @@
 """The `task` argument of an agent's function: the input of a turn, and methods to write output."""
 
+import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
@@ -290,7 +291,8 @@ class TaskContext(Generic[SettingsT]):
                 `check=False` the answer is returned instead.
             InvalidArgumentError: there is no such agent, or no such child with `task_id`.
             TreeLimitError: a limit of the request is reached, or the agents call in a circle.
-            UnsupportedOperationError: the task does not run on a mesh.
+            UnsupportedOperationError: the task does not run on a mesh, or the function that calls
+                is synchronous.
         """
         return self._peers().ask(agent, content, task_id=task_id, key=key, check=check)
 
@@ -404,6 +406,12 @@ class TaskContext(Generic[SettingsT]):
         return () if self._calls is None else self._calls.questions
 
     def _peers(self) -> TaskCalls:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            # A node of a graph, for example. Nobody would await the call.
+            problem = "the function is synchronous; make it `async def` and await the call"
+            raise UnsupportedOperationError("a call", problem) from None
         if self._calls is None:
             raise UnsupportedOperationError("a call", "this task does not run on a mesh")
         return self._calls

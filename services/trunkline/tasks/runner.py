@@ -121,12 +121,14 @@ async def _run(agent: Agent, task: TurnRuntime) -> BaseException | None:
         await _fail(task, _log_defect(task, error))
         return error
     except TrunklineError as error:
-        if task.is_lost:
-            raise
-        extra = {"task_id": task.id, "agent": task.agent, "reason": error.reason}
-        logger.warning("task.failed", extra=extra | {"problem": str(error)})
-        await _fail(task, str(redact_addresses(error)))
-        return error
+        return await _fail_for(task, error)
+    except ExceptionGroup as group:
+        # Calls at once are made in a task group, which wraps their errors.
+        errors = _find_own_errors(group)
+        if not errors:
+            await _fail(task, _log_defect(task, group))
+            return group
+        return await _fail_for(task, errors[0])
     except (Exception, SystemExit) as error:  # noqa: BLE001 - an agent's code may raise anything
         await _fail(task, _log_defect(task, error))
         return error
@@ -146,6 +148,30 @@ def _is_canceled() -> bool:
 async def _fail(task: TurnRuntime, text: str) -> None:
     if not task.is_over:
         await task.fail(text)
+
+
+async def _fail_for(task: TurnRuntime, error: TrunklineError) -> TrunklineError:
+    """End the turn with an error that its caller may read, and return it."""
+    if task.is_lost:
+        raise error
+    extra = {"task_id": task.id, "agent": task.agent, "reason": error.reason}
+    logger.warning("task.failed", extra=extra | {"problem": str(error)})
+    await _fail(task, str(redact_addresses(error)))
+    return error
+
+
+def _find_own_errors(group: BaseExceptionGroup[BaseException]) -> list[TrunklineError]:
+    """Return the errors in a group; empty if one of them is a defect of the agent's code."""
+    errors: list[TrunklineError] = []
+    for error in group.exceptions:
+        match error:
+            case TrunklineError():
+                errors.append(error)
+            case BaseExceptionGroup() if inner := _find_own_errors(error):
+                errors += inner
+            case _:
+                return []
+    return errors
 
 
 def _log_defect(task: TurnRuntime, error: BaseException) -> str:

@@ -22,6 +22,7 @@ from trunkline.journal.fold import set_create_time
 from trunkline.journal.journal import CreateResult, Journal, TaskRow
 from trunkline.journal.store import WebhookRow
 from trunkline.tasks.approvals import is_approval_answer
+from trunkline.tasks.content import is_tool_answer
 from trunkline.users import current_actor, current_user, stored_statement
 from trunkline.v1 import (
     agent_card_pb2,
@@ -266,7 +267,7 @@ def check_message(card: agent_card_pb2.AgentCard, message: message_pb2.Message) 
     Raises:
         InvalidArgumentError: the id, the role or the parts are missing.
         ContentTypeNotSupportedError: a part's media type isn't among the agent's input modes.
-            Answers to approvals are exempt.
+            Answers to approvals and to questions of tools are exempt.
     """
     if not message.message_id:
         raise InvalidArgumentError("message.messageId", "is missing")
@@ -279,7 +280,8 @@ def check_message(card: agent_card_pb2.AgentCard, message: message_pb2.Message) 
             raise InvalidArgumentError(
                 f"message.parts[{index}]", "has no content: give text, raw, url or data"
             )
-        if part.media_type and not is_approval_answer(part) and not _accepts(card, part.media_type):
+        is_answer = is_approval_answer(part) or is_tool_answer(part)
+        if part.media_type and not is_answer and not _accepts(card, part.media_type):
             modes = ", ".join(card.default_input_modes)
             raise ContentTypeNotSupportedError(part.media_type, modes)
 

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 
 from trunkline.errors import InvalidAgentResponseError
-from trunkline.tasks.content import PIECE_TYPES, invalid_content
+from trunkline.tasks.content import PIECE_TYPES, Piece, invalid_content, to_part
 from trunkline.tasks.emitter import Emitter
 from trunkline.tasks.files import FileSource, TaskFiles
 from trunkline.tasks.rewind import build_rewound
@@ -34,22 +34,23 @@ class ArtifactWriter:
         self._start = start
         self._is_closed = is_closed
 
-    async def append(self, content: str | part_pb2.Part, *, last: bool = False) -> None:
-        """Add text, which continues the text before it, or a separate part.
+    async def append(self, content: Piece, *, last: bool = False) -> None:
+        """Add text, which continues the text before it, or a separate part, or a JSON object.
 
         `last` closes the artifact. Returns before the content is in the journal, unless too many
         bytes are pending. Bytes over 64 KiB are stored beside the journal, and the part refers to
         them.
 
         Raises:
-            InvalidAgentResponseError: the content is neither text nor a Part, the artifact is
-                closed, or the turn is over.
+            InvalidAgentResponseError: the content is of another type, the artifact is closed, or
+                the turn is over.
+            InvalidArgumentError: the object is no JSON.
             JournalUnavailableError: the disk has no room for the bytes.
         """
-        if isinstance(content, part_pb2.Part):
-            content = await self._files.store(content)
-        elif not isinstance(content, str):
+        if not isinstance(content, PIECE_TYPES):
             raise invalid_content(self._agent, "it appended", content, PIECE_TYPES)
+        if not isinstance(content, str):
+            content = await self._files.store(to_part(content))
         await self._write(content, last=last)
 
     async def attach(

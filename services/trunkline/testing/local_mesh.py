@@ -15,7 +15,7 @@ from trunkline.client.content_resolver import ContentResolver
 from trunkline.errors import ConfigurationError
 from trunkline.task_states import TaskState
 from trunkline.tasks.agent import Agent
-from trunkline.tasks.content import Content, part_content
+from trunkline.tasks.content import Content, part_content, to_part
 from trunkline.testing.mesh_setup import BundledAgents, build_settings, open_mesh, wait_for_agents
 from trunkline.testing.results import Answer, Stream
 from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, snapshot_pb2
@@ -99,8 +99,8 @@ class Mesh:
     ) -> Answer:
         """Send a message to an agent and wait until its turn is over.
 
-        `content` is texts and parts, or one message. `task` continues a task that asked for input;
-        `context` starts a new task in the same conversation.
+        `content` is texts, parts and JSON objects, or one message. `task` continues a task that
+        asked for input; `context` starts a new task in the same conversation.
         """
         result = await self._send(content, agent, task, context, return_immediately=False)
         if isinstance(result, message_pb2.Message):
@@ -249,12 +249,10 @@ def _message(content: Sequence[Content]) -> message_pb2.Message:
     message = message_pb2.Message()
     for item in content:
         match item:
-            case str():
-                message.parts.add(text=item)
-            case part_pb2.Part():
-                message.parts.append(item)
-            case _:
+            case message_pb2.Message():
                 message.MergeFrom(item)
+            case _:
+                message.parts.append(to_part(item))
     message.role = message_pb2.ROLE_USER
     message.message_id = message.message_id or str(uuid.uuid4())
     return message

@@ -1,12 +1,13 @@
 """Configuration of the tool adapter: the `mcpServers` file, and the adapter's own settings."""
 
+import hashlib
 import json
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -14,6 +15,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
@@ -21,12 +23,14 @@ from pydantic_core import PydanticCustomError
 from trunkline.client.breaker import DEFAULT_SETTINGS, BreakerSettings
 from trunkline.errors import ConfigurationError, ToolServerUnavailableError
 from trunkline.patterns import PATTERN_LIMIT_CHARS, InvalidPatternError, compile_pattern
-from trunkline.tools.json_lines import find_line
+from trunkline.tools.config_file import ConfigFile, first_problem
 from trunkline.v1 import agent_card_pb2
 
 # Words in tool names that say too little to be tags.
 _STOP_WORDS = {"a", "all", "and", "by", "do", "for", "from", "get", "in", "list", "of", "run"}
 _STOP_WORDS |= {"server", "set", "the", "to", "tool", "with"}
+
+_UNUSABLE_NAME: Final = "the name is not usable as an agent name; set trunkline.agent.name"
 
 
 class _Strict(BaseModel):
@@ -83,7 +87,7 @@ def _check_argument(where: str, rule: object) -> None:
         try:
             _ArgumentRule.model_validate(rule)
         except ValidationError as error:
-            place, problem = _first_problem(error)
+            place, problem = first_problem(error)
             words = {"place": ".".join((where, *place)), "problem": problem}
             raise PydanticCustomError("argument", "{place}: {problem}", words) from error
 
@@ -95,6 +99,10 @@ class MatchRule(_Strict):
     """A regular expression in RE2's syntax, without distinction of case."""
     require: dict[str, _Pattern] = {}
     """Patterns that groups of `pattern` have to contain; group "0" is the whole match."""
+    exclude: dict[str, _Pattern] = {}
+    """Patterns that groups of `pattern` must not contain."""
+    contains: _Pattern | None = None
+    """A short pattern that the question has to contain, tried before `pattern`."""
     fallback: bool = False
     """Match only questions that no other tool matches."""
     arguments: Annotated[dict[str, Any], AfterValidator(_check_arguments)] = {}
@@ -148,7 +156,7 @@ class ServerOverlay(_Strict):
 class ServerConfig(BaseModel):
     """One entry of `mcpServers`: a command to start, or the URL of a remote server.
 
-    Keys of other MCP clients are ignored.
+    Keys of other MCP clients are ignored. `ConfigFile.check_keys` finds misspelled ones.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="ignore", frozen=True)
@@ -166,6 +174,14 @@ class ServerConfig(BaseModel):
     type: str = ""
     trunkline: ServerOverlay = ServerOverlay()
 
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, url: str) -> str:
+        # What a variable holds is known when the server is reached.
+        if url and not url.startswith(("http://", "https://", "${")):
+            raise PydanticCustomError("url", "it must start with http:// or https://")
+        return url
+
     @model_validator(mode="after")
     def _check_transport(self) -> Self:
         if bool(self.command) == bool(self.url):
@@ -175,6 +191,11 @@ class ServerConfig(BaseModel):
                 "type", "HTTP with SSE is a transport of 2024; give the URL of its streamable HTTP"
             )
         return self
+
+    def fingerprint(self) -> str:
+        """Return a text that changes with the command or the endpoint."""
+        place = json.dumps([self.command, self.args, str(self.cwd or ""), self.url])
+        return hashlib.sha256(place.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +208,8 @@ class McpConfig:
     plugin_servers: Mapping[str, str] = field(default_factory=dict)
     """By server, the agent of the plugin that brings it. No other agent is made for the server,
     also if an entry of the file replaces it."""
+    replaced: frozenset[str] = frozenset()
+    """Servers of plugins that entries of the file replace, or add to."""
 
     @property
     def configured(self) -> frozenset[str]:
@@ -208,6 +231,7 @@ class McpConfig:
             self,
             servers={**self.servers, **added},
             plugin_servers={**self.plugin_servers, **dict.fromkeys(servers, agent)},
+            replaced=self.replaced | (self.servers.keys() & servers.keys()),
         )
 
     def _merge(self, name: str, server: ServerConfig) -> ServerConfig:
@@ -227,6 +251,8 @@ class AgentSpec:
     tags: tuple[str, ...]
     examples: tuple[str, ...]
     servers: tuple[str, ...]
+    fingerprint: str
+    """Changes when the servers are other programs or endpoints."""
 
     def build_card(self) -> agent_card_pb2.AgentCard:
         """Return the agent card, without interfaces and capabilities."""
@@ -257,15 +283,14 @@ def load_config(path: Path | None = None) -> McpConfig:
     """
     if path is None:
         return McpConfig({})
-    text, entries = _read(path)
+    file = ConfigFile.read(path)
+    entries = file.entries
     disabled = {
         name
         for name, entry in entries.items()
         if isinstance(entry, dict) and entry.get("disabled") is True
     }
-    servers = {
-        name: _server(name, entries[name], path, text) for name in entries if name not in disabled
-    }
+    servers = {name: _server(name, entries[name], file) for name in entries if name not in disabled}
     return McpConfig(servers, frozenset(disabled))
 
 
@@ -277,6 +302,10 @@ def build_config_schema() -> dict[str, Any]:
         "type": "boolean",
         "description": "Ignore this entry, and the server of its name that a plugin brings.",
     }
+    schema["anyOf"] = [
+        {"oneOf": [{"required": ["command"]}, {"required": ["url"]}]},
+        {"required": ["disabled"], "properties": {"disabled": {"const": True}}},
+    ]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "MCP servers of a Trunkline mesh",
@@ -313,58 +342,33 @@ def _agent(name: str, server: ServerConfig, overlay: AgentOverlay) -> AgentSpec:
     words = [word for text in (name, *tools) for word in re.findall(r"[a-z0-9]+", text.lower())]
     guessed = [word for word in words if word not in _STOP_WORDS]
     return AgentSpec(
-        name=_agent_name(overlay.name or name),
+        name=to_agent_name(overlay.name or name),
         description=overlay.description or f"Answers with the tools of the MCP server {name}.",
         tags=tuple(dict.fromkeys(tags or guessed)),
         examples=tuple(overlay.examples),
         servers=(name,),
+        fingerprint=server.fingerprint(),
     )
 
 
-def _agent_name(text: str) -> str:
-    """Convert a text to an agent name: lower-case letters, digits and hyphens."""
-    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-    if not name:
-        problem = "is not usable as an agent name; set agent.name"
-        raise ConfigurationError(f"mcpServers.{text}", problem)
-    return name
+def to_agent_name(text: str) -> str:
+    """Convert a text to an agent name: lower-case letters, digits and hyphens. It may be empty."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
-def _read(path: Path) -> tuple[str, dict[str, Any]]:
-    """Return the text of a file, and its entries."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        document = json.loads(text)
-    except OSError as error:
-        raise ConfigurationError(str(path), f"can't be read: {error.strerror}") from error
-    except json.JSONDecodeError as error:
-        where = f"{path}, line {error.lineno}"
-        raise ConfigurationError(where, f"not JSON: {error.msg} at column {error.colno}") from error
-    except (UnicodeDecodeError, RecursionError) as error:
-        raise ConfigurationError(str(path), "not JSON in UTF-8") from error
-    servers = document.get("mcpServers") if isinstance(document, dict) else None
-    if not isinstance(servers, dict):
-        raise ConfigurationError(str(path), 'it must be an object with an object "mcpServers"')
-    return text, servers
-
-
-def _server(name: str, entry: object, path: Path, text: str) -> ServerConfig:
+def _server(name: str, entry: object, file: ConfigFile) -> ServerConfig:
+    file.check_keys(name, entry, known=ServerConfig.model_fields)
     try:
         server = ServerConfig.model_validate(entry)
     except ValidationError as error:
-        place, problem = _first_problem(error)
-        keys = ("mcpServers", name, *place)
-        where = f"{path}, line {find_line(text, keys)}: {'.'.join(keys)}"
-        raise ConfigurationError(where, problem) from error
+        place, problem = first_problem(error)
+        raise file.error((name, *place), problem) from error
+    overlay = server.trunkline.agent
+    if overlay is not False and not to_agent_name(overlay.name or name):
+        raise file.error((name,), _UNUSABLE_NAME)
     if server.cwd is None:
         return server
-    return server.model_copy(update={"cwd": path.parent / server.cwd})
-
-
-def _first_problem(error: ValidationError) -> tuple[list[str], str]:
-    """Return the location and the text of the first validation error."""
-    first = error.errors(include_url=False, include_input=False)[0]
-    return [str(step) for step in first["loc"]], first["msg"]
+    return server.model_copy(update={"cwd": file.path.parent / server.cwd})
 
 
 @dataclass(frozen=True, slots=True)

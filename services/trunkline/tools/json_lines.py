@@ -26,6 +26,23 @@ def find_line(text: str, keys: Sequence[str]) -> int:
     return text.count("\n", 0, found) + 1
 
 
+def find_duplicate(text: str) -> tuple[int, tuple[str, ...]] | None:
+    """Return the line and the path of the first key that its object has twice, in a valid document.
+
+    A parser keeps the last value and drops the others in silence.
+    """
+    waiting: list[tuple[int, tuple[str, ...]]] = [(_skip_space(text, 0), ())]
+    while waiting:
+        start, path = waiting.pop(0)
+        names: set[str] = set()
+        for name, place, value in _members(text, start):
+            if name in names:
+                return text.count("\n", 0, place) + 1, (*path, name)
+            names.add(name)
+            waiting.append((value, (*path, name)))
+    return None
+
+
 def _members(text: str, start: int) -> Iterator[tuple[str, int, int]]:
     """Yield the members of the object or list at a position: name, position, value's position."""
     opening = text[start]

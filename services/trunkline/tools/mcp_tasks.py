@@ -26,7 +26,7 @@ OnStatus: TypeAlias = Callable[[str], Awaitable[None]]
 # The interval of polls if the server suggests none, and the bounds of what it suggests.
 _POLL_S: Final = 1.0
 _FASTEST_POLL_S: Final = 0.05
-_SLOWEST_POLL_S: Final = 60.0
+_SLOWEST_POLL_S: Final = 3600.0
 _REQUESTS: Final = TypeAdapter(mcp_types.InputRequests)
 
 

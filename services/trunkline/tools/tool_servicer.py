@@ -58,6 +58,7 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
     async def ListTools(
         self, request: tool_service_pb2.ListToolsRequest, _context: _Context
     ) -> tool_service_pb2.ListToolsResponse:
+        self._adapter.note_use(request.servers)
         tools, servers = self._list_tools(request.servers)
         return tool_service_pb2.ListToolsResponse(tools=tools, servers=servers)
 
@@ -165,7 +166,6 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
         self, names: Sequence[str]
     ) -> tuple[list[tool_service_pb2.Tool], list[tool_service_pb2.ToolServer]]:
         servers = self._adapter.list_servers(names)
-        self._adapter.note_use(names)
         tools = [tool for server in servers for tool in server.tools.values()]
         states = [
             tool_service_pb2.ToolServer(

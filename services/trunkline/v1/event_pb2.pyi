@@ -993,6 +993,7 @@ class ChildFinished(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
     PARTIAL_FIELD_NUMBER: _builtins.int
+    FAILURES_NAMED_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """The child."""
     agent: _builtins.str
@@ -1003,6 +1004,8 @@ class ChildFinished(_message.Message):
     """What it said."""
     partial: _builtins.bool
     """It completed with a part of its answer missing."""
+    failures_named: _builtins.bool
+    """It failed, and its text names each step that failed, with the reason and the agent."""
     @_builtins.property
     def usage(self) -> _tree_pb2.TreeUsage:
         """All that it and the tasks below it have used, as it reported."""
@@ -1016,10 +1019,11 @@ class ChildFinished(_message.Message):
         text: _builtins.str = ...,
         usage: _tree_pb2.TreeUsage | None = ...,
         partial: _builtins.bool = ...,
+        failures_named: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "partial", b"partial", "state", b"state", "task_id", b"task_id", "text", b"text", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "failures_named", b"failures_named", "partial", b"partial", "state", b"state", "task_id", b"task_id", "text", b"text", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -31,11 +31,14 @@ class AgentRegistration(_message.Message):
     DIRECT_REPLIES_FIELD_NUMBER: _builtins.int
     ROUTABLE_FIELD_NUMBER: _builtins.int
     EXTENDED_SKILLS_FIELD_NUMBER: _builtins.int
+    CARD_PENDING_FIELD_NUMBER: _builtins.int
     MESSAGE_TYPES_FIELD_NUMBER: _builtins.int
     direct_replies: _builtins.bool
     """May answer with a message instead of a task."""
     routable: _builtins.bool
     """May be routed to by a supervisor."""
+    card_pending: _builtins.bool
+    """Its card is about to change: the tools that its skills are made of are not known yet."""
     @_builtins.property
     def card(self) -> _agent_card_pb2.AgentCard:
         """Its card, without interfaces and capabilities."""
@@ -57,11 +60,12 @@ class AgentRegistration(_message.Message):
         direct_replies: _builtins.bool = ...,
         routable: _builtins.bool = ...,
         extended_skills: _abc.Iterable[_agent_card_pb2.AgentSkill] | None = ...,
+        card_pending: _builtins.bool = ...,
         message_types: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["card", b"card"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "direct_replies", b"direct_replies", "extended_skills", b"extended_skills", "message_types", b"message_types", "routable", b"routable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "card_pending", b"card_pending", "direct_replies", b"direct_replies", "extended_skills", b"extended_skills", "message_types", b"message_types", "routable", b"routable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

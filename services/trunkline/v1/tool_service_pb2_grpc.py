@@ -62,7 +62,8 @@ class ToolServiceServicer:
     """
 
     def ListTools(self, request, context):
-        """Lists the tools that can be called now, and the servers that are down.
+        """Lists the tools that can be called now, and the servers that are down. Servers that start at
+        their first use are started.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -86,7 +87,7 @@ class ToolServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchTools(self, request, context):
-        """Yields the list now and whenever it changes.
+        """Yields the list now and whenever it changes. It starts no server.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,7 +34,9 @@ class ToolServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ToolServiceAsyncStub: ...
     ListTools: _grpc.UnaryUnaryMultiCallable[_tool_service_pb2.ListToolsRequest, _tool_service_pb2.ListToolsResponse]
-    """Lists the tools that can be called now, and the servers that are down."""
+    """Lists the tools that can be called now, and the servers that are down. Servers that start at
+    their first use are started.
+    """
     CallTool: _grpc.UnaryStreamMultiCallable[_tool_service_pb2.CallToolRequest, _tool_service_pb2.CallToolResponse]
     """Calls a tool: progress and content as they come, then one result, always last. A tool that
     fails is a result with is_error; NOT_FOUND (TOOL_NOT_FOUND) and UNAVAILABLE
@@ -45,7 +47,7 @@ class ToolServiceStub:
     that restarts can follow the task again. A task that the server doesn't know is no error.
     """
     WatchTools: _grpc.UnaryStreamMultiCallable[_tool_service_pb2.WatchToolsRequest, _tool_service_pb2.WatchToolsResponse]
-    """Yields the list now and whenever it changes."""
+    """Yields the list now and whenever it changes. It starts no server."""
 
 @_typing.type_check_only
 class ToolServiceAsyncStub(ToolServiceStub):
@@ -53,7 +55,9 @@ class ToolServiceAsyncStub(ToolServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListTools: _aio.UnaryUnaryMultiCallable[_tool_service_pb2.ListToolsRequest, _tool_service_pb2.ListToolsResponse]  # type: ignore[assignment]
-    """Lists the tools that can be called now, and the servers that are down."""
+    """Lists the tools that can be called now, and the servers that are down. Servers that start at
+    their first use are started.
+    """
     CallTool: _aio.UnaryStreamMultiCallable[_tool_service_pb2.CallToolRequest, _tool_service_pb2.CallToolResponse]  # type: ignore[assignment]
     """Calls a tool: progress and content as they come, then one result, always last. A tool that
     fails is a result with is_error; NOT_FOUND (TOOL_NOT_FOUND) and UNAVAILABLE
@@ -64,7 +68,7 @@ class ToolServiceAsyncStub(ToolServiceStub):
     that restarts can follow the task again. A task that the server doesn't know is no error.
     """
     WatchTools: _aio.UnaryStreamMultiCallable[_tool_service_pb2.WatchToolsRequest, _tool_service_pb2.WatchToolsResponse]  # type: ignore[assignment]
-    """Yields the list now and whenever it changes."""
+    """Yields the list now and whenever it changes. It starts no server."""
 
 class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
     """Calls the tools of MCP servers."""
@@ -75,7 +79,9 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tool_service_pb2.ListToolsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tool_service_pb2.ListToolsResponse, _abc.Awaitable[_tool_service_pb2.ListToolsResponse]]:
-        """Lists the tools that can be called now, and the servers that are down."""
+        """Lists the tools that can be called now, and the servers that are down. Servers that start at
+        their first use are started.
+        """
 
     @_abc_1.abstractmethod
     def CallTool(
@@ -104,6 +110,6 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tool_service_pb2.WatchToolsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_tool_service_pb2.WatchToolsResponse], _abc.AsyncIterator[_tool_service_pb2.WatchToolsResponse]]:
-        """Yields the list now and whenever it changes."""
+        """Yields the list now and whenever it changes. It starts no server."""
 
 def add_ToolServiceServicer_to_server(servicer: ToolServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -5,66 +5,84 @@ from difflib import get_close_matches
 
 from trunkline.errors import InvalidArgumentError
 
-# In the singular: the lookup removes a plural s.
-NAMES = {
-    "euro": "EUR",
-    "dollar": "USD",
-    "us dollar": "USD",
-    "american dollar": "USD",
-    "buck": "USD",
-    "quid": "GBP",
-    "canadian dollar": "CAD",
-    "australian dollar": "AUD",
-    "new zealand dollar": "NZD",
-    "hong kong dollar": "HKD",
-    "singapore dollar": "SGD",
-    "pound": "GBP",
-    "british pound": "GBP",
-    "pound sterling": "GBP",
-    "sterling": "GBP",
-    "yen": "JPY",
-    "japanese yen": "JPY",
-    "franc": "CHF",
-    "swiss franc": "CHF",
-    "yuan": "CNY",
-    "renminbi": "CNY",
-    "rupee": "INR",
-    "indian rupee": "INR",
-    "won": "KRW",
-    "swedish krona": "SEK",
-    "swedish kronor": "SEK",
-    "norwegian krone": "NOK",
-    "norwegian kroner": "NOK",
-    "danish krone": "DKK",
-    "danish kroner": "DKK",
-    "czech koruna": "CZK",
-    "krona": "SEK",
-    "krone": "NOK",
-    "koruna": "CZK",
-    "polish zloty": "PLN",
-    "chinese yuan": "CNY",
-    "hungarian forint": "HUF",
-    "peso": "MXN",
-    "south african rand": "ZAR",
-    "south korean won": "KRW",
-    "korean won": "KRW",
-    "thai baht": "THB",
-    "israeli shekel": "ILS",
-    "icelandic krona": "ISK",
-    "zloty": "PLN",
-    "forint": "HUF",
-    "lira": "TRY",
-    "turkish lira": "TRY",
-    "real": "BRL",
-    "brazilian real": "BRL",
-    "mexican peso": "MXN",
-    "rand": "ZAR",
-    "baht": "THB",
-    "shekel": "ILS",
-    "ringgit": "MYR",
-    "rouble": "RUB",
-    "ruble": "RUB",
-}
+# Code, countries, adjectives, and the nouns of the currency in the singular. The first currency
+# with a noun is meant if the noun has no adjective.
+_CURRENCIES = (
+    (
+        "EUR",
+        "germany france italy spain austria ireland finland the_eurozone europe",
+        "european",
+        "euro",
+    ),
+    (
+        "USD",
+        "the_us the_usa usa america the_united_states the_states",
+        "us american",
+        "dollar buck",
+    ),
+    (
+        "GBP",
+        "britain great_britain england the_uk uk scotland",
+        "british english uk",
+        "pound quid sterling pound_sterling",
+    ),
+    ("JPY", "japan", "japanese", "yen"),
+    ("CHF", "switzerland", "swiss", "franc"),
+    ("CAD", "canada", "canadian", "dollar"),
+    ("AUD", "australia", "australian aussie", "dollar"),
+    ("NZD", "new_zealand", "new_zealand", "dollar"),
+    ("HKD", "hong_kong", "hong_kong", "dollar"),
+    ("SGD", "singapore", "singapore", "dollar"),
+    ("CNY", "china", "chinese", "yuan renminbi"),
+    ("INR", "india", "indian", "rupee"),
+    ("KRW", "korea south_korea", "korean south_korean", "won"),
+    ("SEK", "sweden", "swedish", "krona kronor krone kroner crown"),
+    ("NOK", "norway", "norwegian", "krone kroner crown"),
+    ("DKK", "denmark", "danish", "krone kroner crown"),
+    ("ISK", "iceland", "icelandic", "krona kronur krone crown"),
+    ("CZK", "czechia the_czech_republic", "czech", "koruna crown"),
+    ("PLN", "poland", "polish", "zloty"),
+    ("HUF", "hungary", "hungarian", "forint"),
+    ("TRY", "turkey", "turkish", "lira"),
+    ("MXN", "mexico", "mexican", "peso"),
+    ("PHP", "the_philippines", "philippine filipino", "peso"),
+    ("BRL", "brazil", "brazilian", "real reais"),
+    ("ZAR", "south_africa", "south_african", "rand"),
+    ("THB", "thailand", "thai", "baht"),
+    ("ILS", "israel", "israeli", "shekel"),
+    ("MYR", "malaysia", "malaysian", "ringgit"),
+    ("IDR", "indonesia", "indonesian", "rupiah"),
+    ("RON", "romania", "romanian", "leu lei"),
+    ("BGN", "bulgaria", "bulgarian", "lev leva"),
+    ("RUB", "russia", "russian", "rouble ruble"),
+)
+# "krone" alone is more often Norwegian, "krona" Swedish.
+_MEANT = {"krone": "NOK", "kroner": "NOK", "krona": "SEK", "kronor": "SEK"}
+
+
+def _list_names() -> dict[str, str]:
+    """Return the codes of all names. A currency is also named by its country."""
+    names: dict[str, str] = {}
+    for code, countries, adjectives, nouns in _CURRENCIES:
+        words = [
+            [word.replace("_", " ") for word in text.split()]
+            for text in (countries, adjectives, nouns)
+        ]
+        for noun in words[2]:
+            names.setdefault(noun, code)
+            names |= {f"{adjective} {noun}": code for adjective in words[1]}
+        names |= {noun.replace(" ", "s ", 1): code for noun in words[2] if " " in noun}
+        names |= {f"{adjective} currency": code for adjective in words[1]}
+        names |= {f"{adjective} money": code for adjective in words[1]}
+        names |= {f"currency of {country}": code for country in words[0]}
+        names |= {f"currency in {country}": code for country in words[0]}
+    return names | _MEANT
+
+
+NAMES = _list_names()
+"""Names in the singular, in lower case, and their codes. The lookup removes a plural s."""
+COUNTRY_NAMES = tuple(sorted(name for name in NAMES if name.startswith("currency ")))
+"""Names by country, such as "currency of japan"."""
 SIGNS = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY", "₹": "INR", "₩": "KRW", "₪": "ILS"}
 
 _MAX_SHOWN_CHARS = 30

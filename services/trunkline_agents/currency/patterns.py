@@ -4,7 +4,7 @@ They are in RE2's syntax. No letter can follow the name of a currency, because a
 punctuation does.
 """
 
-from trunkline_agents.currency.names import NAMES
+from trunkline_agents.currency.names import COUNTRY_NAMES, NAMES
 from trunkline_agents.mcp_server import MatchRuleJson
 
 # Without an amount, only these codes make a question one about money, not any three letters.
@@ -12,11 +12,16 @@ _CODES = (
     "AUD BGN BRL CAD CHF CNY CZK DKK EUR GBP HKD HUF IDR ILS INR ISK JPY KRW MXN MYR NOK NZD PHP "
     "PLN RON RUB SEK SGD THB TRY USD ZAR"
 )
-_NOUNS = "|".join(sorted({name.split()[-1] for name in NAMES}))
+_PLAIN_NAMES = [name for name in NAMES if name not in COUNTRY_NAMES]
+_NOUNS = "|".join(sorted({name.split()[-1] for name in _PLAIN_NAMES} - {"currency", "money"}))
 _QUALIFIERS = "|".join(
-    sorted({name.rpartition(" ")[0] for name in NAMES if " " in name}, key=len, reverse=True)
+    sorted({name.rpartition(" ")[0] for name in _PLAIN_NAMES if " " in name}, key=len, reverse=True)
 ).replace(" ", r"\s")
-_NAMES = rf"(?:(?:{_QUALIFIERS})\s)?(?:{_NOUNS})s?"
+# "the currency of Japan", "Japanese money"
+_NAMES = (
+    rf"(?:(?:(?:{_QUALIFIERS})\s)?(?:(?:{_NOUNS})s?|money|currency)"
+    r"|currency\s(?:of|in)\s(?:the\s)?[a-z]+(?:\s[a-z]+)??)"
+)
 _SIGN = r"[$€£¥₹₩₪]"
 _ANY = rf"(?:(?:{_NAMES}|[a-z]{{3}})|{_SIGN})"
 _KNOWN = rf"(?:(?:{_NAMES}|{_CODES.replace(' ', '|')})|{_SIGN})"
@@ -26,6 +31,8 @@ _AMOUNT = r"(?P<amount>\d[\d,]*(?:\.\d+)?)"
 _VERB = (
     r"(?:what(?:'s|\sis|\sare|\swas|\swere|\swould|\swill|\sdoes|\sdo)"
     r"|how\smuch\s(?:is|are|was|were|would|will|does|do|for)"
+    r"|(?:what|how\smuch)\s(?:would|will|do|does|can|could|did)\s(?:i|we|you|one)\s"
+    r"(?:get|receive|have|pay|need|make)\s(?:for|from|with|out\sof)"
     r"|convert(?:ing)?|exchang(?:e|ing)|chang(?:e|ing)|turn|swap|transfer|give\sme|show\sme|get)"
 )
 _PRICE = r"(?:(?:the\s)?(?:price|value|worth|equivalent|amount|cost)\sof\s+)?"
@@ -50,7 +57,8 @@ _TO_ANY = rf"(?:the\s)?(?P<to>{_ANY})"
 _FROM = rf"{_A}(?P<from>{_KNOWN})"
 _TO = rf"{_A}(?P<to>{_KNOWN})"
 _THE_RATE = (
-    r"(?:(?:what(?:'s|\sis|\sare|\swas)|how\sis|give\sme|show\sme|tell\sme|get|find)\s+)?"
+    r"(?:(?:what(?:'s|\sis|\sare|\swas)|how\s(?:(?:strong|weak|high|much|expensive)\s)?(?:is"
+    r"|are|was)|give\sme|show\sme|tell\sme|get|find)\s+)?"
     r"(?:(?:the|today's|current|latest)\s)*"
 )
 _RATE = r"(?:(?:currency\s|foreign\s)?(?:exchange|conversion)\s)?(?:rates?|course|price)"
@@ -97,6 +105,12 @@ CONVERT: list[MatchRuleJson] = [
         "arguments": _ONE,
     },
     {
+        # "500 danish kroner is how many euros"
+        "pattern": rf"^{_AMOUNT}\s*{_FROM_ANY}\s(?:is|are|was|were|makes?|gives?|equals?)"
+        rf"\s(?:how\s(?:many|much)|what)\s(?:in\s)?{_TO_ANY}{_DATE}{_END}",
+        "arguments": _AMOUNTS,
+    },
+    {
         # "I have 200 dollars, how much is that in euros"
         "pattern": rf"^(?:i|we)\s(?:have|has|had|got|own|earn|need|pay|paid|spent|want)"
         rf"\s+{_AMOUNT}\s*{_FROM_ANY}"
@@ -121,7 +135,7 @@ CONVERT: list[MatchRuleJson] = [
     },
     {
         # "EUR/USD", "what's the euro at against the dollar", "how is the euro against the yen"
-        "pattern": rf"^{_THE_RATE}{_FROM}(?:\s(?:at|worth|doing|standing))?"
+        "pattern": rf"^{_THE_RATE}{_FROM}(?:\s(?:at|worth|doing|standing|valued|trading(?:\sat)?))?"
         rf"(?:\s*/\s*|\s|\s(?:against|vs\.?|versus|in)\s){_TO}{_DATE}{_END}",
         "arguments": _ONE,
     },

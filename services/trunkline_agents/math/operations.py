@@ -32,9 +32,17 @@ _PROPERTIES: dict[str, Callable[[int], object]] = {
     "prime": sympy.isprime,
     "even": lambda number: number % 2 == 0,
     "odd": lambda number: number % 2 == 1,
+    "composite": lambda number: number > 1 and not sympy.isprime(number),
     "square": lambda number: number >= 0 and math.isqrt(number) ** 2 == number,
+    "cube": lambda number: sympy.integer_nthroot(abs(number), 3)[1],
+    "leap year": lambda year: year % 4 == 0 and (year % 100 != 0 or year % 400 == 0),
 }
-_PROPERTY_PHRASES = {"prime": "prime", "even": "even", "odd": "odd", "square": "a perfect square"}
+_PROPERTY_PHRASES = {
+    **{name: name for name in ("prime", "even", "odd", "composite")},
+    "square": "a perfect square",
+    "cube": "a perfect cube",
+    "leap year": "a leap year",
+}
 # The signs of the difference for which each relation holds.
 _RELATIONS = {"<": (-1,), "<=": (-1, 0), "=": (0,), ">=": (0, 1), ">": (1,)}
 _ORDER_PHRASES = {-1: "less than", 0: "equal to", 1: "greater than"}
@@ -48,13 +56,24 @@ class OperationAnswer:
     data: dict[str, Any]
 
 
-def calculate(*, expression: str, digits: int | None) -> OperationAnswer:
-    """Compute a number, or simplify an expression with variables."""
+def calculate(*, expression: str, digits: int | None, form: str | None = None) -> OperationAnswer:
+    """Compute a number, or simplify an expression with variables.
+
+    `form` asks for a fraction or a ratio of whole numbers.
+    """
     node = parse_expression(expression)
     value = _check_finite(_build(node))
     if value.free_symbols:
         text = exact = render_exact(sympy.simplify(value))
         return OperationAnswer(text, {"exact": exact, "approximation": None})
+    if form is not None:
+        if not value.is_Rational:
+            reject(f"{render_exact(value)} is no {form} of whole numbers.")
+        is_ratio = form == "ratio"
+        text = f"{value.p}:{value.q}" if is_ratio else f"{value.p}/{value.q}"
+        text = text if is_ratio or value.q != 1 else str(value.p)
+        approximation = _render_approximation(value)
+        return OperationAnswer(text, {"exact": text, "approximation": approximation})
     if not value.is_Rational and value.count_ops() <= _MAX_OPERATIONS_TO_SIMPLIFY:
         value = _check_finite(sympy.simplify(value))
     text = render_number(value, digits=digits, prefers_decimals=has_decimals(node))
@@ -152,7 +171,10 @@ def check(*, number: str, relation: str, other: str | None) -> OperationAnswer:
             text += f": it is {factor(expression=str(whole)).data['factors']}"
     else:
         second = _build_real(other or "")
-        holds, text = _compare(value, relation, second)
+        if relation == "coprime with":
+            holds, text = _check_coprime(_check_whole(value), _check_whole(second))
+        else:
+            holds, text = _compare(value, relation, second)
     return OperationAnswer(f"{'Yes' if holds else 'No'}, {text}.", {"holds": holds, "fact": text})
 
 
@@ -169,6 +191,13 @@ def _compare(value: SympyValue, relation: str, second: SympyValue) -> tuple[bool
     order = int(sympy.sign(sympy.simplify(value - second)))
     fact = f"{names[0]} is {_ORDER_PHRASES[order]} {names[1]}"
     return order in _RELATIONS[relation], fact
+
+
+def _check_coprime(number: int, other: int) -> tuple[bool, str]:
+    divisor = math.gcd(number, other)
+    if divisor == 1:
+        return True, f"{number} and {other} are coprime"
+    return False, f"{number} and {other} are not coprime: both are divisible by {divisor}"
 
 
 def _build_real(text: str) -> SympyValue:

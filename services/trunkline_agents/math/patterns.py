@@ -6,6 +6,18 @@ They are in RE2's syntax, which has no lookahead: `require` says what else a tex
 from typing import Any
 
 from trunkline_agents.math.parser import CONSTANTS, FUNCTIONS
+from trunkline_agents.math.phrases import (
+    EACH,
+    LARGER,
+    NUMERALS,
+    OPERAND,
+    OTHER,
+    PART_OF_A_FORMULA,
+    PHRASES,
+    SMALLER,
+    SOME_WORDS,
+    find_condition,
+)
 from trunkline_agents.math.wording import MONEY_WORDS, SPELLINGS
 from trunkline_agents.mcp_server import MatchRuleJson
 
@@ -34,7 +46,7 @@ _VERB = (
     r"(?:which(?:\s(?:one|number))?\s(?:is|are)|what(?:'s|\sis|\sare|\sabout|\sdoes|\sdo\s(?:you"
     r"|i|we)\sget\s(?:if|when)\s(?:you|i|we))"
     r"|how\s(?:much\s(?:is|are|does)|about)|calculat(?:e|ing)|comput(?:e|ing)|evaluat(?:e|ing)"
-    r"|simplify(?:ing)?|find|get|give\sme)"
+    r"|simplify(?:ing)?|find|get|give\sme|take|work\sout|determine|do)"
 )
 _RESULT = r"(?:(?:result|value|answer|solution)\s(?:of|to)\s)?"
 _LEAD = rf"^(?:please\s)?(?:{_VERB}\s+)?(?:the\s)?{_RESULT}"
@@ -50,124 +62,17 @@ _EQUALS = r"(?:\s*(?:=|equals?(?:\sto)?|makes?|come\sto|is))?"
 _ASK = r"^(?:please\s)?(?:(?:what(?:'s|\sis|\sare)|find|calculate|compute|give\sme)\s+)?(?:the\s)?"
 _BY = r"\s(?:with\srespect\sto|wrt|by)\s(?P<variable>[a-z])"
 
-_OPERAND = rf"[\d.,\s+\-*/^()$€£¥]+(?:\b(?:{_MONEY}))?"
-_PERCENT = r"\s?(?:%|per\s?cent)"
 # A verb, the word between its operands, and the formula of the phrase.
 _SPOKEN = (
     (r"multiply(?:ing)?", r"(?:by|with|and)", "({left})*({right})"),
     (r"divid(?:e|ing)", "by", "({left})/({right})"),
     (r"add(?:ing)?", r"(?:and|to|plus)", "({left})+({right})"),
-    (r"(?:subtract|deduct|take)(?:ing)?", r"(?:away\s|off\s)?from", "({right})-({left})"),
+    (
+        r"(?:subtract|deduct|take(?:\saway)?)(?:ing)?",
+        r"(?:away\s|off\s)?from",
+        "({right})-({left})",
+    ),
 )
-_X = rf"(?P<x>{_OPERAND})"
-_Y = rf"(?P<y>{_OPERAND})"
-_P = (
-    rf"(?P<p>\d[\d.]*){_PERCENT}"
-    r"(?:\s(?:tax|vat|gst|tip|discount|surcharge|interest|commission|fee|markup))?"
-)
-_MORE = r"(?:rais(?:e|ing)|increas(?:e|ing)|grow)"
-_LESS = r"(?:decreas(?:e|ing)|reduc(?:e|ing)|lower(?:ing)?|cut(?:ting)?|discount(?:ing)?)"
-_SHARE = r"(?:percent(?:age)?|per\scent)"
-_LARGER = r"(?:bigger|larger|greater|higher|more)"
-_SMALLER = r"(?:smaller|less|lower|fewer)"
-_LIST = r"[\d.]+(?:,\s+[\d.]+)+(?:,?\s+and\s+[\d.]+)?"
-_EACH = r"(?P<x>[^?,;]*?(?:\d|\bpi\b)[^?,;]*?)"
-_OTHER = r"(?P<y>[^?]*?(?:\d|\bpi\b)[^?]*?)"
-# Words such as "what is the". A letter alone is a variable.
-_SOME_WORDS = r"^(?:(?:[a-z'][a-z']+|i)\s+)*?"
-# Phrases with operands, after such words, and their formulas. A phrase is before those that match a
-# part of it.
-_PHRASES: tuple[tuple[str, str], ...] = (
-    (rf"{_MORE}\s+{_X}\sby\s+{_P}", "({x})*(1+({p})/100)"),
-    (rf"{_LESS}\s+{_X}\sby\s+{_P}", "({x})*(1-({p})/100)"),
-    (rf"{_MORE}\s+{_X}\sby\s+{_Y}", "({x})+({y})"),
-    (rf"{_LESS}\s+{_X}\sby\s+{_Y}", "({x})-({y})"),
-    (rf"add(?:ing)?\s+{_P}\sto\s+{_X}", "({x})*(1+({p})/100)"),
-    (
-        rf"(?:subtract|deduct|take)(?:ing)?\s+{_P}\s(?:away\s)?(?:from|off)\s+{_X}",
-        "({x})*(1-({p})/100)",
-    ),
-    (
-        rf"save\s(?:with|at|on|by|if|when)?\s*(?:i\sget\s)?{_P}\s(?:off|discount\son)\s+{_X}",
-        "({p})/100*({x})",
-    ),
-    (rf"{_P}\soff\s(?:of\s)?{_X}", "({x})*(1-({p})/100)"),
-    (
-        rf"{_SHARE}\s(?:change|increase|decrease|difference)\s(?:from|between)\s+{_X}\s(?:to"
-        rf"|and)\s+{_Y}",
-        "(({y})-({x}))/({x})*100",
-    ),
-    (rf"(?:add|sum)(?:ing)?(?:\sup|\stogether)?\s+(?P<x>{_LIST})", "sum of {x}"),
-    (rf"{_X}\s(?:plus|and|with)\s+(?:an?\s(?:extra|additional)\s)?{_P}", "({x})*(1+({p})/100)"),
-    (rf"{_X}\s(?:minus|less|without)\s+{_P}", "({x})*(1-({p})/100)"),
-    (rf"{_P}\s(?:more|higher|larger)\sthan\s+{_X}", "({x})*(1+({p})/100)"),
-    (rf"{_P}\s(?:less|lower|smaller)\sthan\s+{_X}", "({x})*(1-({p})/100)"),
-    (rf"(?:an?\s)?{_P}\s(?:[a-z]+\s)?(?:on|for)\s+(?:a\sbill\sof\s)?{_X}", "({p})/100*({x})"),
-    (rf"(?:an?\s)?{_P}\sdiscount\s(?:on|of|off)\s+{_X}", "({p})/100*({x})"),
-    (rf"(?:what\s)?{_SHARE}\sof\s+{_X}\s(?:is|are)\s+{_Y}", "({y})/({x})*100"),
-    (rf"{_X}\s(?:is|are|as)\s(?:what|which|a)\s{_SHARE}\sof\s+{_Y}", "({x})/({y})*100"),
-    (rf"(?:what\s)?{_SHARE}\s(?:is|are)\s+{_X}\s(?:out\s)?of\s+{_Y}", "({x})/({y})*100"),
-    (rf"{_X}\s(?:reduced|decreased|lowered|discounted|cut)\sby\s+{_P}", "({x})*(1-({p})/100)"),
-    (rf"{_X}\s(?:increased|raised|marked\sup)\sby\s+{_P}", "({x})*(1+({p})/100)"),
-    (
-        rf"{_X}\s(?:after|with)\s(?:an?\s)?(?P<p>\d[\d.]*){_PERCENT}\s(?:discount|off|reduction)",
-        "({x})*(1-({p})/100)",
-    ),
-    (rf"{_X}\sas\s(?:a\s)?(?:fraction|share|part|proportion)\sof\s+{_Y}", "({x})/({y})"),
-    (rf"{_X}\s(?:more|higher|greater|larger)\sthan\s+{_Y}", "({y})+({x})"),
-    (rf"{_X}\s(?:less|lower|smaller|fewer)\sthan\s+{_Y}", "({y})-({x})"),
-    (
-        rf"how\smuch\s(?:more|bigger|larger|less|smaller)\sis\s+{_X}\sthan\s+{_Y}",
-        "abs(({x})-({y}))",
-    ),
-    (
-        rf"sum\sof\s(?:all\s)?(?:the\s)?first\s+{_X}\s(?:whole\s|natural\s|positive\s)?"
-        rf"(?:numbers|integers)",
-        "({x})*(({x})+1)/2",
-    ),
-    (rf"difference\s(?:between|of)\s+{_X}\s(?:and|to)\s+{_Y}", "abs(({x})-({y}))"),
-    (
-        rf"how\s(?:many\stimes|often)\s(?:does|do|will|can)\s+{_X}\s(?:go|fit)\s(?:in|into)\s+{_Y}",
-        "({y})/({x})",
-    ),
-    (
-        rf"remainder\s(?:of|when|if)\s(?:dividing\s)?(?:you\sdivide\s)?{_X}\s(?:is\s)?(?:divided"
-        rf"\s)?by\s+{_Y}",
-        "mod({x},{y})",
-    ),
-    (rf"remainder\s(?:of|when|if)\s{_X}\s(?:/|over)\s+{_Y}", "mod({x},{y})"),
-    (
-        rf"round(?:ing|ed)?\s+(?P<x>{_OPERAND})(?:off\s)?to\s+(?P<y>\d{{1,3}})(?:\sdecimals?|"
-        rf"\splaces?|\sdigits?|\sfigures?)+",
-        "round({x},{y})",
-    ),
-    (
-        rf"round(?:ing|ed)?\s+(?:off\s)?{_X}(?:\sto\sthe\snearest\s(?:whole\snumber|whole"
-        rf"|integer|one))?",
-        "round({x})",
-    ),
-    (rf"round(?:ing|ed)?\s+(?:off\s)?{_X}\sto\sthe\snearest\s(?:ten|10)", "round({x},-1)"),
-    (rf"round(?:ing|ed)?\s+(?:off\s)?{_X}\sto\sthe\snearest\s(?:hundred|100)", "round({x},-2)"),
-    (rf"square\sof\s+{_X}", "({x})^2"),
-    (rf"cube\sof\s+{_X}", "({x})^3"),
-    (
-        rf"(?:(?:what|which)(?:\sone|\snumber)?(?:'s|\sis)\s)?(?:the\s)?(?:{_LARGER}|biggest"
-        rf"|largest|greatest)\s?[,:]?\s+{_EACH}\sor\s+{_OTHER}",
-        "max({x},{y})",
-    ),
-    (
-        rf"(?:(?:what|which)(?:\sone|\snumber)?(?:'s|\sis)\s)?(?:the\s)?(?:{_SMALLER}|smallest"
-        rf"|lowest|least)\s?[,:]?\s+{_EACH}\sor\s+{_OTHER}",
-        "min({x},{y})",
-    ),
-    (
-        rf"sum\sof\s(?:all\s)?(?:the\s)?(?:whole\s)?(?:numbers|integers)\s(?:from|between)"
-        rf"\s+{_X}\s(?:to|and|through)\s+{_Y}",
-        "(({x})+({y}))*(({y})-({x})+1)/2",
-    ),
-    (r"(?P<n>\d{1,3})(?:st|nd|rd|th)\sroot\sof\s+(?P<x>[\d.,\s+\-*/^()]+)", "root({x},{n})"),
-)
-
 # A side of an equation: short calls, and letters with symbols.
 _SIGNS = _SYMBOL.replace(",", "")
 _SIDE = rf"(?:(?:{_CALLS}|[a-z])?(?:{_SIGNS}+(?:{_CALLS}|[a-z]))*{_SIGNS}*)"
@@ -196,7 +101,7 @@ def _earlier_answer_rules() -> list[MatchRuleJson]:
         for spoken, noun, join in _COMBINED
     ]
     for verb, word, formula in _SPOKEN:
-        for left, right in ((_IT, rf"(?P<right>{_OPERAND})"), (rf"(?P<left>{_OPERAND})", _IT)):
+        for left, right in ((_IT, rf"(?P<right>{OPERAND})"), (rf"(?P<left>{OPERAND})", _IT)):
             taken = formula.replace("{left}" if left is _IT else "{right}", "{answer}")
             declared.append(
                 {
@@ -212,15 +117,21 @@ CALCULATE: list[MatchRuleJson] = [
     *_earlier_answer_rules(),
     *(
         {
-            "pattern": rf"{_SOME_WORDS}{phrase}{_END}",
+            "contains": find_condition(phrase),
+            "pattern": rf"{SOME_WORDS}{phrase}{_END}",
+            "exclude": {
+                group: PART_OF_A_FORMULA
+                for group in ("before", "label", "things", "more")
+                if group == "before" or f"(?P<{group}>" in phrase
+            },
             "arguments": {"expression": formula},
         }
-        for phrase, formula in _PHRASES
+        for phrase, formula in PHRASES
     ),
     *(
         {
             "pattern": rf"^(?:please\s)?(?:{_VERB}\s+)?{verb}\s+"
-            rf"(?P<left>{_OPERAND}){word}\s+(?P<right>{_OPERAND}){_END}",
+            rf"(?P<left>{OPERAND}){word}\s+(?P<right>{OPERAND}){_END}",
             "arguments": {"expression": formula},
         }
         for verb, word, formula in _SPOKEN
@@ -233,6 +144,24 @@ CALCULATE: list[MatchRuleJson] = [
             "expression": "{expression}",
             "digits": {"from": "{digits}", "type": "integer"},
         },
+    },
+    *(
+        {
+            # "turn 0.375 into a fraction", "what is 7/8 as a decimal"
+            "pattern": rf"{SOME_WORDS}(?P<x>{OPERAND}(?:%\s?)?)(?:as|in|to|into)\s(?:an?\s)?"
+            rf"(?:(?:simple|common|proper|exact|reduced)\s)?{noun}"
+            rf"(?:\s(?:form|number|notation))?{_END}",
+            "exclude": {"before": PART_OF_A_FORMULA},
+            "arguments": {"expression": "{x}", **form},
+        }
+        for noun, form in (("fractions?", {"form": "fraction"}), ("decimals?", {}))
+    ),
+    {
+        "pattern": rf"{_ASK}(?:(?:simplify|reduce)\s)?(?:the\s)?(?:ratio\s(?:of\s|between\s)?)?"
+        rf"(?P<x>\d[\d.]*)\s?(?::|to)\s?(?P<y>\d[\d.]*)"
+        rf"(?:\s(?:simplified|in\s(?:its\s)?(?:simplest|lowest)\s(?:form|terms)))?{_END}",
+        "require": {"0": r"ratio|simplif|simplest|lowest"},
+        "arguments": {"expression": "({x})/({y})", "form": "ratio"},
     },
     {
         "pattern": rf"{_LEAD}(?P<expression>{_FORMULA}){_EQUALS}{_END}",
@@ -254,52 +183,80 @@ CALCULATE: list[MatchRuleJson] = [
 _NUMBER = {"number": "{x}"}
 _PAIR = {"number": "{x}", "other": "{y}"}
 _RELATIONS = (
-    (rf"(?:{_LARGER}\sthan\sor\sequal\sto|at\sleast|>=|≥)", ">="),
-    (rf"(?:{_SMALLER}\sthan\sor\sequal\sto|at\smost|<=|≤)", "<="),
-    (rf"(?:{_LARGER}\sthan|>)", ">"),
-    (rf"(?:{_SMALLER}\sthan|<)", "<"),
+    (rf"(?:{LARGER}\sthan\sor\sequal\sto|at\sleast|>=|≥)", ">="),
+    (rf"(?:{SMALLER}\sthan\sor\sequal\sto|at\smost|<=|≤)", "<="),
+    (rf"(?:{LARGER}\sthan|>)", ">"),
+    (rf"(?:{SMALLER}\sthan|<)", "<"),
     (r"(?:equal\sto|the\ssame\sas|equals?|=)", "="),
     (r"(?:evenly\s)?(?:divisible\sby|a\smultiple\sof)", "divisible by"),
 )
 _EVENLY = r"(?:\s(?:evenly|exactly|without\s(?:a\s)?remainder))?"
 
-CHECK: list[MatchRuleJson] = [
+_STATEMENTS: list[MatchRuleJson] = [
     {
-        "pattern": rf"^(?:please\s)?(?:is|are)\s(?:the\snumber\s)?{_EACH}\s(?:an?\s)?"
-        r"(?P<relation>prime|even|odd|(?:perfect\s)?square)(?:\snumbers?)?"
+        "pattern": rf"^are\s{EACH}\sand\s{OTHER}\s(?:co-?\s?prime|(?:relatively"
+        rf"|mutually)\sprime){_END}",
+        "arguments": {**_PAIR, "relation": "coprime with"},
+    },
+    {
+        "pattern": rf"^is\s{EACH}\s(?:co-?\s?prime|relatively\sprime)\s(?:to|with)\s{OTHER}{_END}",
+        "arguments": {**_PAIR, "relation": "coprime with"},
+    },
+    {
+        "pattern": rf"^(?:please\s)?(?:is|are|was|will)\s(?:the\s(?:number|year)\s)?{EACH}\s"
+        rf"(?:be\s)?(?:an?\s)?"
+        r"(?P<relation>prime|even|odd|composite|(?:perfect\s)?(?:square|cube)|leap\syear)"
+        r"(?:\snumbers?)?"
         rf"(?:\sor\s(?:an?\s)?(?:not|odd|even|composite)(?:\snumber)?)?{_END}",
         "arguments": {
             **_NUMBER,
-            "relation": {"from": "{relation}", "map": {"perfect square": "square"}},
+            "relation": {
+                "from": "{relation}",
+                "map": {"perfect square": "square", "perfect cube": "cube"},
+            },
         },
     },
     *(
         {
             "pattern": rf"^(?:please\s)?(?:(?:is|are|does|do)\s|is\sit\strue\sthat\s)"
-            rf"(?:the\snumber\s)?{_EACH}\s?(?:\bis\s)?{words}\s*{_OTHER}{_END}",
+            rf"(?:the\snumber\s)?{EACH}\s?(?:\bis\s)?{words}\s*{OTHER}{_END}",
             "arguments": {**_PAIR, "relation": relation},
         }
         for words, relation in _RELATIONS
     ),
     {
-        "pattern": rf"^(?:are|do)\s{_EACH}\sand\s{_OTHER}\s(?:equal|the\ssame){_END}",
+        "pattern": rf"^(?:are|do)\s{EACH}\sand\s{OTHER}\s(?:equal|the\ssame){_END}",
         "arguments": {**_PAIR, "relation": "="},
     },
     {
-        "pattern": rf"^is\s{_EACH}\sa\s(?:factor|divisor)\sof\s{_OTHER}{_END}",
+        "pattern": rf"^(?P<x>\d+)\s(?:is\s)?(?:an?\s)?(?P<relation>prime|even|odd)"
+        rf"(?:\snumber)?{_END}",
+        "arguments": {**_NUMBER, "relation": "{relation}"},
+    },
+    {
+        "pattern": rf"^is\s{EACH}\sa\s(?:factor|divisor)\sof\s{OTHER}{_END}",
         "arguments": {"number": "{y}", "other": "{x}", "relation": "divisible by"},
     },
     {
-        "pattern": rf"^(?:does|do|will|can)\s{_EACH}\s(?:evenly\s)?(?:divide|go|fit)(?:\s(?:in"
+        "pattern": rf"^(?:does|do|will|can)\s{EACH}\s(?:evenly\s)?(?:divide|go|fit)(?:\s(?:in"
         rf"|into))?\s"
-        rf"{_OTHER}{_EVENLY}{_END}",
+        rf"{OTHER}{_EVENLY}{_END}",
         "arguments": {"number": "{y}", "other": "{x}", "relation": "divisible by"},
     },
     {
-        "pattern": rf"^can\s(?:you\sdivide\s)?{_EACH}\s(?:be\s)?(?:evenly\s)?(?:divided\s)?by"
-        rf"\s{_OTHER}{_EVENLY}{_END}",
+        "pattern": rf"^can\s(?:(?:you|i|we)\sdivide\s)?{EACH}\s(?:be\s)?(?:evenly\s)?"
+        rf"(?:divided\s)?(?:evenly\s)?by"
+        rf"\s{OTHER}{_EVENLY}{_END}",
         "arguments": {**_PAIR, "relation": "divisible by"},
     },
+]
+# Numbers in words are checked when they are in digits.
+CHECK: list[MatchRuleJson] = [
+    {
+        **rule,
+        "exclude": {group: NUMERALS for group in ("x", "y") if f"(?P<{group}>" in rule["pattern"]},
+    }
+    for rule in _STATEMENTS
 ]
 
 _FACTORED = {"expression": "{expression}"}

@@ -1,6 +1,8 @@
-"""The math tools over MCP: calculate, check, factor, expand, solve, differentiate, integrate."""
+"""The math tools over MCP: calculate, check, convert_units, factor, expand, solve and calculus."""
 
 import argparse
+from dataclasses import asdict
+from fractions import Fraction
 from typing import Annotated, Any, Literal
 
 from mcp.server import MCPServer
@@ -9,7 +11,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from trunkline.errors import InvalidArgumentError
-from trunkline_agents.math import patterns
+from trunkline_agents.math import patterns, unit_patterns, units
 from trunkline_agents.math.engine import EngineLimits, MathEngine
 from trunkline_agents.math.parser import parse_equation, parse_expression, parse_variable
 from trunkline_agents.math.size_limits import check_size
@@ -25,7 +27,8 @@ from trunkline_agents.mcp_server import (
 NAME = "trunkline-mcp-math"
 MAX_DIGITS = 1_000
 MAX_ORDER = 10
-_PROPERTIES = ("prime", "even", "odd", "square")
+_MAX_AMOUNT_CHARS = 40
+_PROPERTIES = ("prime", "even", "odd", "composite", "square", "cube", "leap year")
 
 
 class Calculation(TypedDict):
@@ -33,6 +36,16 @@ class Calculation(TypedDict):
 
     exact: str
     approximation: str | None
+
+
+class UnitConversion(TypedDict):
+    """The amount in the other unit, as decimal text; `is_exact` is false if it is rounded."""
+
+    amount: str
+    from_unit: str
+    result: str
+    to_unit: str
+    is_exact: bool
 
 
 class Solution(TypedDict):
@@ -87,7 +100,22 @@ class Verdict(TypedDict):
     fact: str
 
 
-Relation = Literal["prime", "even", "odd", "square", "divisible by", "<", "<=", "=", ">=", ">"]
+Relation = Literal[
+    "prime",
+    "even",
+    "odd",
+    "composite",
+    "square",
+    "cube",
+    "leap year",
+    "divisible by",
+    "coprime with",
+    "<",
+    "<=",
+    "=",
+    ">=",
+    ">",
+]
 Formula = Annotated[
     str,
     Field(
@@ -116,9 +144,13 @@ class MathTools:
         digits: Annotated[
             int | None, Field(description="Significant digits of the answer, 1 to 1000.")
         ] = None,
+        form: Annotated[
+            Literal["fraction", "ratio"] | None,
+            Field(description="The form of the answer, as whole numbers: 3/8 or 3:8."),
+        ] = None,
     ) -> Annotated[CallToolResult, Calculation]:
         """Work out a number exactly ("15% of 240", "sqrt(2)"), or simplify an expression."""
-        return await call_result(self._calculate(expression, digits))
+        return await call_result(self._calculate(expression, digits, form))
 
     async def check(
         self,
@@ -132,6 +164,15 @@ class MathTools:
     ) -> Annotated[CallToolResult, Verdict]:
         """Answer a yes-or-no question: is 97 prime, is 12 divisible by 5, is 10 > 9."""
         return await call_result(self._check(number, relation, other))
+
+    async def convert_units(
+        self,
+        amount: Annotated[str | float, Field(description="How much, as a number.")],
+        from_unit: Annotated[str, Field(description="A unit such as km, pounds or celsius.")],
+        to_unit: Annotated[str, Field(description="A unit of the same kind.")],
+    ) -> Annotated[CallToolResult, UnitConversion]:
+        """Convert a length, mass, time, volume, area, speed, temperature or size of data."""
+        return await call_result(self._convert_units(amount, from_unit, to_unit))
 
     async def factor(self, expression: Formula) -> Annotated[CallToolResult, Factors]:
         """Factor an expression, or a whole number into primes."""
@@ -170,16 +211,18 @@ class MathTools:
         """Integrate an expression: an antiderivative, or with both limits the value."""
         return await call_result(self._integrate(expression, variable, lower=lower, upper=upper))
 
-    async def _calculate(self, expression: str, digits: int | None) -> ToolAnswer:
+    async def _calculate(self, expression: str, digits: int | None, form: str | None) -> ToolAnswer:
         # Users add '=' as on a pocket calculator.
         formula = _strip_punctuation(expression).removesuffix("=")
         node = parse_expression(formula)
         check_size(node)
-        if digits is None and (number := compute_whole_number(node)) is not None:
+        if digits is None and form is None and (number := compute_whole_number(node)) is not None:
             return ToolAnswer(str(number), {"exact": str(number), "approximation": None})
         if digits is not None and not 1 <= digits <= MAX_DIGITS:
             raise InvalidArgumentError("digits", f"Ask for 1 to {MAX_DIGITS:,} digits.")
-        return await self._engine.compute("calculate", {"expression": formula, "digits": digits})
+        return await self._engine.compute(
+            "calculate", {"expression": formula, "digits": digits, "form": form}
+        )
 
     async def _check(self, number: str, relation: Relation, other: str | None) -> ToolAnswer:
         if relation not in _PROPERTIES and other is None:
@@ -190,6 +233,15 @@ class MathTools:
             "other": None if other is None else _check_formula(other),
         }
         return await self._engine.compute("check", arguments)
+
+    async def _convert_units(self, amount: str | float, from_unit: str, to_unit: str) -> ToolAnswer:
+        conversion = units.convert(_parse_amount(str(amount)), from_unit, to_unit)
+        sign = "=" if conversion.is_exact else "≈"
+        return ToolAnswer(
+            f"{conversion.amount} {conversion.from_unit} {sign} "
+            f"{conversion.result} {conversion.to_unit}",
+            asdict(conversion),
+        )
 
     async def _rewrite(self, operation: str, expression: str) -> ToolAnswer:
         return await self._engine.compute(operation, {"expression": _check_formula(expression)})
@@ -234,6 +286,17 @@ def _strip_punctuation(text: str) -> str:
     return text.strip().rstrip("?.").rstrip()
 
 
+def _parse_amount(text: str) -> Fraction:
+    try:
+        if len(text) > _MAX_AMOUNT_CHARS:
+            raise ValueError
+        return Fraction(text.replace(",", "").strip())
+    except (ValueError, ZeroDivisionError):
+        raise InvalidArgumentError(
+            "amount", f"{text[:_MAX_AMOUNT_CHARS]!r} is not an amount: take a number such as 3.5."
+        ) from None
+
+
 def _check_formula(text: str) -> str:
     formula = _strip_punctuation(text)
     check_size(parse_expression(formula))
@@ -245,7 +308,7 @@ def _parse_letter(variable: str | None) -> str | None:
 
 
 def build_server(engine: MathEngine) -> MCPServer[Any]:
-    """Return the MCP server with its seven tools."""
+    """Return the MCP server with its eight tools."""
     server: MCPServer[Any] = MCPServer(
         NAME,
         title="Math",
@@ -255,6 +318,7 @@ def build_server(engine: MathEngine) -> MCPServer[Any]:
     tools = MathTools(engine)
     for function, title, declarations in (
         (tools.check, "Check a statement", patterns.CHECK),
+        (tools.convert_units, "Convert units", unit_patterns.CONVERT_UNITS),
         (tools.factor, "Factor", patterns.FACTOR),
         (tools.expand, "Expand", patterns.EXPAND),
         (tools.solve, "Solve an equation", patterns.SOLVE),

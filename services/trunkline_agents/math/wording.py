@@ -61,10 +61,34 @@ _TO_THE = re.compile(
 )
 # A comma between groups of three digits, as in 1,200: not the one between arguments.
 _GROUPED = re.compile(r"(?<![\d.,(])(?<!,\s)\d{1,3}(?:,\d{3})+(?![\d,])(?!\s{0,4}[,)])")
-# A whole number and a fraction, as in 1 1/2.
-_MIXED = re.compile(r"(?<![\w./)])(\d{1,9})\s{1,3}(\d{1,9})/(\d{1,9})(?![\d/])")
+# The same in parentheses of no call, as in (1,200).
+_GROUPED_ALONE = re.compile(r"(?<![\w√∛])\(\s?(\d{1,3}(?:,\d{3})+)\s?\)")
+# A whole number and a fraction, as in 1 1/2; at the beginning also 1 and 1/2.
+_MIXED = re.compile(
+    r"(?<![\w./)])(?P<whole>\d{1,9})\s{1,3}(?P<over>\d{1,9})/(?P<under>\d{1,9})(?![\d/])"
+)
+_MIXED_FIRST = re.compile(r"^(\s*\d{1,9})\s{1,3}and\s{1,3}(?=\d{1,9}/\d)", re.IGNORECASE)
+# An x between numbers. In 0x10 it is no sign.
+_CROSS = re.compile(r"(?<=\d)(?<!\b0)\s{0,2}x\s{0,2}(?=\d)", re.IGNORECASE)
+_ARTICLE = re.compile(r"\bthe\b", re.IGNORECASE)
+# Thousands, as in 2.5k: where words or a percentage show that k is no variable.
+_THOUSANDS = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)k\b", re.IGNORECASE)
+_SPOKEN = re.compile(
+    r"\b(?:plus|minus|times|divided|multiplied|percent|per\scent|of|off)\b|%|\d\.\d+k|[$€£¥]",
+    re.IGNORECASE,
+)
 MONEY_WORDS = ("dollars?", "euros?", "pounds?", "yen", "usd", "eur", "gbp")
 """Patterns of words for money. Shares of money are computed as those of numbers."""
+_LOG_TO_BASE = re.compile(
+    r"\blog(?:arithm)?\s{1,4}(?:to\s{1,4}(?:the\s{1,4})?base\s{1,4})?(?=\d{1,6}\s{1,4}of\b)",
+    re.IGNORECASE,
+)
+# A fraction is the whole operand of these words: "2/3 divided by 4/9".
+_BY_A_FRACTION = re.compile(
+    r"\b(divided\s{1,4}by|to\s{1,4}the\s{1,4}power(?:\s{1,4}of)?|raised\s{1,4}to)\s{1,4}"
+    r"(-?\d{1,9}/\d{1,9})(?![\d/.])",
+    re.IGNORECASE,
+)
 _MONEY = re.compile(
     r"[$€£¥](?=\s?\d)|(?<=\d)\s?(?:[$€£¥]|(?:" + "|".join(MONEY_WORDS) + r")\b)", re.IGNORECASE
 )
@@ -92,9 +116,18 @@ def replace_words(text: str) -> str:
 
     The text may be of any length: each replacement takes time linear in it.
     """
+    if "=" not in text and _SPOKEN.search(text):
+        text = _THOUSANDS.sub(r"(\1*1000)", text)
     text = _MONEY.sub(" ", text)
     plain = _TO_THE.sub(lambda power: f"^{power[1]} ", text)
+    plain = _BY_A_FRACTION.sub(r"\1 (\2)", plain)
+    plain = _LOG_TO_BASE.sub("log base ", plain)
     plain = _GROUPED.sub(lambda number: number[0].replace(",", ""), plain)
-    plain = _MIXED.sub(lambda number: f"({number[1]}+{number[2]}/{number[3]})", plain)
+    plain = _GROUPED_ALONE.sub(lambda number: number[0].replace(",", ""), plain)
+    plain = _CROSS.sub("*", plain)
+    plain = _MIXED_FIRST.sub(r"\1 ", plain)
+    plain = _MIXED.sub(
+        lambda number: f"({number['whole']}+{number['over']}/{number['under']})", plain
+    )
     plain = _PHRASE.sub(lambda phrase: f" {SPELLINGS[' '.join(phrase[0].lower().split())]} ", plain)
-    return plain.translate(_SYMBOLS)
+    return _ARTICLE.sub(" ", plain).translate(_SYMBOLS)

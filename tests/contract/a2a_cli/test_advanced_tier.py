@@ -43,19 +43,22 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 async def test_a2acli_card_get_003(agent: StandardCli, cli: StandardCli, system: System) -> None:
     for transport in ("JSONRPC", "HTTP+JSON", "GRPC"):
-        shown = await agent.run("card", "get", "--extended", "--transport", transport)
-        assert any(skill.startswith("secret: ") for skill in shown.fields("Skill"))
+        for version in ("1.0", "0.3"):
+            flags = ("--transport", transport, "--a2a-version", version)
+            shown = await agent.run("card", "get", "--extended", *flags)
+            assert any(skill.startswith("secret: ") for skill in shown.fields("Skill")), shown
     public = await agent.run("card", "get")
     assert not any(skill.startswith("secret: ") for skill in public.fields("Skill"))
     url = system.mesh.bridged.url
     missing = await cli.run("card", "get", "--extended", "-a", url, "-o", "json")
     assert (missing.exit, missing.error["code"]) == (4, "A2ACLI_ERR_CREDENTIALS_MISSING")
+    assert "A2ACLI_API_KEY" in missing.error["hint"]
     async with scripted_agent() as scripted:
         scripted.card["capabilities"]["extendedAgentCard"] = True
         line = cli.at(scripted.url, A2ACLI_BEARER="undeclared")
         refused = await line.run("card", "get", "--extended", "-o", "json")
         assert {call.method for call in scripted.calls} == {"card"}
-    assert (refused.exit, refused.error["code"]) == (4, "A2ACLI_ERR_AUTH_FAILED")
+    assert (refused.exit, refused.error["code"]) == (4, "A2ACLI_ERR_CREDENTIALS_MISSING")
 
 
 async def test_a2acli_auth_008(agent: StandardCli, cli: StandardCli) -> None:
@@ -137,12 +140,16 @@ async def test_a2acli_card_get_005(agent: StandardCli, cli: StandardCli, system:
 
 async def test_a2acli_push_002(agent: StandardCli, system: System) -> None:
     command = ("a2a", "task", "push-config", "listen", "--token", "the-token", "-o", "json")
-    async with start_command(*command, "--count", "2", HOME=str(agent.home)) as receiver:
+    async with start_command(*command, "--count", "3", HOME=str(agent.home)) as receiver:
         line = (await receiver.stderr.readline()).decode()
         url = line.split()[-1]
         assert url.startswith("http://127.0.0.1:")
         refused = await system.client.post(url, json=task("WORKING"))
         assert refused.status_code == 401
+        # Agents of v0.3 post the task itself.
+        older = {"kind": "task", "id": "t-0", "contextId": "c-0", "status": {"state": "working"}}
+        headers = {"X-A2A-Notification-Token": "the-token"}
+        assert (await system.client.post(url, json=older, headers=headers)).status_code == 204
         started = (await agent.run("send", "tck-long-running", "--async")).field("Task")
         words = ("task", "push-config", "create", started, url, "--token", "the-token")
         assert (await agent.run(*words)).exit == 0
@@ -150,8 +157,10 @@ async def test_a2acli_push_002(agent: StandardCli, system: System) -> None:
         out, _ = await receiver.communicate()
         assert receiver.returncode == 0
     events = [json.loads(text) for text in out.decode().splitlines()]
-    assert len(events) == 2
-    for event in events:
+    assert len(events) == 3
+    working = {"state": "TASK_STATE_WORKING"}
+    assert events[0] == {"task": {"id": "t-0", "contextId": "c-0", "status": working}}
+    for event in events[1:]:
         (payload,) = event.values()
         assert payload.get("taskId", payload.get("id")) == started
 

@@ -3,7 +3,6 @@
 Each test is named after the requirement that it covers.
 """
 
-import asyncio
 import json
 import signal
 import time
@@ -15,7 +14,9 @@ from harness.a2a.standard_cli import StandardCli
 from harness.conformance.registry import System
 from harness.mesh.command_line import start_command
 from harness.remote.scripted_agent import (
+    Answer,
     chunk,
+    http,
     message,
     result,
     scripted_agent,
@@ -44,6 +45,40 @@ async def test_a2acli_card_get_001(agent: StandardCli, cli: StandardCli, system:
         assert document.json["supportedInterfaces"] == (await system.card())["supportedInterfaces"]
     sent = await cli.run("send", "hi", "-a", str(file), A2ACLI_API_KEY="key-of-ann")
     assert sent.field("State") == "TASK_STATE_COMPLETED"
+
+
+async def test_a_card_is_cached_as_its_server_allows(cli: StandardCli) -> None:
+    async with scripted_agent(streaming=False) as scripted:
+
+        def card(cache_control: str) -> Answer:
+            more = f'etag: "e-1"\r\ncache-control: {cache_control}\r\n'
+            body = json.dumps(scripted.card)
+            return http("200 OK", body, kind="application/json", more=more)
+
+        scripted.on("GetTask", result(task("COMPLETED")["task"]))
+        line = cli.at(scripted.url)
+
+        async def card_requests(*words: str) -> list[str]:
+            scripted.calls.clear()
+            assert (await line.run(*words)).exit == 0
+            calls = scripted.find_requests("card")
+            return [call.headers.get("if-none-match", "") for call in calls]
+
+        get = ("task", "get", "t-1")
+        scripted.on("card", card("max-age=60"), http("304 Not Modified"))
+        # A card that was read without verifying its server is not for other commands.
+        assert await card_requests(*get, "--insecure") == [""]
+        scripted.on("card", card("max-age=60"), http("304 Not Modified"))
+        assert await card_requests(*get) == [""]
+        assert await card_requests(*get) == []
+        # `card get` asks whether it has changed.
+        assert '"e-1"' in await card_requests("card", "get")
+        scripted.on("card", card("no-cache"), http("304 Not Modified"))
+        assert '"e-1"' in await card_requests("card", "get")
+        assert await card_requests(*get) == ['"e-1"']
+        scripted.on("card", card("no-store"))
+        assert await card_requests(*get) == ['"e-1"']
+        assert await card_requests(*get) == [""]
 
 
 async def test_a2acli_send_001(agent: StandardCli) -> None:
@@ -231,23 +266,27 @@ async def test_a2acli_interact_005(agent: StandardCli) -> None:
     second = await agent.run("send", "hi")
     assert second.field("Context") != first.field("Context")
     assert second.field("Task") != first.field("Task")
-    stored = [path for path in agent.home.rglob("*") if path.is_file()]
-    assert stored == []
+    # Cards may be cached, but nothing of a task.
+    stored = [path.read_text() for path in agent.home.rglob("*") if path.is_file()]
+    ids = [sent.field(name) for sent in (first, second) for name in ("Task", "Context")]
+    assert not any(task_id in text for task_id in ids for text in stored)
     assert (await agent.run("send", "hi", "--continue")).exit == 2
 
 
-async def test_a2acli_task_poll_001(agent: StandardCli, system: System) -> None:
+async def test_a2acli_task_poll_001(agent: StandardCli, cli: StandardCli, system: System) -> None:
     task_id = (await agent.run("send", "tck-long-running", "--async")).field("Task")
     once = await agent.run("task", "get", task_id)
     assert once.field("State") in ("TASK_STATE_SUBMITTED", "TASK_STATE_WORKING")
-    for flag in ("--wait", "--watch"):
-        async with asyncio.TaskGroup() as group:
-            waiting = group.create_task(agent.run("task", "get", task_id, flag))
-            system.agent.release(task_id)
-        assert waiting.result().field("State") == "TASK_STATE_COMPLETED"
-    paused = (await agent.run("send", "tck-input-required", "--async")).field("Task")
-    shown = await agent.run("task", "get", "--wait", paused)
-    assert shown.field("State") == "TASK_STATE_INPUT_REQUIRED"
+    system.agent.release(task_id)
+    async with scripted_agent(streaming=False) as scripted:
+        line = cli.at(scripted.url, "--poll-interval", "10ms")
+        for flag, end in (("--wait", "COMPLETED"), ("--watch", "INPUT_REQUIRED")):
+            scripted.calls.clear()
+            states = ("SUBMITTED", "WORKING", end)
+            scripted.on("GetTask", *(result(task(state)["task"]) for state in states))
+            waited = await line.run("task", "get", "t-1", flag)
+            assert waited.field("State") == f"TASK_STATE_{end}"
+            assert len(scripted.find_requests("GetTask")) == len(states)
 
 
 async def test_a2acli_task_poll_002(cli: StandardCli) -> None:
@@ -308,5 +347,14 @@ async def test_a2acli_task_poll_004(cli: StandardCli) -> None:
         scripted.on("SendStreamingMessage", cut)
         scripted.on("GetTask", result(task("INPUT_REQUIRED")["task"]))
         streamed = await line.run("send", "hi", "--stream", "-o", "json")
+        # A stream that ends with an error is replaced, too: the task tells what became of it.
+        failure = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32603, "message": "it broke"}}
+        failing = stream(task("WORKING"), f"data: {json.dumps(failure)}")
+        scripted.on("SendStreamingMessage", failing)
+        scripted.on("GetTask", result(task("FAILED")["task"]))
+        failed = await line.run("send", "hi")
+    assert failed.exit == 0
+    assert failed.field("State") == "TASK_STATE_FAILED"
+    assert "it broke" in failed.err
     assert streamed.lines[-1]["task"]["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
     assert status("WORKING") not in streamed.lines

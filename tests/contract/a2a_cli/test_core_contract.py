@@ -3,6 +3,7 @@
 Each test is named after the requirement that it covers.
 """
 
+import io
 import json
 import re
 import ssl
@@ -28,7 +29,9 @@ from harness.remote.scripted_agent import (
     task,
 )
 from harness.remote.socket_server import listening
+from trunkline.cli.a2a_cli.console import Console
 from trunkline.cli.a2a_cli.failures import LocalCode
+from trunkline.cli.a2a_cli.program import run
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -158,6 +161,9 @@ async def test_a2acli_out_006(agent: StandardCli) -> None:
 async def test_a2acli_exit_001(agent: StandardCli, cli: StandardCli, system: System) -> None:
     url = system.mesh.bridged.url
     (cli.home / "bad.json").write_text("[]")
+    (cli.home / "json.env").write_text("A2ACLI_OUTPUT=json\n")
+    configured = await cli.run("send", "--nonsense", "--config", str(cli.home / "json.env"))
+    assert configured.error["code"] == LocalCode.USAGE
     table: list[tuple[int, str, list[str]]] = [
         (2, LocalCode.USAGE, ["send", "not \udcff text", "-a", url]),
         (0, "", ["card", "get", "-a", url]),
@@ -222,8 +228,18 @@ async def test_a2acli_auth_001(cli: StandardCli) -> None:
         given = await headers("--svc-param", "x-trace:abc", "--svc-param", "X-Team: red")
         assert (given["x-trace"], given["x-team"]) == ("abc", "red")
         declare(scripted)
-        refused = await line.run("send", "hi", "--api-key", "k-5", "-o", "json")
-        assert refused.error["code"] == "A2ACLI_ERR_USAGE"
+        # Credentials go where the card declares them, and nowhere else.
+        for flag, name in (("--api-key", "an API key"), ("--bearer", "a bearer token")):
+            undeclared = await line.run("send", "hi", flag, "k-5", "-o", "json")
+            assert undeclared.exit == 0
+            assert f"declares no scheme for {name}, so yours is not sent" in undeclared.err
+            sent_headers = scripted.find_requests("SendMessage")[-1].headers
+            assert "k-5" not in str(sent_headers)
+        # The schemes of a card of v0.3.
+        declare(scripted, key={"type": "apiKey", "in": "header", "name": "X-Old"})
+        assert (await headers("--api-key", "k-6"))["x-old"] == "k-6"
+        declare(scripted, token={"type": "http", "scheme": "bearer"})
+        assert (await headers("--bearer", "t-6"))["authorization"] == "Bearer t-6"
     (option,) = re.findall(
         r"--svc-param KEY:VALUE\n(.*?)\n  --", (await cli.run("help", "send")).out, re.DOTALL
     )
@@ -280,6 +296,9 @@ async def test_a2acli_auth_004(agent: StandardCli, cli: StandardCli) -> None:
             assert "-->" in sent.err
             assert "[redacted]" in sent.err
             assert not any(secret in sent.err + sent.out for secret in secrets)
+    # A value that is too short to be replaced everywhere is replaced in its header.
+    short = await agent.run("send", "hi", "--debug", "--svc-param", "x-pin:123")
+    assert "x-pin: [redacted]" in short.err
     async with scripted_agent(streaming=False) as scripted:
         declare(scripted, token=BEARER)
         scripted.on("SendMessage", error(-32603, "you sent Bearer tok-4711"))
@@ -358,14 +377,37 @@ async def test_a2acli_ver_001(agent: StandardCli, cli: StandardCli) -> None:
             "send", "hi", "--a2a-version", "1.7", "--transport", transport, "-o", "json"
         )
         assert refused.error["code"] == "VersionNotSupportedError"
-    older = await agent.run("send", "hi", "--a2a-version", "0.3", "-o", "json")
-    assert older.error["code"] == "VersionNotSupportedError"
+        # A version before 1.0 is spoken to those who ask for it, and signaled, too.
+        older = await agent.run(
+            "send", "hi", "--a2a-version", "0.3", "--transport", transport, "--debug"
+        )
+        assert older.exit == 0, older.err
+        requests = older.err.count("--> ")
+        assert older.err.count("a2a-version: 0.3") == requests
+    unknown = await agent.run("send", "hi", "--a2a-version", "0.2", "-o", "json")
+    assert unknown.error["code"] == "VersionNotSupportedError"
     async with scripted_agent() as scripted:
         scripted.card["supportedInterfaces"][0]["protocolVersion"] = "0.3"
         legacy = await cli.at(scripted.url).run("send", "hi", "-o", "json")
         assert [call.method for call in scripted.calls] == ["card"]
-    assert legacy.exit == 1
-    assert legacy.error["code"] == "VersionNotSupportedError"
+        # A card of v0.3 has its version elsewhere.
+        del scripted.card["supportedInterfaces"]
+        scripted.card |= {"url": scripted.url, "protocolVersion": "0.3.0"}
+        original = await cli.at(scripted.url).run("send", "hi", "-o", "json")
+        scripted.card["supportedInterfaces"] = [
+            {"url": scripted.url, "protocolBinding": "JSONRPC", "protocolVersion": "2.0"}
+        ]
+        newer = await cli.at(scripted.url).run("send", "hi", "-o", "json")
+        absent = await cli.at(scripted.url, A2ACLI_A2A_VERSION="0.3").run(
+            "send", "hi", "-o", "json"
+        )
+        assert absent.error["code"] == "VersionNotSupportedError"
+        assert absent.error["message"].endswith("no version 0.3 of A2A: 2.0")
+    for refused, version in ((legacy, "0.3"), (original, "0.3.0"), (newer, "2.0")):
+        assert refused.exit == 1
+        assert refused.error["code"] == "VersionNotSupportedError"
+        assert refused.error["message"].endswith(f": {version}")
+        assert ("--a2a-version 0.3" in refused.error["hint"]) == version.startswith("0.3")
 
 
 async def test_a2acli_default_001(agent: StandardCli, cli: StandardCli) -> None:
@@ -394,13 +436,22 @@ async def test_a2acli_config_001(agent: StandardCli) -> None:
     folder.mkdir(parents=True)
     (folder / ".env").write_text('A2ACLI_TIMEOUT="5m"\nA2ACLI_BEARER=hidden-token\n# a comment\n')
     shown = await agent.run("config", "show")
-    assert shown.field("timeout") == f"300.0 ({folder / '.env'})"
+    assert shown.field("timeout") == f"5m ({folder / '.env'})"
+    assert shown.field("poll-interval") == "20ms (A2ACLI_POLL_INTERVAL)"
+    assert shown.field("output") == "text (built-in default)"
+    flags = ("--insecure", "--transport", "GRPC", "--transport", "HTTP+JSON")
+    given = await agent.run("config", "show", *flags)
+    assert given.field("insecure") == "true (--insecure)"
+    assert given.field("transport") == "GRPC, HTTP+JSON (--transport)"
+    # The user's own file may have a secret that others can read.
+    assert f"chmod 600 {folder / '.env'}" in shown.err
+    (folder / ".env").chmod(0o600)
+    assert "chmod" not in (await agent.run("config", "show")).err
     assert shown.field("bearer").startswith("[redacted]")
     assert "hidden-token" not in shown.out
     before = (folder / ".env").read_text()
     await agent.run("send", "tck-input-required")
-    files = [path for path in agent.home.rglob("*") if path.is_file()]
-    assert files == [folder / ".env"]
+    assert list(folder.rglob("*")) == [folder / ".env"]
     assert (folder / ".env").read_text() == before
 
 
@@ -459,3 +510,18 @@ async def test_a_card_that_needs_credentials_is_no_public_card(cli: StandardCli)
         refused = await cli.at(scripted.url, A2ACLI_BEARER="t").run("send", "hi", "-o", "json")
         assert all("authorization" not in call.headers for call in scripted.calls)
     assert refused.exit == 4
+
+
+class _ClosedPipe(io.StringIO):
+    def write(self, _text: str) -> int:
+        raise BrokenPipeError
+
+
+async def test_a_reader_that_leaves_is_no_failure(agent: StandardCli) -> None:
+    variables = {"HOME": str(agent.home), **agent.variables}
+    err = io.StringIO()
+    console = Console(io.StringIO(), _ClosedPipe(), err, variables, agent.home)
+    # `main` ends quietly with it, as for `… | head -1`.
+    with pytest.raises(BrokenPipeError):
+        await run(["send", "hi", "--stream", *agent.arguments], console)
+    assert "Error" not in err.getvalue()

@@ -4,10 +4,12 @@ Each test is named after the requirement that it covers.
 """
 
 import asyncio
+import itertools
 import json
 import stat
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 
 from harness.a2a.standard_cli import StandardCli
 from harness.conformance.registry import System
+from harness.mesh.command_line import run_in_process, start_command
 from harness.remote.oauth_server import oauth_server
 from harness.remote.scripted_agent import (
     chunk,
@@ -44,6 +47,7 @@ async def test_a2acli_card_get_002(agent: StandardCli, cli: StandardCli, system:
     ):
         file.write_text(json.dumps(broken))
         checked = await cli.run("card", "get", "--validate", "-a", str(file), "-o", "json")
+        assert "trunkline" not in checked.error["message"]
         assert checked.exit == 1
         assert checked.error["code"] == "A2ACLI_ERR_CARD_INVALID"
     # Without the flag, the card is shown as it is.
@@ -77,20 +81,22 @@ async def test_a2acli_task_subscribe_001(agent: StandardCli, system: System) -> 
     for transport in TRANSPORTS:
         task_id = (await agent.run("send", "tck-long-running", "--async")).field("Task")
         words = ("task", "subscribe", task_id, "--transport", transport)
-        async with asyncio.TaskGroup() as group:
-            following = group.create_task(agent.run(*words, "-o", "json", "--stream"))
-            document = group.create_task(agent.run(*words, "-o", "json"))
-            text = group.create_task(agent.run(*words))
-            # Subscribers that come late find an ended task, which the next test is about.
-            await asyncio.sleep(0)
+        command = ("a2a", *words, *agent.arguments, "-o", "json", "--stream")
+        key = agent.variables["A2ACLI_API_KEY"]
+        async with start_command(*command, HOME=str(agent.home), A2ACLI_API_KEY=key) as subscriber:
+            first = json.loads(await subscriber.stdout.readline())
+            assert first["task"]["id"] == task_id
+            # From here on, only the stream can tell how the task goes on.
             system.agent.release(task_id)
-        assert following.result().exit == 0
-        final = following.result().lines[-1]
-        state = (final.get("statusUpdate") or final["task"])["status"]["state"]
-        assert state == "TASK_STATE_COMPLETED"
-        assert document.result().json["status"]["state"] == "TASK_STATE_COMPLETED"
-        assert text.result().field("State") == "TASK_STATE_COMPLETED"
-        assert text.result().field("Task") == task_id
+            out, _ = await subscriber.communicate()
+        final = json.loads(out.splitlines()[-1])["statusUpdate"]
+        assert final["status"]["state"] == "TASK_STATE_COMPLETED"
+        # A subscriber that comes late gets the ended task.
+        document = await agent.run(*words, "-o", "json")
+        assert document.json["status"]["state"] == "TASK_STATE_COMPLETED"
+        text = await agent.run(*words)
+        assert text.field("State") == "TASK_STATE_COMPLETED"
+        assert text.field("Task") == task_id
 
 
 async def test_a2acli_task_subscribe_002(cli: StandardCli) -> None:
@@ -169,6 +175,11 @@ async def test_a2acli_auth_007(cli: StandardCli) -> None:
             # Another agent does not get it, and no card request carries it.
             await cli.at(other.url).run("send", "hi")
             assert all("authorization" not in call.headers for call in other.calls)
+            # Neither does this one, once its card has another scheme.
+            scripted.card["securitySchemes"] = {"other": server.client_scheme()}
+            assert (await line.run("send", "hi")).exit == 0
+            last = scripted.find_requests("SendMessage")[-1]
+            assert "authorization" not in last.headers
             cards = scripted.find_requests("card")
             assert cards
             assert all("authorization" not in call.headers for call in cards)
@@ -254,7 +265,15 @@ async def test_a2acli_download_001(agent: StandardCli, cli: StandardCli) -> None
         inside = cli.home / "inside"
         line = cli.at(scripted.url)
         assert (await line.run("task", "download", "t-1", "--dir", str(inside))).exit == 0
-    assert [path.name for path in inside.iterdir()] == ["evil"]
+        # A file elsewhere that can't be fetched is named; the other files are saved.
+        missing = {"url": "http://127.0.0.1:1/x.png", "filename": "x.png"}
+        artifacts = [{"artifactId": "a", "parts": [missing, {"raw": "AAE=", "filename": "b"}]}]
+        scripted.on("GetTask", result(task("COMPLETED", artifacts=artifacts)["task"]))
+        some = await line.run("task", "download", "t-1", "--dir", str(inside), "-o", "json")
+    assert (some.exit, some.error["code"]) == (3, "A2ACLI_ERR_UNREACHABLE")
+    assert "http://127.0.0.1:1/x.png" in some.error["message"]
+    assert f"saved {inside / 'b'}" in some.err
+    assert sorted(path.name for path in inside.iterdir()) == ["b", "evil"]
 
 
 async def test_a2acli_out_007(agent: StandardCli) -> None:
@@ -286,6 +305,11 @@ sys.exit(level == "may")
     assert passed.field("Conformance") == "passed"
     failed = await agent.run("conformance", "--level", "may", A2ACLI_TCK=str(tck))
     assert failed.exit == 1
+    # The kit of A2A v0.3 has another command line.
+    (tck / "run_tck.py").write_text("'--sut-url'")
+    older = await agent.run("conformance", "--tck", str(tck), "-o", "json")
+    assert (older.exit, older.error["code"]) == (2, "A2ACLI_ERR_USAGE")
+    assert "the branch for A2A 1.0" in older.error["hint"]
     missing = await agent.run("conformance", "-o", "json")
     assert (missing.exit, missing.error["code"]) == (2, "A2ACLI_ERR_USAGE")
     assert "a2a-tck" in missing.error["hint"]
@@ -295,34 +319,34 @@ async def test_a2acli_cli_002(cli: StandardCli) -> None:
     for shell in ("bash", "zsh", "fish"):
         shown = await cli.run("completion", shell)
         assert shown.exit == 0
-        for word in ("push-config", "agent-card", "subscribe"):
-            assert word in shown.out
-    bash = (await cli.run("completion", "bash")).out
-    probe = (
-        'COMP_WORDS=(trunkline a2a task push-config "c"); COMP_CWORD=4; _trunkline_a2a; '
-        'echo "${COMPREPLY[@]}"; COMP_WORDS=(trunkline a2a send --agent); COMP_CWORD=3; '
-        '_trunkline_a2a; echo "${COMPREPLY[@]}"'
-    )
-    done = await asyncio.to_thread(
-        subprocess.run,
-        ["bash", "-c", f"{bash}\n{probe}"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.split() == ["create", "--agent-card"]
+        # One script for all of `trunkline`: a second one would replace it in the shell.
+        assert shown.out == run_in_process("completion", shell).out
+    offered = {
+        ("task", "push-config", "c"): ["create"],
+        ("ta",): ["task"],
+        ("send", "--agent"): ["--agent-card"],
+        ("send", "--file", "x", "--med"): ["--media-type"],
+        ("task", "get", "--hist"): ["--history"],
+        ("-o", "json", "task", "push-config", "g"): ["get"],
+        ("send", "-o", "j"): ["json"],
+        ("completion", "f"): ["fish"],
+        ("task", "get", ""): [],
+        ("dance", ""): [],
+    }
+    for words, expected in offered.items():
+        found = run_in_process("completion", "words", "--", "a2a", *words).out.split()
+        assert found == expected
     assert (await cli.run("completion", "tcsh")).exit == 2
 
 
 async def test_a2acli_push_001(agent: StandardCli, system: System) -> None:
     hook = system.receiver.url
-    for transport in TRANSPORTS:
+    for transport, version in itertools.product(TRANSPORTS, ("1.0", "0.3")):
         task_id = (await agent.run("send", "tck-input-required")).field("Task")
+        where = ("--transport", transport, "--a2a-version", version)
 
-        async def push(*words: str, where: str = transport) -> Any:
-            done = await agent.run(
-                "task", "push-config", *words, "-o", "json", "--transport", where
-            )
+        async def push(*words: str, where: Sequence[str] = where) -> Any:
+            done = await agent.run("task", "push-config", *words, "-o", "json", *where)
             assert done.exit == 0, done
             return done.json
 

@@ -27,14 +27,16 @@ def script(source: str) -> ServerConfig:
 
 
 @asynccontextmanager
-async def asking_over_http(folder: Path) -> AsyncIterator[str]:
-    """Run the server that asks over HTTP; yield its URL when it answers."""
-    host, _, port = free_address().rpartition(":")
+async def asking_over_http(folder: Path, address: str = "") -> AsyncIterator[str]:
+    """Run the server that asks over HTTP; yield its URL when it answers, and kill it."""
+    host, _, port = (address or free_address()).rpartition(":")
     command = (sys.executable, str(asking_server.__file__), port)
     environment = {"ASKING_FOLDER": str(folder)}
-    async with running_process(*command, cwd=folder, environment=environment):
+    async with running_process(*command, cwd=folder, environment=environment) as process:
         await wait_for(lambda: is_listening(host, int(port)))
         yield f"http://{host}:{port}/mcp"
+        # Asked to end, it would wait for its clients.
+        process.kill()
 
 
 def is_listening(host: str, port: int) -> bool:

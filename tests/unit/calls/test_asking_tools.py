@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.graph import START, MessagesState, StateGraph
 
 from harness.mcp import asking_server
+from harness.mcp.scripted_servers import asking_over_http, wait_for
+from harness.mesh.processes import free_address
 from trunkline import TaskContext, TaskState, agent, from_langgraph
 from trunkline.testing import Mesh, mesh
+from trunkline.v1 import part_pb2
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -49,7 +53,8 @@ async def baker(task: TaskContext) -> str:
 async def hasty(task: TaskContext) -> str:
     """Ends its turn while a task of the server runs."""
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(1):
+        # The first call needs an approval, and may wait until the server has started.
+        async with asyncio.timeout(1 if task.approvals else None):
             await task.call_tool("asking/bake", {"cake": "pie"})
     return "too late"
 
@@ -79,7 +84,7 @@ async def opened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tupl
     }
     mcp_file = folder / "mcp.json"
     mcp_file.write_text(json.dumps({"mcpServers": {"asking": server}}), encoding="utf-8")
-    agents = (booker, planner, baker, hasty, build_graph_agent())
+    agents = (booker, hosts, planner, baker, hasty, build_graph_agent())
     async with mesh(*agents, settings={"mcp_file": mcp_file}) as running:
         yield running, folder
 
@@ -107,12 +112,43 @@ async def test_questions_of_tools_reach_the_caller_one_after_the_other(
     assert "A table in Rome?" in incomplete.status_text
     second = await m.ask("4 seats and a view: garden", task=first)
     assert "A table in Oslo?" in second.status_text
-    end = await m.ask("decline", task=first)
+    # Programs answer by data, which the agent does not have to list among its input modes.
+    answer = part_pb2.Part(media_type="application/json")
+    responses = {"inputResponses": {"table": {"action": "decline"}}}
+    answer.data.struct_value.update(responses)
+    end = await m.ask(answer, task=first)
     assert (end.state, end.text) == (
         TaskState.COMPLETED,
         "book: A table in Rome for 4. No table in Oslo.",
     )
     assert read_log(folder) == ["asked", "accept", "asked", "decline"]
+
+
+@agent(name="host")
+async def hosts(task: TaskContext) -> str:
+    """Books two tables at once."""
+    async with asyncio.TaskGroup() as group:
+        tables = [
+            group.create_task(task.call_tool("asking/book_table", {"city": city}, key=city))
+            for city in ("Rome", "Oslo")
+        ]
+    return " ".join(table.result().text for table in tables)
+
+
+async def test_questions_of_calls_at_once_are_answered_one_by_one(
+    opened: tuple[Mesh, Path], folder: Path
+) -> None:
+    m = opened[0]
+    first = await m.ask("go", agent="host")
+    assert first.status_text.count("asking/book_table asks") == 1
+    second = await m.ask("4 seats, garden", task=first)
+    assert second.state is TaskState.INPUT_REQUIRED
+    assert second.status_text.count("asking/book_table asks") == 1
+    assert second.status_text != first.status_text
+    end = await m.ask("decline", task=first)
+    texts = ["A table in Rome for 4. No table in Oslo.", "No table in Rome. A table in Oslo for 4."]
+    assert end.text in texts
+    assert read_log(folder) == ["asked", "asked", "accept", "decline"]
 
 
 async def test_a_question_and_an_approval_are_asked_together(
@@ -170,3 +206,28 @@ async def test_a_tool_asks_in_a_node_of_a_graph(opened: tuple[Mesh, Path], folde
     end = await m.ask("3 seats and a view: garden", task=first)
     assert end.text == "A table in Paris for 3."
     assert read_log(folder) == ["asked", "accept"]
+
+
+@agent(description="Bakes in an oven elsewhere.")
+async def patient(task: TaskContext) -> str:
+    return (await task.call_tool("oven/bake", {"cake": "tart"})).text
+
+
+async def test_a_task_of_a_server_is_followed_when_the_server_was_down(tmp_path: Path) -> None:
+    address = free_address()
+    entry = {"url": f"http://{address}/mcp", "trunkline": {"approval": "never"}}
+    mcp_file = tmp_path / "mcp.json"
+    mcp_file.write_text(json.dumps({"mcpServers": {"oven": entry}}), encoding="utf-8")
+    log = tmp_path / "log"
+    settings = {"mcp_file": mcp_file, "breaker_failures": 1, "breaker_open_s": 0.2}
+    async with AsyncExitStack() as stack:
+        async with asking_over_http(tmp_path, address):
+            m = await stack.enter_async_context(mesh(patient, settings=settings))
+            group = await stack.enter_async_context(asyncio.TaskGroup())
+            asked = group.create_task(m.ask("go"))
+            await wait_for(log.exists)
+        (tmp_path / "done").touch()
+        async with asking_over_http(tmp_path, address):
+            answer = await asked
+    assert (answer.state, answer.text) == (TaskState.COMPLETED, "a plain tart")
+    assert read_log(tmp_path) == ["bake"]

@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from typing import Any
 
 import pytest
-from google.protobuf import struct_pb2
 
 from trunkline import (
     AgentAnswer,
@@ -44,12 +44,11 @@ async def count(task: TaskContext) -> AsyncGenerator[str, None]:
             await task.working("counting")
 
 
-@agent(tags=["fact"])
-async def fact(task: TaskContext) -> Part:
+@agent(tags=["fact"], input_modes=["text/plain", "application/json"])
+async def fact(task: TaskContext) -> dict[str, Any]:
     """Answers with data."""
-    value = struct_pb2.Value()
-    value.struct_value.update({"asked": task.text})
-    return Part(data=value, media_type="application/json")
+    given = [part.media_type for part in task.message.parts]
+    return {"asked": task.text, "types": given}
 
 
 @agent(tags=["fail"])
@@ -86,6 +85,7 @@ async def test_an_answer_has_text_parts_data_and_artifacts() -> None:
         """Asks."""
         answers.append(await task.ask("double", "21"))
         answers.append(await task.ask("fact", Part(text="why")))
+        answers.append(await task.ask("fact", {"n": [1, 2.5]}))
         return answers[0].text
 
     async with mesh(caller, double, fact) as m:
@@ -93,14 +93,15 @@ async def test_an_answer_has_text_parts_data_and_artifacts() -> None:
     assert (end.state, end.text) == (TaskState.COMPLETED, "42")
     # The answers of others are not artifacts of the caller.
     assert len(end.artifacts) == 1
-    number, data = answers
+    number, data, told = answers
     assert (number.agent, number.state, number.text) == ("double", TaskState.COMPLETED, "42")
     assert [part.text for part in number.parts] == ["42"]
     assert [artifact.parts[0].text for artifact in number.artifacts] == ["42"]
-    assert (data.text, data.data) == ("", [{"asked": "why"}])
+    assert (data.text, data.data) == ("", [{"asked": "why", "types": [""]}])
+    assert told.data == [{"asked": "", "types": ["application/json"]}]
     assert end.snapshot is not None
     children = [(child.started.step_id, child.finished.state) for child in end.snapshot.children]
-    assert children == [("turn-1/double-1", 3), ("turn-1/fact-1", 3)]
+    assert children == [(f"turn-1/{call}", 3) for call in ("double-1", "fact-1", "fact-2")]
 
 
 async def test_several_calls_at_once() -> None:
@@ -169,8 +170,79 @@ async def test_an_unhandled_failure_is_the_reason_of_the_caller() -> None:
         end = await m.ask("go")
     assert (end.state, end.text) == (
         TaskState.FAILED,
-        "agent 'failing' is failed: no luck today",
+        "agent 'failing' failed: no luck today",
     )
+
+
+async def test_an_unhandled_failure_of_calls_at_once_is_the_reason_of_the_caller() -> None:
+    @agent()
+    async def caller(task: TaskContext) -> str:
+        """Handles nothing."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(task.ask("failing", "luck"))
+            group.create_task(task.ask("double", "21"))
+        return ""
+
+    @agent()
+    async def stranger(task: TaskContext) -> str:
+        """Asks an agent that is not there."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(task.ask("nobody", "luck"))
+        return ""
+
+    @agent()
+    async def broken(_: TaskContext) -> str:
+        """Has a defect, which is nobody's business."""
+        raise ExceptionGroup("several", [ZeroDivisionError(), InvalidArgumentError("x", "is 1")])
+
+    async with mesh(caller, stranger, broken, failing, double) as m:
+        end = await m.ask("go", agent="caller")
+        assert (end.state, end.text) == (TaskState.FAILED, "agent 'failing' failed: no luck today")
+        assert "'nobody' is not on the mesh" in (await m.ask("go", agent="stranger")).text
+        assert "internal error" in (await m.ask("go", agent="broken")).text
+
+
+async def test_an_unhandled_question_says_how_to_handle_it() -> None:
+    @agent()
+    async def caller(task: TaskContext) -> str:
+        """Expects no question."""
+        return (await task.ask("clerk", "order")).text
+
+    async with mesh(caller, clerk) as m:
+        end = await m.ask("go")
+    assert end.text.startswith("agent 'clerk' asks: Your name?")
+    assert "check=False" in end.text
+
+
+async def test_a_defect_of_another_agent_is_named_once() -> None:
+    @agent()
+    async def broken(_: TaskContext) -> str:
+        """Has a defect."""
+        raise ZeroDivisionError
+
+    @agent()
+    async def caller(task: TaskContext) -> str:
+        """Handles nothing."""
+        return (await task.ask("broken", "go")).text
+
+    async with mesh(caller, broken) as m:
+        assert (await m.ask("go")).text.count("'broken'") == 1
+
+
+@pytest.mark.parametrize("content", [5, None, ["a"], {"set": {1}}, {"n": 2**60}])
+async def test_content_that_cannot_be_sent_is_refused(
+    content: Any,
+) -> None:
+    @agent()
+    async def caller(task: TaskContext) -> str:
+        """Sends what can't be sent."""
+        with pytest.raises(InvalidArgumentError, match="content"):
+            await task.ask("double", content)
+        return "refused"
+
+    async with mesh(caller, double) as m:
+        assert (await m.ask("go")).text == "refused"
+    assert not runs
 
 
 async def test_a_question_goes_on_with_the_id_of_its_task() -> None:

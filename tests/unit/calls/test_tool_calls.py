@@ -13,7 +13,8 @@ from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import START, MessagesState, StateGraph
 
-from trunkline import InvalidArgumentError, TaskContext, TaskState, agent, from_langgraph
+from trunkline import InvalidArgumentError, TaskContext, TaskState, agent, from_langgraph, get_task
+from trunkline.errors import UnsupportedOperationError
 from trunkline.testing import Mesh, mesh
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -39,6 +40,9 @@ async def guesser(task: TaskContext) -> str:
         with pytest.raises(InvalidArgumentError) as caught:
             await task.call_tool(name)
         problems.append(str(caught.value))
+    no_object: Any = ["pears"]
+    with pytest.raises(InvalidArgumentError, match=r"arguments: .* list, not a JSON object"):
+        await task.call_tool("stock/in_stock", no_object)
     return "\n".join(problems)
 
 
@@ -79,13 +83,13 @@ async def delegate(task: TaskContext) -> str:
 
 def build_graph_agent() -> Any:
     async def look(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
-        task: TaskContext = config["configurable"]["task"]
+        task = get_task(config)
         known = await task.call_tool("stock/in_stock", {"item": "nuts"})
         assert known.data is not None
         return {"messages": [AIMessage(f"{known.data['count']} nuts")]}
 
     async def reserve(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
-        task: TaskContext = config["configurable"]["task"]
+        task = get_task(config)
         async with asyncio.TaskGroup() as group:
             first = group.create_task(task.call_tool("stock/reserve", {"item": "nuts", "n": 4}))
             second = group.create_task(task.ask("delegate", "nuts"))
@@ -215,3 +219,8 @@ async def test_a_node_waits_for_approvals_of_its_own_and_of_agents(
     ]
     # The first node ran once.
     assert end.tools.count("stock/in_stock") == 1
+
+
+async def test_a_node_outside_of_an_agent_is_told_how_to_get_a_task() -> None:
+    with pytest.raises(UnsupportedOperationError, match="from_langgraph"):
+        get_task({"configurable": {}})

@@ -52,7 +52,7 @@ def test_a_question_names_the_values_that_it_needs() -> None:
         'Answer with each name and its value, or as JSON, or "decline".'
     )
     visit = render_question(form({}, mode="url", url="https://a.example/pay"))
-    assert 'Visit https://a.example/pay, then answer "done", or "decline".' in visit
+    assert 'Visit https://a.example/pay (on a.example), then answer "done" or "decline".' in visit
 
 
 @pytest.mark.parametrize("modes", [(), ("text/plain",)])
@@ -106,9 +106,75 @@ def test_a_question_can_be_declined(text: str, action: str) -> None:
     assert (answer.responses, list(answer.missing)) == ({"table": {"action": action}}, [])
 
 
-def test_a_visit_needs_no_values() -> None:
-    answer = read_answer(form({}, mode="url", url="https://a.example"), say("done"))
-    assert (answer.responses, list(answer.missing)) == ({"table": {"action": "accept"}}, [])
+@pytest.mark.parametrize(
+    ("text", "action", "missing"),
+    [
+        ("done", "accept", []),
+        ("No.", "decline", []),
+        ("what is this?", "accept", ['"done" or "decline"']),
+    ],
+)
+def test_a_visit_needs_clear_consent(text: str, action: str, missing: list[str]) -> None:
+    answer = read_answer(form({}, mode="url", url="https://a.example"), say(text))
+    assert (answer.responses, list(answer.missing)) == ({"table": {"action": action}}, missing)
+
+
+CHOICES: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "color": {
+            "type": "string",
+            "oneOf": [{"const": "#f00", "title": "Red"}, {"const": "#00f", "title": "Dark blue"}],
+        },
+        "toppings": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": 2,
+            "items": {"anyOf": [{"const": "c", "title": "Cherry"}, {"const": "n", "title": "Nut"}]},
+        },
+        "stars": {"type": "integer", "minimum": 1, "maximum": 5, "default": 3},
+    },
+    "required": ["color", "toppings", "stars"],
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        (
+            "red, with cherry and nut, 5 stars",
+            {"color": "#f00", "toppings": ["c", "n"], "stars": 5},
+        ),
+        ("Dark blue and cherry", {"color": "#00f", "toppings": ["c"], "stars": 3}),
+        ('{"color": "#f00", "toppings": ["n"]}', {"color": "#f00", "toppings": ["n"], "stars": 3}),
+    ],
+)
+def test_choices_have_titles_and_forms_have_defaults(text: str, content: dict[str, Any]) -> None:
+    answer = read_answer(form(CHOICES), say(text))
+    assert (answer.responses["table"]["content"], list(answer.missing)) == (content, [])
+    assert "- toppings (one or more of Cherry, Nut)" in render_question(form(CHOICES))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"color": "Red", "toppings": ["c"], "stars": 5},
+        {"color": "#f00", "toppings": [], "stars": 5},
+        {"color": "#f00", "toppings": ["x"], "stars": 5},
+        {"color": "#f00", "toppings": "c", "stars": 5},
+        {"color": "#f00", "toppings": ["c"], "stars": 6},
+        {"color": "#f00", "toppings": ["c"], "stars": "5"},
+        {"color": "#f00", "toppings": ["c"], "stars": True},
+    ],
+    ids=str,
+)
+def test_values_that_the_form_forbids_are_asked_for_again(content: dict[str, Any]) -> None:
+    part = part_pb2.Part()
+    response: dict[str, Any] = {"table": {"action": "accept", "content": content}}
+    part.data.struct_value.update({"inputResponses": response})
+    by_program = read_answer(form(CHOICES), message_pb2.Message(parts=[part]))
+    by_person = read_answer(form(CHOICES), say(json.dumps(content)))
+    assert len(by_program.missing) == len(by_person.missing) == 1
 
 
 def test_programs_answer_as_mcp_does() -> None:

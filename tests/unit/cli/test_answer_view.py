@@ -31,6 +31,15 @@ def test_markdown_is_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
     assert " • one\n • two" in output
 
 
+@pytest.mark.parametrize("text", ["- one", "# Title", "| a |\n|---|\n| 1 |", "```\nx\n```"])
+def test_blocks_have_no_blank_lines_at_their_ends(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    lines = render(monkeypatch, text).splitlines()
+    assert lines[0].strip()
+    assert lines[-1].strip()
+
+
 def test_arithmetic_and_line_breaks_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     output = render(monkeypatch, "x**2 + y**2 = 2*3*4\nf(x)*(y)*2 <b>a</b>")
     assert output.rstrip() == "x**2 + y**2 = 2*3*4\nf(x)*(y)*2 <b>a</b>"

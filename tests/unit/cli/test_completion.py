@@ -21,6 +21,13 @@ def complete(*words: str) -> list[str]:
         (("tasks", "--follow", "--sta"), ["--state"]),
         (("config", "schema", "m"), ["mcp"]),
         (("nothing", ""), []),
+        (("task", ""), []),
+        (("ask", "--agent", ""), []),
+        (("ask", "--file", ""), [":files"]),
+        (("up", "--data", "x"), [":files"]),
+        (("config", "check", ""), [":files"]),
+        (("a2a", "task", "push-config", "c"), ["create"]),
+        (("a2a", "task", "get", "--outp"), ["--output"]),
     ],
 )
 def test_words_are_completed(words: tuple[str, ...], found: list[str]) -> None:
@@ -39,11 +46,21 @@ def test_every_shell_has_a_script(shell: str) -> None:
     assert "trunkline completion words" in run_in_process("completion", shell).out
 
 
-def test_the_script_of_bash_completes() -> None:
+@pytest.mark.parametrize(
+    ("answers", "replies"),
+    [
+        ('printf "%s\\n" "$3" "$4"', "-- config\n"),
+        ("echo :files", "default\n\n"),
+    ],
+)
+def test_the_script_of_bash_completes_words_and_files(answers: str, replies: str) -> None:
     script = run_in_process("completion", "bash").out
-    answers = 'trunkline() { printf "%s\\n" "$3" "$4"; }'
+    functions = f'trunkline() {{ {answers}; }}; compopt() {{ echo "$2"; }}'
     call = 'COMP_WORDS=(trunkline config s); COMP_CWORD=2; _trunkline; echo "${COMPREPLY[@]}"'
     shell = subprocess.run(
-        ["bash", "-c", f"{script}\n{answers}\n{call}"], capture_output=True, text=True, check=True
+        ["bash", "-c", f"{script}\n{functions}\n{call}"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    assert shell.stdout == "-- config\n"
+    assert shell.stdout == replies

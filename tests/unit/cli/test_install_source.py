@@ -1,6 +1,7 @@
 """A new project names the place that trunkline was installed from, for uv and for pip."""
 
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -49,3 +50,13 @@ def test_the_source_is_that_of_the_installer(
     source = InstallSource.parse(direct_url)
     assert tomllib.loads(f"trunkline = {source.uv}")["trunkline"] == uv
     assert source.pip == pip
+
+
+def test_a_file_that_is_no_longer_there_is_noticed(tmp_path: Path) -> None:
+    wheel = tmp_path / "trunkline-1-py3-none-any.whl"
+    wheel.touch()
+    direct_url = {"url": wheel.as_uri(), "archive_info": {}}
+    assert not InstallSource.parse(direct_url).is_gone
+    wheel.unlink()
+    source = InstallSource.parse(direct_url)
+    assert (source.is_gone, source.place) == (True, str(wheel))

@@ -9,11 +9,20 @@ import unicodedata
 import pytest
 import typer
 
+from harness.terminal import read_until, terminal
 from trunkline.cli.exits import ExitCode, print_error, run
 from trunkline.cli.model_calls import ModelCalls, count_model_calls
 from trunkline.cli.options import build_agent_url, resolve_base_url, resolve_mesh_settings
 from trunkline.cli.task_view import describe
-from trunkline.cli.terminal import RED, has_colour, paint, print_progress, print_table
+from trunkline.cli.terminal import (
+    RED,
+    has_colour,
+    paint,
+    paint_state,
+    print_progress,
+    print_table,
+    print_wrapped,
+)
 from trunkline.cli.trace import render_trace
 from trunkline.errors import ConfigurationError, PeerUnavailableError, TaskNotFoundError
 from trunkline.logs import JsonFormatter, PlainFormatter, configure_logging
@@ -44,12 +53,34 @@ def test_a_trace_is_an_indented_list_with_times_and_errors() -> None:
         render_trace(TraceTree.build([span("root", start_ms=1000, duration_ms=50), failed, lost]))
     )
     assert lines == [
-        f"trace {'ab' * 16}: 3 spans of 1 services in 50.0 ms, 1 failed",
+        f"trace {'ab' * 16}: 3 spans, 1 services, 50 ms, 1 failed",
         "    start   took ms",
         "     +0.0      50.0  bridge  root",
         "     +5.0      20.0    bridge  call  ! TASK_NOT_FOUND",
         "    +10.0       1.0  bridge  lost  (its parent is missing)",
     ]
+
+
+def test_the_line_of_a_span_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = span("long name " * 20, start_ms=0, duration_ms=1)
+    failed.is_error = True
+    with terminal(monkeypatch, columns=60):
+        monkeypatch.setenv("NO_COLOR", "1")
+        *_, line = render_trace(TraceTree.build([failed]))
+    assert line.endswith("…  ! failed")
+    assert 55 < len(line) <= 60
+
+
+def test_a_field_is_wrapped_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    with terminal(monkeypatch, columns=30) as reader:
+        print_wrapped(f"state     {paint_state('failed', sys.stdout)}: not at all", indent=10)
+        print_wrapped(f"question  why is that so hard, and for whom, {'ab' * 16}?", indent=10)
+        output = read_until(reader, b"?\n")
+    assert output == (
+        "state     \x1b[31mfailed\x1b[0m: not at all\n"
+        "question  why is that so hard,\n"
+        f"          and for whom, {'ab' * 16}?\n"
+    )
 
 
 def test_http_calls_show_their_server_and_status() -> None:
@@ -101,6 +132,8 @@ def test_a_task_is_described_with_all_its_steps() -> None:
     approval.answered.reason = "too dear"
     artifact = snapshot.task.artifacts.add(artifact_id="a-1", name="answer")
     artifact.parts.add(text="x" * 500)
+    snapshot.artifacts.add(artifact_id="a-1").origin.agent = "math"
+    snapshot.artifacts.add(artifact_id="a-2")
     artifact = snapshot.task.artifacts.add(artifact_id="a-2")
     artifact.parts.add(raw=b"123", filename="f.bin")
     artifact.parts.add(url="https://example.com/")
@@ -128,10 +161,35 @@ def test_a_task_is_described_with_all_its_steps() -> None:
         "tool      math/solve running",
         "approval  t-1.1 shop/order rejected (too dear)",
     ]
-    assert lines[17] == f"artifact  answer: {'x' * 159}…"
+    assert lines[17] == f"artifact  answer of math: {'x' * 159}…"
     assert lines[18] == (
         "artifact  a-2: [file f.bin, 3 bytes] [file unnamed at https://example.com/] [data]"
     )
+
+
+def test_a_task_shows_each_text_once_and_that_its_answer_is_partial() -> None:
+    snapshot = snapshot_pb2.TaskSnapshot(agent="top", turn=2)
+    snapshot.task.status.state = task_pb2.TASK_STATE_COMPLETED
+    snapshot.task.metadata["trunkline/outcome"] = "partial"
+    synthesis = event_pb2.ARTIFACT_KIND_SYNTHESIS
+    for text, turn, kind, writer in (
+        ("of a child", 1, event_pb2.ARTIFACT_KIND_UNSPECIFIED, "t-2"),
+        ("of a child's child", 1, synthesis, "t-2"),
+        ("of a child", 2, event_pb2.ARTIFACT_KIND_ANSWER, "t-3"),
+        ("draft", 2, event_pb2.ARTIFACT_KIND_DRAFT, ""),
+        ("whole", 2, synthesis, ""),
+    ):
+        snapshot.task.artifacts.add(name="answer").parts.add(text=text)
+        info = snapshot.artifacts.add(turn=turn, kind=kind)
+        if writer:
+            info.origin.task_id = writer
+    lines = list(describe(snapshot))
+    assert "state     completed (partial: a part of the answer is missing)" in lines
+    # The combined answer of turn 2 has the text of its agents; turn 1 has no such answer.
+    assert [line for line in lines if line.startswith("artifact")] == [
+        "artifact  answer: of a child",
+        "artifact  answer: whole",
+    ]
 
 
 def test_model_calls_of_a_task_are_counted_by_purpose() -> None:
@@ -256,7 +314,12 @@ def record(exc_info: object = None) -> logging.LogRecord:
 def test_a_log_line_has_its_fields() -> None:
     line = PlainFormatter().format(record())
     assert line.endswith(" warning trunkline.x task.lost task_id=t-1")
-    entry = json.loads(JsonFormatter().format(record()))
+    built = record()
+    # uvicorn adds a copy of its message for terminals.
+    built.color_message = "\x1b[36mtask.lost"
+    entry = json.loads(JsonFormatter().format(built))
+    assert list(entry)[:4] == ["time", "level", "logger", "event"]
+    assert "color_message" not in entry
     assert entry["event"] == "task.lost"
     assert (entry["level"], entry["logger"], entry["task_id"]) == ("warning", "trunkline.x", "t-1")
     assert entry["time"].endswith("+00:00")

@@ -169,6 +169,27 @@ def test_a_missing_part_is_named_and_no_line_is_printed_twice(order: tuple[str, 
     assert answer.text == whole
 
 
+@pytest.mark.parametrize("ends", [True, False])
+def test_the_text_of_a_failed_part_repeats_no_other_text(ends: bool) -> None:
+    # The failed part's text is in no answer, and can't be withdrawn.
+    screen, answer = show(
+        [
+            first("a", "one\n ", name="streaming_result", last=True),
+            first("b", "half of t", name="streaming_result", last=ends),
+            first("c", "three\n[x]\n\n4", name="streaming_result", last=True),
+            first("p", 'one\n \nCould not answer "two".\n', name="partial_result"),
+            piece("p", "three\n[x]\n\n4", name="partial_result", last=True),
+            COMPLETED,
+        ]
+    )
+    rest = "three\n[x]\n\n4\n"
+    if ends:
+        assert screen.out == f'one\n \nhalf of t\n{rest}Could not answer "two".\n'
+    else:
+        assert screen.out == f'one\n \nhalf of t\nCould not answer "two".\n{rest}'
+    assert answer.text == 'one\n \nCould not answer "two".\nthree\n[x]\n\n4'
+
+
 def test_a_whole_answer_in_pieces_is_whole() -> None:
     pieces = [first("p", "one ", name="partial_result"), piece("p", "two", name="partial_result")]
     screen, answer = show([*pieces, COMPLETED])
@@ -241,6 +262,21 @@ def test_text_that_stays_rewound_is_shown_again() -> None:
     assert answer.text == "one"
 
 
+@pytest.mark.parametrize(
+    "again",
+    [
+        [first("a", "one\nfailed\ntwo", last=True)],
+        [first("a", "one\n"), piece("a", "failed\ntwo", last=True)],
+        [first("a", "one"), piece("a", "\nfailed\ntwo", last=True)],
+    ],
+)
+def test_a_text_that_starts_over_repeats_no_whole_line(again: list[dict[str, Any]]) -> None:
+    """The plain view sends an answer anew when one of its steps failed after it had written."""
+    screen, answer = show([first("a", "one\n"), piece("a", "half of "), *again, COMPLETED])
+    assert screen.out == "one\nhalf of \nfailed\ntwo\n"
+    assert answer.text == "one\nfailed\ntwo"
+
+
 def test_another_text_under_the_same_id_starts_on_a_new_line() -> None:
     screen, answer = show([first("a", "one"), first("a", "two"), COMPLETED])
     assert screen.out == "one\ntwo\n"
@@ -276,12 +312,12 @@ def test_the_final_status_text_is_the_answer_if_there_is_no_other() -> None:
 
 
 @pytest.mark.parametrize("state", ["FAILED", "REJECTED", "CANCELED", "INPUT_REQUIRED"])
-def test_the_status_text_of_an_unsuccessful_task_is_its_answer_but_not_its_output(
+def test_the_text_of_an_unsuccessful_task_does_not_replace_what_was_written(
     state: str,
 ) -> None:
     screen, answer = show([task(), first("a", "half"), status(state, "because")])
     assert screen.out == "half\n"
-    assert answer.text == answer.status_text == "because"
+    assert (answer.text, answer.status_text) == ("half", "because")
     assert not answer.is_completed
 
 

@@ -57,6 +57,44 @@ def test_a_terminal_too_narrow_for_ids_gets_a_list(monkeypatch: pytest.MonkeyPat
     assert output == f"task   {ID}\ntrace  {ID}\n"
 
 
+def test_the_lines_of_a_list_are_wrapped_and_not_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    with terminal(monkeypatch, columns=30) as reader:
+        row = ("currency/list_currencies", "", "Lists what can be converted.")
+        print_table(("TOOL", "APPROVAL", "TEXT"), [row])
+        output = read_until(reader, b"converted.\n")
+    assert output == (
+        "tool      currency/list_currencies\ntext      Lists what can be\n          converted.\n"
+    )
+
+
+def test_a_list_also_leaves_out_the_optional_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    with terminal(monkeypatch, columns=30) as reader:
+        print_table(("TASK", "AGENT", "PARENT"), [(ID, "math", ID)], optional="PARENT")
+        assert read_until(reader, b"math\n") == f"task   {ID}\nagent  math\n"
+
+
+def test_a_terminal_shows_no_empty_optional_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    with terminal(monkeypatch, columns=120) as reader:
+        print_table(("AGENT", "PARENT"), [("math", "")], optional="PARENT")
+        assert "PARENT" not in read_until(reader, b"math\n")
+
+
+def test_a_terminal_is_told_that_a_table_is_empty(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_table(("TASK",), [], empty="no tasks")
+    assert capsys.readouterr().out == "TASK\n"
+    with terminal(monkeypatch):
+        print_table(("TASK",), [], empty="no tasks")
+        assert isinstance(sys.stderr, io.StringIO)
+        assert sys.stderr.getvalue() == "no tasks\n"
+
+
+def test_names_of_tools_are_whole() -> None:
+    rows = [("currency/list_currencies", "x" * 80)]
+    assert lay_out_table(("TOOL", "DESCRIPTION"), rows, width=30) is None
+
+
 def test_states_have_colours_on_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
     with terminal(monkeypatch):
         assert f"[{GREEN}mcompleted" in paint_state("completed", sys.stdout)

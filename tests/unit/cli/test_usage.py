@@ -54,16 +54,17 @@ def run_ask(*words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (("ask",), "missing argument "),
+        (("ask",), "missing argument 'QUESTION'"),
         (("ask", "--agnet", "math", "x"), "no such option: --agnet"),
         (("ask", "-x", "3"), "no such option: -x"),
         (("ask", "x", "--timeout", "soon"), "invalid value for '--timeout'"),
         (("ask", "-5", "x"), "got unexpected extra argument"),
         (("ask", "x", b"\xff\xfe"), "argument 3 is not UTF-8 text"),
         (("webhooks", "list", "--state", "nope"), "invalid value for '--state'"),
-        (("webhooks",), "missing command"),
         (("webhooks", "show"), "missing argument "),
         (("frob",), "no such command 'frob'"),
+        (("tsks",), "no such command 'tsks' (did you mean 'tasks', 'task'?); see "),
+        (("tasks", "--frob"), "no such option: --frob; see "),
         (("--frob",), "no such option: --frob"),
     ],
 )
@@ -73,6 +74,14 @@ def test_wrong_usage_is_one_line(words: tuple[str | bytes, ...], line: str) -> N
     assert process.stderr.startswith(f"error: {line}")
     assert process.stderr.endswith("--help'\n")
     assert process.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("group", "member"), [("config", "schema"), ("webhooks", "replay")])
+def test_a_group_without_a_command_prints_its_help(group: str, member: str) -> None:
+    process = command(group)
+    assert (process.returncode, process.stdout) == (2, "")
+    assert process.stderr.startswith(f"Usage: trunkline {group} [OPTIONS] COMMAND")
+    assert f"\n  {member} " in process.stderr
 
 
 @pytest.mark.parametrize("question", ["-5+3", "-3h", "-x^2 = 4", "- 5", "--5", "-(1+2)=y"])

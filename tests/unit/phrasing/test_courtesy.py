@@ -18,6 +18,8 @@ from trunkline.phrasing import asks_for_introduction, strip_courtesy
         ("what is 5!, thanks", "what is 5!"),
         ("please (2+3)*4", "(2+3)*4"),
         ("list all apps please", "list all apps"),
+        ("whats 30 quid in euros", "what's 30 quid in euros"),
+        ("sorry to bother you, but how much is 2+2?", "how much is 2+2?"),
     ],
 )
 def test_polite_words_are_removed_and_the_question_is_direct(text: str, expected: str) -> None:

@@ -108,6 +108,9 @@ def test_the_schema_of_mcp_files_accepts_what_other_clients_write() -> None:
     schema = build_config_schema()
     server = {"command": "x", "args": ["y"], "disabled": True, "alwaysAllow": []}
     assert valid({"mcpServers": {"a": server}}, schema)
+    assert valid({"mcpServers": {"a": {"disabled": True}}}, schema)
+    assert not valid({"mcpServers": {"a": {}}}, schema)
+    assert not valid({"mcpServers": {"a": {"command": "x", "url": "http://x"}}}, schema)
     assert not valid({"mcpServers": {"a": {"command": 3}}}, schema)
     assert not valid({"mcpServers": {"a": {"url": "http://x", "trunkline": {"agnet": 1}}}}, schema)
 
@@ -129,9 +132,11 @@ def test_the_command_shows_and_checks_settings(
         assert failed.exit == 1
         assert failed.err.startswith("error: tools.json, line 2: mcpServers.a: give either")
     (tmp_path / "other.toml").write_text("lease = 5\n")
-    assert (
-        "other.toml: lease: no such setting" in run_in_process("config", "check", "other.toml").err
-    )
+    (tmp_path / "good.json").write_text('{"mcpServers": {}}')
+    failed = run_in_process("config", "check", "other.toml", "good.json")
+    assert failed.exit == 1
+    assert "other.toml: lease: no such setting" in failed.err
+    assert failed.out == "ok  good.json\n"
     assert run_in_process("config", "schema").json["title"].startswith("Settings")
     assert run_in_process("config", "schema", "mcp").json["required"] == ["mcpServers"]
 

@@ -217,7 +217,7 @@ def test_the_advertised_address_is_the_bound_or_the_configured_one(
         ("", "stands for all addresses of this machine.*give --advertise HOST"),
         ("0.0.0.0:0", "name one that others can reach"),
         ("[::]:1", "name one that others can reach"),
-        ("http://a", "is not a number.*or HOST"),
+        ("http://a", "is not HOST:PORT, or HOST"),
         ("fd00::1", "stands in brackets"),
         ("a:", "is not a number"),
     ],
@@ -256,6 +256,21 @@ def test_an_agents_timeout_comes_from_its_table_or_from_a_variable(tmp_path: Pat
     assert load(tmp_path).agent_timeouts == {"math": 30}
     environment = {"TRUNKLINE_AGENT_TIMEOUTS": "echo=2.5, math=7"}
     assert load(tmp_path, env=environment).agent_timeouts == {"echo": 2.5, "math": 7}
+
+
+@pytest.mark.parametrize(
+    ("key", "known"),
+    [
+        ("retains_s", "did you mean retain_s[?] `trunkline config schema` prints all"),
+        ("xyzzy", "`trunkline config schema` prints all"),
+    ],
+)
+def test_an_unknown_setting_is_reported_with_a_similar_one(
+    tmp_path: Path, key: str, known: str
+) -> None:
+    (tmp_path / "trunkline.toml").write_text(f"{key} = 1\n")
+    with pytest.raises(ConfigurationError, match=f"{key}: no such setting; {known}$"):
+        load(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -310,6 +325,7 @@ def test_models_and_agent_options_are_tables(tmp_path: Path) -> None:
         ('[models.x]\nkey = "secret"', "models.x.key: no such setting"),
         ('models = "x"', "models: write [models.NAME]"),
         ("limits = 1", "limits: write [limits] as a table into trunkline.toml; its keys are: acc"),
+        ("supervisr.a.agents = []", "supervisr: no such setting; did you mean supervisor?"),
         ("limits.rats = 1", "limits.rats: no such setting; there are: account, burst, day_cost, d"),
         ("limits.account.a.rate = 0", "limits.account.a.rate: 0.0 is not between 0.001 and"),
         ("limits.account.a = 1", "limits.account.a: expected a table; its keys are: burst, day_co"),

@@ -47,6 +47,18 @@ class Case:
                 ("math", "solve x=3"),
             ],
         ),
+        Case(
+            "if I get 20% off a 60 dollar coat, what do I pay",
+            [("math", "if I get 20% off a 60 dollar coat, what do I pay")],
+        ),
+        Case(
+            "what is the average of 10 and half of 30",
+            [("math", "what is the average of 10 and half of 30")],
+        ),
+        Case(
+            "what is 24 times 7, and can I smoke inside?",
+            [("math", "what is 24 times 7"), ("", "can I smoke inside?")],
+        ),
         Case("what is 1+2 and 3+4", [("math", "what is 1+2"), ("math", "3+4")]),
         Case("sqrt(2) and sqrt(3)", [("math", "sqrt(2)"), ("math", "sqrt(3)")]),
         Case("factorial(5) and 2+2", [("math", "factorial(5)"), ("math", "2+2")]),

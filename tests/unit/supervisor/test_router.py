@@ -212,3 +212,59 @@ def test_the_question_back_mentions_an_empty_mesh() -> None:
     text = no_agent_question(split_request("what is 1+2", empty), empty)
 
     assert "There is none to route to" in text
+
+
+def tool(name: str, description: str, *, title: str = "") -> agent_card_pb2.AgentSkill:
+    return agent_card_pb2.AgentSkill(
+        id=name, name=title or name, description=description, tags=["by description"]
+    )
+
+
+PAINT = agent_card_pb2.AgentCard(
+    name="odd",
+    skills=[
+        tool("mix_paint", "Mixes paint of a colour. Arguments: colour (red, green), litres."),
+        # Single words of other agents' tags, and of everyday questions.
+        tool("convert", "Converts paint from one kind to another. Arguments: amount."),
+        tool("search", "Searches the shop. Arguments: query."),
+        tool("time", "Tells the time that paint takes to dry."),
+    ],
+)
+
+
+def test_a_tool_s_description_finds_its_agent_without_tags() -> None:
+    router = Router([*shipped_cards(), PAINT])
+
+    route = router.route("mix 3 litres of red paint").decision
+    both = split_request("mix 3 litres of red paint and what is 2+2", router)
+
+    assert (route.agent, list(route.reasons)) == ("odd", ["skill 'mix_paint': its description"])
+    assert [step.agent for step in both] == ["odd", "math"]
+    assert not router.route("who painted the Mona Lisa").agent
+    # An agent over it inherits the skill.
+    front = agent_card_pb2.AgentCard(name="front", skills=[PAINT.skills[0]])
+    front.skills[0].id = "odd:mix_paint"
+    assert Router([*shipped_cards(), front]).route("mix 2 litres of paint").agent == "front"
+
+
+def test_descriptions_take_no_request_from_the_tags_of_other_agents(router: Router) -> None:
+    beside = Router([*shipped_cards(), PAINT])
+    taken = [
+        case["question"]
+        for case in VECTORS["cases"]
+        if any(case["to"]) and "times" not in case
+        if [step.agent for step in split_request(case["question"], beside)] != case["to"]
+    ]
+
+    assert not taken
+
+
+def test_the_best_of_two_descriptions_is_clearly_ahead() -> None:
+    cards = [
+        agent_card_pb2.AgentCard(name=name, skills=[tool("mix_paint", text)])
+        for name, text in (("red", "Mixes red paint, by litres."), ("any", "Mixes paint."))
+    ]
+
+    assert Router(cards).route("mix 3 litres of red paint").agent == "red"
+    alike = Router(cards).route("mix 3 paint").decision
+    assert (alike.agent, top_agents(alike)) == ("", ["any", "red"])

@@ -1,5 +1,5 @@
 """LangGraph graphs as agents. Importing this package loads LangGraph."""
 
-from trunkline.agents.langgraph.agent import from_langgraph
+from trunkline.agents.langgraph.agent import from_langgraph, get_task
 
-__all__ = ["from_langgraph"]
+__all__ = ["from_langgraph", "get_task"]

@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,7 +22,7 @@ from trunkline.agents.langgraph.node_spans import NodeSpans
 from trunkline.agents.langgraph.run_reporter import STREAM_MODES, AnswerStream, RunReporter
 from trunkline.agents.langgraph.threads import TaskThread, open_task_thread
 from trunkline.agents.langgraph.usage_callbacks import build_usage_callbacks
-from trunkline.errors import ConfigurationError
+from trunkline.errors import ConfigurationError, UnsupportedOperationError
 from trunkline.reasoning.checkpoint_types import find_graph_types
 from trunkline.reasoning.conversation_lock import lock_conversation
 from trunkline.tasks.context import SettingsT, TaskContext, get_task_calls, get_turn_runtime
@@ -34,6 +34,20 @@ Output: TypeAlias = str | part_pb2.Part | Sequence[str | part_pb2.Part] | None
 STEP_LIMIT = 250
 """The default limit of steps that a graph takes in one turn."""
 _STATE_LOST = "its state was lost; ask again"
+
+
+def get_task(config: Mapping[str, object]) -> TaskContext[Any]:
+    """Return the task that a node works for, from the `config` that LangGraph passes to it.
+
+    Raises:
+        UnsupportedOperationError: the graph does not run as an agent.
+    """
+    configurable = config.get("configurable")
+    task = configurable.get("task") if isinstance(configurable, Mapping) else None
+    if not isinstance(task, TaskContext):
+        problem = "the graph does not run as an agent; `from_langgraph` makes one of it"
+        raise UnsupportedOperationError("the task of a node", problem)
+    return task
 
 
 def from_langgraph(  # noqa: PLR0913  a card's fields, and how a graph is used
@@ -67,7 +81,7 @@ def from_langgraph(  # noqa: PLR0913  a card's fields, and how a graph is used
     `async`) and `output` converts the final state to the answer: a text, a part or several.
     `context` builds the `runtime.context` of its nodes.
 
-    The `TaskContext` is in `config["configurable"]["task"]` of each node. An asynchronous node
+    `get_task(config)` returns the `TaskContext` in each node. An asynchronous node
     calls other agents and tools by it. If the node runs again, after a takeover, an approval or an
     answer, the same calls get the answers of the agents that it has asked.
 

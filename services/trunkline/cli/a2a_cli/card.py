@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -10,19 +10,26 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 from google.protobuf import json_format
 
+from trunkline.cli.a2a_cli.card_cache import CardCache
 from trunkline.cli.a2a_cli.failures import CommandError, LocalCode, usage
 from trunkline.cli.a2a_cli.security_schemes import DeclaredScheme, parse_schemes
 from trunkline.errors import PeerError, TrunklineError
 from trunkline.network import is_this_machine
 from trunkline.v1 import agent_card_pb2
+from trunkline_bridge.client.agent_card import v0_3_interfaces
 from trunkline_bridge.client.errors import RpcError
-from trunkline_bridge.client.http import HttpClient
+from trunkline_bridge.client.http import HttpClient, HttpResponse
+from trunkline_bridge.client.interfaces import ClientVersion
 from trunkline_bridge.protocol import CARD_PATH, KEYS_PATH, V1_0, VERSION_HEADER
 from trunkline_bridge.versions.json_values import Json
 
 _TIMEOUT_S: Final = 30.0
+_NOT_MODIFIED: Final = 304
 _MAX_BYTES: Final = 1024 * 1024
+_PACKAGE: Final = agent_card_pb2.DESCRIPTOR.package
 _CATALOG_PATH: Final = "/.well-known/ai-catalog.json"
+_EXTENDED: Final = "extendedAgentCard"
+_V0_3_EXTENDED: Final = "supportsAuthenticatedExtendedCard"
 _REQUIRED: Final = (
     "name", "description", "version", "supportedInterfaces", "capabilities",
     "defaultInputModes", "defaultOutputModes", "skills",
@@ -49,8 +56,17 @@ class ResolvedCard:
 
     def declares(self, capability: str) -> bool:
         """Return whether a capability is declared."""
+        if capability == _EXTENDED and self.value.get(_V0_3_EXTENDED) is True:
+            return True
         capabilities = self.value.get("capabilities")
         return isinstance(capabilities, dict) and capabilities.get(capability) is True
+
+    @property
+    def interfaces(self) -> Sequence[agent_card_pb2.AgentInterface]:
+        """Its interfaces; a card of v0.3 has them in members of another name."""
+        if self.parsed.supported_interfaces or not isinstance(self.value.get("url"), str):
+            return list(self.parsed.supported_interfaces)
+        return list(v0_3_interfaces(self.value, self.url))
 
     @property
     def required_extensions(self) -> Sequence[str]:
@@ -61,10 +77,24 @@ class ResolvedCard:
 class CardResolver:
     """Reads cards and catalogs. No request of it carries a credential."""
 
-    def __init__(self, http: HttpClient, folder: Path) -> None:
-        """Relative paths are below `folder`."""
+    def __init__(
+        self,
+        http: HttpClient,
+        folder: Path,
+        cache: CardCache | None = None,
+        *,
+        is_validated: bool = False,
+        version: ClientVersion = V1_0,
+    ) -> None:
+        """Relative paths are below `folder`. With `is_validated`, no card is taken as fresh.
+
+        Agents of several versions answer with the card of `version`.
+        """
+        self._version = version
         self._http = http
         self._folder = folder
+        self._cache = cache
+        self._is_validated = is_validated
 
     async def resolve(self, reference: str) -> ResolvedCard:
         """Return the card of a reference.
@@ -88,10 +118,10 @@ class CardResolver:
         if not card.url:
             return None
         try:
-            status, body = await self._get(urljoin(card.url, KEYS_PATH))
+            response = await self._get(urljoin(card.url, KEYS_PATH))
         except PeerError:
             return None
-        return body if status == 200 else None
+        return response.body if response.status == 200 else None
 
     async def _resolve_entry(self, reference: str, catalog: str, entry: str) -> ResolvedCard:
         """Return the card of an entry of a catalog, by its name or identifier."""
@@ -142,7 +172,7 @@ class CardResolver:
         statuses = []
         for url in urls:
             try:
-                status, body = await self._get(url)
+                status, body = await self._get_cached(url)
             except RpcError as error:
                 raise CommandError(
                     LocalCode.CREDENTIALS_MISSING,
@@ -159,12 +189,36 @@ class CardResolver:
             "give the host of the agent, or the URL or file of its card",
         )
 
-    async def _get(self, url: str) -> tuple[int, bytes]:
-        headers = {VERSION_HEADER: V1_0, "accept": "application/json"}
+    async def _get_cached(self, url: str) -> tuple[int, bytes]:
+        """Return the status and the body of a document, which may come from the cache."""
+        cache = self._cache
+        if cache is None:
+            response = await self._get(url)
+            return response.status, response.body
+        key = url if self._version == V1_0 else f"{url}#{self._version}"
+        cached = await asyncio.to_thread(cache.find, key)
+        if cached and cached.is_fresh and not self._is_validated:
+            return 200, cached.text.encode()
+        response = await self._get(url, cached.validators if cached else {})
+        status, body, headers = response.status, response.body, response.headers
+        if status == _NOT_MODIFIED and cached:
+            # The response repeats the headers that count, but may leave out the validators.
+            old = {"etag": cached.validators.get("if-none-match", "")}
+            status, body, headers = 200, cached.text.encode(), {**old, **headers}
+        if status == 200:
+            await asyncio.to_thread(cache.store, key, body, headers)
+        return status, body
+
+    async def _get(self, url: str, validators: Mapping[str, str] | None = None) -> HttpResponse:
+        headers = {
+            VERSION_HEADER: self._version,
+            "accept": "application/json",
+            **(validators or {}),
+        }
         response = await self._http.request("GET", url, headers=headers, timeout_s=_TIMEOUT_S)
         if len(response.body) > _MAX_BYTES:
             raise CommandError(LocalCode.CARD_INVALID, f"the document at {url} is over 1 MiB")
-        return response.status, response.body
+        return response
 
 
 def as_url(reference: str) -> str:
@@ -226,7 +280,8 @@ def find_schema_problems(card: ResolvedCard) -> list[str]:
     try:
         json_format.ParseDict(card.value, agent_card_pb2.AgentCard())
     except (json_format.ParseError, TypeError, AttributeError, ValueError) as error:
-        problems.append(str(error).partition("\n")[0][:200])
+        # protobuf names our package.
+        problems.append(str(error).partition("\n")[0].replace(f"{_PACKAGE}.", "")[:200])
     for number, interface in enumerate(card.parsed.supported_interfaces, 1):
         problems += [
             f"interface {number} has no {name}"

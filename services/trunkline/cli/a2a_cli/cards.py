@@ -4,7 +4,6 @@ import json
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.cli.a2a_cli.card import (
-    CardResolver,
     ResolvedCard,
     describe_signature,
     find_schema_problems,
@@ -24,14 +23,14 @@ async def get(context: CommandContext, *, is_extended: bool, is_validated: bool)
         CommandError: there is no card, or with `is_validated` it breaks the schema.
     """
     async with context.anonymous_http() as http:
-        resolver = CardResolver(http, context.console.folder)
+        resolver = context.card_resolver(http, is_validated=True)
         if is_extended:
             card = await _read_extended(context)
         else:
             card = await resolver.resolve(context.reference)
         notes = {"Signature": await describe_signature(card, resolver)}
     try:
-        interface = select_interface(card, context.configuration.get("transport"))
+        interface = select_interface(card, context.configuration)
         notes["Selected"] = f"{interface.binding} {interface.version} {interface.url}"
     except CommandError as error:
         notes["Selected"] = f"none ({error.message})"
@@ -42,7 +41,7 @@ async def get(context: CommandContext, *, is_extended: bool, is_validated: bool)
                 LocalCode.CARD_INVALID, f"the card breaks the schema: {'; '.join(problems)}"
             )
         notes["Schema"] = "valid"
-    ResultPrinter(context).card(card.value, notes)
+    ResultPrinter(context).card(card, notes)
 
 
 async def _read_extended(context: CommandContext) -> ResolvedCard:
@@ -51,6 +50,6 @@ async def _read_extended(context: CommandContext) -> ResolvedCard:
         session.require(
             "extendedAgentCard", "ExtendedAgentCardNotConfiguredError", "an extended card"
         )
-        check_declared(session.card.schemes, session.credentials)
+        check_declared(session.card.schemes, session.credentials, context.reference)
         value = await session.call(GET_EXTENDED_CARD, a2a_pb2.GetExtendedAgentCardRequest())
         return parse_card(context.reference, session.card.url, json.dumps(value).encode())

@@ -1,70 +1,51 @@
-"""`completion`: scripts that complete `trunkline a2a` in a shell."""
+"""Words that a shell may complete in `trunkline a2a`. The scripts are those of `trunkline`."""
 
-from collections.abc import Mapping
-from typing import Final
+import argparse
+from collections.abc import Mapping, Sequence
 
-from trunkline.cli.a2a_cli.options import OPTIONS
-from trunkline.cli.a2a_cli.parser import COMMANDS
-
-_BASH: Final = """\
-# Completion of `trunkline a2a`. Load it with: source <(trunkline a2a completion bash)
-_trunkline_a2a() {{
-  local current="${{COMP_WORDS[COMP_CWORD]}}" path="" word
-  [[ ${{COMP_WORDS[1]}} == a2a ]] || return
-  for word in "${{COMP_WORDS[@]:2:COMP_CWORD-2}}"; do
-    [[ $word == -* ]] || path="$path $word"
-  done
-  if [[ $current == -* ]]; then
-    COMPREPLY=($(compgen -W "{flags}" -- "$current"))
-    return
-  fi
-  case "${{path# }}" in
-{cases}
-  esac
-}}
-complete -o default -F _trunkline_a2a trunkline
-"""
-_ZSH: Final = "autoload -U +X bashcompinit && bashcompinit\n"
-_FISH_WORD: Final = (
-    "complete -c trunkline -n '__fish_seen_subcommand_from a2a{seen}' -f -a '{words}'"
-)
-_FISH_FLAG: Final = (
-    "complete -c trunkline -n '__fish_seen_subcommand_from a2a' -l '{name}' -d '{help}'"
-)
+from trunkline.cli.a2a_cli.parser import COMMANDS, build_parser, split_words
 
 
-def completion_script(shell: str) -> str:
-    """Return the script for `bash`, `zsh` or `fish`."""
-    if shell == "fish":
-        return _fish()
-    flags = " ".join(f"--{name}" for option in OPTIONS for name in (option.name, *option.aliases))
-    cases = "\n".join(
-        f'    "{path}") COMPREPLY=($(compgen -W "{words}" -- "$current"));;'
-        for path, words in _next_words().items()
-    )
-    script = _BASH.format(flags=f"{flags} --config --help --version --stream", cases=cases)
-    return _ZSH + script if shell == "zsh" else script
+def list_words(words: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the commands, options or values that may stand in place of the last word.
 
-
-def _next_words() -> Mapping[str, str]:
-    """Return the words that may follow the words of a command so far."""
-    following: dict[str, list[str]] = {}
-    for spec in COMMANDS:
-        for length in range(len(spec.words)):
-            words = following.setdefault(" ".join(spec.words[:length]), [])
-            if spec.words[length] not in words:
-                words.append(spec.words[length])
-    return {path: " ".join(words) for path, words in following.items()}
-
-
-def _fish() -> str:
-    lines = [
-        "# Completion of `trunkline a2a`. Load it with: trunkline a2a completion fish | source"
+    `words` follow `a2a`. Each result comes with its help.
+    """
+    *earlier, incomplete = words or [""]
+    command, rest = split_words(earlier)
+    specs = [spec for spec in COMMANDS if spec.words[: len(command)] == command]
+    is_complete = specs[0].words == command
+    # All commands have the same options, but for their own ones.
+    actions = build_parser(specs[0], {})._actions  # noqa: SLF001  argparse lists them nowhere else
+    options = {name: action for action in actions for name in action.option_strings}
+    if option := _expects_value(rest, options):
+        found = _choices(option)
+    elif incomplete.startswith("-"):
+        found = {name: action.help or "" for name, action in options.items()}
+    elif is_complete:
+        found = {}
+        for action in actions:
+            found |= {} if action.option_strings else _choices(action)
+    elif rest and not rest[0].startswith("-"):
+        found = {}
+    else:
+        found = {}
+        for spec in specs:
+            found.setdefault(spec.words[len(command)], spec.help)
+    return [
+        (word, text.replace("%%", "%"))
+        for word, text in found.items()
+        if word.startswith(incomplete)
     ]
-    for path, words in _next_words().items():
-        seen = "".join(f"; and __fish_seen_subcommand_from {word}" for word in path.split())
-        lines.append(_FISH_WORD.format(seen=seen, words=words))
-    for option in OPTIONS:
-        text = option.help.replace("'", "")
-        lines.append(_FISH_FLAG.format(name=option.name, help=text))
-    return "\n".join(lines) + "\n"
+
+
+def _expects_value(
+    words: Sequence[str], options: Mapping[str, argparse.Action]
+) -> argparse.Action | None:
+    """Return the option whose value comes after these words."""
+    option = options.get(words[-1]) if words else None
+    return option if option is not None and option.nargs != 0 else None
+
+
+def _choices(action: argparse.Action) -> dict[str, str]:
+    return {str(choice): "" for choice in action.choices or ()}

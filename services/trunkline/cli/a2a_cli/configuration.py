@@ -24,6 +24,7 @@ _BUILT_IN: Final[Mapping[str, Any]] = {
     "svc_param": [],
     "extension": [],
 }
+_SECRETS: Final = tuple(option.variable for option in OPTIONS if option.is_secret)
 
 Variables: TypeAlias = Mapping[str, str]
 
@@ -85,13 +86,25 @@ class ConfigurationSources:
     def __init__(self, environment: Variables, folder: Path, explicit: Path | None = None) -> None:
         """Read the files. `explicit` replaces the local file. CommandError: it can't be read."""
         self.home = Path(environment.get("HOME") or Path.home())
+        self.warnings: list[str] = []
+        """For the user, about the files."""
         self._sources: list[tuple[str, Variables]] = [("environment", environment)]
         local = explicit or _find_local_file(folder, self.home)
         if explicit is not None and not explicit.is_file():
             raise usage(f"--config: there is no file {explicit}")
         for file in (local, self.home / FOLDER / _FILE):
             if file is not None and file.is_file():
-                self._sources.append((str(file), read_env_file(file)))
+                variables = read_env_file(file)
+                self._sources.append((str(file), variables))
+                self._check_mode(file, variables)
+
+    def _check_mode(self, file: Path, variables: Variables) -> None:
+        """Warn of a secret in a file that others can read."""
+        secret = next((entry for entry in _SECRETS if variables.get(entry)), None)
+        if secret and file.stat().st_mode & 0o077:
+            self.warnings.append(
+                f"SECURITY WARNING: others can read {secret} in {file}; run `chmod 600 {file}`"
+            )
 
     def find(self, option: OptionSpec) -> ConfigValue | None:
         """Return an option's value and source; None if no source has it."""
@@ -115,7 +128,7 @@ class ConfigurationSources:
         if flags.get("wait") and flags.get("async"):
             raise usage("--wait and --async exclude each other")
         if flags.get("wait") and not flags.get("async"):
-            values["async"] = ConfigValue(False, "--wait")
+            values["async"] = ConfigValue(False, "--wait", "false")
         return Configuration(values)
 
 
@@ -123,7 +136,8 @@ def _flag_value(option: OptionSpec, value: Any) -> ConfigValue:  # noqa: ANN401 
     source = f"--{option.name}"
     if isinstance(value, str):
         return ConfigValue(option.parse(value, source), source, value)
-    return ConfigValue(value, source, str(value))
+    text = ", ".join(value) if isinstance(value, list) else str(value).lower()
+    return ConfigValue(value, source, text)
 
 
 def _find_local_file(folder: Path, home: Path) -> Path | None:
@@ -159,16 +173,21 @@ def read_env_file(path: Path) -> dict[str, str]:
 
 
 def describe_values(configuration: Configuration) -> list[dict[str, Any]]:
-    """Return the name, value and source of each option, without secrets."""
+    """Return the name, value and source of each option, without secrets.
+
+    `text` is the value as a user would write it.
+    """
     rows = []
     for key, entry in configuration.values.items():
         option = BY_KEY[key]
         value = entry.value
+        text = entry.text or option.default
         if option.is_secret and value:
-            value = "[redacted]"
+            value = text = "[redacted]"
         if key == "svc_param":
-            value = [f"{text.partition(':')[0]}:[redacted]" for text in value]
+            value = [f"{param.partition(':')[0]}:[redacted]" for param in value]
+            text = ", ".join(value)
         if value is None and option.default:
             value = option.default
-        rows.append({"name": option.name, "value": value, "source": entry.source})
+        rows.append({"name": option.name, "value": value, "source": entry.source, "text": text})
     return rows

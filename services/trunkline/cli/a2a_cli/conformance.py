@@ -10,7 +10,11 @@ from trunkline.cli.a2a_cli.output import ResultPrinter
 from trunkline.cli.a2a_cli.session import CommandContext, open_session
 
 _SCRIPT: Final = "run_tck.py"
-_HINT: Final = "clone github.com/a2aproject/a2a-tck, run `uv sync` there, and give it by --tck"
+_HINT: Final = (
+    "clone the branch for A2A 1.0 of github.com/a2aproject/a2a-tck, run `uv sync` there, and give "
+    "it by --tck"
+)
+_HOST_FLAG: Final = "--sut-host"
 
 
 async def check_agent(context: CommandContext, tck: str, level: str) -> None:
@@ -25,9 +29,11 @@ async def check_agent(context: CommandContext, tck: str, level: str) -> None:
     script = (context.console.folder / folder).expanduser() / _SCRIPT
     if not script.is_file():
         raise usage(f"--tck: {script} does not exist", _HINT)
+    if _HOST_FLAG not in await asyncio.to_thread(script.read_text, "utf-8"):
+        raise usage(f"--tck: {script} is not the TCK for A2A 1.0", _HINT)
     async with open_session(context) as session:
         origin = session.card.url.partition("/.well-known/")[0] or session.interface.url
-    arguments = (str(script), "--sut-host", origin, "--level", level)
+    arguments = (str(script), _HOST_FLAG, origin, "--level", level)
     context.note(f"running {' '.join(arguments)}")
     process = await asyncio.create_subprocess_exec(
         _python_of(script.parent),

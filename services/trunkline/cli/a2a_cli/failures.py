@@ -13,6 +13,7 @@ from trunkline.errors import (
     PeerTimeoutError,
     PeerUnavailableError,
     TrunklineError,
+    UnsupportedOperationError,
 )
 from trunkline_bridge.client.errors import RpcError, ServerBusyError
 
@@ -135,6 +136,8 @@ def to_failure(error: Exception, *, has_credentials: bool = False, login: str = 
         case PeerRefusedError():
             wire_code = _wire_code(error) if isinstance(error, RpcError) else error.refusal or None
             return CommandError(LocalCode.INTERNAL, error.problem, _DEBUG_HINT, wire_code)
+        case UnsupportedOperationError():
+            return CommandError(_A2A_NAMES[error.reason], str(error), None, error.reason)
         case ConfigurationError() | InvalidArgumentError():
             return usage(str(error))
         case TrunklineError():

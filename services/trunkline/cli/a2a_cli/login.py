@@ -3,7 +3,6 @@
 import asyncio
 from datetime import UTC, datetime
 
-from trunkline.cli.a2a_cli.card import CardResolver
 from trunkline.cli.a2a_cli.failures import CommandError, LocalCode
 from trunkline.cli.a2a_cli.oauth import OAuthClient
 from trunkline.cli.a2a_cli.output import ResultPrinter
@@ -27,7 +26,7 @@ async def log_in(context: CommandContext, *, scheme_name: str, flow: str, scopes
     console, configuration = context.console, context.configuration
     console.add_secrets(configuration.secrets)
     async with context.anonymous_http() as http:
-        card = await CardResolver(http, console.folder).resolve(context.reference)
+        card = await context.card_resolver(http).resolve(context.reference)
         schemes = [
             scheme
             for scheme in card.schemes

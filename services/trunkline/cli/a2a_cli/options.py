@@ -107,7 +107,7 @@ OPTIONS: Final = (
         kind="list", metavar="BINDING", default="the order of the card",
     ),
     OptionSpec(
-        "a2a-version", "The protocol version to signal.",
+        "a2a-version", "The protocol version to signal: 1.x, or 0.3, which must be asked for.",
         metavar="VERSION", default="the highest that both support, at least 1.0",
     ),
     OptionSpec(

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from trunkline.cli.a2a_cli.card import ResolvedCard
 from trunkline.cli.a2a_cli.session import CommandContext
 from trunkline.cli.a2a_cli.text_format import (
     TERMINAL_STATES,
@@ -15,7 +16,8 @@ from trunkline.cli.a2a_cli.text_format import (
 from trunkline.cli.a2a_cli.waiting import TaskProgress
 from trunkline_bridge.versions.json_values import Json
 
-_SUCCESS: Final = "TASK_STATE_COMPLETED"
+_COMPLETED: Final = "TASK_STATE_COMPLETED"
+CANCELED: Final = "TASK_STATE_CANCELED"
 
 
 class ResultPrinter:
@@ -24,15 +26,15 @@ class ResultPrinter:
     def __init__(self, context: CommandContext) -> None:
         self._console = context.console
         self._is_json = context.configuration.is_json
-        self._agent = context.reference
+        self._target = context.target
         self._text = TextFormat(
-            context.reference, is_verbose=bool(context.configuration.get("verbose"))
+            context.target, is_verbose=bool(context.configuration.get("verbose"))
         )
 
-    def task(self, task: Json, *, has_history: bool = False) -> None:
-        """Print a task, and warn if it did not complete."""
+    def task(self, task: Json, *, has_history: bool = False, wanted: str = _COMPLETED) -> None:
+        """Print a task, and warn if it ended in another state than the one that was wanted."""
         self._print(task, self._text.task(task, has_history=has_history))
-        self._warn_about(task)
+        self._warn_about(task, wanted)
 
     def response(self, response: Json) -> None:
         """Print a SendMessageResponse."""
@@ -48,13 +50,13 @@ class ResultPrinter:
         """Repeat the identifiers and the state as text. JSON has them in its last event."""
         if not self._is_json and progress.task_id:
             ids = (progress.task_id, progress.context_id, progress.state)
-            text = task_fields(*ids) + resume_command(self._agent, *ids)
+            text = task_fields(*ids) + resume_command(self._target, *ids)
             self._console.write_text(text)
         self._warn_about({"status": {"state": progress.state}})
 
-    def card(self, card: Json, notes: Mapping[str, str]) -> None:
+    def card(self, card: ResolvedCard, notes: Mapping[str, str]) -> None:
         """Print an agent card. As JSON, `notes` go to stderr."""
-        self._print(card, self._text.card(card, notes))
+        self._print(card.value, self._text.card(card, notes))
         if self._is_json:
             for label, value in notes.items():
                 self._console.warn(f"{label}: {value}")
@@ -91,10 +93,11 @@ class ResultPrinter:
         else:
             self._console.write_text(text)
 
-    def _warn_about(self, task: Json) -> None:
+    def _warn_about(self, task: Json, wanted: str = _COMPLETED) -> None:
         status = task.get("status")
         state = str(status.get("state", "")) if isinstance(status, dict) else ""
-        if state in TERMINAL_STATES and state != _SUCCESS:
-            self._console.warn(f"warning: the task did not complete: {state}")
+        if state in TERMINAL_STATES and state != wanted:
+            problem = "did not complete" if wanted == _COMPLETED else "was not canceled"
+            self._console.warn(f"warning: the task {problem}: {state}")
         elif state.endswith("_REQUIRED"):
             self._console.warn(f"warning: the task waits for you: {state}")

@@ -245,7 +245,7 @@ def parse_arguments(argv: Sequence[str], effective: Mapping[str, str]) -> Parsed
         HelpRequest: the user wants help.
         CommandError: the arguments are wrong.
     """
-    words, rest = _split_words(argv)
+    words, rest = split_words(argv)
     if words not in _BY_WORDS:
         wants_help = not rest or "-h" in rest or "--help" in rest
         if words and wants_help and any(spec.words[: len(words)] == words for spec in COMMANDS):
@@ -254,7 +254,7 @@ def parse_arguments(argv: Sequence[str], effective: Mapping[str, str]) -> Parsed
             raise HelpRequest(format_help((), effective))
         name = " ".join(words) or (rest[0] if rest else "")
         raise usage(f"there is no command {name!r}" if name else "no command is given", _SEE_HELP)
-    parser = _build_parser(_BY_WORDS[words], effective)
+    parser = build_parser(_BY_WORDS[words], effective)
     namespace = parser.parse_args(rest)
     values = vars(namespace)
     flags = {option.key: values.pop(option.key) for option in OPTIONS if option.key in values}
@@ -268,8 +268,8 @@ def parse_arguments(argv: Sequence[str], effective: Mapping[str, str]) -> Parsed
 _SEE_HELP: Final = f"see {PROGRAM} --help"
 
 
-def _split_words(argv: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
-    """Return the words of the command, and the other arguments. Options may come before."""
+def split_words(argv: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
+    """Return the words of the command so far, and the other arguments. Options may come before."""
     takes_value = {
         flag for option in OPTIONS if option.kind != "flag" for flag in _flags_of(option)
     } | {"--config"}
@@ -305,7 +305,7 @@ def format_help(words: tuple[str, ...], effective: Mapping[str, str]) -> str:
         CommandError: there is no such command.
     """
     if spec := _BY_WORDS.get(words):
-        return _build_parser(spec, effective).format_help()
+        return build_parser(spec, effective).format_help()
     members = [spec for spec in COMMANDS if spec.words[: len(words)] == words]
     if not members:
         raise usage(f"there is no command {' '.join(words)!r}", _SEE_HELP)
@@ -321,7 +321,8 @@ def format_help(words: tuple[str, ...], effective: Mapping[str, str]) -> str:
     return parser.format_help()
 
 
-def _build_parser(spec: CommandSpec, effective: Mapping[str, str]) -> argparse.ArgumentParser:
+def build_parser(spec: CommandSpec, effective: Mapping[str, str]) -> argparse.ArgumentParser:
+    """Return the parser of a command's arguments. `effective`: see `parse_arguments`."""
     parser = _Parser(prog=" ".join((PROGRAM, *spec.words)), description=spec.help)
     spec.add_arguments(parser)
     _add_options(parser, effective)
@@ -345,7 +346,10 @@ def _add_options(parser: argparse.ArgumentParser, effective: Mapping[str, str]) 
                 *_flags_of(option), action="append", metavar=option.metavar, **common
             )
         else:
-            group.add_argument(*_flags_of(option), metavar=option.metavar, **common)
+            choices = option.choices or None
+            group.add_argument(
+                *_flags_of(option), metavar=option.metavar, choices=choices, **common
+            )
     group.add_argument(
         "--config",
         metavar="FILE",

@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from trunkline.cli.a2a_cli.completion import completion_script
 from trunkline.cli.a2a_cli.configuration import (
     ConfigurationSources,
     describe_values,
 )
 from trunkline.cli.a2a_cli.console import Console, DebugLog
 from trunkline.cli.a2a_cli.failures import CommandError, StandardExit, to_failure, usage
-from trunkline.cli.a2a_cli.options import OPTIONS
+from trunkline.cli.a2a_cli.options import BY_KEY, OPTIONS
 from trunkline.cli.a2a_cli.output import ResultPrinter
 from trunkline.cli.a2a_cli.parser import HelpRequest, ParsedCommand, parse_arguments
 from trunkline.cli.a2a_cli.session import CommandContext
@@ -49,6 +48,9 @@ async def run(argv: Sequence[str], console: Console) -> int:
             console.write_text(f"{_version()}\n")
             return StandardExit.OK
         sources = ConfigurationSources(console.environment, console.folder, _config_file(argv))
+        is_json = is_json or _wants_json_by_file(argv, sources)
+        for warning in sources.warnings:
+            console.warn(warning)
         command = parse_arguments(argv, _effective(sources))
         if getattr(command.arguments, "version", False):
             console.write_text(f"{_version()}\n")
@@ -101,7 +103,9 @@ async def _dispatch(command: ParsedCommand, context: CommandContext) -> None:
         case ("config", "show"):
             _show_configuration(context)
         case ("completion",):
-            context.console.write_text(completion_script(arguments.shell))
+            from trunkline.cli.completion import SCRIPTS
+
+            context.console.write_text(f"{SCRIPTS[arguments.shell].strip()}\n")
         case _:
             await _special(command, context)
 
@@ -166,10 +170,9 @@ async def _push_config(action: str, arguments: Namespace, context: CommandContex
 
 def _show_configuration(context: CommandContext) -> None:
     rows = describe_values(context.configuration)
-    fields: list[tuple[str, object]] = []
-    for row in rows:
-        value = "" if row["value"] is None else row["value"]
-        fields.append((row["name"], f"{value} ({row['source']})"))
+    fields: list[tuple[str, object]] = [
+        (row["name"], f"{row.pop('text')} ({row['source']})".lstrip()) for row in rows
+    ]
     ResultPrinter(context).fields({"settings": rows}, fields)
 
 
@@ -226,6 +229,16 @@ def _wants_json(argv: Sequence[str], console: Console) -> bool:
     """Return whether failures before the configuration is known are to be printed as JSON."""
     flag = _flag_text(argv, "-o", "--output") or ("json" if "-ojson" in argv else "")
     return (flag or console.environment.get("A2ACLI_OUTPUT", "")) == "json"
+
+
+def _wants_json_by_file(argv: Sequence[str], sources: ConfigurationSources) -> bool:
+    if _flag_text(argv, "-o", "--output") or "-otext" in argv:
+        return False
+    try:
+        found = sources.find(BY_KEY["output"])
+    except CommandError:
+        return False
+    return found is not None and found.value == "json"
 
 
 def _version() -> str:

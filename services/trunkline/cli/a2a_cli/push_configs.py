@@ -14,6 +14,7 @@ from trunkline.cli.a2a_cli.output import ResultPrinter
 from trunkline.cli.a2a_cli.session import AgentSession, CommandContext, open_session
 from trunkline.cli.a2a_cli.waiting import TaskProgress
 from trunkline.v1 import push_notification_pb2
+from trunkline_bridge.client.json_reader import parse_stream_response
 from trunkline_bridge.client.operations import (
     CREATE_PUSH_CONFIG,
     DELETE_PUSH_CONFIG,
@@ -22,6 +23,7 @@ from trunkline_bridge.client.operations import (
 )
 from trunkline_bridge.protocol import NOTIFICATION_TOKEN_HEADER
 from trunkline_bridge.versions.json_values import Json
+from trunkline_bridge.versions.v1_0.json_writer import stream_response_json
 
 _MAX_HEAD_BYTES: Final = 64 * 1024
 _MAX_BODY_BYTES: Final = 16 * 1024 * 1024
@@ -89,7 +91,8 @@ def _print_config(context: CommandContext, config: Json) -> None:
 async def listen(context: CommandContext, address: str, *, token: str, count: int | None) -> None:
     """Receive notifications and print each; stop after `count`, or by a signal.
 
-    A post without the token is refused. Each notification is a StreamResponse, printed as it came.
+    A post without the token is refused. Each notification is a StreamResponse, printed as it came;
+    that of an agent of v0.3 is converted.
 
     Raises:
         CommandError: the address can't be used.
@@ -158,6 +161,9 @@ class _Receiver:
             return "401 Unauthorized"
         try:
             event = json.loads(body)
+            if isinstance(event, dict) and "kind" in event:
+                # Of an agent of v0.3, which posts the task itself.
+                event = stream_response_json(parse_stream_response(event))
         except (ValueError, RecursionError):
             event = None
         if not isinstance(event, dict):

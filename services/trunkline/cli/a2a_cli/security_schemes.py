@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from trunkline.cli.a2a_cli.configuration import Configuration
-from trunkline.cli.a2a_cli.failures import CommandError, LocalCode, usage
+from trunkline.cli.a2a_cli.failures import CommandError, LocalCode
 from trunkline_bridge.versions.json_values import Json
 
 SchemeKind = Literal["api key", "bearer", "oauth2", "openid", "mtls", "other"]
@@ -16,6 +16,14 @@ _V1_MEMBERS: Final[Mapping[str, SchemeKind]] = {
     "openIdConnectSecurityScheme": "openid",
     "mtlsSecurityScheme": "mtls",
 }
+# The `type` of v0.3's schemes, which have no member for it.
+_V0_3_TYPES: Final[Mapping[str, SchemeKind]] = {
+    "apiKey": "api key",
+    "oauth2": "oauth2",
+    "openIdConnect": "openid",
+    "mutualTLS": "mtls",
+}
+_NOT_SENT: Final = "warning: the agent's card declares no scheme for {0}, so yours is not sent"
 # The schemes of tokens that travel as `Authorization: Bearer`.
 _TOKEN_KINDS: Final = frozenset({"bearer", "oauth2", "openid"})
 
@@ -60,7 +68,9 @@ def _parse_scheme(name: str, scheme: Json) -> DeclaredScheme:
     for member, kind in _V1_MEMBERS.items():
         if isinstance(scheme.get(member), dict):
             return DeclaredScheme(name, kind, scheme[member])
-    http = scheme.get("httpAuthSecurityScheme")
+    if (v0_3_kind := _V0_3_TYPES.get(str(scheme.get("type")))) is not None:
+        return DeclaredScheme(name, v0_3_kind, scheme)
+    http = scheme if scheme.get("type") == "http" else scheme.get("httpAuthSecurityScheme")
     if isinstance(http, dict):
         is_bearer = str(http.get("scheme", "")).lower() == "bearer"
         return DeclaredScheme(name, "bearer" if is_bearer else "other", http)
@@ -86,27 +96,20 @@ def build_credentials(
 ) -> Credentials:
     """Return the credentials of the flags, else the stored token, by the card's schemes.
 
-    Raises:
-        CommandError: an API key was given, but the card has no place for it.
+    A credential that the card declares no scheme for is not sent, and there is a warning.
     """
     credentials = Credentials()
     token = configuration.text("bearer")
     accepts_token = any(scheme.takes_token for scheme in schemes)
-    if token:
-        credentials.headers["authorization"] = f"Bearer {token}"
-        if not accepts_token:
-            credentials.warnings.append(
-                "warning: the agent's card declares no scheme for a bearer token; it is sent anyway"
-            )
-    elif stored_token and accepts_token:
-        credentials.headers["authorization"] = f"Bearer {stored_token}"
+    if accepts_token and (token or stored_token):
+        credentials.headers["authorization"] = f"Bearer {token or stored_token}"
+    elif token:
+        credentials.warnings.append(_NOT_SENT.format("a bearer token"))
     if key := configuration.text("api_key"):
         scheme = next((scheme for scheme in schemes if scheme.kind == "api key"), None)
         if scheme is None or not scheme.parameter:
-            raise usage(
-                "the agent's card declares no API key, so --api-key has no place to go",
-                describe_login(schemes, configuration.text("agent_card")),
-            )
+            credentials.warnings.append(_NOT_SENT.format("an API key"))
+            return credentials
         match scheme.location:
             case "query":
                 credentials.query[scheme.parameter] = key
@@ -117,21 +120,17 @@ def build_credentials(
     return credentials
 
 
-def check_declared(schemes: list[DeclaredScheme], credentials: Credentials) -> None:
-    """Check that a credential may go to the agent's extended card.
+def check_declared(schemes: list[DeclaredScheme], credentials: Credentials, agent: str) -> None:
+    """Check that there is a credential for the agent's extended card. `agent` is for the hint.
 
     Raises:
-        CommandError: there is none, or the card declares no scheme that takes it.
+        CommandError: there is none that the card declares a scheme for.
     """
     if credentials.is_empty:
         raise CommandError(
-            LocalCode.CREDENTIALS_MISSING, "the extended card needs credentials", None
-        )
-    is_token = "authorization" in credentials.headers
-    if is_token and not any(scheme.takes_token for scheme in schemes):
-        raise CommandError(
-            LocalCode.AUTH_FAILED,
-            "the card declares no scheme for a bearer token, so none is sent for its extended card",
+            LocalCode.CREDENTIALS_MISSING,
+            "the extended card needs credentials by a scheme of the public card",
+            describe_login(schemes, agent) or None,
         )
 
 

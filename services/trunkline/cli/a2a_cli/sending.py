@@ -16,6 +16,7 @@ from trunkline.cli.a2a_cli.waiting import (
     stream_turn,
     time_limit,
 )
+from trunkline_bridge.client.errors import RpcError
 from trunkline_bridge.client.operations import SEND_MESSAGE
 from trunkline_bridge.versions.json_values import Json
 
@@ -55,9 +56,16 @@ async def send_and_wait(
 ) -> Json:
     """Send a message and return the response once its task ended or asks for input."""
     if session.card.declares(_STREAMING):
-        async with aclosing(stream_turn(session, request, progress)) as events:
-            async for event in events:
-                session.context.note(f"event: {', '.join(event)}")
+        try:
+            async with aclosing(stream_turn(session, request, progress)) as events:
+                async for event in events:
+                    session.context.note(f"event: {', '.join(event)}")
+        except RpcError as error:
+            # The agent ended the stream with an error; the task tells what became of the turn.
+            if not progress.task_id:
+                raise
+            session.context.console.warn(f"warning: the stream failed ({error}); polling the task")
+            return {"task": await poll_task(session, progress.task_id, progress)}
     else:
         # The response to a message for a task that asks for input may still have its old state,
         # unless the agent answers at the end of the turn.
@@ -87,7 +95,6 @@ async def _send_only(
 
 def _announce(context: CommandContext, task_id: str) -> None:
     """Print the id of the task as soon as it is known, so that an interruption does not lose it."""
-    agent = shlex.quote(context.reference)
     # The id is the agent's: it must not become a command of the user's shell.
-    command = f"{PROGRAM} task get --agent-card {agent} --wait {shlex.quote(task_id)}"
+    command = f"{PROGRAM} task get {context.target} --wait {shlex.quote(task_id)}"
     context.console.warn(f"task {task_id}; `{command}` follows it")

@@ -1,6 +1,7 @@
 """A session with one agent: its card, the selected interface, and the A2A client."""
 
 import asyncio
+import shlex
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from google.protobuf.message import Message
 
 from trunkline.cli.a2a_cli.card import CardResolver, ResolvedCard
+from trunkline.cli.a2a_cli.card_cache import CardCache
 from trunkline.cli.a2a_cli.configuration import Configuration, ConfigurationSources
 from trunkline.cli.a2a_cli.console import Console, DebugLog
 from trunkline.cli.a2a_cli.failures import (
@@ -28,20 +30,30 @@ from trunkline.cli.a2a_cli.security_schemes import (
 )
 from trunkline.cli.a2a_cli.token_store import TokenStore
 from trunkline.client.breaker import BreakerSettings
+from trunkline.errors import ConfigurationError
 from trunkline.network import is_this_machine
 from trunkline_bridge.client.a2a_client import A2AClient
 from trunkline_bridge.client.http import HttpClient
 from trunkline_bridge.client.interfaces import (
+    ClientVersion,
     Interface,
     InterfaceSelector,
     ProtocolBinding,
     parse_host,
+    parse_version,
 )
 from trunkline_bridge.client.operations import RemoteOperation
 from trunkline_bridge.client.settings import RemoteSettings
 from trunkline_bridge.client.tls import ClientTls
 from trunkline_bridge.client.transport import CALL_TIMEOUT_S, CallOptions
-from trunkline_bridge.protocol import EXTENSIONS_HEADER, RESUME_EXTENSION, V1_0, VERSION_HEADER
+from trunkline_bridge.protocol import (
+    EXTENSIONS_HEADER,
+    LEGACY_EXTENSIONS_HEADER,
+    RESUME_EXTENSION,
+    V0_3,
+    V1_0,
+    VERSION_HEADER,
+)
 from trunkline_bridge.versions.json_values import Json
 
 if TYPE_CHECKING:
@@ -52,6 +64,7 @@ STREAM_IDLE_S: Final = 120.0
 _MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
 # A circuit breaker that never opens: each command is one attempt.
 _NO_BREAKER: Final = BreakerSettings(failures=1_000_000_000)
+_OLDER_HINT: Final = f"it offers an older version; if you want that, add --a2a-version {V0_3}"
 _BINDINGS: Final[Mapping[str, ProtocolBinding]] = {
     "jsonrpc": ProtocolBinding.JSONRPC,
     "json-rpc": ProtocolBinding.JSONRPC,
@@ -74,6 +87,26 @@ class CommandContext:
     def reference(self) -> str:
         """The agent, as the user named it."""
         return self.configuration.text("agent_card")
+
+    @property
+    def target(self) -> str:
+        """The flags that name the agent, and an older version of A2A, in a command for a shell."""
+        flags = f"--agent-card {shlex.quote(self.reference)}" if self.reference else "--agent-card "
+        version = self.configuration.text("a2a_version")
+        return f"{flags} --a2a-version {version}" if version.startswith(V0_3) else flags
+
+    def card_resolver(self, http: HttpClient, *, is_validated: bool = False) -> CardResolver:
+        """Return the reader of cards, with their cache."""
+        # A card whose server was not verified must not reach commands that verify it.
+        is_cached = not self.configuration.get("insecure")
+        cache = CardCache(self.sources.home) if is_cached else None
+        return CardResolver(
+            http,
+            self.console.folder,
+            cache,
+            is_validated=is_validated,
+            version=select_version(self.configuration),
+        )
 
     @property
     def observer(self) -> DebugLog | None:
@@ -155,11 +188,11 @@ async def open_session(context: CommandContext) -> AsyncIterator[AgentSession]:
     Raises:
         CommandError: the card or the interface can't be used.
     """
-    configuration, console = context.configuration, context.console
+    configuration = context.configuration
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(context.anonymous_http())
-        card = await CardResolver(http, console.folder).resolve(context.reference)
-        interface = select_interface(card, configuration.get("transport"))
+        card = await context.card_resolver(http).resolve(context.reference)
+        interface = select_interface(card, configuration)
         context.note(f"selected {interface.binding} {interface.version} at {interface.url}")
         token = await find_token(context, card, http)
         credentials = build_credentials(configuration, card.schemes, stored_token=token)
@@ -186,7 +219,7 @@ async def open_session(context: CommandContext) -> AsyncIterator[AgentSession]:
         )
         try:
             yield session
-        except (CommandError, TimeoutError):
+        except (CommandError, TimeoutError, BrokenPipeError):
             raise
         except Exception as error:
             raise session.failure(error) from error
@@ -198,33 +231,56 @@ def _build_ssl_context(tls: ClientTls) -> ssl.SSLContext:
     return tls.ssl_context()
 
 
-def select_interface(card: ResolvedCard, preferred: list[str]) -> Interface:
-    """Return the first preferred interface that the card has, else the card's first.
+def select_version(configuration: Configuration) -> ClientVersion:
+    """Return the version of the interface to call: 1.0, or 0.3 if the user asks for it.
+
+    Raises:
+        CommandError: the user asks for another version.
+    """
+    wanted = configuration.text("a2a_version") or V1_0
+    if wanted.startswith("1."):
+        return V1_0
+    # Cards of v0.3 also have a patch number.
+    if wanted == V0_3 or wanted.startswith(f"{V0_3}."):
+        return V0_3
+    raise CommandError(
+        "VersionNotSupportedError",
+        f"version {wanted} is not supported; 1.x is, and {V0_3} if it is asked for",
+    )
+
+
+def select_interface(card: ResolvedCard, configuration: Configuration) -> Interface:
+    """Return the first preferred interface of the wanted version, else the card's first of it.
 
     Raises:
         CommandError: none is supported, or a name is no binding.
     """
+    version = select_version(configuration)
     names = []
-    for text in preferred:
+    for text in configuration.get("transport"):
         binding = _BINDINGS.get(text.lower())
         if binding is None:
             raise usage(f"--transport: {text!r} is none of JSONRPC, HTTP+JSON, GRPC")
         names.append(binding)
-    offered = card.parsed.supported_interfaces
+    offered = card.interfaces
     hosts = {parse_host(interface.url) for interface in offered}
     choices: list[tuple[ProtocolBinding, ...]] = [*((name,) for name in names), ()]
     for bindings in choices:
-        selector = InterfaceSelector(card.url, hosts, bindings, (V1_0,))
+        selector = InterfaceSelector(card.url, hosts, bindings, (version,))
         try:
             return selector.select(offered)
-        except ValueError as error:
+        except (ValueError, ConfigurationError) as error:
+            # The second: the agent has interfaces, but not of this binding and version.
             problem = str(error)
-    versions = {interface.protocol_version for interface in offered}
-    if not any(version.startswith("1.") for version in versions):
+    versions = [interface.protocol_version for interface in offered] or ["none is declared"]
+    parsed = {parse_version(text) for text in versions}
+    if version not in parsed:
+        is_older = V0_3 in parsed
+        name = "1.x" if version == V1_0 else version
         raise CommandError(
             "VersionNotSupportedError",
-            f"the agent offers no version from 1.0 on: {', '.join(versions) or 'none is declared'}",
-            "`trunkline ask` and `trunkline join` also speak 0.3",
+            f"the agent offers no version {name} of A2A: {', '.join(dict.fromkeys(versions))}",
+            _OLDER_HINT if is_older else "`card get` shows what it declares",
         )
     raise CommandError(LocalCode.CARD_INVALID, problem)
 
@@ -282,15 +338,12 @@ def _call_options(configuration: Configuration, card: ResolvedCard) -> CallOptio
     """Return the version, the extensions and the service parameters of each request.
 
     Raises:
-        CommandError: a version below 1.0 is wanted, or a required extension is not declared.
+        CommandError: the version is not supported, or a required extension is not declared.
     """
     headers: dict[str, str] = dict(configuration.service_params())
-    version = configuration.text("a2a_version") or V1_0
-    if not version.startswith("1."):
-        raise CommandError(
-            "VersionNotSupportedError", f"version {version} is not supported; 1.0 is the lowest"
-        )
-    headers[VERSION_HEADER] = version
+    version = select_version(configuration)
+    is_older = version == V0_3
+    headers[VERSION_HEADER] = V0_3 if is_older else configuration.text("a2a_version") or version
     declared: list[str] = [*configuration.get("extension")]
     required = card.required_extensions
     if RESUME_EXTENSION in required:
@@ -302,7 +355,8 @@ def _call_options(configuration: Configuration, card: ResolvedCard) -> CallOptio
             f"if you follow it, declare it: --extension {missing[0]}",
         )
     if declared:
-        headers[EXTENSIONS_HEADER] = ",".join(dict.fromkeys(declared))
+        name = LEGACY_EXTENSIONS_HEADER if is_older else EXTENSIONS_HEADER
+        headers[name] = ",".join(dict.fromkeys(declared))
     return CallOptions(headers=tuple(headers.items()))
 
 

@@ -13,7 +13,7 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.artifacts.references import sanitize_filename
 from trunkline.cli.a2a_cli.console import pretty
 from trunkline.cli.a2a_cli.failures import CommandError, LocalCode, usage
-from trunkline.cli.a2a_cli.output import ResultPrinter
+from trunkline.cli.a2a_cli.output import CANCELED, ResultPrinter
 from trunkline.cli.a2a_cli.session import AgentSession, CommandContext, open_session
 from trunkline.cli.a2a_cli.text_format import artifact_parts, decode_raw
 from trunkline.cli.a2a_cli.waiting import (
@@ -23,10 +23,22 @@ from trunkline.cli.a2a_cli.waiting import (
     poll_task,
     time_limit,
 )
+from trunkline.errors import (
+    PeerProtocolError,
+    PeerRefusedError,
+    PeerTimeoutError,
+    PeerUnavailableError,
+)
 from trunkline.v1 import task_pb2
 from trunkline_bridge.client.operations import CANCEL_TASK, LIST_TASKS
 from trunkline_bridge.versions.json_values import Json
 
+_PEER_ERRORS: Final = (
+    PeerUnavailableError,
+    PeerTimeoutError,
+    PeerProtocolError,
+    PeerRefusedError,
+)
 _STATE_PREFIX: Final = "TASK_STATE_"
 
 
@@ -55,9 +67,9 @@ async def cancel(context: CommandContext, task_id: str) -> None:
             if failure.code != "TaskNotCancelableError":
                 raise
             task = await get_task(session, task_id)
-            if task.get("status", {}).get("state") != "TASK_STATE_CANCELED":
+            if task.get("status", {}).get("state") != CANCELED:
                 raise
-        ResultPrinter(context).task(task)
+        ResultPrinter(context).task(task, wanted=CANCELED)
 
 
 async def list_tasks(
@@ -112,31 +124,40 @@ async def subscribe(context: CommandContext, task_id: str, *, is_stream: bool) -
 
 
 async def download(context: CommandContext, task_id: str, folder: Path) -> None:
-    """Save the parts of a task's artifacts in a folder, under unused names; print the paths."""
+    """Save the parts of a task's artifacts in a folder, under unused names; print the paths.
+
+    Raises:
+        CommandError: a part can't be saved; the other parts are.
+    """
     folder = context.console.folder / folder
     async with open_session(context) as session:
         task = await get_task(session, task_id)
-        rows = []
+        paths: list[Path] = []
+        failures: list[CommandError] = []
         try:
             await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
             for artifact, part in artifact_parts(task):
-                path = await _save(session, artifact, part, folder)
-                rows.append({"artifactId": artifact.get("artifactId", ""), "path": str(path)})
+                try:
+                    paths.append(await _save(session, artifact, part, folder))
+                except CommandError as failure:
+                    failures.append(failure)
         except OSError as error:
             raise CommandError(
                 LocalCode.INTERNAL, f"{folder} can't be written: {error.strerror}"
             ) from error
+        # A2A has no type for saved files: the task is the result, and the paths are diagnostics.
+        if failures or context.configuration.is_json:
+            for path in paths:
+                context.console.warn(f"saved {path}")
+        if failures:
+            raise failures[0]
         fields: list[tuple[str, object]] = [
             ("Task", task_id),
             ("Context", task.get("contextId", "")),
             ("State", task.get("status", {}).get("state", "")),
-            *(("Saved", row["path"]) for row in rows),
+            *(("Saved", path) for path in paths),
         ]
-        # A2A has no type for saved files: the task is the result, and the paths are diagnostics.
         ResultPrinter(context).fields(task, fields)
-        if context.configuration.is_json:
-            for row in rows:
-                context.console.warn(f"saved {row['path']}")
 
 
 async def _save(session: AgentSession, artifact: Json, part: Json, folder: Path) -> Path:
@@ -157,6 +178,12 @@ async def _save(session: AgentSession, artifact: Json, part: Json, folder: Path)
             async with aclosing(_download(session, url)) as pieces:
                 async for piece in pieces:
                     file.write(piece)
+    except _PEER_ERRORS as error:
+        path.unlink(missing_ok=True)
+        failure = session.failure(error)
+        # The file may be elsewhere than the agent.
+        failure.message, failure.hint = f"{url} can't be fetched: {error.problem}", None
+        raise failure from error
     except BaseException:
         path.unlink(missing_ok=True)
         raise

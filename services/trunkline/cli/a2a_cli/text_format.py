@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from trunkline.cli.a2a_cli.card import ResolvedCard
 from trunkline.cli.a2a_cli.console import pretty
 from trunkline.printable import escape_controls
 from trunkline_bridge.versions.json_values import Json
@@ -41,24 +42,22 @@ def task_fields(task_id: str, context_id: str, state: str) -> str:
     )
 
 
-def resume_command(agent: str, task_id: str, context_id: str, state: str) -> str:
+def resume_command(target: str, task_id: str, context_id: str, state: str) -> str:
     """Return the field with the command that continues a task; empty while it works."""
     # The ids are the agent's: they must not become commands of the user's shell.
-    agent, task_id, context_id = (
-        shlex.quote(text) if text else "" for text in (agent, task_id, context_id)
-    )
-    target = f"{PROGRAM} send --agent-card {agent}"
+    task_id, context_id = (shlex.quote(text) if text else "" for text in (task_id, context_id))
+    send = f"{PROGRAM} send {target}"
     if state == "TASK_STATE_AUTH_REQUIRED":
-        command = f"{PROGRAM} task get --agent-card {agent} --wait {task_id}"
+        command = f"{PROGRAM} task get {target} --wait {task_id}"
         return field_line("Wait", command) + field_line(
-            "Resume", f'{target} --task-id {task_id} "<reply>"'
+            "Resume", f'{send} --task-id {task_id} "<reply>"'
         )
     if state in INTERRUPTED_STATES:
-        return field_line("Resume", f'{target} --task-id {task_id} "<reply>"')
+        return field_line("Resume", f'{send} --task-id {task_id} "<reply>"')
     if state in TERMINAL_STATES and context_id:
-        return field_line("Continue", f'{target} --context-id {context_id} "<message>"')
+        return field_line("Continue", f'{send} --context-id {context_id} "<message>"')
     if task_id and state not in TERMINAL_STATES:
-        command = f"{PROGRAM} task get --agent-card {agent} --wait {task_id}"
+        command = f"{PROGRAM} task get {target} --wait {task_id}"
         return field_line("Wait", command)
     return ""
 
@@ -66,9 +65,9 @@ def resume_command(agent: str, task_id: str, context_id: str, state: str) -> str
 class TextFormat:
     """Renders results and events as text."""
 
-    def __init__(self, agent: str, *, is_verbose: bool) -> None:
-        """`agent` is the reference for commands to copy."""
-        self._agent = agent
+    def __init__(self, target: str, *, is_verbose: bool) -> None:
+        """`target` are the flags that name the agent, for commands to copy."""
+        self._target = target
         self._is_verbose = is_verbose
 
     def task(self, task: Json, *, has_history: bool = False) -> str:
@@ -77,7 +76,7 @@ class TextFormat:
         state = str(status.get("state", "TASK_STATE_UNSPECIFIED"))
         task_id, context_id = str(task.get("id", "")), str(task.get("contextId", ""))
         text = task_fields(task_id, context_id, state)
-        text += resume_command(self._agent, task_id, context_id, state)
+        text += resume_command(self._target, task_id, context_id, state)
         for artifact in _objects(task.get("artifacts")):
             text += self._artifact(artifact)
         text += self._status_message(status)
@@ -123,8 +122,9 @@ class TextFormat:
             text += block("Event object", pretty(event))
         return text
 
-    def card(self, card: Json, notes: Mapping[str, str]) -> str:
+    def card(self, resolved: ResolvedCard, notes: Mapping[str, str]) -> str:
         """Render an agent card; `notes` are further fields."""
+        card = resolved.value
         text = "".join(
             field_line(label, card[name])
             for label, name in (
@@ -144,18 +144,18 @@ class TextFormat:
             ("Push notifications", "pushNotifications"),
             ("Extended card", "extendedAgentCard"),
         ):
-            text += field_line(label, "yes" if capabilities.get(name) else "no")
+            text += field_line(label, "yes" if resolved.declares(name) else "no")
         for extension in _objects(capabilities.get("extensions")):
             needed = " (required)" if extension.get("required") else ""
             text += field_line("Extension", f"{extension.get('uri', '')}{needed}")
-        for interface in _objects(card.get("supportedInterfaces")):
-            names = [
-                str(interface.get(name, "")) for name in ("protocolBinding", "protocolVersion")
-            ]
-            tenant = f" tenant={interface['tenant']}" if interface.get("tenant") else ""
-            text += field_line("Interface", f"{' '.join(names)} {interface.get('url', '')}{tenant}")
+        for interface in resolved.interfaces:
+            names = f"{interface.protocol_binding} {interface.protocol_version}"
+            tenant = f" tenant={interface.tenant}" if interface.tenant else ""
+            text += field_line("Interface", f"{names} {interface.url}{tenant}")
         for name, scheme in _object(card.get("securitySchemes")).items():
-            text += field_line("Security scheme", f"{name} ({', '.join(_object(scheme))})")
+            # A scheme of v0.3 has its kind in `type`.
+            kinds = _object(scheme).get("type") or ", ".join(_object(scheme))
+            text += field_line("Security scheme", f"{name} ({kinds})")
         for skill in _objects(card.get("skills")):
             text += field_line("Skill", f"{skill.get('id', '')}: {skill.get('description', '')}")
         text += "".join(field_line(label, value) for label, value in notes.items())

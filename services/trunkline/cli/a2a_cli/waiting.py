@@ -16,6 +16,7 @@ from trunkline_bridge.client.a2a_client import RESUME_DELAYS_S
 from trunkline_bridge.client.errors import RpcError
 from trunkline_bridge.client.operations import GET_TASK
 from trunkline_bridge.client.transport import RemoteEvent
+from trunkline_bridge.protocol import V1_0
 from trunkline_bridge.versions.json_values import Json
 from trunkline_bridge.versions.v1_0.json_writer import stream_response_json
 
@@ -24,6 +25,8 @@ _MAX_BACKOFF: Final = 5.0
 _BACKOFF: Final = 1.5
 # The reasons of a stream that the agent can't give, although the task exists.
 _NO_STREAM: Final = frozenset({"UNSUPPORTED_OPERATION", "METHOD_NOT_FOUND", "INTERNAL_ERROR"})
+# The reference SDK of v0.3 refuses so to stream a task that has ended.
+_NO_STREAM_V0_3: Final = _NO_STREAM | {"INVALID_PARAMS"}
 _BROKEN: Final = (PeerUnavailableError, PeerTimeoutError, PeerProtocolError)
 
 
@@ -69,9 +72,11 @@ def is_settled(state: str) -> bool:
     return state in TERMINAL_STATES or state in INTERRUPTED_STATES
 
 
-def event_json(event: RemoteEvent) -> Json:
-    """Return the JSON of an event, as it came if the binding has JSON."""
-    return event.value if event.value is not None else stream_response_json(event.response)
+def event_json(session: AgentSession, event: RemoteEvent) -> Json:
+    """Return v1.0's JSON of an event, as it came if the interface has that JSON."""
+    if event.value is None or session.interface.version != V1_0:
+        return stream_response_json(event.response)
+    return event.value
 
 
 @asynccontextmanager
@@ -84,9 +89,8 @@ async def time_limit(session: AgentSession, progress: TaskProgress) -> AsyncIter
     except TimeoutError:
         hint = None
         if progress.task_id:
-            agent = shlex.quote(session.context.reference)
             task = shlex.quote(progress.task_id)
-            hint = f"{PROGRAM} task get --agent-card {agent} --wait {task}"
+            hint = f"{PROGRAM} task get {session.context.target} --wait {task}"
         raise CommandError(
             LocalCode.TIMEOUT, f"the task has not ended within {limit_s:g} s", hint
         ) from None
@@ -138,7 +142,7 @@ async def stream_turn(
     try:
         async with aclosing(events):
             async for event in events:
-                value = event_json(event)
+                value = event_json(session, event)
                 progress.apply(value)
                 yield value
     except _BROKEN as error:
@@ -167,7 +171,7 @@ async def follow_task(
             async with session.client.subscribe_to_task(task_id, session.options) as events:
                 async for event in events:
                     delays = iter(RESUME_DELAYS_S)
-                    value = event_json(event)
+                    value = event_json(session, event)
                     progress.apply(value)
                     yield value
                     if progress.is_over:
@@ -176,7 +180,8 @@ async def follow_task(
             session.context.note(f"the stream broke: {error}")
         except RpcError as error:
             # The task ended while nobody listened, or the agent can't stream it.
-            if error.refusal not in _NO_STREAM:
+            is_v1 = session.interface.version == V1_0
+            if error.refusal not in (_NO_STREAM if is_v1 else _NO_STREAM_V0_3):
                 raise
             break
         delay_s = next(delays, None)

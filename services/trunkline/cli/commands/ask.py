@@ -24,7 +24,9 @@ PlainOption = Annotated[
 
 
 def ask(
-    question: Annotated[str, typer.Argument(help="What to ask.", show_default=False)],
+    question: Annotated[
+        str, typer.Argument(metavar="QUESTION", help="What to ask.", show_default=False)
+    ],
     *,
     agent: AgentOption = None,
     url: UrlOption = None,

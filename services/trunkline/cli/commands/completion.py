@@ -9,7 +9,6 @@ from trunkline.cli.exits import finish
 completion = typer.Typer(
     help="Print the script that completes words in bash, zsh or fish.",
     rich_markup_mode=None,
-    no_args_is_help=True,
 )
 
 

@@ -11,7 +11,6 @@ from trunkline.cli.options import JsonOption
 config = typer.Typer(
     help="Show the effective settings, check files, print schemas for editors.",
     rich_markup_mode=None,
-    no_args_is_help=True,
 )
 
 
@@ -34,7 +33,7 @@ def check_files(
     files: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[FILE...]",
+            metavar="FILE",
             help="Settings, or MCP servers if it ends in .json. [those that `up` takes here]",
             show_default=False,
         ),

@@ -69,7 +69,7 @@ def reject(
 
 def trace(
     trace_or_task_id: Annotated[
-        str, typer.Argument(metavar="[ID]", help="The id of a trace or a task.", show_default=False)
+        str, typer.Argument(metavar="ID", help="The id of a trace or a task.", show_default=False)
     ] = "",
     mesh: MeshOption = None,
     *,

@@ -8,9 +8,7 @@ from trunkline.cli.exits import finish, run
 from trunkline.cli.options import JsonOption, MeshOption
 from trunkline.errors import InvalidArgumentError
 
-mesh = typer.Typer(
-    help="Let other users and machines join a mesh.", rich_markup_mode=None, no_args_is_help=True
-)
+mesh = typer.Typer(help="Let other users and machines join a mesh.", rich_markup_mode=None)
 
 
 @mesh.command("token")

@@ -22,7 +22,7 @@ def new_agent(
         str, typer.Argument(metavar="NAME", help="The agent's name.", show_default=False)
     ],
     folder: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="The folder to create. [NAME]")
+        Path | None, typer.Argument(metavar="DIR", help="The folder to create. [NAME]")
     ] = None,
     *,
     langgraph: Annotated[bool, typer.Option("--langgraph", help="Use a LangGraph graph.")] = False,
@@ -36,7 +36,7 @@ def new_agent(
 
 def trust(
     folder: Annotated[
-        Path | None, typer.Argument(metavar="[FOLDER]", help="The folder. [the current one]")
+        Path | None, typer.Argument(metavar="FOLDER", help="The folder. [the current one]")
     ] = None,
     *,
     show_all: Annotated[bool, typer.Option("--list", help="List the trusted folders.")] = False,

@@ -190,7 +190,7 @@ def serve_agents(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME]...",
+            metavar="NAME",
             help="{agents}, or one of the MCP file's.",
             show_default=False,
         ),

@@ -51,7 +51,7 @@ def tools_call(
     arguments: Annotated[
         str,
         typer.Argument(
-            metavar="[JSON]", help="The arguments as a JSON object; - reads it from stdin."
+            metavar="JSON", help="The arguments as a JSON object; - reads it from stdin."
         ),
     ] = "",
     mesh: MeshOption = None,

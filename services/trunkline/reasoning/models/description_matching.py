@@ -6,11 +6,11 @@ arguments in the question, and all values of the question are arguments. Determi
 a question that fits two tools alike, or leaves anything open, gets a text that says what to add.
 """
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from trunkline.phrasing.content_words import share_of, split_lower_words, stem_words
 from trunkline.phrasing.schema_arguments import TakenArguments, split_name, take_arguments
 from trunkline.reasoning.toolbox import ToolSpec
 
@@ -26,26 +26,6 @@ _EXPLAINED_ALONE: Final = 0.75
 _NAMED_ALONE: Final = 0.99
 # Tools whose scores differ by less fit alike.
 _SAME: Final = 0.1
-# A word that many tools begin with says little.
-_GENERIC: Final = 0.25
-_GENERIC_WORDS: Final = frozenset(
-    re.findall(
-        r"\w+",
-        """add create delete fetch find get list look lookup make query read run search set show
-        tell update use""",
-    )
-)
-_IGNORED_WORDS: Final = frozenset(
-    re.findall(
-        r"\w+",
-        """a about am an and any are as at be been by can could did do does for from give had has
-        have hello hey hi how i if in into is it its kindly let like many may me more much my now of
-        off on one or our out over please shall should so some than thank thanks that the their them
-        then there these they this those to tool up us want was we were what when where which who
-        why will with would you your""",
-    )
-)
-_WORD: Final = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,20 +92,20 @@ def _rate(question: str, tool: ToolSpec) -> _Candidate | None:
     """Return how well a tool fits a question; None if it does not."""
     function = tool["function"]
     schema = function.get("parameters") or {}
-    said = _stems(_words(question))
-    name_words = _stems(split_name(_name(tool).partition("__")[2] or _name(tool)))
-    title_words = _stems(_words(_title(tool)))
+    said = stem_words(split_lower_words(question))
+    name_words = stem_words(split_name(_name(tool).partition("__")[2] or _name(tool)))
+    title_words = stem_words(split_lower_words(_title(tool)))
     if not said & (name_words | title_words):
         return None
     taken = take_arguments(question, schema)
     outside = list(question)
     for start, end in (*taken.spent, *((value.start, value.end) for value in taken.unused)):
         outside[start:end] = " " * (end - start)
-    open_words = _stems(_words("".join(outside)))
+    open_words = stem_words(split_lower_words("".join(outside)))
     # Words of the question that became arguments do not name the tool.
-    named = max(_share(name_words, open_words), _share(title_words, open_words))
-    vocabulary = name_words | title_words | _stems(_describing_words(tool, schema))
-    explained = _share(open_words, vocabulary)
+    named = max(share_of(name_words, open_words), share_of(title_words, open_words))
+    vocabulary = name_words | title_words | stem_words(_describing_words(tool, schema))
+    explained = share_of(open_words, vocabulary)
     is_alone = not taken.arguments
     if named < (_NAMED_ALONE if is_alone and not taken.missing else _NAMED):
         return None
@@ -134,46 +114,16 @@ def _rate(question: str, tool: ToolSpec) -> _Candidate | None:
     return _Candidate(tool, taken, named + explained)
 
 
-def _share(words: Iterable[str], others: frozenset[str]) -> float:
-    """Return the share of words, by weight, that are among others; 0 without words."""
-    weights = {word: _GENERIC if word in _GENERIC_WORDS else 1.0 for word in words}
-    total = sum(weights.values())
-    return sum(weight for word, weight in weights.items() if word in others) / total if total else 0
-
-
 def _describing_words(tool: ToolSpec, schema: Mapping[str, Any]) -> list[str]:
     function = tool["function"]
-    words = _words(str(function.get("description", ""))[:_DESCRIPTION_CHARS])
+    words = split_lower_words(str(function.get("description", ""))[:_DESCRIPTION_CHARS])
     words += split_name(_name(tool).partition("__")[0])
     properties = schema.get("properties", {})
     for name, about in properties.items() if isinstance(properties, Mapping) else ():
         words += split_name(name)
         if isinstance(about, Mapping):
-            words += _words(str(about.get("description", ""))[:_ARGUMENT_CHARS])
+            words += split_lower_words(str(about.get("description", ""))[:_ARGUMENT_CHARS])
     return words
-
-
-def _words(text: str) -> list[str]:
-    return [word.casefold() for word in _WORD.findall(text)]
-
-
-def _stems(words: Iterable[str]) -> frozenset[str]:
-    """Return words without common endings and without those that carry no meaning."""
-    return frozenset(_stem(word) for word in words if word not in _IGNORED_WORDS)
-
-
-def _stem(word: str) -> str:
-    word = word.partition("'")[0]
-    if word in _GENERIC_WORDS:
-        return word
-    for ending in ("ing", "ed", "es", "s"):
-        if word.endswith(ending) and len(word) - len(ending) >= _SHORTEST_STEM:
-            word = word.removesuffix(ending)
-            break
-    return word.removesuffix("e") if len(word) > _SHORTEST_STEM else word
-
-
-_SHORTEST_STEM: Final = 3
 
 
 def _name(tool: ToolSpec) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from trunkline import telemetry
 from trunkline.errors import ModelUnavailableError
 from trunkline.reasoning.models.model_errors import ModelCallError
-from trunkline.settings import ModelSettings
+from trunkline.settings import ModelSettings, describe_install
 
 if TYPE_CHECKING:
     import httpx
@@ -53,7 +53,7 @@ class Provider:
         if importlib.util.find_spec(self.module) is not None:
             return ""
         package = self.module.replace("_", "-")
-        return f"it needs {package}: install trunkline[{self.name}]"
+        return f"it needs {package}: run {describe_install(self.name)}"
 
     def build_client(self, name: str, options: ModelSettings) -> "BaseChatModel":
         """Load the package and create a model's client. Takes a second or two.
@@ -62,6 +62,8 @@ class Provider:
             ModelCallError: the package or the key is missing, or an option is wrong.
         """
         arguments: dict[str, Any] = {"model": name, **self.client_options(options)}
+        if problem := self.describe_missing_key(options):
+            raise ModelCallError("no_key", problem)
         if self.key_variables:
             arguments["api_key"] = self._find_key(options)
         if options.base_url:
@@ -83,18 +85,23 @@ class Provider:
             raise ModelCallError("options", problem) from None
         return model
 
+    def describe_missing_key(self, options: ModelSettings) -> str:
+        """Return which variable has to hold a key, or "" if there is a key, or none is needed."""
+        if not self.key_variables or self._find_key(options):
+            return ""
+        variable = self.key_variable(options)
+        return f"there is no key: set {variable}, or name another variable by api_key_env"
+
     def _find_key(self, options: ModelSettings) -> str:
+        """Return the key, or "" if it is missing."""
         variable = self.key_variable(options)
         if key := os.environ.get(variable, "") if variable else _NO_KEY:
             return key
         has_custom_url = options.base_url or any(
             os.environ.get(name) for name in self.url_variables
         )
-        if has_custom_url and options.api_key_env is None:
-            # Self-hosted servers rarely need a key. One that does rejects the call.
-            return _NO_KEY
-        problem = f"there is no key: set {variable}, or name another variable by api_key_env"
-        raise ModelCallError("no_key", problem)
+        # Self-hosted servers rarely need a key. One that does rejects the call.
+        return _NO_KEY if has_custom_url and options.api_key_env is None else ""
 
 
 def _openai_options(options: ModelSettings) -> Mapping[str, Any]:

@@ -1,13 +1,15 @@
 """Finds the tool for a question by the declarations `trunkline/match` of the tools.
 
-A declaration is a list of {"pattern", "require", "fallback", "arguments", "answer"}. The first
-pattern of a tool that occurs in the question is its match, unless a group lacks what `require`
-demands of it. Among tools, the longest match wins, and a `fallback` loses. Arguments are built from
-the pattern's groups and from earlier answers of the conversation: `{answer}` is the last one,
-`{answers}` all of them joined by `join`. An argument from answers may select them by a pattern,
-`only`, and require a number of them, `least`. If there are too few, the declaration does not match.
-A question is matched without polite words, where all of it has to match, then as it is asked, then
-with digits for numbers and dates in words. A fallback counts only if nothing else matches.
+A declaration is a list of rules: {"contains", "pattern", "require", "exclude", "fallback",
+"arguments", "answer"}. The first pattern of a tool that occurs in the question is its match, unless
+a group lacks what `require` demands of it, or has what `exclude` forbids. A pattern is tried only
+if the question has the short pattern `contains`. Among tools, the longest match wins, and a
+`fallback` loses. Arguments are built from the pattern's groups and from earlier answers of the
+conversation: `{answer}` is the last one, `{answers}` all of them joined by `join`. An argument from
+answers may select them by a pattern, `only`, and require a number of them, `least`. If there are
+too few, the declaration does not match. A question is matched without polite words, where all of it
+has to match, then as it is asked, then with digits for numbers and dates in words. A fallback
+counts only if nothing else matches.
 Pure and deterministic. Patterns are RE2's, and all sizes are limited, since others declare them.
 """
 
@@ -288,14 +290,25 @@ def _match_tool(
 
 
 def _match_rule(text: str, rule: Mapping[str, Any], budget: _Budget) -> PatternMatch | None:
+    contained = rule.get("contains")
+    if contained and budget.compile(contained, text).search(text) is None:
+        return None
     match = budget.compile(rule["pattern"], text).search(text)
     if match is None:
         return None
     for group, required in rule.get("require", {}).items():
-        part = match[int(group) if group.isdecimal() else group] or ""
+        part = _get_group(match, group)
         if budget.compile(required, part).search(part) is None:
             return None
+    for group, excluded in rule.get("exclude", {}).items():
+        part = _get_group(match, group)
+        if budget.compile(excluded, part).search(part) is not None:
+            return None
     return match
+
+
+def _get_group(match: PatternMatch, group: str) -> str:
+    return match[int(group) if group.isdecimal() else group] or ""
 
 
 @lru_cache(maxsize=1024)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from trunkline.errors import ConfigurationError, ModelUnavailableError
 from trunkline.network import is_this_machine
-from trunkline.settings import ModelSettings
+from trunkline.settings import ModelSettings, describe_install
 from trunkline_agents.research.documents.store import DocumentStore
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def check_embedding_model(model: EmbeddingModel) -> None:
         raise ConfigurationError(_SETTING, f"{model.name!r} is not one of: {names}")
     modules = ("numpy", _PROVIDERS[provider].module)
     if not all(importlib.util.find_spec(module) for module in modules):
-        problem = f"{model.name} needs `pip install 'trunkline[embeddings,{provider}]'`"
+        problem = f"{model.name} needs {describe_install('embeddings', provider)}"
         raise ConfigurationError(_SETTING, problem)
 
 

@@ -24,7 +24,11 @@ _STOP_WORD_LIST: Final = (
     "had has have her his how i if in into is it its let me my no not of on or our please say "
     "says she should show so some tell than that the their them then there these they this those "
     "to us was we were what when where which who whom whose why will with would you your "
-    "s t document documents docs find explain many much"
+    "s t document documents docs find explain many much according guide handbook manual "
+    "long often take takes taken happen happens there here need needs must may might ok okay "
+    "possible anyone anybody someone somebody everyone everybody people person want wants know "
+    "after before during while out up down off over under again still yet just only ever "
+    "kind sort thing things whats hows wheres whos got go"
 )
 _STOP_WORDS: Final = frozenset(_STOP_WORD_LIST.split())
 

@@ -1,14 +1,16 @@
 """The plain view: statuses and one answer, equal in streams, resumed streams and stored tasks."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from google.protobuf import json_format
 
+from trunkline.journal.events import event_count
 from trunkline.journal.fold import Fold
-from trunkline.v1 import event_pb2, part_pb2
+from trunkline.v1 import event_pb2, part_pb2, task_pb2
 from trunkline_bridge.projection.plain_answer import plain_artifacts
 from trunkline_bridge.projection.plain_view import PlainProjection
 
@@ -134,3 +136,65 @@ def test_a_supervisors_answer_streams_as_its_first_step_writes_it() -> None:
     assert updates[-1].last_chunk
     (content,) = answers("supervisor_one_child").values()
     assert joined([part for update in updates for part in update.artifact.parts]) == content
+
+
+def supervisor_of_parallel_steps(
+    end: task_pb2.TaskState.ValueType,
+) -> Iterator[event_pb2.EventBatch]:
+    """Yield the journal of a supervisor whose agents write, and then end without an answer."""
+    steps = [event_pb2.PlanStep(step_id=f"step-{n}", text="write", agent="a") for n in (1, 2)]
+    events = [
+        event_pb2.Event(created=event_pb2.TaskCreated(context_id="c", agent="supervisor")),
+        event_pb2.Event(plan=event_pb2.PlanChanged(plan_id="plan-1", revision=1, steps=steps)),
+    ]
+    events += [
+        event_pb2.Event(child_started=event_pb2.ChildStarted(task_id=f"c{n}", step_id=f"step-{n}"))
+        for n in (1, 2)
+    ]
+    # The second agent is the first one to write.
+    for n in (2, 1):
+        delta = event_pb2.ArtifactDelta(artifact_id=f"c{n}", texts=[f"{n} one ", f"{n} two"])
+        delta.start.SetInParent()
+        events.append(event_pb2.Event(delta=delta))
+    events += [
+        event_pb2.Event(child_finished=event_pb2.ChildFinished(task_id=f"c{n}", state=end))
+        for n in (1, 2)
+    ]
+    status = task_pb2.TaskStatus(state=end)
+    events.append(event_pb2.Event(status=event_pb2.StatusChanged(status=status)))
+    sequence = 1
+    for event in events:
+        count = event_count(event)
+        header = event_pb2.BatchHeader(task_id="t", first_sequence=sequence, count=count)
+        if event.HasField("delta"):
+            child = event.delta.artifact_id
+            header.origin.CopyFrom(event_pb2.Origin(agent="a", task_id=child, first_sequence=3))
+        yield event_pb2.EventBatch(header=header, events=[event])
+        sequence += count
+
+
+@pytest.mark.parametrize(
+    ("end", "rest"),
+    [
+        # What failed is no answer: the status has the reason.
+        (task_pb2.TASK_STATE_FAILED, [""]),
+        (task_pb2.TASK_STATE_REJECTED, [""]),
+        (task_pb2.TASK_STATE_CANCELED, ["+\n2 one 2 two"]),
+        (task_pb2.TASK_STATE_INPUT_REQUIRED, ["+\n2 one 2 two"]),
+    ],
+)
+def test_text_of_steps_without_an_answer_is_sent_once(
+    end: task_pb2.TaskState.ValueType, rest: list[str]
+) -> None:
+    projection, fold = PlainProjection(), Fold("t")
+    written = []
+    for batch in supervisor_of_parallel_steps(end):
+        fold.apply(batch)
+        for event in projection.apply(batch):
+            if event.response.HasField("artifact_update"):
+                update = event.response.artifact_update
+                text = "".join(part.text for part in update.artifact.parts)
+                written.append(("+" if update.append else "") + text)
+
+    assert written == ["1 one ", "+1 two", *rest]
+    assert bool(plain_artifacts(fold.snapshot())) == (rest != [""])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from trunkline.phrasing.schema_arguments import find_values, take_arguments
+from trunkline.phrasing.schema_arguments import describe_type, find_values, take_arguments
 from trunkline.reasoning.models.description_matching import match_descriptions
 from trunkline.reasoning.toolbox import ToolSpec, build_tool_spec
 
@@ -171,3 +171,39 @@ def test_values_do_not_overlap() -> None:
         ("email", "a@b.example"),
         ("number", "-2e3"),
     ]
+
+
+def test_a_value_of_another_kind_is_a_text_behind_the_argument_s_name() -> None:
+    text = {"type": "string"}
+    schema = {"properties": {"zone": text, "time": text, "hours": {"type": "integer"}},
+              "required": ["zone", "time"]}  # fmt: skip
+    taken = take_arguments('the time 16:30 in zone "Berlin" for hours 3', schema)
+    assert taken.arguments == {"zone": "Berlin", "time": "16:30", "hours": 3}
+
+
+@pytest.mark.parametrize(
+    ("schema", "name"),
+    [
+        ({"$ref": "#/$defs/Unit"}, "metres | feet"),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "integer"),
+        ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, "integer or string"),
+        ({"type": ["number", "null", "boolean"]}, "number or boolean"),
+        ({"type": "array", "items": {"$ref": "#/$defs/Unit"}}, "array of metres | feet"),
+        ({"$ref": "#/$defs/Box"}, "object"),
+        (LOOP, "any"),
+        ({"$ref": "#/$defs/Json"}, "integer or array"),
+        ({}, "any"),
+        (True, "any"),
+    ],
+    ids=str,
+)
+def test_a_schema_is_described_as_a_type(schema: object, name: str) -> None:
+    definitions = {
+        "Unit": {"enum": ["metres", "feet"]},
+        "Box": {"type": "object"},
+        "b": LOOP,
+        "Json": {
+            "anyOf": [{"type": "integer"}, {"type": "array", "items": {"$ref": "#/$defs/Json"}}]
+        },
+    }
+    assert describe_type(schema, {"$defs": definitions}) == name

@@ -381,7 +381,7 @@ async def test_a_missing_package_is_named_at_once(
 ) -> None:
     monkeypatch.setitem(sys.modules, "langchain_openai", None)
     choice = ModelChoice("rules" if fallbacks else "openai:m", fallbacks, {})
-    with pytest.raises(ModelUnavailableError, match="install trunkline\\[openai\\]"):
+    with pytest.raises(ModelUnavailableError, match=r"install 'trunkline\[openai\]'`"):
         open_model(choice)
 
 

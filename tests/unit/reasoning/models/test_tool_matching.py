@@ -323,6 +323,21 @@ def test_compiled_patterns_cost_steps(meter: Meter, monkeypatch: pytest.MonkeyPa
     assert 100 < len(meter.patterns) < 500
 
 
+def test_a_group_must_not_contain_what_the_rule_excludes() -> None:
+    rule = {"pattern": "(?P<x>.+) of 4", "exclude": {"x": "half"}, "arguments": {"x": "{x}"}}
+    assert match_arguments("cube of 4", **rule) == {"x": "cube"}
+    assert match_tool("cube of half of 4", {"t": [rule]}) is None
+
+
+def test_a_pattern_is_tried_only_if_the_question_contains_what_the_rule_says(
+    meter: Meter,
+) -> None:
+    rule = {"pattern": "a+b?", "contains": "%"}
+    assert match_tool("aaa", {"t": [rule]}) is None
+    assert "a+b?" not in meter.patterns
+    assert match_tool("aaa %", {"t": [rule]}) is not None
+
+
 def test_a_group_has_to_contain_what_the_rule_requires() -> None:
     rule = {"pattern": "solve (?P<x>.+)", "require": {"x": r"\d"}, "arguments": {"x": "{x}"}}
     assert match_arguments("solve 2x", **rule) == {"x": "2x"}

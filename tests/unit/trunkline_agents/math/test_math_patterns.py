@@ -9,9 +9,11 @@ from trunkline.patterns import PatternMatch, compile_pattern
 from trunkline.reasoning.models.tool_matching import QUESTION_LIMIT_CHARS, match_tools
 from trunkline_agents.currency import patterns as currency
 from trunkline_agents.math import patterns as math
+from trunkline_agents.math import unit_patterns
 
 TOOLS = {
     "check": math.CHECK,
+    "convert_units": unit_patterns.CONVERT_UNITS,
     "factor": math.FACTOR,
     "expand": math.EXPAND,
     "solve": math.SOLVE,
@@ -45,9 +47,18 @@ def match_declarations(
     """Return the length of the first match and its arguments."""
     for declaration in declarations:
         result = compile_pattern(declaration["pattern"]).search(question.strip())
-        if result is not None and all(
-            compile_pattern(required).search(result[int(name) if name.isdecimal() else name] or "")
-            for name, required in declaration.get("require", {}).items()
+        if (
+            result is not None
+            and all(
+                compile_pattern(required).search(
+                    result[int(name) if name.isdecimal() else name] or ""
+                )
+                for name, required in declaration.get("require", {}).items()
+            )
+            and not any(
+                compile_pattern(excluded).search(result[name] or "")
+                for name, excluded in declaration.get("exclude", {}).items()
+            )
         ):
             values_by_name = {
                 name: argument(rule, result) for name, rule in declaration["arguments"].items()
@@ -191,6 +202,52 @@ def test_an_unrelated_question_matches_nothing(question: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("question", "expression"),
+    [
+        ("20 percent off a 60 dollar jacket, what do I pay", "(60 dollar)*(1-(20)/100)"),
+        ("how much would I save on an 80 dollar bag at 25% off", "(25)/100*(80 dollar)"),
+        ("split 90 between 4 people", "(90)/(4)"),
+        ("how many 25s are in 400?", "(400)/(25)"),
+        ("30 is 20 percent of what number", "(30)/((20)/100)"),
+        ("the price went from 80 to 100, what percent is that", "((100)-(80))/(80)*100"),
+    ],
+)
+def test_phrases_become_formulas(question: str, expression: str) -> None:
+    (match,) = match_tools(question, TOOLS)
+    assert (match.tool, match.arguments) == ("calculate", {"expression": expression})
+
+
+# They have the words of a phrase, and are none or more than one.
+@pytest.mark.parametrize(
+    "question",
+    [
+        "my phone is 20% off the hook since 3 days",
+        "what is a 15% tip on half of 60",
+        "not 20% off 80",
+        "split the team into 2 groups of 5",
+        "how many people are in 3 teams",
+        "share the 2 files with 3 people",
+        "divide 10 squared by 4",
+        "I was born in 1990 in Paris",
+        "how many 10s did the jury give in 2 rounds",
+        "between 5 and 7 people attended",
+        "the ratio of men to women is 3 to 4",
+        "round 17 of the tournament",
+        "when 5% of members leave, what happens",
+        "5 apples in oranges",
+        "how many days in a week can I work from home",
+        "is 10 pounds the price of a key",
+        "what is the currency of trust",
+        "how strong is the coffee against the tea",
+        "the pound in my garden has 3 dogs",
+        "convert my garage into a gym",
+    ],
+)
+def test_the_words_of_a_phrase_alone_match_nothing(question: str) -> None:
+    assert match_tools(question, TOOLS) == []
+
+
+@pytest.mark.parametrize(
     "question",
     [
         "1+" * 500_000,
@@ -211,7 +268,11 @@ def test_the_longest_questions_are_matched_within_the_budget(
     question: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     question = question[: QUESTION_LIMIT_CHARS - 1] + question[-1]
+    # Each agent has its tools, and its own limit.
+    currency_tools = {tool: TOOLS[tool] for tool in ("list_currencies", "convert")}
+    math_tools = {tool: rules for tool, rules in TOOLS.items() if tool not in currency_tools}
     with caplog.at_level("WARNING"):
-        match_tools(question, TOOLS)
+        match_tools(question, math_tools)
+        match_tools(question, currency_tools)
     # A search that is not within the budget leaves a log entry.
     assert caplog.records == []

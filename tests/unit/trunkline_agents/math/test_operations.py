@@ -38,6 +38,12 @@ def phrase(case: Case) -> str:
         Case("10% of 33", "3.3"),
         Case("0.1+0.2", "0.3"),
         Case("1/2", "1/2 = 0.5"),
+        Case("2/3 divided by 4/9", "3/2 = 1.5"),
+        Case("9 to the power of 1/2", "3"),
+        Case("2.5k plus 500", "3000"),
+        Case("2 and 3/4 times 4", "11"),
+        Case("6 x 7", "42"),
+        Case("log 10 of 1000", "3"),
         Case("1/3", "1/3 ≈ 0.333333333333333"),
         Case("-7/2", "-7/2 = -3.5"),
         Case("sqrt(2)", "1.414213562", {"digits": 10}),
@@ -159,3 +165,33 @@ def test_an_answer_is_a_valid_expression(text: str) -> None:
         "exact"
     ]
     assert second_result == first_result
+
+
+@pytest.mark.parametrize(
+    ("expression", "form", "expected"),
+    [("0.375", "fraction", "3/8"), ("18/24", "ratio", "3:4"), ("50%*4", "fraction", "2")],
+)
+def test_a_number_is_written_in_a_form(expression: str, form: str, expected: str) -> None:
+    assert answer("calculate", expression=expression, form=form) == expected
+
+
+def test_an_irrational_number_has_no_fraction() -> None:
+    with pytest.raises(InvalidArgumentError, match="no fraction of whole numbers"):
+        answer("calculate", expression="sqrt(2)", form="fraction")
+
+
+@pytest.mark.parametrize(
+    ("number", "relation", "other", "expected"),
+    [
+        ("8", "coprime with", "15", "Yes, 8 and 15 are coprime."),
+        ("9", "coprime with", "12", "No, 9 and 12 are not coprime: both are divisible by 3."),
+        ("27", "cube", None, "Yes, 27 is a perfect cube."),
+        ("1900", "leap year", None, "No, 1900 is not a leap year."),
+        ("1", "composite", None, "No, 1 is not composite."),
+    ],
+)
+def test_more_statements_are_checked(
+    number: str, relation: str, other: str | None, expected: str
+) -> None:
+    checked = run_operation("check", {"number": number, "relation": relation, "other": other})
+    assert checked.text == expected

@@ -1,0 +1,308 @@
+"""Phrases with one operand or two, and their formulas: "what percent of 80 is 20".
+
+Fragments of patterns in RE2's syntax. `patterns` makes declarations of them.
+"""
+
+from trunkline_agents.math.wording import MONEY_WORDS
+
+_MONEY = "|".join(MONEY_WORDS)
+OPERAND = rf"[\d.,\s+\-*/^()$€£¥]+(?:\b(?:{_MONEY}))?"
+_PERCENT = r"\s?(?:%|per\s?cent)"
+_X = rf"(?P<x>{OPERAND})"
+_Y = rf"(?P<y>{OPERAND})"
+_P = (
+    rf"(?P<p>\d[\d.]*){_PERCENT}"
+    r"(?:\s(?:tax|vat|gst|tip|discount|surcharge|interest|commission|fee|markup))?"
+)
+_MORE = r"(?:rais(?:e|ing)|increas(?:e|ing)|grow)"
+_LESS = r"(?:decreas(?:e|ing)|reduc(?:e|ing)|lower(?:ing)?|cut(?:ting)?|discount(?:ing)?)"
+_SHARE = r"(?:%|percent(?:age)?|per\scent)"
+_CHANGE = (
+    r"(?:change|increase|decrease|difference|rise|drop|growth|gain|loss|fall|reduction|markup)"
+)
+LARGER = r"(?:bigger|larger|greater|higher|more)"
+SMALLER = r"(?:smaller|less|lower|fewer)"
+_LIST = r"[\d.]+(?:,\s+[\d.]+)+(?:,?\s+and\s+[\d.]+)?"
+EACH = r"(?P<x>[^?,;]*?(?:\d|\bpi\b)[^?,;]*?)"
+OTHER = r"(?P<y>[^?]*?(?:\d|\bpi\b)[^?]*?)"
+# Words such as "what is the". A letter alone is a variable.
+SOME_WORDS = r"^(?P<before>(?:(?:[a-z'][a-z']+|i|an?\s[a-z]{2,})\s+)*?(?:an?\s+)?)"
+_WORDS_OF_NUMBERS = (
+    r"one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|[a-z]+teen|[a-z]+ty|hundred"
+    r"|thousand|[a-z]*illion|dozen|half|third|quarter|double|triple|twice"
+)
+_OPERATORS = (
+    r"plus|minus|times|over|divided|multiplied|factorial|squared|cubed|root|power|point|mod"
+)
+NUMERALS = rf"\b(?:{_WORDS_OF_NUMBERS})s?\b"
+PART_OF_A_FORMULA = (
+    rf"\b(?:{_WORDS_OF_NUMBERS}|{_OPERATORS}|sqrt|sine?|cos(?:ine)?|tan(?:gent)?|log|not"
+    r"|[a-z]+n't|without|save|saves|saved|saving|savings|discount|increase|decrease|markup)\b"
+)
+"""Words that make a phrase a part of a longer formula if they are before it or among its words."""
+# A number alone, and words behind it that say what is counted: "60 dollar jacket".
+_N = rf"(?P<x>[$€£¥]?\d(?:[\d.,]*\d)?(?:\s?(?:{_MONEY}|€|£|\$)\b)?)"
+_M = rf"(?P<y>[$€£¥]?\d(?:[\d.,]*\d)?(?:\s?(?:{_MONEY}|€|£|\$)\b)?)"
+_THINGS = r"(?P<things>(?:\s[a-z]{3,}){0,2})"
+_A = r"(?:(?:an?|the|my|our|this|that|some|its)\s)?"
+_OTHER_THINGS = _THINGS.replace("things", "more")
+_LABEL = r"(?P<label>(?:[a-z]+\s){0,2}?(?:of\s|for\s|worth\s|costing\s|at\s)?)"
+# The question behind a statement: "what do I pay", "how much is it then".
+_TO_PAY = (
+    r"(?:[,;.]?\s(?:then\s)?(?:what|how\smuch)"
+    r"(?:'s|\s(?:is|are|do|does|did|will|would|should|must))"
+    r"(?:\s(?:i|we|you|it|that|the|its|my|final|new|sale|reduced|discounted|total|price|cost"
+    r"|costs|pay"
+    r"|be|to|have|need|left|then|now))+)?"
+)
+# Phrases with operands, after such words, and their formulas. A phrase is before those that match a
+# part of it.
+PHRASES: tuple[tuple[str, str], ...] = (
+    *(
+        (
+            rf"{verb}\s+{_X}\sby\s(?:(?:an?\s)?{word}|\({over}/{under}\))",
+            f"({{x}})*(1{sign}{over}/{under})",
+        )
+        for verb, sign in ((_MORE, "+"), (_LESS, "-"))
+        for word, over, under in (("half", 1, 2), ("third", 1, 3), ("quarter", 1, 4))
+    ),
+    (rf"{_MORE}\s+{_X}\sby\s+{_P}", "({x})*(1+({p})/100)"),
+    (rf"{_LESS}\s+{_X}\sby\s+{_P}", "({x})*(1-({p})/100)"),
+    (rf"{_MORE}\s+{_X}\sby\s+{_Y}", "({x})+({y})"),
+    (rf"{_LESS}\s+{_X}\sby\s+{_Y}", "({x})-({y})"),
+    (rf"add(?:ing)?\s+{_P}\sto\s+{_X}", "({x})*(1+({p})/100)"),
+    (
+        rf"(?:subtract|deduct|take)(?:ing)?\s+{_P}\s(?:away\s)?(?:from|off)\s+{_X}",
+        "({x})*(1-({p})/100)",
+    ),
+    (
+        rf"save\s(?:with|at|on|by|if|when)?\s*(?:i\sget\s)?{_P}\s(?:off|discount\son)\s+{_X}",
+        "({p})/100*({x})",
+    ),
+    (
+        rf"save\s[a-z\s]*?{_N}{_THINGS}[,;]?\s(?:at|with|if|when|after|and)\s[a-z\s]*?"
+        rf"(?P<p>\d[\d.]*){_PERCENT}(?:\s(?:off|discount|reduction|less))?",
+        "({p})/100*({x})",
+    ),
+    (rf"{_P}\soff\s(?:of\s)?{_X}", "({x})*(1-({p})/100)"),
+    (rf"{_P}\s(?:off|discount\son)\s(?:of\s)?{_A}{_N}{_THINGS}{_TO_PAY}", "({x})*(1-({p})/100)"),
+    (
+        rf"{_SHARE}\s{_CHANGE}\s(?:is\s)?(?:(?:it|that)\s(?:is\s)?)?(?:if|when)?\s*"
+        rf"(?:[a-z]+\s){{0,4}}?(?:(?:from|between)\s+)?{_X}\s(?:to|and)\s+{_Y}",
+        "(({y})-({x}))/({x})*100",
+    ),
+    (
+        rf"(?:from|between)\s+{_N}\s(?:to|and)\s+{_M}[,;.]?\s(?:is\s)?(?:(?:what|how\smuch|by\swhat"
+        rf"|by\show\smany|what's\sthe|what\sis\sthe|how\smany|in|a|as\sa)\s)*(?:of\sa\s)?"
+        rf"{_SHARE}(?:\s{_CHANGE})?(?:\s(?:is|was)\s(?:that|it|this))?",
+        "(({y})-({x}))/({x})*100",
+    ),
+    (
+        rf"by\s(?:what|how\smany)\s{_SHARE}\s[a-z\s]{{0,60}}?from\s+{_X}\sto\s+{_Y}",
+        "(({y})-({x}))/({x})*100",
+    ),
+    (rf"{_X}\s(?:is|are)\s{_P}\sof\s(?:what|which)(?:\snumber)?", "({x})/(({p})/100)"),
+    (
+        rf"{_P}\sof\s(?:what|which)(?:\snumber)?\s(?:is|are|makes|equals)\s+{_X}",
+        "({x})/(({p})/100)",
+    ),
+    (
+        rf"{_X}\s(?:out\sof|of|/)\s+{_Y}\s(?:as|in|to|into)\s(?:a\s)?{_SHARE}",
+        "({x})/({y})*100",
+    ),
+    (rf"{_X}\s(?:as|in|to|into)\s(?:an?\s)?{_SHARE}", "({x})*100"),
+    (rf"(?:add|sum)(?:ing)?(?:\sup|\stogether)?\s+(?P<x>{_LIST})", "sum of {x}"),
+    (rf"multiply(?:ing)?\s+(?P<x>{_LIST})", "product of {x}"),
+    (rf"halv(?:e|ing)\s+{_X}", "({x})/2"),
+    (rf"{_X}\s(?:plus|and|with)\s+(?:an?\s(?:extra|additional)\s)?{_P}", "({x})*(1+({p})/100)"),
+    *(
+        (
+            rf"{_N}{_THINGS}[,;.]?\s(?:(?:and|then|it|but)\s)*{verb}\s(?:by\s)?{_P}{_TO_PAY}",
+            f"({{x}})*(1{sign}({{p}})/100)",
+        )
+        for verb, sign in (
+            (r"(?:(?:go|goes|went)\sup|ris(?:es?|en)|rose|grows?|grew|increases?)", "+"),
+            (r"(?:(?:go|goes|went)\sdown|falls?|fell|drops?|dropped|decreases?)", "-"),
+        )
+    ),
+    (rf"{_X}\s(?:minus|less|without)\s+{_P}", "({x})*(1-({p})/100)"),
+    (rf"{_P}\s(?:more|higher|larger)\sthan\s+{_X}", "({x})*(1+({p})/100)"),
+    (rf"{_P}\s(?:less|lower|smaller)\sthan\s+{_X}", "({x})*(1-({p})/100)"),
+    (rf"(?:an?\s)?{_P}\s(?:[a-z]+\s)?(?:on|for)\s+(?:a\sbill\sof\s)?{_X}", "({p})/100*({x})"),
+    (
+        rf"(?:an?\s)?{_P}\s(?:[a-z]+\s)?(?:on|for)\s{_A}{_LABEL}{_N}{_THINGS}",
+        "({p})/100*({x})",
+    ),
+    (
+        rf"(?:tip|tax|vat|interest|commission)\s(?:on|for|of)\s{_A}{_LABEL}{_N}{_THINGS}\s(?:at"
+        rf"|with|is|if\sit\sis)"
+        rf"\s(?:an?\s)?{_P}",
+        "({p})/100*({x})",
+    ),
+    (
+        rf"{_N}{_THINGS}[,;.]?\s(?:(?:and|but|now|it|that|which|they|there)\s)*(?:it's|at|after"
+        rf"|with|is|are|minus)\s(?:an?\s)?(?P<p>\d[\d.]*){_PERCENT}"
+        rf"\s(?:discount|off|reduction){_TO_PAY}",
+        "({x})*(1-({p})/100)",
+    ),
+    (
+        rf"(?:with|at|after)\s(?:an?\s)?(?P<p>\d[\d.]*){_PERCENT}\s(?:discount|reduction)"
+        rf"(?:\son)?[,;]?"
+        rf"\s[a-z'\s]*?{_A}{_LABEL}{_N}{_THINGS}(?:\scost)?",
+        "({x})*(1-({p})/100)",
+    ),
+    (rf"(?:an?\s)?{_P}\sdiscount\s(?:on|of|off)\s+{_X}", "({p})/100*({x})"),
+    (rf"(?:what\s)?{_SHARE}\sof\s+{_X}\s(?:is|are)\s+{_Y}", "({y})/({x})*100"),
+    (rf"{_X}\s(?:is|are|as)\s(?:what|which|a)\s{_SHARE}\sof\s+{_Y}", "({x})/({y})*100"),
+    (rf"(?:what\s)?{_SHARE}\s(?:is|are)\s+{_X}\s(?:out\s)?of\s+{_Y}", "({x})/({y})*100"),
+    (rf"{_X}\s(?:reduced|decreased|lowered|discounted|cut)\sby\s+{_P}", "({x})*(1-({p})/100)"),
+    (rf"{_X}\s(?:increased|raised|marked\sup)\sby\s+{_P}", "({x})*(1+({p})/100)"),
+    (
+        rf"{_X}\s(?:after|with)\s(?:an?\s)?(?P<p>\d[\d.]*){_PERCENT}\s(?:discount|off|reduction)",
+        "({x})*(1-({p})/100)",
+    ),
+    (
+        rf"{_N}{_THINGS}[,;.]?\s(?:and\s)?(?:what|how\smuch)(?:'s|\sis|\swould)\s(?:be\s)?"
+        rf"(?:an?\s|the\s)?"
+        rf"(?P<p>\d[\d.]*){_PERCENT}\s(?:tip|tax|vat|gst|interest|commission|fee)(?:\sbe)?",
+        "({p})/100*({x})",
+    ),
+    (rf"{_X}\sas\s(?:a\s)?(?:fraction|share|part|proportion)\sof\s+{_Y}", "({x})/({y})"),
+    (rf"{_X}\s(?:more|higher|greater|larger)\sthan\s+{_Y}", "({y})+({x})"),
+    (rf"{_X}\s(?:less|lower|smaller|fewer)\sthan\s+{_Y}", "({y})-({x})"),
+    (
+        rf"how\smuch\s(?:more|bigger|larger|less|smaller)\sis\s+{_X}\sthan\s+{_Y}",
+        "abs(({x})-({y}))",
+    ),
+    (
+        rf"sum\sof\s(?:all\s)?(?:the\s)?first\s+{_X}\s(?:whole\s|natural\s|positive\s)?"
+        rf"(?:numbers|integers)",
+        "({x})*(({x})+1)/2",
+    ),
+    (rf"difference\s(?:between|of)\s+{_X}\s(?:and|to)\s+{_Y}", "abs(({x})-({y}))"),
+    (
+        rf"how\s(?:many\stimes|often)\s(?:does|do|will|can)\s+{_X}\s(?:go|fit)\s(?:in|into)\s+{_Y}",
+        "({y})/({x})",
+    ),
+    (
+        rf"remainder\s(?:of|when|if)\s(?:dividing\s)?(?:you\sdivide\s)?{_X}\s(?:is\s)?(?:divided"
+        rf"\s)?by\s+{_Y}",
+        "mod({x},{y})",
+    ),
+    (rf"remainder\s(?:of|when|if)\s{_X}\s(?:/|over)\s+{_Y}", "mod({x},{y})"),
+    (
+        rf"(?:left(?:\sover)?|remains|remainder|rest)\s(?:of|when|if|after|from)\s(?:(?:i|you"
+        rf"|we)\s)?"
+        rf"(?:divid(?:e|ing)\s)?{_X}\s(?:is\s)?(?:divided\s)?by\s+{_Y}",
+        "mod({x},{y})",
+    ),
+    (
+        rf"{_N}\s(?:divided\sby|over)\s+{_M}[,;]?\s(?:(?:what(?:'s|\sis)\s)?(?:the\s)?"
+        rf"(?:remainder|rest)"
+        rf"|what\sis\sleft(?:\sover)?)",
+        "mod({x},{y})",
+    ),
+    (
+        rf"how\smany\s+(?P<x>\d[\d.]*)(?:'?s)?\s(?:are\s)?(?:there\s)?(?:in|make(?:\sup)?|(?:go"
+        rf"|fit)\sin(?:to)?)"
+        rf"\s+{_Y}",
+        "({y})/({x})",
+    ),
+    (rf"how\smany\stimes\s(?:{LARGER}|as\s[a-z]+)\sis\s+{_X}\s(?:than|as)\s+{_Y}", "({x})/({y})"),
+    (
+        rf"(?:split|divide|share|distribute)(?:d|ing)?\s{_A}{_LABEL}{_N}{_THINGS}\s(?:"
+        rf"(?:equally|evenly|up)\s)*"
+        rf"(?:between|among|amongst|by|into|for|in)\s{_M}{_OTHER_THINGS}",
+        "({x})/({y})",
+    ),
+    (
+        rf"{_N}{_THINGS}\s(?:(?:split|divided|shared)\s)(?:(?:equally|evenly|up)\s)*"
+        rf"(?:between|among|amongst|by|into|for)?\s*{_M}{_OTHER_THINGS}",
+        "({x})/({y})",
+    ),
+    (
+        r"(?:how\sold|what\sage)\s(?:is|was|are|were|will|would)\s(?:[a-z]+\s){1,4}?(?:be\s)?"
+        r"(?:who\s(?:is|was)\s)?born\sin\s(?P<x>\d{4})\s(?:be\s)?(?:in|by)\s(?:the\syear\s)?"
+        r"(?P<y>\d{4})",
+        "({y})-({x})",
+    ),
+    (
+        r"(?:if\s)?(?:i|someone|somebody|you|he|she|they)\s(?:was|were|is|am|are)\sborn\sin\s"
+        r"(?P<x>\d{4})[,;]?"
+        r"\show\sold\s(?:am|is|are|was|were|will|would)\s(?:i|he|she|they|you)\s(?:be\s)?in"
+        r"\s(?:the\syear\s)?(?P<y>\d{4})",
+        "({y})-({x})",
+    ),
+    (
+        r"how\smany\syears\s(?:are\s|were\s)?(?:there\s)?(?:is\sit\s)?(?:passed\s)?(?:from"
+        r"|between)\s(?P<x>\d{3,4})"
+        r"\s(?:to|and|until|till)\s(?P<y>\d{3,4})",
+        "abs(({y})-({x}))",
+    ),
+    (rf"reciprocal\sof\s+{_X}", "1/({x})"),
+    (
+        r"(?P<x>\d{1,3})\s(?:choose|over\schoose)\s(?P<y>\d{1,3})",
+        "factorial({x})/(factorial({y})*factorial(({x})-({y})))",
+    ),
+    (
+        r"(?P<f>mean|median|sum|product|total|gcd|lcm|average|max(?:imum)?|min(?:imum)?"
+        r"|largest|smallest"
+        r"|biggest|highest|lowest)(?:\svalue)?\s(?:of|between|among)\s(?:the\s|these\s)?"
+        r"(?:(?:numbers|values|following|two|three|four|five|integers)\s?)+:?\s*(?P<x>[\d.]+"
+        r"(?:,?\s+(?:and\s)?[\d.]+)+)",
+        "{f} of {x}",
+    ),
+    (
+        rf"round(?:ing|ed)?\s+(?P<x>{OPERAND})(?:off\s)?to\s+(?P<y>\d{{1,3}})(?:\sdecimals?|"
+        rf"\splaces?|\sdigits?|\sfigures?)+",
+        "round({x},{y})",
+    ),
+    (rf"round(?:ing|ed)?\s+up\s+{_X}", "ceil({x})"),
+    (rf"round(?:ing|ed)?\s+{_X}\sup", "ceil({x})"),
+    (rf"round(?:ing|ed)?\s+{_X}\sdown", "floor({x})"),
+    (rf"round(?:ing|ed)?\s+down\s+{_X}", "floor({x})"),
+    (
+        rf"{_X}\srounded(?:\soff)?(?:\sto\sthe\snearest\s(?:whole\snumber|whole|integer|one))?",
+        "round({x})",
+    ),
+    (
+        rf"{_X}\srounded(?:\soff)?\sto\s(?P<y>\d{{1,3}})(?:\sdecimals?|\splaces?|\sdigits?)+",
+        "round({x},{y})",
+    ),
+    (
+        rf"round(?:ing|ed)?\s+(?:off\s)?{_X}(?:\sto\sthe\snearest\s(?:whole\snumber|whole"
+        rf"|integer|one))?",
+        "round({x})",
+    ),
+    (rf"round(?:ing|ed)?\s+(?:off\s)?{_X}\sto\sthe\snearest\s(?:ten|10)", "round({x},-1)"),
+    (rf"round(?:ing|ed)?\s+(?:off\s)?{_X}\sto\sthe\snearest\s(?:hundred|100)", "round({x},-2)"),
+    *(
+        (rf"round(?:ing|ed)?\s+(?:off\s)?{_X}\sto\sthe\snearest\s{unit}", f"round({{x}},{places})")
+        for unit, places in (("(?:thousand|1000|1,000)", -3), ("tenth", 1), ("hundredth", 2))
+    ),
+    (rf"square(?:\sof)?\s+{_X}", "({x})^2"),
+    (rf"cube(?:\sof)?\s+{_X}", "({x})^3"),
+    (
+        rf"(?:(?:what|which)(?:\sone|\snumber)?(?:'s|\sis)\s)?(?:the\s)?(?:{LARGER}|biggest"
+        rf"|largest|greatest)\s?[,:]?\s+{EACH}\sor\s+{OTHER}",
+        "max({x},{y})",
+    ),
+    (
+        rf"(?:(?:what|which)(?:\sone|\snumber)?(?:'s|\sis)\s)?(?:the\s)?(?:{SMALLER}|smallest"
+        rf"|lowest|least)\s?[,:]?\s+{EACH}\sor\s+{OTHER}",
+        "min({x},{y})",
+    ),
+    (
+        rf"sum\sof\s(?:all\s)?(?:the\s)?(?:whole\s)?(?:numbers|integers)\s(?:from|between)"
+        rf"\s+{_X}\s(?:to|and|through)\s+{_Y}",
+        "(({x})+({y}))*(({y})-({x})+1)/2",
+    ),
+    (r"(?P<n>\d{1,3})(?:st|nd|rd|th)\sroot\sof\s+(?P<x>[\d.,\s+\-*/^()]+)", "root({x},{n})"),
+)
+
+
+def find_condition(phrase: str) -> str:
+    """Return a short pattern without which the phrase can't match, so that it need not be tried."""
+    if _PERCENT in phrase or _SHARE in phrase:
+        return r"%|per\s?cent"
+    return "round" if phrase.startswith("round") else r"\d"
