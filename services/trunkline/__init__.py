@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from trunkline.v1.event_pb2 import PlanStep
     from trunkline.v1.message_pb2 import Message
     from trunkline.v1.part_pb2 import Part
+    from trunkline.workflows.agent import from_workflow
     from trunkline.workflows.builders import WorkflowBuilder, save_workflow
     from trunkline.workflows.definition import Workflow
     from trunkline.workflows.validation import load_workflow
@@ -131,6 +132,7 @@ __all__ = [
     "agent",
     "from_a2a",
     "from_langgraph",
+    "from_workflow",
     "get_task",
     "get_turn_runtime",
     "load_workflow",
@@ -193,6 +195,7 @@ _MODULES = {
     "agent": "trunkline.agents.authoring",
     "from_a2a": "trunkline.mesh.remotes",
     "from_langgraph": "trunkline.agents.langgraph",
+    "from_workflow": "trunkline.workflows.agent",
     "get_task": "trunkline.agents.langgraph",
     "get_turn_runtime": "trunkline.tasks.context",
     "load_workflow": "trunkline.workflows.validation",

@@ -127,6 +127,8 @@ APPROVALS_ANSWERED: Final = "trunkline.approvals.answered"
 RUN_NODE: Final = "run_node"
 NODE: Final = "trunkline.langgraph.node"
 STEP: Final = "trunkline.langgraph.step"
+WORKFLOW_NAME: Final = "trunkline.workflow.name"
+WORKFLOW_VERSION: Final = "trunkline.workflow.version"
 ROUTE_AGENT: Final = "trunkline.route.agent"
 ROUTE_CONFIDENCE: Final = "trunkline.route.confidence"
 TOOL_SERVER: Final = "trunkline.tool.server"
@@ -266,6 +268,11 @@ def error_type(error: BaseException) -> str:
     if isinstance(error, asyncio.CancelledError):
         return CANCELLED
     return type(error).__qualname__
+
+
+def set_attributes(attributes: "Mapping[str, AttributeValue]") -> None:
+    """Add attributes to the current span."""
+    trace.get_current_span().set_attributes(attributes)
 
 
 def mark_error(span: Span, error: BaseException | str) -> None:

@@ -52,6 +52,8 @@ class FunctionAgent:
     """The type of the agent's settings; None: it has none."""
     settings: object = None
     """The agent's settings, once its host or `with_settings` has set them."""
+    is_pausable: bool = False
+    """Its tasks may be paused: it waits for `TurnRuntime.pause` before each step."""
     lifespan: Lifespan | None = None
     """Opened while the agent is served. It gets a function that reports a changed card; the agent
     joins the mesh at its first call."""

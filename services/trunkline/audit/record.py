@@ -44,6 +44,8 @@ class Action(StrEnum):
     ROOM_JOIN = "room.join"
     ROOM_LEAVE = "room.leave"
     TASK_CANCEL = "task.cancel"
+    TASK_PAUSE = "task.pause"
+    TASK_RESUME = "task.resume"
     TASK_GET = "task.get"
     TASK_LIST = "task.list"
     TASK_SUBSCRIBE = "task.subscribe"

@@ -12,6 +12,7 @@ import json
 import uuid
 from collections import Counter
 from collections.abc import (
+    AsyncGenerator,
     AsyncIterator,
     Callable,
     Coroutine,
@@ -19,7 +20,13 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
+from contextlib import (
+    AbstractContextManager,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from dataclasses import dataclass
 from types import NoneType
 from typing import Any, Final, NoReturn
@@ -45,6 +52,7 @@ from trunkline.errors import (
 from trunkline.messaging.client import MessagingClient
 from trunkline.messaging.conversion import build_envelope, read_message
 from trunkline.messaging.replies import find_delivered
+from trunkline.messaging.store import EnvelopeFilter
 from trunkline.redaction import redact_addresses
 from trunkline.task_states import TaskState
 from trunkline.tasks import approvals
@@ -199,6 +207,16 @@ class TurnCalls:
         )
         return read_message(reply)
 
+    async def watch_messages(self, message_type: str) -> AsyncGenerator[MeshMessage, None]:
+        """Yield the messages of a type in the task's conversation, from the task's start on."""
+        turn = self._turn
+        query = EnvelopeFilter(correlation_id=turn.context_id, type=message_type)
+        query.start_time.CopyFrom(turn.snapshot.create_time)
+        async with aclosing(self._messaging().watch(query, after_position=0)) as updates:
+            async for update in updates:
+                for stored in update.envelopes:
+                    yield read_message(stored.envelope)
+
     def _messaging(self) -> MessagingClient:
         turn = self._turn
         return MessagingClient(
@@ -223,6 +241,7 @@ class TurnCalls:
             metadata=message.metadata,
             expires_in_s=message.expires_in_s,
             id=str(uuid.UUID(bytes=digest[:16], version=4)),
+            correlation_id=self._turn.context_id,
         )
 
     def save_input(self) -> None:
@@ -351,7 +370,7 @@ class TurnCalls:
             task_id=child_id,
             limits=self._limits,
             reader=reader,
-            is_detached=lambda: self.is_pausing,
+            is_detached=lambda: self.is_pausing or self._turn.pause.is_leaving,
         )
         if child.finished.state in TERMINAL:
             outcome = await self._read_again(task, message, is_new=is_new)

@@ -24,6 +24,7 @@ from trunkline.cli.commands import (
     storage,
     tasks,
     tools,
+    workflow_runs,
     workflows,
 )
 from trunkline.cli.exits import ExitCode
@@ -73,6 +74,7 @@ app.add_typer(storage.data, name="data")
 app.add_typer(mesh.mesh, name="mesh")
 app.add_typer(identity.keys, name="keys")
 app.add_typer(identity.card, name="card")
+workflow_runs.add_commands(workflows.workflow)
 app.add_typer(workflows.workflow, name="workflow")
 app.add_typer(config.config, name="config")
 app.add_typer(completion.completion, name="completion")

@@ -29,7 +29,7 @@ from trunkline.server import MeshServer
 from trunkline.server.socket_folder import socket_address
 from trunkline.settings import Settings, advertised_address, dial_address
 from trunkline.supervisor import Supervisor
-from trunkline.tasks.agent import Agent
+from trunkline.tasks.agent import Agent, PausableAgent
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import McpConfig
 from trunkline.tools.span_intake_servicer import SpanIntake
@@ -134,7 +134,17 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
             joined=membership.registered,
             failed=host.lost,
             standby=membership.standby,
-            inventory=describe_inventory(settings, config, names, plugins),
+            inventory=describe_inventory(
+                settings,
+                config,
+                names,
+                plugins,
+                workflows=[
+                    agent.card.name
+                    for agent in agents
+                    if isinstance(agent, PausableAgent) and agent.is_pausable
+                ],
+            ),
         )
 
 

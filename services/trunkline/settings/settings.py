@@ -78,6 +78,8 @@ class Settings:
     """A file of MCP servers in the usual `mcpServers` form. None: the bundled servers."""
     agents: Texts = ()
     """Agents to run besides the bundled ones: MODULE:NAME; in a variable, comma-separated."""
+    workflows: Texts = ()
+    """Workflow files to run as agents, and folders of them; in a variable, comma-separated."""
     joining: Texts = ()
     """Agents that join the mesh from other processes. Supervisors and tables of the file may name
     them although they are not there at the start."""

@@ -50,6 +50,7 @@ _FLAGS: Final = {
     "data_dir": "--data",
     "mcp_file": "--mcp",
     "agents": "--agent",
+    "workflows": "--workflow",
     "default_agent": "--default",
     "allow_webhook": "--allow-webhook",
 }

@@ -58,6 +58,15 @@ class CancelableAgent(Protocol):
 
 
 @runtime_checkable
+class PausableAgent(Protocol):
+    """An agent whose tasks may be paused: it waits for `TurnRuntime.pause`."""
+
+    @property
+    def is_pausable(self) -> bool:
+        """True if it waits before each of its steps while its task is paused."""
+
+
+@runtime_checkable
 class MessageHandlingAgent(Protocol):
     """An agent that may have handlers of messages between agents."""
 

@@ -1,6 +1,6 @@
 """The interface of calls to other agents and to tools, and the types of their answers."""
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -139,6 +139,15 @@ class TaskCalls(Protocol):
         self, message: OutgoingMessage, *, timeout_s: float
     ) -> Coroutine[Any, Any, MeshMessage]:
         """Send a message and wait for its reply; see `TaskContext.request`."""
+
+    def watch_messages(self, message_type: str) -> AsyncGenerator[MeshMessage, None]:
+        """Yield the messages of a type in the task's conversation, from the task's start on.
+
+        Close the iterator to end the watch.
+
+        Raises:
+            PeerError: the messaging service is away.
+        """
 
 
 class Callees(Protocol):

@@ -64,7 +64,7 @@ class WorkflowGraph:
 
     def find_earlier(self, node_id: str) -> set[str]:
         """Return the nodes that may have run before a node; in a loop, also the node itself."""
-        return _follow(self._origins[node_id], self._origins)
+        return _follow([node_id], self._origins)
 
     def check(self) -> None:
         """Add all faults of the graph to the document."""

@@ -1,23 +1,23 @@
 """The work of a workflow's nodes, each by its type."""
 
 import asyncio
-import inspect
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 from google.protobuf import json_format
-from langgraph.errors import GraphBubbleUp
 from langgraph.types import interrupt
 
+from trunkline import telemetry
 from trunkline.client.backoff import Backoff
-from trunkline.errors import AgentError, TrunklineError
+from trunkline.errors import TrunklineError
 from trunkline.redaction import redact_addresses
 from trunkline.tasks.calls import AgentAnswer
-from trunkline.tasks.context import TaskContext
-from trunkline.v1 import part_pb2
+from trunkline.tasks.content import Content
+from trunkline.tasks.context import TaskContext, get_turn_runtime
+from trunkline.v1 import event_pb2, message_pb2, part_pb2
 from trunkline.workflows.definition import (
     ActionNode,
     AgentNode,
@@ -33,12 +33,15 @@ from trunkline.workflows.definition import (
     WorkflowNode,
     parse_duration,
 )
-from trunkline.workflows.expressions import Expression, ExpressionError, render
+from trunkline.workflows.expressions import VARIABLES, Expression, ExpressionError, render
+from trunkline.workflows.functions import Function, FunctionFailedError, call_function
 from trunkline.workflows.routing import OK
+from trunkline.workflows.waiting import wait_for_message
 
-Function: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, Any]], Any]
-"""A condition or an action in Python: takes the last result and the variables of the run."""
 _NO_RETRY: Final = Retry(attempts=1)
+_SUMMARY_CHARS: Final = 200
+VERSION_KEY: Final = "trunkline/workflow-version"
+"""The key of a message's metadata that names the version to run."""
 
 
 class NodeFailure(Exception):  # noqa: N818  caught within this package
@@ -54,6 +57,8 @@ class Result(NamedTuple):
     state: str = "completed"
     values: Mapping[str, Any] = {}
     """New values for `data` of the run."""
+    received: str = ""
+    """The id of the message that ended a wait."""
 
     def to_json(self, node: str) -> dict[str, Any]:
         """Return what expressions read."""
@@ -72,10 +77,41 @@ class WorkflowRun:
     """What the nodes of one turn share."""
 
     task: TaskContext[Any]
+    plan_id: str = ""
+    """The plan of the run, `NAME@VERSION`, whose steps are the nodes."""
     functions: Mapping[str, Function] = field(default_factory=dict)
     """The Python functions of the workflow, by `module:name`."""
     conditions: Mapping[str, Expression] = field(default_factory=dict)
     """The parsed expressions of the workflow, by their texts."""
+
+    async def wait_while_paused(self) -> None:
+        """Wait until the task is not paused."""
+        await get_turn_runtime(self.task).pause.wait()
+
+    async def start_step(self, node: str) -> None:
+        """Journal that a node begins, together with the next events."""
+        telemetry.set_attributes(describe_run(self.plan_id))
+        event = event_pb2.StepStarted(plan_id=self.plan_id, step_id=node)
+        await get_turn_runtime(self.task).record(event_pb2.Event(step_started=event), waits=False)
+
+    async def finish_step(
+        self, node: str, label: str, *, is_error: bool = False, text: str = ""
+    ) -> None:
+        """Journal that a node has ended, or waits; returns when that is durable."""
+        event = event_pb2.StepFinished(
+            plan_id=self.plan_id,
+            step_id=node,
+            label=label,
+            is_error=is_error,
+            summary=" ".join(text[: 2 * _SUMMARY_CHARS].split())[:_SUMMARY_CHARS],
+        )
+        await get_turn_runtime(self.task).record(event_pb2.Event(step_finished=event))
+
+
+def describe_run(plan_id: str) -> dict[str, str | int]:
+    """Return the attributes of spans of a run, whose plan is `NAME@VERSION`."""
+    name, _, version = plan_id.rpartition("@")
+    return {telemetry.WORKFLOW_NAME: name, telemetry.WORKFLOW_VERSION: int(version)}
 
 
 async def run_node(node: Node, variables: Mapping[str, Any], run: WorkflowRun) -> Result:
@@ -101,14 +137,15 @@ async def run_node(node: Node, variables: Mapping[str, Any], run: WorkflowRun) -
 
 async def _attempt(node: Node, variables: Mapping[str, Any], run: WorkflowRun) -> Result:
     limit_s = None if node.timeout is None else parse_duration(node.timeout)
+    scope = asyncio.timeout(limit_s)
     try:
-        async with asyncio.timeout(limit_s) as scope:
+        async with scope:
             return await _WORK[type(node)](node, variables, run)
     except TimeoutError:
         if not scope.expired():
             raise
         raise NodeFailure(f"it took longer than {node.timeout}") from None
-    except ExpressionError as error:
+    except (ExpressionError, FunctionFailedError) as error:
         raise NodeFailure(str(error)) from None
     except TrunklineError as error:
         raise NodeFailure(str(redact_addresses(error))) from error
@@ -116,7 +153,8 @@ async def _attempt(node: Node, variables: Mapping[str, Any], run: WorkflowRun) -
 
 async def _start(_node: StartNode, variables: Mapping[str, Any], _run: WorkflowRun) -> Result:
     values = variables["input"]
-    text = values.get("text")
+    # Of an input with one field, the text is that field.
+    text = values.get("text", next(iter(values.values())) if len(values) == 1 else None)
     return Result(text if isinstance(text, str) else to_text(values), values)
 
 
@@ -125,7 +163,11 @@ async def _end(node: EndNode, variables: Mapping[str, Any], _run: WorkflowRun) -
     if node.output is None:
         return Result(last["text"], last["data"], state=node.state)
     value = render(node.output, variables)
-    return Result(to_text(value), None if isinstance(value, str) else value, state=node.state)
+    if isinstance(value, str):
+        return Result(value, state=node.state)
+    # The text of an object is its field `text`; programs read the object.
+    text = value.get("text") if isinstance(value, Mapping) else None
+    return Result(text if isinstance(text, str) else "", value, state=node.state)
 
 
 async def _ask_agent(node: AgentNode, variables: Mapping[str, Any], run: WorkflowRun) -> Result:
@@ -138,11 +180,13 @@ async def _ask_agent(node: AgentNode, variables: Mapping[str, Any], run: Workflo
 async def _run_workflow(
     node: WorkflowNode, variables: Mapping[str, Any], run: WorkflowRun
 ) -> Result:
-    part = _data_part(render(node.inputs, variables))
-    return await _ask(run, node.workflow, part)
+    message = message_pb2.Message(parts=[_data_part(render(node.inputs, variables))])
+    if node.version is not None:
+        message.metadata.update({VERSION_KEY: node.version})
+    return await _ask(run, node.workflow, message)
 
 
-async def _ask(run: WorkflowRun, agent: str, content: str | part_pb2.Part) -> Result:
+async def _ask(run: WorkflowRun, agent: str, content: Content) -> Result:
     """Ask an agent. Its questions are asked of the caller of the workflow."""
     answer = await run.task.ask(agent, content, check=False)
     while answer.is_question:
@@ -151,7 +195,8 @@ async def _ask(run: WorkflowRun, agent: str, content: str | part_pb2.Part) -> Re
         answer = await run.task.ask(agent, text, task_id=answer.task_id, check=False)
     if answer.state != "completed":
         raise NodeFailure(answer.text or f"agent {agent!r} ended as {answer.state}")
-    return Result(answer.text, _read_data(answer))
+    data = _read_data(answer)
+    return Result(answer.text or ("" if data is None else to_text(data)), data)
 
 
 def _read_data(answer: AgentAnswer) -> Any:  # noqa: ANN401  a JSON value
@@ -175,7 +220,7 @@ async def _call_tool(node: ToolNode, variables: Mapping[str, Any], run: Workflow
 async def _choose(node: ConditionNode, variables: Mapping[str, Any], run: WorkflowRun) -> Result:
     last = variables["last"]
     if node.handler:
-        value = await _call(run.functions[node.handler], last, variables)
+        value = await call_function(run.functions[node.handler], last, _public(variables))
         label = str(value).lower() if isinstance(value, bool) else str(value)
         return Result(last["text"], last["data"], label)
     for case in node.cases:
@@ -192,8 +237,8 @@ async def _act(node: ActionNode, variables: Mapping[str, Any], run: WorkflowRun)
     if node.handler in ACTIONS:
         await ACTIONS[node.handler](run, last, config)
     elif node.handler:
-        context = {**variables, "config": config}
-        value = await _call(run.functions[node.handler], last, context)
+        context = {**_public(variables), "config": config}
+        value = await call_function(run.functions[node.handler], last, context)
         if value is not None:
             text, data = to_text(value), None if isinstance(value, str) else value
     return Result(text, data, values=values)
@@ -251,10 +296,17 @@ async def _wait(node: WaitNode, variables: Mapping[str, Any], run: WorkflowRun) 
         values = {**variables, "message": message}
         return condition is None or condition.evaluate(values) is True
 
-    message = await run.task.wait_for_message(node.message, fits, timeout_s=remaining_s)
-    if message is None:
+    scope = asyncio.timeout(remaining_s)
+    try:
+        async with scope:
+            message = await wait_for_message(
+                run.task, node.message, fits, exclude=variables["received"]
+            )
+    except TimeoutError:
+        if not scope.expired():
+            raise
         return Result(last["text"], last["data"], "timeout")
-    return Result(str(message["text"]), message["data"])
+    return Result(str(message["text"]), message["data"], received=str(message["id"]))
 
 
 _WORK: Final[Mapping[type, Callable[..., Awaitable[Result]]]] = {
@@ -271,17 +323,9 @@ _WORK: Final[Mapping[type, Callable[..., Awaitable[Result]]]] = {
 }
 
 
-async def _call(function: Function, *arguments: Any) -> Any:  # noqa: ANN401  a user's function
-    """Call a user's function, on a thread unless it is asynchronous."""
-    try:
-        if inspect.iscoroutinefunction(function):
-            return await function(*arguments)
-        return await asyncio.to_thread(function, *arguments)
-    except (asyncio.CancelledError, GraphBubbleUp, AgentError):
-        raise
-    except Exception as error:
-        name = getattr(function, "__qualname__", "function")
-        raise NodeFailure(f"{name}: {type(error).__name__}: {error}") from error
+def _public(variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what functions get of the variables: what expressions read."""
+    return {name: value for name, value in variables.items() if name in VARIABLES}
 
 
 def to_text(value: Any) -> str:  # noqa: ANN401  a JSON value

@@ -1,1 +1,1 @@
-"""Workflow files for tests."""
+"""Workflow files, workflows and their hosts, for tests."""

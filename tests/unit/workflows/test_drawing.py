@@ -3,6 +3,7 @@
 from xml.etree.ElementTree import Element, fromstring
 
 import pytest
+from langgraph.graph.state import CompiledStateGraph
 
 from harness.workflows.files import PARALLEL, REVIEW
 from trunkline.workflows.builders import (
@@ -11,7 +12,7 @@ from trunkline.workflows.builders import (
     save_workflow,
     workflow_to_dict,
 )
-from trunkline.workflows.compiler import compile_workflow
+from trunkline.workflows.compiler import WorkflowGraph, compile_workflow
 from trunkline.workflows.definition import Workflow
 from trunkline.workflows.differences import list_differences
 from trunkline.workflows.drawing import RunPath, draw_mermaid, draw_svg
@@ -25,19 +26,29 @@ def read(text: str) -> Workflow:
     return workflow
 
 
-def edges_of_graph(workflow: Workflow) -> set[tuple[str, str]]:
-    """Return the edges of LangGraph's drawing, without its start, end, and ends of branches."""
-    drawing = compile_workflow(workflow).get_graph()
+def edges_of_graph(graph: WorkflowGraph, end: str = "__end__") -> set[tuple[str, str]]:
+    """Return the edges of LangGraph's drawing, without its start, end, branches and joins.
+
+    A branch is a graph of its own; `end` is the node that runs when it has ended.
+    """
     targets: dict[str, list[str]] = {}
-    for edge in drawing.edges:
+    for edge in graph.get_graph().edges:
         targets.setdefault(edge.source, []).append(edge.target)
+    branches = dict(graph.get_subgraphs())
     edges: set[tuple[str, str]] = set()
-    for source, ends in targets.items():
-        for end in ends:
-            for target in targets[end] if "." in end else [end]:
-                if "." not in source and not {source, target} & {"__start__", "__end__"}:
-                    edges.add((source, target))
-    return edges
+    for source in targets.keys() - {"__start__"}:
+        for target in targets[source] if "." not in source else ():
+            if "." in target:
+                (join,) = targets[target]
+                (after,) = targets[join]
+                after = end if after == "__end__" else after
+                branch = branches[target]
+                assert isinstance(branch, CompiledStateGraph)
+                (first,) = (e.target for e in branch.get_graph().edges if e.source == "__start__")
+                edges |= {(source, first)} | edges_of_graph(branch, after)
+            else:
+                edges.add((source, end if target == "__end__" else target))
+    return {edge for edge in edges if "__end__" not in edge}
 
 
 def parse_svg(svg: str) -> Element:
@@ -56,7 +67,7 @@ def edges_of_svg(svg: str) -> set[tuple[str, str]]:
 @pytest.mark.parametrize("text", [REVIEW, PARALLEL])
 def test_the_drawing_of_the_compiled_graph_agrees(text: str) -> None:
     workflow = read(text)
-    assert edges_of_svg(draw_svg(workflow)) == edges_of_graph(workflow)
+    assert edges_of_svg(draw_svg(workflow)) == edges_of_graph(compile_workflow(workflow))
     mermaid = draw_mermaid(workflow)
     assert mermaid.count("-->") == len(workflow.edges)
     for node in workflow.nodes:
