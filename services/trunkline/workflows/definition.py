@@ -27,7 +27,7 @@ NodeId: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$
 WorkflowName: TypeAlias = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$")]
 FunctionName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
 """A Python function: `module:name`."""
-Template: TypeAlias = str
+TemplateText: TypeAlias = str
 """A text with `${EXPRESSION}`."""
 Duration: TypeAlias = Annotated[str, Field(pattern=r"^\d+(\.\d+)?(ms|s|m|h|d)$")]
 """A time such as `30s`, `10m` or `2h`."""
@@ -80,7 +80,7 @@ class EndNode(_Node):
     """A node where a run ends. A workflow may have several."""
 
     type: Literal["end"] = "end"
-    output: Template | Mapping[str, Any] | None = None
+    output: TemplateText | Mapping[str, Any] | None = None
     """The answer; by default the result of the node before."""
     state: Literal["completed", "failed", "rejected"] = "completed"
 
@@ -89,8 +89,8 @@ class AgentNode(_Node):
     """Asks an agent."""
 
     type: Literal["agent"] = "agent"
-    agent: Template
-    message: Template | Mapping[str, Any] = "${last.text}"
+    agent: TemplateText
+    message: TemplateText | Mapping[str, Any] = "${last.text}"
     """A text, or an object that the agent gets as data."""
 
 
@@ -139,9 +139,9 @@ class ApprovalNode(_Node):
     """Asks a person. Its labels are `approved` and `rejected`."""
 
     type: Literal["approval"] = "approval"
-    question: Template
+    question: TemplateText
     arguments: Mapping[str, Any] = Field(default_factory=dict)
-    """What the person sees and may change. The node's `data` has it as approved."""
+    """Values that the person sees and may change. The node's `data` has it as approved."""
 
 
 class ParallelNode(_Node):
@@ -202,7 +202,7 @@ class Edge(_Model):
 
 
 class Limits(_Model):
-    """What one run may use."""
+    """The limits of one run."""
 
     steps: Annotated[int, Field(ge=1, le=10_000)] = DEFAULT_STEP_LIMIT
     time: Duration | None = None

@@ -26,7 +26,7 @@ _CEL_WORDS: Final = frozenset(
 _STATE_WORDS: Final = frozenset({"data", "input", "last", "nodes", "output", "steps", "visited"})
 
 
-class WorkflowGraph:
+class GraphChecks:
     """The nodes and edges of a source, with the faults left out."""
 
     def __init__(self, source: WorkflowSource) -> None:

@@ -28,7 +28,7 @@ from trunkline.workflows.definition import (
 )
 from trunkline.workflows.documents import Fault, Keys
 from trunkline.workflows.expressions import Expression, ExpressionError, parse_each
-from trunkline.workflows.graph_checks import WorkflowGraph
+from trunkline.workflows.graph_checks import GraphChecks
 from trunkline.workflows.handlers import find_function_problem
 from trunkline.workflows.reader import WorkflowSource, convert_source, read_source, suggest
 
@@ -127,12 +127,12 @@ class _Checks:
 
     source: WorkflowSource
     names: MeshNames
-    graph: WorkflowGraph = field(init=False)
+    graph: GraphChecks = field(init=False)
     data_names: dict[str, set[str]] = field(default_factory=dict)
     """The names of values that each action sets."""
 
     def run(self) -> None:
-        self.graph = WorkflowGraph(self.source)
+        self.graph = GraphChecks(self.source)
         self.graph.check()
         for node_id, node in self.graph.nodes.items():
             if isinstance(node, ActionNode):
