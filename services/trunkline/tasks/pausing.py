@@ -12,7 +12,7 @@ PAUSED_KEY: Final = "trunkline/paused"
 
 
 class TurnPause:
-    """Whether the task of a turn is paused, and whether its host leaves the turn to the next."""
+    """The pause of a task's turn: is it paused, and does its host leave it to the next host."""
 
     def __init__(self, latest: snapshot_pb2.TaskSnapshot, emitter: Emitter) -> None:
         """Start from the task's metadata."""

@@ -129,7 +129,7 @@ class TurnRuntime:
         self.pending_approvals: PendingApprovals = PendingApprovals(latest, path=self.path)
         """The approvals that the task and its children requested, and the answers."""
         self.pause: TurnPause = TurnPause(latest, emitter)
-        """Whether the task is paused."""
+        """True while the task is paused."""
         # The artifacts that earlier attempts at this turn wrote, and whether each is closed.
         self._written_artifacts = {} if attempt is None else attempt.written_artifacts()
 

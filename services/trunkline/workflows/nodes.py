@@ -74,7 +74,7 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WorkflowRun:
-    """What the nodes of one turn share."""
+    """The context that the nodes of one turn share."""
 
     task: TaskContext[Any]
     plan_id: str = ""
