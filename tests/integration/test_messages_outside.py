@@ -30,8 +30,8 @@ from trunkline import (
     agent,
 )
 from trunkline.errors import (
+    AgentNotFoundError,
     EnvelopeNotFoundError,
-    InvalidArgumentError,
     PeerRefusedError,
     PeerTimeoutError,
 )
@@ -215,8 +215,8 @@ async def test_several_messages_are_accepted_together_or_not_at_all(outside: Out
         "/messages", {"envelopes": [{**good, "text": "three"}, {**good, "recipient": "nobody"}]}
     )
     error = refused.json()["error"]
-    assert (refused.status_code, error["status"]) == (400, "INVALID_ARGUMENT")
-    assert error["details"][1]["fieldViolations"][0]["field"] == "envelopes[1].recipient"
+    assert (refused.status_code, error["status"]) == (404, "NOT_FOUND")
+    assert error["details"][0]["metadata"]["agent"] == "nobody"
     page = (await outside.get("/messages?correlationId=together&pageSize=1")).json()
     assert page["envelopes"][0]["envelope"]["text"] == "two"
     token = page["nextPageToken"]
@@ -478,7 +478,7 @@ async def test_the_client_sends_requests_and_listens(outside: Outside) -> None:
         assert [m.payload async for m in client.history(room="den", type="quiet")] == ["news"]
         assert "den" in [room.name for room in await client.rooms()]
         assert (await client.leave("den")).members == ()
-        with pytest.raises(InvalidArgumentError, match="nobody"):
+        with pytest.raises(AgentNotFoundError, match="nobody"):
             await client.send("nobody", "x")
         with pytest.raises(EnvelopeNotFoundError):
             await client.message("none")

@@ -15,6 +15,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from trunkline.client.backoff import RetryWindow
 from trunkline.errors import (
+    AgentNotFoundError,
     EnvelopeNotFoundError,
     InvalidArgumentError,
     PeerProtocolError,
@@ -43,6 +44,7 @@ _CALL_TIMEOUT_S: Final = 30.0
 # The mesh reports the timeout of a request itself.
 _TIMEOUT_GRACE_S: Final = 5.0
 _AGENTS: Final = "/agents/"
+_NOT_FOUND: Final = 404
 _MessageT = TypeVar("_MessageT", bound=ProtoMessage)
 
 
@@ -133,7 +135,8 @@ class MessageMethods:
             correlation_id: Continues a conversation: that of an earlier message.
 
         Raises:
-            InvalidArgumentError: The payload does not fit its type, or there is no such recipient.
+            InvalidArgumentError: The payload does not fit its type.
+            AgentNotFoundError: There is no such recipient.
             TrunklineError: See the class.
         """
         envelope = build_envelope(
@@ -398,6 +401,8 @@ class MessageMethods:
         reason = parse_reason(None, details)
         text = str(error.get("message") or f"HTTP {status}")
         parsed = ErrorObject.from_json(error)
+        if list(parsed.metadata) == ["agent"] and status == _NOT_FOUND:
+            return AgentNotFoundError(parsed.metadata["agent"])
         if "envelopeId" in parsed.metadata:
             return EnvelopeNotFoundError(parsed.metadata["envelopeId"])
         if reason == TIMEOUT.reason:
